@@ -1,0 +1,42 @@
+# Everything starts from a fresh machine with Python >= 3.11, pip and make: each target makes .venv and installs by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+BENCH := .venv/.bench
+
+.PHONY: demo test lint bench soak docs clean
+
+demo: $(READY)
+	$(BIN)/nearkin demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 -m "not soak"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layers.py
+
+bench: $(BENCH)
+	$(BIN)/python -m bench.kernels --out docs/bench-cpu.json
+
+soak: $(READY)
+	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m tests.mutants
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(BENCH): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	touch $@
+
+clean:
+	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,104 @@
+"""Affinity: how near IS each reference to each query? Larger is nearer, always.
+
+An affinity is a pure function of two sets of embeddings, (n, d) and (m, d), to an (n, m) matrix, divided by a
+temperature. The one an objective was trained with is the one to search with.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Affinity(Protocol):
+    """How near is each of m references to each of n queries."""
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class SquaredEuclidean:
+    """Minus the squared Euclidean distance: -|q - r|^2 / temperature.
+
+    Both sides are centred on the mean of the references first. The expansion |q|^2 + |r|^2 - 2 q.r loses half of
+    float32's digits when the data sit far from the origin; distances do not change under a shift, so the shift is free.
+    """
+
+    temperature: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        centre = references.detach().mean(0)
+        queries, references = queries - centre, references - centre
+        norms = queries.square().sum(1)[:, None] + references.square().sum(1)[None, :]
+        squared = (norms - 2 * queries @ references.T).clamp_min(0)  # (n, m); rounding may dip below zero
+        return -squared / self.temperature
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Minus the Euclidean distance: -|q - r| / temperature.
+
+    From differences, not from the expansion: a root magnifies the error of a small square. The gradient at
+    distance zero, where none exists, is zero.
+    """
+
+    temperature: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        distance = torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist")
+        return -distance / self.temperature
+
+
+@dataclass(frozen=True)
+class InnerProduct:
+    """q . r / temperature."""
+
+    temperature: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return queries @ references.T / self.temperature
+
+
+@dataclass(frozen=True)
+class Affine:
+    """w . q + b for references that carry their bias b as one last coordinate: the linear classification head."""
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return queries @ references[:, :-1].T + references[:, -1]
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """Another affinity between unit vectors.
+
+    `references=False` leaves the references as they are, for a memory bank that keeps its own length.
+    """
+
+    of: Affinity
+    references: bool = True
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return self.of(unit(queries), unit(references) if self.references else references)
+
+
+def cosine(temperature: float = 1.0) -> Normalised:
+    """cos(q, r) / temperature; the cosine with a zero vector is 0."""
+    return Normalised(InnerProduct(temperature))
+
+
+@dataclass(frozen=True)
+class MinusDistance:
+    """A caller's own distance(queries, references) -> (n, m), turned round and scaled: -scale * distance."""
+
+    distance: Affinity
+    scale: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return -self.scale * self.distance(queries, references)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows of length 1; a zero row stays zero, with a gradient of ordinary size (an epsilon would make it 1e12)."""
+    length = x.norm(dim=-1, keepdim=True)
+    return x / torch.where(length > 0, length, torch.ones_like(length))

@@ -1,0 +1,243 @@
+"""Criterion: what does the difference between what IS near and what SHOULD be near cost?
+
+Every criterion is a pure function of an (n, m) affinity and a relation, and prices each query. The quantifier over
+right neighbours is the hidden axis, and it is in the name: any of them, each of them, the best k.
+Sums of exponentials are differences of logsumexps, masks come before the reduction, and a row without anything to
+choose is left out by weight, never by an epsilon. Triplets have a file of their own.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from nearkin.outcome import Outcome
+from nearkin.relation import Relation
+
+
+class Criterion(Protocol):
+    """Prices every query."""
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome: ...
+
+
+def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
+    """(n, m) masks over the candidates: cost 0 is right, anything above is wrong."""
+    right = relation.cost == 0
+    return right & relation.candidate, ~right & relation.candidate
+
+
+def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
+    """Row-wise log of the sum of exp(x) over the mask; -inf, without a gradient, where a row has nothing."""
+    some = mask.any(1)
+    filled = x.masked_fill(~mask, -torch.inf)
+    filled = torch.where(some[:, None], filled, torch.zeros_like(x))  # the gradient of logsumexp(all -inf) is nan
+    return torch.where(some, filled.logsumexp(1), torch.full_like(x[:, 0], -torch.inf))
+
+
+def _soft(values: Tensor, priced: Tensor, candidate: Tensor) -> Outcome:
+    active = (candidate.sum(1) * priced).sum()
+    return Outcome(torch.where(priced, values, torch.zeros_like(values)), priced.to(values.dtype), active)
+
+
+def expected_cost(affinity: Tensor, relation: Relation) -> Outcome:
+    """The mean cost of a neighbour drawn by softmax: sum_j p_ij cost_ij. A query needs a candidate to be priced."""
+    cost, candidate = relation
+    log_p = affinity - logsumexp(affinity, candidate).clamp_min(torch.finfo(affinity.dtype).min)[:, None]
+    p = log_p.masked_fill(~candidate, -torch.inf).exp()
+    return _soft((p * cost).sum(1), candidate.any(1), candidate)
+
+
+def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
+    """-log of the chance that a neighbour drawn by softmax is right: it is enough that ANY right one is near.
+
+    A graded cost counts with its share 1 - cost; a cost of 1 or more is wrong. A query needs a right neighbour, and a
+    candidate, to be priced.
+    """
+    share = 1 - relation.cost.clamp(0, 1)
+    chosen = logsumexp(affinity, relation.candidate)
+    right = logsumexp(affinity + share.log(), share > 0)
+    priced = (chosen > -torch.inf) & (right > -torch.inf)
+    zero = torch.zeros_like(chosen)
+    return _soft(torch.where(priced, chosen, zero) - torch.where(priced, right, zero), priced, relation.candidate)
+
+
+def each_positive(affinity: Tensor, relation: Relation) -> Outcome:
+    """EACH right neighbour against all the wrong ones: mean_j log(1 + sum_k exp(s_ik - s_ij))."""
+    right, wrong = right_and_wrong(relation)
+    rival = logsumexp(affinity, wrong)
+    priced = right.any(1) & wrong.any(1)
+    gap = torch.where(priced, rival, torch.zeros_like(rival))[:, None] - affinity
+    values = (softplus(gap) * right).sum(1) / right.sum(1).clamp_min(1)
+    return _soft(values, priced, right)
+
+
+def attraction(affinity: Tensor, relation: Relation) -> Outcome:
+    """Minus the mean affinity of the right neighbours; what is wrong is not looked at (and so it may collapse)."""
+    right, _ = right_and_wrong(relation)
+    values = -(affinity * right).sum(1) / right.sum(1).clamp_min(1)
+    return _soft(values, right.any(1), right)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Contrastive pairs on minus a distance: right pairs cost d^2, wrong ones [margin - d]+^2; the unit is the pair."""
+
+    margin: float = 1.0
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        right, wrong = right_and_wrong(relation)
+        short = (self.margin + affinity).clamp_min(0)
+        pairs = relation.candidate.sum(1)
+        values = (affinity.square() * right + short.square() * wrong).sum(1) / pairs.clamp_min(1)
+        active = (right & (affinity < 0)).sum() + (wrong & (short > 0)).sum()
+        return Outcome(values, pairs.to(values.dtype), active)
+
+
+@dataclass(frozen=True)
+class OneVersusRest:
+    """Every candidate is a yes-or-no question: sum_j [margin - t_ij s_ij]+, t = +1 for right and -1 for wrong."""
+
+    margin: float = 1.0
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        right, wrong = right_and_wrong(relation)
+        short = ((self.margin - affinity) * right + (self.margin + affinity) * wrong).clamp_min(0)
+        priced = relation.candidate.any(1)
+        return Outcome(short.sum(1), priced.to(short.dtype), (short > 0).sum())
+
+
+def _top(x: Tensor, mask: Tensor, k: int) -> Tensor:
+    """(n, k) largest entries of each row of the mask in descending order, -inf where a row has fewer."""
+    return x.masked_fill(~mask, -torch.inf).topk(min(k, x.shape[1]), dim=1).values
+
+
+def _sum_first(top: Tensor, count: Tensor) -> Tensor:
+    """The sum of the first `count` (n,) entries of each row."""
+    rank = torch.arange(top.shape[1], device=top.device)
+    return torch.where(rank < count[:, None], top, torch.zeros_like(top)).sum(1)
+
+
+@dataclass(frozen=True)
+class BestK:
+    """The gap between the k nearest and the best k there could be, with the wrong ones helped by a margin.
+
+        s'_ij = s_ij + margin cost_ij
+        value = topsum_k(s') - [topsum_a(s' of right) + topsum_(k-a)(s' of wrong)],   a = min(k, number of right)
+
+    Zero exactly when no wrong neighbour stands among the k nearest where a right one could. k above the number of
+    candidates is lowered to it, and counted. `log_sum_exp` adds to each hard top-k sum T the term
+    (2/40) log(1 + sum exp(40 (s' - 1/2))) over its entries, as the authors' released code does and their text does not.
+    `class_balanced` weighs a query by one over the size of its class (itself and its right candidates).
+    """
+
+    k: int = 5
+    margin: float = 0.1
+    log_sum_exp: bool = False
+    class_balanced: bool = False
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        right, wrong = right_and_wrong(relation)
+        helped = affinity + self.margin * relation.cost
+        candidates, kin = relation.candidate.sum(1), right.sum(1)
+        k = candidates.clamp(max=self.k)
+        best = torch.minimum(k, kin)
+        nearest, near_kin, near_wrong = (_top(helped, mask, self.k) for mask in (relation.candidate, right, wrong))
+        values = _sum_first(nearest, k) - _sum_first(near_kin, best) - _sum_first(near_wrong, k - best)
+        if self.log_sum_exp:
+            # The sum of ALL right ones (fewer than k of them) carries no such term in the released code.
+            enough = kin >= k
+            ideal = torch.where(enough, _soft_peak(near_kin, k), _soft_peak(near_wrong, k - best))
+            values = values + _soft_peak(nearest, k) - ideal
+        priced = kin > 0
+        values = torch.where(priced, values, torch.zeros_like(values))
+        weight = priced / (kin + 1) if self.class_balanced else priced
+        mistakes = _misplaced(helped.detach(), right, wrong, relation.candidate, k, best)[1].sum(1)
+        return Outcome(values, weight.to(values.dtype), (mistakes * priced).sum(), (priced & (k < self.k)).sum())
+
+
+def _soft_peak(top: Tensor, count: Tensor) -> Tensor:
+    rank = torch.arange(top.shape[1], device=top.device)
+    kept = torch.where(rank < count[:, None], 40 * (top - 0.5), torch.full_like(top, -1e30))
+    return 2 / 40 * softplus(kept.logsumexp(1))
+
+
+def misplaced(affinity: Tensor, relation: Relation, k: int, margin: float) -> tuple[Tensor, Tensor]:
+    """Document 004's sets, (n, m) masks: right ones outside the k nearest, and the wrong ones inside that took their place.
+
+    Both have the same size in every row: moving the first in and the second out gives the best k there could be.
+    """
+    right, wrong = right_and_wrong(relation)
+    reach = relation.candidate.sum(1).clamp(max=k)
+    best = torch.minimum(reach, right.sum(1))
+    return _misplaced((affinity + margin * relation.cost).detach(), right, wrong, relation.candidate, reach, best)
+
+
+def _misplaced(helped: Tensor, right: Tensor, wrong: Tensor, candidate: Tensor, k: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    inside = _first(helped, candidate, k)
+    ideal = _first(helped, right, best) | _first(helped, wrong, k - best)
+    return ideal & ~inside & right, inside & ~ideal & wrong
+
+
+def _first(x: Tensor, mask: Tensor, count: Tensor) -> Tensor:
+    """(n, m) mask of the `count` largest entries of each row within the mask; ties go to the earlier column."""
+    order = x.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(1, order, torch.arange(x.shape[1], device=x.device).expand_as(order))
+    return (rank < count[:, None]) & mask
+
+
+@dataclass(frozen=True)
+class SmoothBestK:
+    """BestK with every top-k sum replaced by its smooth version, a log of an elementary symmetric polynomial.
+
+        value = smoothing * (log e_k(x) - log e_a(x of right) - log e_(k-a)(x of wrong)),   x = exp(s' / smoothing)
+
+    That is -log of the chance that a k-subset drawn with weight exp(its sum) is an ideal one. With k = 1 and margin 0
+    it is -log p of NCA; as the smoothing goes to 0 it becomes BestK.
+    """
+
+    k: int = 5
+    margin: float = 0.0
+    smoothing: float = 1.0
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        right, wrong = right_and_wrong(relation)
+        helped = (affinity + self.margin * relation.cost) / self.smoothing
+        candidates, kin = relation.candidate.sum(1), right.sum(1)
+        k = candidates.clamp(max=self.k)
+        best = torch.minimum(k, kin)
+        priced = kin > 0
+        logs = [log_symmetric(helped, mask, self.k) for mask in (relation.candidate, right, wrong)]
+        terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), strict=True)]
+        values = self.smoothing * torch.where(priced, terms[0] - terms[1] - terms[2], torch.zeros_like(terms[0]))
+        return Outcome(values, priced.to(values.dtype), (candidates * priced).sum(), (priced & (k < self.k)).sum())
+
+
+def log_symmetric(x: Tensor, mask: Tensor, k: int) -> Tensor:
+    """log e_0 .. log e_k of exp(x) over the mask, (n, k + 1), by multiplying (1 + t exp(x_j)) pairwise in a tree.
+
+    Impossible degrees (more than there are entries) are a huge negative number, not -inf, whose gradient is nan.
+    """
+    nothing = -1e30
+    terms = torch.stack([torch.zeros_like(x), x.masked_fill(~mask, nothing)], dim=2)  # (n, m, 2)
+    while terms.shape[1] > 1:
+        if terms.shape[1] % 2:
+            one = torch.full_like(terms[:, :1], nothing)
+            one[:, :, 0] = 0
+            terms = torch.cat([terms, one], dim=1)
+        terms = _multiply(terms[:, 0::2], terms[:, 1::2], k)
+    short = k + 1 - terms.shape[2]
+    result = terms[:, 0]
+    return torch.nn.functional.pad(result, (0, max(short, 0)), value=nothing)[:, : k + 1]
+
+
+def _multiply(a: Tensor, b: Tensor, k: int) -> Tensor:
+    """Product of polynomials given by the logs of their coefficients, up to degree k."""
+    degree = min(a.shape[2] + b.shape[2] - 2, k)
+    sums = []
+    for total in range(degree + 1):
+        low, high = max(0, total - b.shape[2] + 1), min(total, a.shape[2] - 1)
+        sums.append(torch.stack([a[:, :, i] + b[:, :, total - i] for i in range(low, high + 1)]).logsumexp(0))
+    return torch.stack(sums, dim=2)

@@ -1,0 +1,132 @@
+"""The soft-neighbour contract: exact loss and gradient over all pairs in O((n + m) d) memory.
+
+With A_i and B_i the log-sum-exps of the affinities of query i's right and wrong candidates,
+
+    log form:       value_i = log(1 + e^(B_i - A_i))          gradient weight  (1 - p_i)
+    expected form:  value_i = 1 / (1 + e^(A_i - B_i)) = 1-p_i   gradient weight  p_i (1 - p_i)
+
+and both push on the same matrix W (see `Engine.gradients`), so that one pair of passes serves NCA, instance
+discrimination and neighbourhood discovery, and its graded sibling serves NCA regression. Nothing n x m is ever kept.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nearkin.kernels.engines import choose
+from nearkin.kernels.work import Engine, Work
+
+Form = Literal["log", "expected"]
+
+
+class Soft(NamedTuple):
+    """Per-query values, and how much each counts."""
+
+    values: Tensor  # (n,)
+    priced: Tensor  # (n,) bool
+
+
+def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str = "auto", precision: str = "highest") -> Soft:
+    """Value per query, differentiable in `work.queries` and `work.references`, which are in the caller's own units."""
+    if work.targets is not None and form == "log":
+        raise ValueError("form 'log' needs right and wrong neighbours; label distances take form='expected'")
+    references = work.queries.new_empty(0, work.queries.shape[1]) if work.references is None else work.references
+    chosen = choose(engine, work.queries, precision)
+    values, priced = _Evaluate.apply(work.queries, references, work, form, temperature, chosen)
+    return Soft(values, priced)
+
+
+def _scaled(work: Work, temperature: float) -> tuple[Work, float]:
+    """The same work in base-2 units, centred; and the factor that brings its gradients back."""
+    scale = math.sqrt(math.log2(math.e) / temperature)
+    references = work.queries if work.references is None else work.references
+    if work.squared:
+        centre = references.mean(0)
+        queries, references = (work.queries - centre) * scale, (references - centre) * scale
+    else:
+        queries, references = work.queries * scale, references * scale
+    own = work.references is None
+    return work._replace(queries=queries, references=None if own else references), 1 / (scale * temperature)
+
+
+def _values(work: Work, form: Form, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(value, gradient weight, priced) of every query from its two summaries."""
+    if work.targets is not None:
+        priced = first > -torch.inf
+        return second, priced.to(second.dtype), priced
+    gap = (second - first).double() * math.log(2)  # B - A in natural units; nan without any candidate
+    right, wrong = first > -torch.inf, second > -torch.inf
+    if form == "log":
+        value = torch.where(right & wrong, torch.nn.functional.softplus(gap), 0.0)
+        weight = torch.where(right & wrong, torch.sigmoid(gap), 0.0)
+        priced = right
+    else:
+        value = torch.where(right & wrong, torch.sigmoid(gap), wrong.double())
+        weight = torch.where(right & wrong, torch.sigmoid(gap) * torch.sigmoid(-gap), 0.0)
+        priced = right | wrong
+    return value.to(first.dtype), weight.to(first.dtype), priced
+
+
+class _Evaluate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, references: Tensor, work: Work, form: Form, temperature: float, engine: Engine
+    ) -> tuple[Tensor, Tensor]:
+        own = work.references is None
+        work = work._replace(
+            queries=queries.detach(),
+            references=None if own else references.detach(),
+            reference_gradient=not own and ctx.needs_input_grad[1],
+        )
+        scaled, _ = _scaled(work, temperature)
+        first, second = engine.summaries(scaled)
+        value, weight, priced = _values(work, form, first, second)
+        ctx.save_for_backward(work.queries, references, first, second, weight)
+        ctx.rest = (work._replace(queries=queries[:0], references=None), own, temperature, engine)
+        ctx.mark_non_differentiable(priced)
+        return value.to(queries.dtype), priced
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        queries, references, first, second, weight = ctx.saved_tensors
+        bare, own, temperature, engine = ctx.rest
+        work = bare._replace(queries=queries, references=None if own else references)
+        grads = _FirstDerivative.apply(upstream[0], queries, references, work, (first, second, weight), temperature, engine)
+        return grads[0], (None if own or not work.reference_gradient else grads[1]), None, None, None, None
+
+
+class _FirstDerivative(torch.autograd.Function):
+    """The gradient as a step of its own, so that asking for a second one gets an answer in words."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        upstream: Tensor,
+        queries: Tensor,
+        references: Tensor,
+        work: Work,
+        summary: tuple[Tensor, Tensor, Tensor],
+        temperature: float,
+        engine: Engine,
+    ) -> tuple[Tensor, Tensor]:
+        first, second, weight = summary
+        pull = upstream.detach().to(first.dtype) * weight
+        # A query without a right (or wrong) reference has pull 0; its missing summary only must not be infinite.
+        finite = torch.where(first > -torch.inf, first, torch.where(second > -torch.inf, second, torch.zeros_like(first)))
+        other = second if work.targets is not None else torch.where(second > -torch.inf, second, finite)
+        scaled, back = _scaled(
+            work._replace(queries=queries.detach(), references=None if work.references is None else references.detach()), temperature
+        )
+        to_queries, to_references = engine.gradients(scaled, finite, other, pull)
+        none = references.new_empty(0)
+        return (to_queries * back).to(queries.dtype), none if to_references is None else (to_references * back).to(references.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[None, ...]:
+        raise RuntimeError("the streaming engines give first derivatives only; for double backward build the objective with engine='dense'")
+
+
+Chosen = Callable[[Work], Engine]

@@ -1,0 +1,78 @@
+"""One soft-neighbour evaluation, prepared for any engine.
+
+An engine never sees labels, ids, temperatures or units. It sees two sets of embeddings scaled so that the affinity is
+a power of two, and, for every query, which references are right:
+
+    s_ij = -|q_i - r_j|^2   or   q_i . r_j          (base-2 units)
+
+* `span`: the right references of query i are the positions lo_i .. hi_i - 1. Classes become spans because references
+  are sorted by label; queries are sorted too, so that nearly every tile is all right or all wrong.
+* `listed`: the right references of query i are the positions in row i (discovered neighbours).
+* `targets`: no right or wrong; the cost of a pair is the squared distance of its targets.
+* `skip`: positions that are no candidates (the query itself, by id).
+"""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Work(NamedTuple):
+    """What an engine computes on. Exactly one of `span`, `listed` and `targets` is set."""
+
+    queries: Tensor  # (n, d) float32 or float64, contiguous
+    references: Tensor | None  # (m, d); None: the queries are their own references
+    squared: bool  # affinity -|q - r|^2, otherwise q . r
+    span: Tensor | None = None  # (n, 2) int64
+    listed: Tensor | None = None  # (n, k) int64 positions, -1 where a row is shorter
+    targets: tuple[Tensor, Tensor] | None = None  # (n, t), (m, t)
+    skip: Tensor | None = None  # (n, e) int64 positions, -1 where a row is shorter
+    reference_gradient: bool = True  # False for a detached bank: its gradient is not computed
+
+
+class Engine(Protocol):
+    """The two passes over all pairs."""
+
+    def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
+        """Per query, over its candidates, (n,) each.
+
+        Span and list: log2 of the sum of 2^s over the right ones, and over the wrong ones (-inf where there are none).
+        Targets: log2 of the sum of 2^s over all, and the mean target cost under that choice (-inf and 0 without candidates).
+        """
+        ...
+
+    def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Gradients (n, d) and (m, d) of sum_ij W_ij s_ij with W held constant, in base-2 units, where over candidates
+
+            span and list: W_ij = -pull_i 2^(s_ij - first_i) if right, +pull_i 2^(s_ij - second_i) if wrong
+            targets:       W_ij =  pull_i 2^(s_ij - first_i) (cost_ij - second_i)
+
+        When the queries are their own references, the first gradient holds both roles and the second is None; it is
+        None too when `reference_gradient` is off. `first` and `second` are finite.
+        """
+        ...
+
+
+def sizes(work: Work) -> tuple[int, int, int]:
+    """n queries, m references, d dimensions."""
+    n, d = work.queries.shape
+    return n, n if work.references is None else len(work.references), d
+
+
+def positions_of(wanted: Tensor, ids: Tensor) -> Tensor | None:
+    """(n, k) ids to (n, k * e) positions in `ids`, -1 where an id is absent or rarer than the commonest; None if all are.
+
+    An id may stand at several positions: a sample drawn twice is the same sample.
+    """
+    order = torch.argsort(ids, stable=True)
+    ranked = ids[order]
+    low = torch.searchsorted(ranked, wanted.contiguous())  # (n, k)
+    count = torch.searchsorted(ranked, wanted.contiguous(), right=True) - low
+    most = int(count.max()) if count.numel() else 0
+    if most == 0:
+        return None
+    step = torch.arange(most, device=ids.device)
+    there = step < count[:, :, None]  # (n, k, e)
+    slot = (low[:, :, None] + step).clamp(max=len(ids) - 1)
+    return torch.where(there, order[slot], -1).reshape(len(wanted), -1)

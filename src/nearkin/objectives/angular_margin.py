@@ -1,0 +1,80 @@
+"""Angular margins on a learnt head: the affinity of the own class depends on the relation, so these stand beside the
+four-slot composition."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from nearkin.affinity import unit
+from nearkin.objectives.objective import Objective
+from nearkin.outcome import Outcome
+from nearkin.points import Points
+from nearkin.references import Proxies
+from nearkin.relation import Supervision
+
+
+class LargeMarginSoftmax(Objective):
+    """L-Softmax: the own class must win although its angle is multiplied by m.
+
+        own logit |w_y| |x| psi(theta),   psi = (-1)^j cos(m theta) - 2 j   on theta in [j pi / m, (j + 1) pi / m]
+        annealed: (lambda cos theta + psi) / (1 + lambda),   lambda = max(lambda_min, base (1 + gamma step)^-power)
+
+    No bias; m = 1 is a plain softmax. The step counts calls of `update`, one after each optimiser step.
+    [liu2016large] eq. (4)-(8)
+    Differs: cos(m theta) by the Chebyshev polynomial; the annealing constants are those of the authors' public training files.
+    """
+
+    keys = ("liu2016large",)
+    step: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        dimension: int,
+        m: int = 4,
+        base: float = 1000.0,
+        gamma: float = 2.5e-5,
+        power: float = 35.0,
+        lambda_min: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if m not in (1, 2, 3, 4):
+            raise ValueError(f"m ({m}) must be 1, 2, 3 or 4")
+        self.m, self.base, self.gamma, self.power, self.lambda_min = m, base, gamma, power, lambda_min
+        self.references = Proxies(num_classes, dimension)
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def supervision(self) -> Supervision:
+        return "classes"
+
+    def known_classes(self) -> int:
+        return self.references.known_classes()
+
+    @torch.no_grad()
+    def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
+        """One optimiser step has passed: the margin comes in a little more."""
+        self.step += 1
+
+    def price(self, batch: Points, references: Points | None) -> Outcome:
+        if references is not None:
+            raise ValueError("LargeMarginSoftmax has its own class vectors and takes no references=")
+        assert batch.labels is not None
+        x, w = batch.embeddings, self.references(batch).embeddings
+        cosine = unit(x) @ unit(w).T  # (n, C)
+        lengths = x.norm(dim=1)[:, None] * w.norm(dim=1)[None, :]
+        own = torch.nn.functional.one_hot(batch.labels, len(w)).bool()
+        logits = lengths * torch.where(own, self._psi(cosine), cosine)
+        values = cross_entropy(logits, batch.labels, reduction="none")
+        return Outcome(values, torch.ones_like(values), torch.tensor(len(x) * len(w), device=x.device))
+
+    def _psi(self, cosine: Tensor) -> Tensor:
+        """The lowered cosine, mixed with the plain one as the annealing says."""
+        turns = sum((cosine < math.cos(j * math.pi / self.m)).to(cosine.dtype) for j in range(1, self.m))
+        chebyshev = {1: cosine, 2: 2 * cosine**2 - 1, 3: 4 * cosine**3 - 3 * cosine, 4: 8 * cosine**4 - 8 * cosine**2 + 1}[self.m]
+        sign = 1 - 2 * (turns % 2)
+        mix = (self.base * (1 + self.gamma * self.step.to(cosine.dtype)) ** -self.power).clamp_min(self.lambda_min)
+        return (mix * cosine + sign * chebyshev - 2 * turns) / (1 + mix)

@@ -1,0 +1,81 @@
+"""Instances: learning without labels. Every image is its own class, and its neighbours, once trusted, join it."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from nearkin.affinity import InnerProduct, Normalised
+from nearkin.criterion import any_positive
+from nearkin.objectives import door
+from nearkin.objectives.neighbourhood import NeighbourhoodObjective
+from nearkin.references import MemoryBank
+from nearkin.relation import ListedNeighbours, SameId
+
+
+class InstanceDiscrimination(NeighbourhoodObjective):
+    """Every sample must find its own earlier self among all N samples of a memory bank.
+
+        loss = -log( exp(x_i . v_i / temperature) / sum_(k = 1..N) exp(x_i . v_k / temperature) )
+
+    Call it as objective(embeddings, ids=ids), and objective.update(embeddings, ids=ids) after the optimiser's step.
+    [wu2018instance]; [huang2019and] eq. (2), (8)
+    Differs: the mean, not the sum; the full softmax over N, no noise-contrastive sampling; embeddings are made unit length
+    here; the bank is renormalised after its update; temperature 0.1 as in the released code (the text gives none).
+    """
+
+    keys = ("wu2018instance", "huang2019and")
+
+    def __init__(
+        self,
+        size: int,
+        dimension: int,
+        temperature: float = 0.1,
+        momentum: float = 0.5,
+        start: Literal["normalised", "released"] = "normalised",
+    ) -> None:
+        door.check_positive("temperature", temperature)
+        super().__init__(
+            references=MemoryBank(size, dimension, momentum, start),
+            affinity=Normalised(InnerProduct(temperature), references=False),
+            relation=SameId(),
+            criterion=any_positive,
+        )
+
+
+class NeighbourhoodDiscovery(NeighbourhoodObjective):
+    """Instance discrimination in which trusted samples count their discovered neighbours as themselves.
+
+        loss = -log sum_(j in N(i)) p_ij,   N(i) = {i} and, where i is trusted, the ids of its row of the table
+
+    Tell it what was discovered with objective.trust(table, trusted): a table (N, k) of ids and a truth value for each
+    row. Until then it is instance discrimination. Here "trusted neighbourhood" is what the paper calls an anchor
+    neighbourhood.  [huang2019and] eq. (1)-(8)
+    Differs: as InstanceDiscrimination; eq. (1) finds the nearest OTHER samples, eq. (10) is used as corrected.
+    """
+
+    keys = ("huang2019and",)
+
+    def __init__(
+        self,
+        size: int,
+        dimension: int,
+        k: int = 1,
+        temperature: float = 0.1,
+        momentum: float = 0.5,
+        start: Literal["normalised", "released"] = "normalised",
+    ) -> None:
+        door.check_positive("temperature", temperature)
+        door.check_k(k)
+        if k >= size:
+            raise ValueError(f"k ({k}) must be below the number of samples ({size}); a sample has at most {size - 1} neighbours")
+        super().__init__(
+            references=MemoryBank(size, dimension, momentum, start),
+            affinity=Normalised(InnerProduct(temperature), references=False),
+            relation=ListedNeighbours(size, k),
+            criterion=any_positive,
+        )
+
+    def trust(self, table: Tensor, trusted: Tensor | None = None) -> None:
+        """Set the discovered neighbourhoods, and which of them to trust (all, unless told)."""
+        assert isinstance(self.relation, ListedNeighbours)
+        self.relation.update(table, trusted)

@@ -1,0 +1,85 @@
+"""The composition: objective = references x affinity x relation x criterion."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.affinity import Affinity
+from nearkin.criterion import Criterion
+from nearkin.objectives import door
+from nearkin.objectives.objective import Objective
+from nearkin.outcome import Outcome
+from nearkin.points import Points
+from nearkin.references import InBatch, OnePerClass, References
+from nearkin.relation import Relating, Supervision
+
+
+class NeighbourhoodObjective(Objective):
+    """Prices the gap between what IS near (affinity) and what SHOULD be near (relation).
+
+    `penalty` is a term on the batch's embeddings alone that no neighbour enters (a norm, a spread); it is added to
+    every value. The named objectives subclass this only to give a composition a constructor and a name.
+    """
+
+    def __init__(
+        self,
+        references: References,
+        affinity: Affinity,
+        relation: Relating,
+        criterion: Criterion,
+        penalty: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.references = references
+        self.affinity = affinity
+        self.relation = relation
+        self.criterion = criterion
+        self.penalty = penalty
+
+    @property
+    def supervision(self) -> Supervision:
+        return self.relation.supervision
+
+    def known_classes(self) -> int | None:
+        return self.references.known_classes()
+
+    def price(self, batch: Points, references: Points | None) -> Outcome:
+        if references is None:
+            if isinstance(self.references, InBatch | OnePerClass) and batch.ids is None:
+                batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
+            references = self.references(batch)
+        if self.supervision == "classes" and self.known_classes() is None:
+            assert batch.labels is not None and references.labels is not None
+            door.check_two_classes(batch.labels, references.labels)
+        affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
+        outcome = self.criterion(affinity, self.relation(batch, references))
+        if self.penalty is None:
+            return outcome
+        priced = outcome.weight > 0
+        return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * priced)
+
+    @torch.no_grad()
+    def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
+        """Move the references: the bank takes the new embeddings, centres follow their classes."""
+        self.references.update(self._checked(embeddings, labels, ids))
+
+    def extra_repr(self) -> str:
+        parts = {"affinity": self.affinity, "relation": self.relation, "criterion": self.criterion, "penalty": self.penalty}
+        return ", ".join(f"{name}={_name(part)}" for name, part in parts.items() if part is not None and not isinstance(part, nn.Module))
+
+    def choices(self) -> dict[str, str]:
+        """The four choices in words, for the documentation."""
+        return {
+            "references": _name(self.references),
+            "affinity": _name(self.affinity),
+            "relation": _name(self.relation),
+            "criterion": _name(self.criterion),
+        }
+
+
+def _name(part: object) -> str:
+    if isinstance(part, nn.Module):
+        return type(part).__name__
+    return part.__name__ if callable(part) and hasattr(part, "__name__") else repr(part)

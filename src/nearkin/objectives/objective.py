@@ -1,0 +1,106 @@
+"""Objective: what every loss of nearkin can do. Call it with embeddings and labels, add its parameters to the
+optimiser, and call `update` after the optimiser's step."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.objectives import door
+from nearkin.outcome import Outcome, Reduction, reduce
+from nearkin.points import Points
+from nearkin.relation import Supervision
+
+
+class Last:
+    """What the last call did. The counts stay on the device until they are read."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._weight = outcome.weight.detach()
+        self._active = outcome.active.detach()
+        self._clamped = outcome.clamped
+
+    @property
+    def queries(self) -> int:
+        """How many queries came."""
+        return len(self._weight)
+
+    @property
+    def priced(self) -> int:
+        """How many of them could be priced."""
+        return int((self._weight > 0).sum())
+
+    @property
+    def unpriced(self) -> Tensor:
+        """(n,) True where a query could not be priced: nothing right, or nothing at all, to choose."""
+        return self._weight == 0
+
+    @property
+    def active(self) -> int:
+        """How many pairs or triplets bore on the value."""
+        return int(self._active)
+
+    @property
+    def clamped(self) -> int:
+        """How many queries had fewer than k candidates, so that k was lowered for them."""
+        return 0 if self._clamped is None else int(self._clamped)
+
+    def __repr__(self) -> str:
+        return f"Last(queries={self.queries}, priced={self.priced}, active={self.active}, clamped={self.clamped})"
+
+
+class Objective(nn.Module, ABC):
+    """A price for embeddings. `keys` names its papers in papers.bib; `supervision` says what its labels are."""
+
+    keys: ClassVar[tuple[str, ...]] = ()
+    last: Last | None = None
+
+    @property
+    @abstractmethod
+    def supervision(self) -> Supervision:
+        """What the labels are: classes, numbers, sets, or ids alone."""
+
+    @abstractmethod
+    def price(self, batch: Points, references: Points | None) -> Outcome:
+        """The price of every query; `references` replace the objective's own when given."""
+
+    def known_classes(self) -> int | None:
+        """C, when labels must be 0..C-1."""
+        return None
+
+    def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
+        """Move the objective's own state (bank, centres, annealing), after the optimiser's step; most have none."""
+        return None
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Any = None,
+        *,
+        ids: Any = None,
+        references: Points | None = None,
+        reduction: Reduction = "mean",
+    ) -> Tensor:
+        """The loss: a scalar, or with reduction="none" the value of every query (0 where it could not be priced).
+
+        embeddings: (n, d). labels: what `supervision` says. ids: (n,) the samples' numbers, needed as soon as a
+        sample can meet itself elsewhere: twice in a batch, in a bank, in `references`. references: Points to choose
+        among instead of the objective's own. The arithmetic is float32 or float64, also under autocast.
+        """
+        door.check_reduction(reduction)
+        with torch.autocast(embeddings.device.type if isinstance(embeddings, Tensor) else "cpu", enabled=False):
+            batch = self._checked(embeddings, labels, ids)
+            if references is not None:
+                references = door.check_references(references, batch, self.supervision)
+            outcome = self.price(batch, references)
+            self.last = Last(outcome)
+            return reduce(outcome, reduction)
+
+    def _checked(self, embeddings: Any, labels: Any, ids: Any) -> Points:
+        embeddings = door.check_embeddings(embeddings)
+        checked = door.check_labels(labels, self.supervision, embeddings)
+        known = self.known_classes()
+        if known is not None and checked is not None:
+            door.check_known(checked, known)
+        return Points(embeddings, checked, door.check_ids(ids, embeddings))

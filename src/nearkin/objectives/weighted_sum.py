@@ -1,0 +1,91 @@
+"""A weighted sum of objectives, and the centre loss, which is one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.affinity import SquaredEuclidean
+from nearkin.criterion import attraction
+from nearkin.objectives.class_vectors import Softmax
+from nearkin.objectives.neighbourhood import NeighbourhoodObjective
+from nearkin.objectives.objective import Last, Objective
+from nearkin.outcome import Reduction
+from nearkin.points import Points
+from nearkin.references import Centres
+from nearkin.relation import SameLabel
+
+
+class WeightedSum(nn.Module):
+    """The sum of weight * objective over named terms; it is called, updated and saved like any objective.
+
+    >>> both = WeightedSum({"npair": (1.0, NPair()), "angular": (2.0, Angular())})
+    """
+
+    def __init__(self, terms: Mapping[str, tuple[float, Objective]]) -> None:
+        super().__init__()
+        if not terms:
+            raise ValueError("terms is empty; give at least one name: (weight, objective)")
+        self.weights = {name: float(weight) for name, (weight, _) in terms.items()}
+        self.terms = nn.ModuleDict({name: objective for name, (_, objective) in terms.items()})
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The papers of all its terms."""
+        return tuple(dict.fromkeys(key for term in self._objectives().values() for key in term.keys))
+
+    @property
+    def last(self) -> dict[str, Last | None]:
+        """What the last call did, term by term."""
+        return {name: term.last for name, term in self._objectives().items()}
+
+    def _objectives(self) -> dict[str, Objective]:
+        return {name: term for name, term in self.terms.items() if isinstance(term, Objective)}
+
+    def forward(
+        self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"
+    ) -> Tensor:
+        """As every objective's; each term reduces by its own rule before it is weighed."""
+        values = [
+            self.weights[name] * term(embeddings, labels, ids=ids, references=references, reduction=reduction)
+            for name, term in self.terms.items()
+        ]
+        return torch.stack(values).sum(0)
+
+    def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
+        """Move the state of every term."""
+        for term in self._objectives().values():
+            term.update(embeddings, labels, ids=ids)
+
+
+class CentrePull(NeighbourhoodObjective):
+    """Every point is drawn to its class's moving centre: mean |x_i - c_(y_i)|^2 / 2. Alone, it collapses to the origin.
+
+    [wen2016discriminative] eq. (2)-(4)
+    Differs: the mean over the batch, not the sum; the centres move in `update`, after the optimiser's step.
+    """
+
+    keys = ("wen2016discriminative",)
+
+    def __init__(self, num_classes: int, dimension: int, rate: float = 0.5) -> None:
+        # temperature 2 makes the affinity -|x - c|^2 / 2
+        super().__init__(Centres(num_classes, dimension, rate), SquaredEuclidean(2.0), SameLabel(), attraction)
+
+
+class CentreLoss(WeightedSum):
+    """Softmax plus a pull to the class's centre.
+
+        -log softmax(W f + b)_y + (weight / 2) mean |x_i - c_(y_i)|^2,   c_j -= rate sum_(y_i = j) (c_j - x_i) / (1 + n_j)
+
+    [wen2016discriminative] eq. (5)
+    Differs: as CentrePull.
+    """
+
+    def __init__(self, num_classes: int, dimension: int, weight: float = 0.003, rate: float = 0.5) -> None:
+        super().__init__(
+            {
+                "softmax": (1.0, Softmax(num_classes, dimension)),
+                "centre": (weight, CentrePull(num_classes, dimension, rate)),
+            }
+        )

@@ -1,0 +1,48 @@
+"""Points: what queries and references alike are made of.
+
+A point knows three things: where it is (its embedding), what it is (its label) and who it is (its id).
+Identity is data, never position: a query meets itself in a memory bank, in a cloned tensor or in a doubled
+batch just as it does on a diagonal, and only the id tells.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Points(NamedTuple):
+    """A set of n points in d dimensions, used for queries and for references."""
+
+    embeddings: Tensor  # (n, d)
+    labels: Tensor | None = None  # (n,) classes, (n,) or (n, t) numbers, (n, C) multi-hot sets
+    ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
+
+
+def same_point(queries: Points, references: Points) -> Tensor | None:
+    """(n, m), True where the reference IS the query; None when either side has no ids."""
+    if queries.ids is None or references.ids is None:
+        return None
+    return queries.ids[:, None] == references.ids[None, :]
+
+
+def strangers(n: int) -> Tensor:
+    """Ids -1, -2, ..., -n for references that are none of the queries.
+
+    Samples of a data set are numbered from 0, so these meet nobody. Pass them when a reference set shares
+    no sample with the batch: without ids an objective cannot know, and refuses to guess.
+    """
+    return -torch.arange(1, n + 1)
+
+
+def encode_labels(values: Sequence[Any] | np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """Codes 0..C-1 for class names of any kind, and the names in the order of their codes.
+
+    >>> codes, classes = encode_labels(["cat", "dog", "cat"])
+    >>> codes.tolist(), classes.tolist()
+    ([0, 1, 0], ['cat', 'dog'])
+    """
+    classes, codes = np.unique(np.asarray(values), return_inverse=True)
+    return torch.from_numpy(codes.astype(np.int64)), classes

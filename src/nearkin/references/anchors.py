@@ -1,0 +1,158 @@
+"""Anchors: fixed class vectors, never trained, and the ways to place them far from one another."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from nearkin.points import Points
+from nearkin.references.slot import References, check_count, class_labels
+
+
+class Anchors(References):
+    """C given vectors, row c for class c; `assign` deals a layout's rows to classes at random."""
+
+    vectors: Tensor
+    labels: Tensor
+
+    def __init__(self, vectors: Tensor) -> None:
+        super().__init__()
+        if vectors.ndim != 2 or len(vectors) < 2 or not vectors.is_floating_point():
+            raise ValueError(f"anchors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give a float tensor (C, d) with C >= 2")
+        if not bool(torch.isfinite(vectors).all()):
+            raise ValueError("anchors hold NaN or infinity; make them with orthonormal, circle, simplex or packed")
+        self.register_buffer("vectors", vectors.detach().clone())
+        self.register_buffer("labels", class_labels(len(vectors)), persistent=False)
+
+    def forward(self, batch: Points) -> Points:
+        return Points(self.vectors.to(batch.embeddings.dtype), self.labels)
+
+    def update(self, batch: Points) -> None:
+        return None
+
+    def known_classes(self) -> int:
+        return len(self.vectors)
+
+
+def assign(vectors: Tensor, seed: int) -> Tensor:
+    """The same anchors dealt to the classes in a seeded random order."""
+    order = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))
+    return vectors[order.to(vectors.device)]
+
+
+def smallest_angle(vectors: Tensor) -> float:
+    """The angle in degrees between the two nearest anchors."""
+    check_count("the number of anchors", len(vectors), 2, "an angle needs two")
+    v = torch.nn.functional.normalize(vectors.double(), dim=1)
+    near = (v @ v.T).fill_diagonal_(-1).argmax(1)
+    other = v[near]
+    # From the sum and the difference: acos of a cosine near +-1 loses half of its digits.
+    angle = 2 * torch.atan2((v - other).norm(dim=1), (v + other).norm(dim=1))
+    return math.degrees(float(angle.min()))
+
+
+def orthonormal(num_classes: int, dimension: int) -> Tensor:
+    """The first C unit axes of R^d, 90 degrees apart. [hao2018anchor] section 4"""
+    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    if num_classes > dimension:
+        raise ValueError(
+            f"{num_classes} orthonormal anchors do not fit into {dimension} dimensions; raise dimension to {num_classes}, or use packed()"
+        )
+    return torch.eye(num_classes, dimension)
+
+
+def circle(num_classes: int) -> Tensor:
+    """C points of the unit circle at the angles 2 pi c / C. [hao2018anchor] section 4.1"""
+    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    angle = torch.arange(num_classes, dtype=torch.float64) * (2 * math.pi / num_classes)
+    return torch.stack([angle.cos(), angle.sin()], dim=1).float()
+
+
+def simplex(num_classes: int, dimension: int) -> Tensor:
+    """C unit vectors with every cosine equal to -1 / (C - 1), the widest there is; needs C <= d + 1. [kasarla2022maximum]
+
+    Built one dimension at a time: each new axis carries one corner, and the rest is a smaller simplex below it.
+    """
+    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    if num_classes > dimension + 1:
+        raise ValueError(
+            f"a simplex of {num_classes} anchors does not fit into {dimension} dimensions; raise dimension to {num_classes - 1}, or use packed()"
+        )
+    corners = torch.zeros(num_classes, dimension, dtype=torch.float64)
+    radius = 1.0
+    for axis in range(num_classes - 1):
+        rest = num_classes - 1 - axis
+        corners[axis, axis] = radius
+        corners[axis + 1 :, axis] = -radius / rest
+        radius *= math.sqrt(1 - 1 / rest**2)
+    return corners.float()
+
+
+def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int = 12, steps: int = 1500) -> Tensor:
+    """C unit vectors of R^d pushed apart by gradient, for C > d + 1 where no closed form exists; the best of several starts.
+
+    Minimises a log-sum-exp of the cosines whose sharpness grows from a gentle mean to the maximum. Deterministic for a seed.
+    """
+    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_count("dimension", dimension, 2, "on a line only two directions exist")
+    if num_classes <= dimension + 1:
+        return simplex(num_classes, dimension)
+    generator = torch.Generator().manual_seed(seed)
+    v = torch.randn(restarts, num_classes, dimension, dtype=torch.float64, generator=generator, requires_grad=True)
+    own = torch.eye(num_classes, dtype=torch.bool)
+    optimiser = torch.optim.Adam([v], lr=0.05)
+    for step in range(steps):
+        progress = step / steps
+        sharpness = 5.0 * 2000.0**progress
+        optimiser.param_groups[0]["lr"] = 0.05 * 0.002**progress
+        optimiser.zero_grad()
+        direction = v / v.norm(dim=2, keepdim=True)
+        cosine = (direction @ direction.transpose(1, 2)).masked_fill(own, -torch.inf)
+        ((sharpness * cosine).flatten(1).logsumexp(1) / sharpness).sum().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    with torch.no_grad():
+        direction = v / v.norm(dim=2, keepdim=True)
+        worst = (direction @ direction.transpose(1, 2)).masked_fill(own, -torch.inf).flatten(1).amax(1)
+        return direction[worst.argmin()].float()
+
+
+def polar_grid(num_classes: int, dimension: int) -> Tensor:
+    """Document 002's own recipe, kept for comparison: a mesh over the polar angles, the best factorisation of C.
+
+    Only good in the plane: from three dimensions on the points bunch at the poles. [hao2018anchor] section 3.2
+    """
+    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_count("dimension", dimension, 2, "on a line there is no angle")
+    best, widest = None, -1.0
+    for counts in _factorisations(num_classes, dimension - 1):
+        grid = _mesh(counts)[:num_classes]
+        angle = smallest_angle(grid)
+        if angle > widest:
+            best, widest = grid, angle
+    assert best is not None
+    return best.float()
+
+
+def _factorisations(total: int, parts: int) -> list[tuple[int, ...]]:
+    """Ways to lay out at least `total` points as a grid of `parts` counts, none wasteful."""
+    if parts == 1:
+        return [(total,)]
+    ways = []
+    for first in range(1, total + 1):
+        ways += [(first, *rest) for rest in _factorisations(math.ceil(total / first), parts - 1)]
+        if first > 1 and parts > 3:  # deep grids: every split of a few points is the same poor picture
+            break
+    return ways
+
+
+def _mesh(counts: tuple[int, ...]) -> Tensor:
+    """Unit vectors at the cell middles of the polar angles, and all round for the last angle."""
+    polar = [(torch.arange(c, dtype=torch.float64) + 0.5) * (math.pi / c) for c in counts[:-1]]
+    azimuth = torch.arange(counts[-1], dtype=torch.float64) * (2 * math.pi / counts[-1])
+    angles = torch.cartesian_prod(*polar, azimuth) if polar else azimuth[:, None]
+    angles = angles.reshape(-1, len(counts))
+    columns, sine = [], torch.ones(len(angles), dtype=torch.float64)
+    for axis in range(angles.shape[1]):
+        columns.append(sine * angles[:, axis].cos())
+        sine = sine * angles[:, axis].sin()
+    return torch.stack([*columns, sine], dim=1)

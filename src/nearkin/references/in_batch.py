@@ -1,0 +1,38 @@
+"""References taken from the batch itself."""
+
+import torch
+
+from nearkin.points import Points
+from nearkin.references.slot import References
+
+
+class InBatch(References):
+    """All the points of the batch; the relation keeps a query from choosing itself, by id."""
+
+    def forward(self, batch: Points) -> Points:
+        return batch
+
+    def update(self, batch: Points) -> None:
+        return None
+
+
+class OnePerClass(References):
+    """The second point of every class in the batch; the others are its queries.
+
+    With two points a class this is the N-pair batch: x_c asks, p_c answers. A class of one has no answer.
+    """
+
+    def forward(self, batch: Points) -> Points:
+        assert batch.labels is not None
+        order = torch.argsort(batch.labels, stable=True)
+        ranked = batch.labels[order]
+        starts = torch.ones_like(ranked, dtype=torch.bool)
+        starts[1:] = ranked[1:] != ranked[:-1]
+        second = torch.zeros_like(starts)
+        second[1:] = starts[:-1] & ~starts[1:]
+        chosen = order[second]
+        ids = None if batch.ids is None else batch.ids[chosen]
+        return Points(batch.embeddings[chosen], batch.labels[chosen], ids)
+
+    def update(self, batch: Points) -> None:
+        return None

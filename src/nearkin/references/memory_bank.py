@@ -1,0 +1,68 @@
+"""A memory bank: the last known embedding of every training sample, kept at unit length."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from nearkin.affinity import unit
+from nearkin.points import Points
+from nearkin.references.slot import References, check_count
+
+
+class MemoryBank(References):
+    """N unit vectors, one for each id 0..N-1, moved by v_i <- unit((1 - momentum) v_i + momentum x_i).
+
+    `momentum` is document 003's eta, the share of the new embedding. The bank gives no gradient and moves only in
+    `update`, never during forward or backward, so gradient accumulation and evaluation leave it alone.
+    `start="normalised"` draws unit vectors; `"released"` draws uniform in +-sqrt(3/d) like the authors' code, whose rows
+    have length 1 only on average. `labels` (N,) lets supervised relations use the bank.
+    """
+
+    vectors: Tensor
+    ids: Tensor
+
+    def __init__(
+        self,
+        size: int,
+        dimension: int,
+        momentum: float = 0.5,
+        start: Literal["normalised", "released"] = "normalised",
+        labels: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        check_count("size", size, 1, "the bank has one slot for each training sample")
+        check_count("dimension", dimension, 1, "it is the embedding's size")
+        if not 0 < momentum <= 1:
+            raise ValueError(f"momentum ({momentum}) must lie in (0, 1]: it is the share of the new embedding")
+        if start not in ("normalised", "released"):
+            raise ValueError(f"start {start!r} is unknown; choose 'normalised' or 'released'")
+        if labels is not None and labels.shape[0] != size:
+            raise ValueError(f"labels has {labels.shape[0]} entries for a bank of {size}; give one for each slot")
+        self.momentum = momentum
+        bound = math.sqrt(3 / dimension)
+        drawn = torch.empty(size, dimension).uniform_(-bound, bound)
+        self.register_buffer("vectors", unit(drawn) if start == "normalised" else drawn)
+        self.register_buffer("ids", torch.arange(size), persistent=False)
+        self.register_buffer("labels", labels)
+
+    def forward(self, batch: Points) -> Points:
+        self._slots(batch)
+        # A copy: an update before backward must not change what this step has seen.
+        return Points(self.vectors.to(batch.embeddings.dtype, copy=True), self.labels, self.ids)
+
+    @torch.no_grad()
+    def update(self, batch: Points) -> None:
+        slots = self._slots(batch)
+        mixed = (1 - self.momentum) * self.vectors[slots] + self.momentum * unit(batch.embeddings).to(self.vectors.dtype)
+        self.vectors[slots] = unit(mixed)
+
+    def _slots(self, batch: Points) -> Tensor:
+        ids = batch.ids
+        if ids is None:
+            raise ValueError("ids are missing: the bank keeps one slot for each sample and knows it by its id; pass ids=")
+        capturing = ids.is_cuda and torch.cuda.is_current_stream_capturing()
+        if not capturing and (int(ids.min()) < 0 or int(ids.max()) >= len(self.vectors)):
+            raise ValueError(f"ids run from {int(ids.min())} to {int(ids.max())}, but the bank has the slots 0 to {len(self.vectors) - 1}")
+        return ids

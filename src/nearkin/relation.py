@@ -1,0 +1,161 @@
+"""Relation: how near SHOULD each reference be? It reads labels and ids, never embeddings.
+
+A relation yields two (n, m) matrices. `cost` is what choosing that reference would cost: 0 is a right neighbour,
+1 a wrong one, graded for numbers and sets. `candidate` says whether it may be chosen at all: the denominator of a
+soft choice is a question of its own (the published Proxy-NCA leaves the right answer out of it).
+A query's own copy is no candidate and no right answer: its cost is 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.points import Points, same_point
+
+Supervision = Literal["classes", "numbers", "sets", "ids"]
+
+
+class Relation(NamedTuple):
+    """What should be near."""
+
+    cost: Tensor  # (n, m), 0 right .. 1 wrong; any size for numbers
+    candidate: Tensor  # (n, m) bool
+
+
+class Relating(Protocol):
+    """From two sets of points to their relation; `supervision` says what it reads of the labels."""
+
+    @property
+    def supervision(self) -> Supervision: ...
+
+    def __call__(self, queries: Points, references: Points) -> Relation: ...
+
+
+def _labels(points: Points) -> Tensor:
+    if points.labels is None:
+        raise ValueError("labels are missing: this relation compares them; pass labels to queries and references")
+    return points.labels
+
+
+def _without_self(cost: Tensor, queries: Points, references: Points) -> Relation:
+    itself = same_point(queries, references)
+    if itself is None:
+        return Relation(cost, torch.ones_like(cost, dtype=torch.bool))
+    return Relation(cost.masked_fill(itself, 1.0), ~itself)
+
+
+@dataclass(frozen=True)
+class SameLabel:
+    """Cost 0 for the same class, 1 for another; self is no candidate. Labels are compared as integers."""
+
+    supervision: Supervision = "classes"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        differ = _labels(queries)[:, None] != _labels(references)[None, :]
+        return _without_self(differ.to(queries.embeddings.dtype), queries, references)
+
+
+@dataclass(frozen=True)
+class SameLabelApart:
+    """Like SameLabel, but the right answer stands outside the choice: only wrong references are candidates."""
+
+    supervision: Supervision = "classes"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        cost, candidate = SameLabel()(queries, references)
+        return Relation(cost, candidate & (cost > 0))
+
+
+def squared_distance(a: Tensor, b: Tensor) -> Tensor:
+    """|a_i - b_j|^2 of targets (n, t) and (m, t), from differences: targets are few-dimensional."""
+    return (a[:, None, :] - b[None, :, :]).square().sum(2)
+
+
+@dataclass(frozen=True)
+class LabelDistance:
+    """Cost = distance between targets, the squared Euclidean one unless another is given; self is no candidate.
+
+    `distance` takes labels of shape (n, t) and (m, t), with t = 1 for targets of shape (n,), and returns (n, m).
+    """
+
+    distance: Callable[[Tensor, Tensor], Tensor] = squared_distance
+    supervision: Supervision = "numbers"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        a, b = _labels(queries), _labels(references)
+        dtype = queries.embeddings.dtype
+        a, b = a.reshape(len(a), -1).to(dtype), b.reshape(len(b), -1).to(dtype)
+        return _without_self(self.distance(a, b), queries, references)
+
+
+@dataclass(frozen=True)
+class LabelOverlap:
+    """For multi-hot label sets: cost = 1 - |A and B| / |A or B|; two empty sets share nothing (cost 1)."""
+
+    supervision: Supervision = "sets"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        dtype = queries.embeddings.dtype
+        a, b = _labels(queries).to(dtype), _labels(references).to(dtype)
+        both = a @ b.T  # (n, m)
+        either = a.sum(1)[:, None] + b.sum(1)[None, :] - both
+        return _without_self(1 - both / either.clamp_min(1), queries, references)
+
+
+@dataclass(frozen=True)
+class SameId:
+    """Each point's only right neighbour is its own earlier self, and everybody is a candidate."""
+
+    supervision: Supervision = "ids"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        itself = same_point(queries, references)
+        if itself is None:
+            raise ValueError("ids are missing: instance discrimination knows a point by its id; pass ids=")
+        return Relation((~itself).to(queries.embeddings.dtype), torch.ones_like(itself))
+
+
+class ListedNeighbours(nn.Module):
+    """A point's right neighbours are itself and, where its neighbourhood is trusted, the ids in its row of a table.
+
+    `table` (N, k) holds ids and is indexed by id; it is state, kept in the state_dict, and moves only by `update`.
+    """
+
+    supervision: Supervision = "ids"
+    table: Tensor
+    trusted: Tensor
+
+    def __init__(self, size: int, k: int = 1) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(size)[:, None].repeat(1, k))
+        self.register_buffer("trusted", torch.zeros(size, dtype=torch.bool))
+
+    @torch.no_grad()
+    def update(self, table: Tensor, trusted: Tensor | None = None) -> None:
+        """Set the neighbourhoods: a table of ids (N, k), and which rows to trust (all, unless told)."""
+        if table.shape != self.table.shape:
+            expected = tuple(self.table.shape)
+            raise ValueError(f"table has shape {tuple(table.shape)}; this relation holds {expected}: a row for every point")
+        if int(table.min()) < 0 or int(table.max()) >= len(self.table):
+            raise ValueError(f"table holds ids from {int(table.min())} to {int(table.max())}; ids run from 0 to {len(self.table) - 1}")
+        if trusted is not None and trusted.shape != self.trusted.shape:
+            raise ValueError(f"trusted has shape {tuple(trusted.shape)}; give one truth value for each of the {len(self.table)} points")
+        self.table.copy_(table)
+        self.trusted.copy_(torch.ones_like(self.trusted) if trusted is None else trusted)
+
+    def forward(self, queries: Points, references: Points) -> Relation:
+        own = self.right_ids(queries)  # (n, k + 1)
+        assert references.ids is not None
+        right = (own[:, :, None] == references.ids).any(1)  # (n, m)
+        return Relation((~right).to(queries.embeddings.dtype), torch.ones_like(right))
+
+    def right_ids(self, queries: Points) -> Tensor:
+        """(n, k + 1): each query's own id and its trusted neighbours' (its own again where they are not trusted)."""
+        ids = queries.ids
+        if ids is None:
+            raise ValueError("ids are missing: discovered neighbours are looked up by id; pass ids=")
+        listed = torch.where(self.trusted[ids][:, None], self.table[ids], ids[:, None])
+        return torch.cat([ids[:, None], listed], dim=1)
