@@ -4,6 +4,7 @@ An affinity is a pure function of two sets of embeddings, (n, d) and (m, d), to 
 temperature. The one an objective was trained with is the one to search with.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,7 +92,7 @@ def cosine(temperature: float = 1.0) -> Normalised:
 class MinusDistance:
     """A caller's own distance(queries, references) -> (n, m), turned round and scaled: -scale * distance."""
 
-    distance: Affinity
+    distance: Callable[[Tensor, Tensor], Tensor]
     scale: float = 1.0
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:

@@ -65,13 +65,15 @@ def _as_tensor(values: Any, name: str, device: torch.device) -> Tensor:
         values = torch.from_numpy(array)
     if values.ndim == 0:
         raise ValueError(f"{name} is a single value; give one entry for each embedding")
-    return values.to(device)
+    placed: Tensor = values.to(device)
+    return placed
 
 
 def _check_classes(labels: Tensor, name: str) -> Tensor:
     if labels.ndim != 1:
         raise ValueError(
-            f"{name} has shape {tuple(labels.shape)}; classes are (n,). Multi-hot sets take relation=LabelOverlap(), numbers take NCARegression()"
+            f"{name} has shape {tuple(labels.shape)}; classes are (n,). Multi-hot sets take relation=LabelOverlap(), "
+            "numbers take NCARegression()"
         )
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"{name} are {labels.dtype}; classes must be integers. For numbers use NCARegression(), or round them yourself")
@@ -104,7 +106,8 @@ def check_ids(ids: Any, like: Tensor, name: str = "ids") -> Tensor | None:
         raise TypeError(f"{name} are {ids.dtype}; ids must be integers: the sample's number in the data set")
     if ids.shape != (len(like),):
         raise ValueError(f"{name} has shape {tuple(ids.shape)} for {len(like)} embeddings; give one integer for each")
-    return ids.long()
+    whole: Tensor = ids.long()
+    return whole
 
 
 def check_references(references: Any, batch: Points, supervision: Supervision) -> Points:

@@ -7,7 +7,7 @@ from torch import Tensor
 from nearkin.affinity import InnerProduct, Normalised
 from nearkin.criterion import any_positive
 from nearkin.objectives import door
-from nearkin.objectives.neighbourhood import NeighbourhoodObjective
+from nearkin.objectives.neighbourhood import Engine, NeighbourhoodObjective, Precision
 from nearkin.references import MemoryBank
 from nearkin.relation import ListedNeighbours, SameId
 
@@ -32,6 +32,9 @@ class InstanceDiscrimination(NeighbourhoodObjective):
         temperature: float = 0.1,
         momentum: float = 0.5,
         start: Literal["normalised", "released"] = "normalised",
+        *,
+        engine: Engine = "auto",
+        precision: Precision = "highest",
     ) -> None:
         door.check_positive("temperature", temperature)
         super().__init__(
@@ -39,6 +42,8 @@ class InstanceDiscrimination(NeighbourhoodObjective):
             affinity=Normalised(InnerProduct(temperature), references=False),
             relation=SameId(),
             criterion=any_positive,
+            engine=engine,
+            precision=precision,
         )
 
 
@@ -63,6 +68,9 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
         temperature: float = 0.1,
         momentum: float = 0.5,
         start: Literal["normalised", "released"] = "normalised",
+        *,
+        engine: Engine = "auto",
+        precision: Precision = "highest",
     ) -> None:
         door.check_positive("temperature", temperature)
         door.check_k(k)
@@ -73,6 +81,8 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
             affinity=Normalised(InnerProduct(temperature), references=False),
             relation=ListedNeighbours(size, k),
             criterion=any_positive,
+            engine=engine,
+            precision=precision,
         )
 
     def trust(self, table: Tensor, trusted: Tensor | None = None) -> None:

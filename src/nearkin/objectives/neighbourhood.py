@@ -1,26 +1,34 @@
 """The composition: objective = references x affinity x relation x criterion."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from nearkin.affinity import Affinity
 from nearkin.criterion import Criterion
+from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
+from nearkin.objectives.streaming import MANY_PAIRS, stream, streams
 from nearkin.outcome import Outcome
 from nearkin.points import Points
 from nearkin.references import InBatch, OnePerClass, References
 from nearkin.relation import Relating, Supervision
 
+Engine = Literal["auto", "dense", "torch", "numba", "triton"]
+Precision = Literal["highest", "high", "fast"]
+
 
 class NeighbourhoodObjective(Objective):
     """Prices the gap between what IS near (affinity) and what SHOULD be near (relation).
 
-    `penalty` is a term on the batch's embeddings alone that no neighbour enters (a norm, a spread); it is added to
-    every value. The named objectives subclass this only to give a composition a constructor and a name.
+    Soft criteria over many pairs go through the streaming kernels, in O((n + m) d) memory: `engine` "auto" decides by
+    size, "dense" keeps the whole matrix (and allows double backward), "torch", "numba" and "triton" name one.
+    `precision` is CUDA's: "highest" (like float32), "high" (tf32) or "fast" (fp16).
+    `penalty` is a term on the batch's embeddings alone that no neighbour enters (a norm, a spread); it is added to every value.
+    The named objectives subclass this only to give a composition a constructor and a name.
     """
 
     def __init__(
@@ -30,13 +38,22 @@ class NeighbourhoodObjective(Objective):
         relation: Relating,
         criterion: Criterion,
         penalty: Callable[[Tensor], Tensor] | None = None,
+        *,
+        engine: Engine = "auto",
+        precision: Precision = "highest",
     ) -> None:
         super().__init__()
+        door.check_choice("engine", engine, ENGINES)
+        door.check_choice("precision", precision, PRECISIONS)
+        if engine not in ("auto", "dense") and not streams(affinity, relation, criterion):
+            raise ValueError(f"engine {engine!r} does not know this composition; use engine='dense' or leave it at 'auto'")
         self.references = references
         self.affinity = affinity
         self.relation = relation
         self.criterion = criterion
         self.penalty = penalty
+        self.engine = engine
+        self.precision = precision
 
     @property
     def supervision(self) -> Supervision:
@@ -46,6 +63,7 @@ class NeighbourhoodObjective(Objective):
         return self.references.known_classes()
 
     def price(self, batch: Points, references: Points | None) -> Outcome:
+        given, own = batch, references is None
         if references is None:
             if isinstance(self.references, InBatch | OnePerClass) and batch.ids is None:
                 batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
@@ -53,12 +71,30 @@ class NeighbourhoodObjective(Objective):
         if self.supervision == "classes" and self.known_classes() is None:
             assert batch.labels is not None and references.labels is not None
             door.check_two_classes(batch.labels, references.labels)
-        affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
-        outcome = self.criterion(affinity, self.relation(batch, references))
+        if self._streams(len(batch.embeddings) * len(references.embeddings)):
+            in_batch = own and isinstance(self.references, InBatch)
+            outcome = stream(
+                given if in_batch else batch,
+                None if in_batch else references,
+                self.affinity,
+                self.relation,
+                self.criterion,
+                lookup=self.references.lookup() if own else None,
+                engine=self.engine,
+                precision=self.precision,
+            )
+        else:
+            affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
+            outcome = self.criterion(affinity, self.relation(batch, references))
         if self.penalty is None:
             return outcome
         priced = outcome.weight > 0
         return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * priced)
+
+    def _streams(self, pairs: int) -> bool:
+        if self.engine == "auto":
+            return pairs >= MANY_PAIRS and streams(self.affinity, self.relation, self.criterion)
+        return self.engine != "dense"
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 from nearkin.affinity import Affinity, SquaredEuclidean, cosine
 from nearkin.criterion import any_positive, expected_cost
 from nearkin.objectives import door
-from nearkin.objectives.neighbourhood import NeighbourhoodObjective
+from nearkin.objectives.neighbourhood import Engine, NeighbourhoodObjective, Precision
 from nearkin.references import InBatch
 from nearkin.relation import LabelDistance, Relating, SameLabel
 
@@ -41,6 +41,9 @@ class NCA(NeighbourhoodObjective):
         temperature: float = 1.0,
         metric: Metric = "squared_euclidean",
         relation: Relating | None = None,
+        *,
+        engine: Engine = "auto",
+        precision: Precision = "highest",
     ) -> None:
         door.check_choice("form", form, ("log", "expected"))
         super().__init__(
@@ -48,6 +51,8 @@ class NCA(NeighbourhoodObjective):
             affinity=_affinity(metric, temperature),
             relation=SameLabel() if relation is None else relation,
             criterion=any_positive if form == "log" else expected_cost,
+            engine=engine,
+            precision=precision,
         )
 
 
@@ -63,10 +68,19 @@ class NCARegression(NeighbourhoodObjective):
 
     keys = ("taylor2010pose",)
 
-    def __init__(self, temperature: float = 1.0, metric: Metric = "squared_euclidean") -> None:
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        metric: Metric = "squared_euclidean",
+        *,
+        engine: Engine = "auto",
+        precision: Precision = "highest",
+    ) -> None:
         super().__init__(
             references=InBatch(),
             affinity=_affinity(metric, temperature),
             relation=LabelDistance(),
             criterion=expected_cost,
+            engine=engine,
+            precision=precision,
         )

@@ -58,4 +58,6 @@ class CovarianceSpread:
         centred = unit(embeddings)
         centred = centred - centred.mean(0)
         covariance = centred.T @ centred / max(len(centred) - 1, 1)
-        return self.weight * (covariance - torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)).norm()
+        excess: Tensor = covariance - torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+        spread: Tensor = self.weight * excess.square().sum().sqrt()
+        return spread

@@ -108,12 +108,13 @@ def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int = 12, 
         optimiser.zero_grad()
         direction = v / v.norm(dim=2, keepdim=True)
         cosine = (direction @ direction.transpose(1, 2)).masked_fill(own, -torch.inf)
-        ((sharpness * cosine).flatten(1).logsumexp(1) / sharpness).sum().backward()  # type: ignore[no-untyped-call]
+        ((sharpness * cosine).flatten(1).logsumexp(1) / sharpness).sum().backward()
         optimiser.step()
     with torch.no_grad():
         direction = v / v.norm(dim=2, keepdim=True)
         worst = (direction @ direction.transpose(1, 2)).masked_fill(own, -torch.inf).flatten(1).amax(1)
-        return direction[worst.argmin()].float()
+        best: Tensor = direction[worst.argmin()].float()
+        return best
 
 
 def polar_grid(num_classes: int, dimension: int) -> Tensor:

@@ -1,6 +1,7 @@
 """A memory bank: the last known embedding of every training sample, kept at unit length."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -22,6 +23,7 @@ class MemoryBank(References):
 
     vectors: Tensor
     ids: Tensor
+    labels: Tensor | None
 
     def __init__(
         self,
@@ -52,6 +54,9 @@ class MemoryBank(References):
         # A copy: an update before backward must not change what this step has seen.
         return Points(self.vectors.to(batch.embeddings.dtype, copy=True), self.labels, self.ids)
 
+    def lookup(self) -> Callable[[Tensor], Tensor | None]:
+        return _same  # the slot of an id is the id
+
     @torch.no_grad()
     def update(self, batch: Points) -> None:
         slots = self._slots(batch)
@@ -66,3 +71,7 @@ class MemoryBank(References):
         if not capturing and (int(ids.min()) < 0 or int(ids.max()) >= len(self.vectors)):
             raise ValueError(f"ids run from {int(ids.min())} to {int(ids.max())}, but the bank has the slots 0 to {len(self.vectors) - 1}")
         return ids
+
+
+def _same(ids: Tensor) -> Tensor:
+    return ids

@@ -1,6 +1,7 @@
 """What every set of references can do."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,10 @@ class References(nn.Module, ABC):
     @abstractmethod
     def update(self, batch: Points) -> None:
         """Move the state, after the optimiser's step; most references have nothing to do."""
+
+    def lookup(self) -> Callable[[Tensor], Tensor | None] | None:
+        """From ids to positions, when these references know a shorter way than searching their ids."""
+        return None
 
     def known_classes(self) -> int | None:
         """How many classes 0..C-1 these references stand for; None when they take the batch's own."""

@@ -1,0 +1,149 @@
+"""From a composition to the kernels: which compositions stream, and how they are laid out as work.
+
+The soft criteria need only running sums, so with a streamable affinity and relation the (n, m) matrix never exists. Any
+other composition returns None and is evaluated as it stands, which is the dense engine; both agree to rounding.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearkin.affinity import Affinity, InnerProduct, Normalised, SquaredEuclidean, unit
+from nearkin.criterion import Criterion, any_positive, expected_cost
+from nearkin.kernels.soft_neighbours import Form, soft_neighbours
+from nearkin.kernels.work import Work, positions_of
+from nearkin.outcome import Outcome
+from nearkin.points import Points
+from nearkin.relation import LabelDistance, ListedNeighbours, Relating, SameId, SameLabel, squared_distance
+
+Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent
+
+MANY_PAIRS = 2**22  # below, the matrix is small and the composition itself is as quick
+FORMS: dict[Any, Form] = {any_positive: "log", expected_cost: "expected"}
+
+
+def streams(affinity: Affinity, relation: Relating, criterion: Criterion) -> bool:
+    """Whether the kernels know this composition."""
+    plain = affinity.of if isinstance(affinity, Normalised) else affinity
+    if not isinstance(plain, SquaredEuclidean | InnerProduct) or criterion not in FORMS:
+        return False
+    if isinstance(relation, LabelDistance):
+        return relation.distance is squared_distance and criterion is expected_cost
+    return isinstance(relation, SameLabel | SameId | ListedNeighbours)
+
+
+def stream(
+    batch: Points,
+    references: Points | None,
+    affinity: Affinity,
+    relation: Relating,
+    criterion: Criterion,
+    *,
+    lookup: Lookup | None,
+    engine: str,
+    precision: str,
+) -> Outcome:
+    """The outcome by the kernels; `references` None means the batch's own points."""
+    queries = batch.embeddings
+    others = None if references is None else references.embeddings
+    if isinstance(affinity, Normalised):
+        queries = unit(queries)
+        others = unit(others) if others is not None and affinity.references else others
+        affinity = affinity.of
+    assert isinstance(affinity, SquaredEuclidean | InnerProduct)
+    work = Work(queries, others, isinstance(affinity, SquaredEuclidean))
+    work, order = _laid_out(work, batch, references, relation, lookup)
+    soft = soft_neighbours(work, FORMS[criterion], affinity.temperature, engine=engine, precision=precision)
+    m = len(queries) if references is None else len(references.embeddings)
+    candidates = torch.full((len(queries),), m, device=queries.device)
+    if work.skip is not None:
+        candidates = candidates - (work.skip >= 0).sum(1)
+    active = (candidates * soft.priced).sum()
+    values, priced = soft.values, soft.priced
+    if order is not None:
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=order.device)
+        values, priced = _permuted(values, back), priced[back]
+    return Outcome(values, priced.to(values.dtype), active)
+
+
+def _laid_out(
+    work: Work, batch: Points, references: Points | None, relation: Relating, lookup: Lookup | None
+) -> tuple[Work, Tensor | None]:
+    """The relation as spans, lists or targets, and the order the queries were put in (None: as they came)."""
+    known = batch if references is None else references
+    where = lookup or (lambda ids: None if known.ids is None else positions_of(ids, known.ids))
+    if isinstance(relation, SameId | ListedNeighbours):
+        return work._replace(listed=_distinct(_listed(relation, batch, where))), None
+    skip = _own_positions(batch, references, where)
+    if isinstance(relation, LabelDistance):
+        assert batch.labels is not None and known.labels is not None
+        a, b = batch.labels.reshape(len(batch.labels), -1), known.labels.reshape(len(known.labels), -1)
+        return work._replace(targets=(a.to(work.queries.dtype), b.to(work.queries.dtype)), skip=skip), None
+    return _sorted_by_label(work, batch, references, skip)
+
+
+def _own_positions(batch: Points, references: Points | None, where: Lookup) -> Tensor | None:
+    """(n, e) positions at which each query itself stands among the references."""
+    if batch.ids is not None:
+        return where(batch.ids[:, None])
+    # Without ids a batch that is its own reference set meets itself on the diagonal, and nowhere else.
+    return torch.arange(len(batch.embeddings), device=batch.embeddings.device)[:, None] if references is None else None
+
+
+def _listed(relation: SameId | ListedNeighbours, batch: Points, where: Lookup) -> Tensor:
+    if batch.ids is None:
+        raise ValueError("ids are missing: this objective knows a point by its id; pass ids=")
+    right = batch.ids[:, None] if isinstance(relation, SameId) else relation.right_ids(batch)
+    found = where(right)
+    return torch.full_like(right[:, :1], -1) if found is None else found
+
+
+def _distinct(positions: Tensor) -> Tensor:
+    """Each position once a row; repeats become -1."""
+    ranked = positions.sort(dim=1).values
+    repeat = torch.zeros_like(ranked, dtype=torch.bool)
+    repeat[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+    return ranked.masked_fill(repeat, -1)
+
+
+def _sorted_by_label(work: Work, batch: Points, references: Points | None, skip: Tensor | None) -> tuple[Work, Tensor]:
+    """Queries and references sorted by class, so that the right references of a query are one span."""
+    assert batch.labels is not None
+    labels, order = batch.labels.sort(stable=True)
+    ranked, theirs = (labels, order) if references is None else _sorted_labels(references)
+    span = torch.stack([torch.searchsorted(ranked, labels), torch.searchsorted(ranked, labels, right=True)], dim=1)
+    if skip is not None:
+        moved = torch.empty_like(theirs)
+        moved[theirs] = torch.arange(len(theirs), device=theirs.device)
+        skip = skip[order]
+        skip = torch.where(skip >= 0, moved[skip.clamp_min(0)], -1)
+    others = None if work.references is None else _permuted(work.references, theirs)
+    return work._replace(queries=_permuted(work.queries, order), references=others, span=span, skip=skip), order
+
+
+def _sorted_labels(points: Points) -> tuple[Tensor, Tensor]:
+    assert points.labels is not None
+    ranked, order = points.labels.sort(stable=True)
+    return ranked, order
+
+
+class _Permute(torch.autograd.Function):
+    """x[order] for a permutation: its gradient is a plain scatter, where indexing would accumulate."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
+        ctx.save_for_backward(order)
+        return x[order]
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        (order,) = ctx.saved_tensors
+        return torch.empty_like(upstream[0]).index_copy_(0, order, upstream[0]), None
+
+
+def _permuted(x: Tensor, order: Tensor) -> Tensor:
+    permuted: Tensor = _Permute.apply(x, order)  # type: ignore[no-untyped-call]
+    return permuted
