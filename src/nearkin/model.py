@@ -1,0 +1,132 @@
+"""A model folder: what training leaves behind and everything else starts from.
+
+    model.json              what goes in, which network, how inputs are prepared, the metric, and why this objective
+    run.json                the Run that made it
+    weights.safetensors     the last weights; best.safetensors those that did best on the validation part, if there is one
+    objective.safetensors   the objective's own parameters and state
+    references.safetensors  embeddings of the training part with their labels or targets: what predictions look at
+    split.json, metrics.json, log.jsonl, README.md (the model card), checkpoints/
+
+Nothing in it is a pickle.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from nearkin import networks
+from nearkin.affinity import Affinity, SquaredEuclidean, cosine
+from nearkin.data import images as pictures
+from nearkin.data import preprocess
+from nearkin.evaluate.neighbours import vote
+from nearkin.points import Points
+from nearkin.search import Neighbours, nearest
+
+Inputs = Tensor | np.ndarray | str | Path | Sequence[str | Path]
+METRICS: dict[str, Affinity] = {"squared_euclidean": SquaredEuclidean(), "cosine": cosine()}
+
+
+class Model:
+    """A trained network with what it takes to use it. `load` makes one."""
+
+    def __init__(self, network: nn.Module, about: dict[str, Any], references: Points | None = None) -> None:
+        self.network = network.eval()
+        self.about = about
+        self.references = references
+        self.prepare = preprocess.restore(about["prepare"])
+        self.affinity = METRICS[about["metric"]]
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.network.parameters(), torch.zeros(())).device
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by number."""
+        return tuple(self.about["classes"])
+
+    @torch.no_grad()
+    def encode(self, inputs: Inputs, batch_size: int = 512) -> Tensor | np.ndarray:
+        """Embeddings (n, d): of images (n, c, h, w) uint8 or float in 0..1, of vectors (n, d), or of image files by path.
+
+        A tensor gives a tensor, anything else a numpy array.
+        """
+        points = self._read(inputs)
+        mode = self.network.training
+        self.network.eval()
+        try:
+            rows = [self.network(self._prepared(part.to(self.device))).float() for part in torch.split(points, batch_size)]
+        finally:
+            self.network.train(mode)
+        embeddings = torch.cat(rows)
+        return embeddings.to(inputs.device) if isinstance(inputs, Tensor) else embeddings.cpu().numpy()
+
+    def neighbours(self, inputs: Inputs, k: int = 10) -> Neighbours:
+        """The k nearest training points of each input, as positions among `references`, with affinities."""
+        embeddings = torch.as_tensor(self.encode(inputs)).to(self.device)
+        return nearest(embeddings, self._known().embeddings, k, self.affinity)
+
+    def predict(self, inputs: Inputs, k: int = 10) -> Tensor | np.ndarray:
+        """By the k nearest training points: the majority's class number, or the mean of their targets."""
+        labels = self._known().labels
+        if labels is None:
+            raise ValueError("this model was trained without labels and can predict none; use neighbours()")
+        theirs = labels[self.neighbours(inputs, k).positions]
+        found = vote(theirs) if self.about["supervision"] == "classes" else theirs.float().mean(1)
+        return found if isinstance(inputs, Tensor) else found.cpu().numpy()
+
+    def _known(self) -> Points:
+        if self.references is None:
+            raise ValueError("the model folder has no references.safetensors; train it to the end, or embed the training part again")
+        return self.references
+
+    def _prepared(self, points: Tensor) -> Tensor:
+        return preprocess.preprocessed(points, self.prepare) if points.ndim == 4 else points.float()
+
+    def _read(self, inputs: Inputs) -> Tensor:
+        shape = tuple(self.about["shape"])
+        if isinstance(inputs, str | Path):
+            inputs = [inputs]
+        if not isinstance(inputs, Tensor | np.ndarray):
+            if len(shape) != 3:
+                raise ValueError(f"this model reads vectors of {shape[0]} numbers, not image files")
+            return torch.stack([pictures.decode(str(path), shape[0], shape[1]) for path in inputs])
+        points = torch.as_tensor(inputs)
+        if tuple(points.shape[1:]) != shape:
+            raise ValueError(f"inputs have shape {tuple(points.shape)}; this model reads (n, {', '.join(map(str, shape))})")
+        return points
+
+
+def load(folder: str | Path, which: Literal["best", "last"] = "best", device: str | torch.device | None = None) -> Model:
+    """A model from its folder; "best" falls back to the last weights when there was no validation part."""
+    folder = Path(folder)
+    page = folder / "model.json"
+    if not page.exists():
+        raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; `nearkin train DATA --out {folder}` makes one")
+    about = json.loads(page.read_text(encoding="utf-8"))
+    network = build_network(about)
+    best = folder / "best.safetensors"
+    network.load_state_dict(load_file(best if which == "best" and best.exists() else folder / "weights.safetensors"))
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Model(network.to(device), about, _references(folder / "references.safetensors", torch.device(device)))
+
+
+def build_network(about: dict[str, Any]) -> nn.Module:
+    """The network that model.json describes, with fresh weights."""
+    chosen, shape = about["network"], tuple(about["shape"])
+    kind: dict[str, Any] = {"image_shape": shape} if len(shape) == 3 else {"dimension_in": shape[0]}
+    return networks.build(chosen["name"], **kind, dimension=chosen["dimension"], normalise=chosen["normalise"], **chosen["options"])
+
+
+def _references(path: Path, device: torch.device) -> Points | None:
+    if not path.exists():
+        return None
+    tensors = load_file(path, device=str(device))
+    return Points(tensors["embeddings"], tensors.get("labels"), tensors.get("ids"))

@@ -1,0 +1,186 @@
+"""Run: the frozen description of one training, all that a model folder remembers of how it was made.
+
+A tree of dataclasses with plain leaves. It goes to JSON and back, and the command line overrides leaves by their
+dotted names. What an objective, a network or a sampler takes is its own signature: `options` are checked there.
+"""
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_type_hints
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DataChoice:
+    """Which data, and how they are cut."""
+
+    source: str = ""
+    size: int | None = None  # images are brought to size x size; None: as they are
+    label_column: str = "label"
+    target_columns: str = ""
+    split: Literal["given", "stratified", "group", "classes"] = "given"  # how to split data that bring no split
+    validation: float = 0.1  # share of the training part held out for choosing; 0: none
+    test: float = 0.2  # share held out for testing when the data bring no test part
+    on_error: Literal["raise", "skip"] = "raise"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A named component with options of its own: the signature of what the name builds is the schema."""
+
+    name: str = "auto"
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NetworkChoice:
+    """The network and its head."""
+
+    name: str = "auto"
+    dimension: int = 64
+    normalise: bool = False
+    weights: str | None = None  # a local safetensors file to start from
+    frozen: bool = False  # train only the head
+    rate: float = 1.0  # learning rate of the body relative to the head and the objective
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptimiserChoice:
+    """How weights move."""
+
+    name: Literal["sgd", "adam", "conjugate_gradient"] = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4
+    epsilon: float = 1e-8
+    clip: float = 0.0  # largest gradient norm; 0: unbounded
+
+
+@dataclass(frozen=True)
+class ScheduleChoice:
+    """How the learning rate moves."""
+
+    name: Literal["constant", "cosine", "one_cycle", "milestones", "plateau"] = "cosine"
+    warmup: float = 0.05  # share of all steps with a linearly growing rate
+    milestones: tuple[float, ...] = (0.5, 0.8)  # shares of all epochs
+    factor: float = 0.1
+    patience: int = 5  # epochs without a lower objective (plateau)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training."""
+
+    data: DataChoice = field(default_factory=DataChoice)
+    network: NetworkChoice = field(default_factory=NetworkChoice)
+    objective: Part = field(default_factory=Part)
+    optimiser: OptimiserChoice = field(default_factory=OptimiserChoice)
+    schedule: ScheduleChoice = field(default_factory=ScheduleChoice)
+    preprocess: Part = field(default_factory=lambda: Part("standardise"))
+    augment: Part = field(default_factory=lambda: Part("none"))
+    sampler: Part = field(default_factory=lambda: Part("shuffled"))
+    references: Literal["objective", "training_set"] = "objective"  # training_set: every step over all points, exactly
+    epochs: int = 20
+    batch_size: int = 256
+    seed: int = 0
+    precision: Literal["float32", "bfloat16"] = "float32"  # of the network; objectives are always float32 or better
+    capture: bool = True  # on CUDA with device-resident data: the whole step in one graph
+    validate_every: int = 1  # epochs
+    patience: int = 0  # epochs without a better validation figure before stopping; 0: never
+    checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end
+
+    def to_json(self) -> str:
+        """The whole tree as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> "Run":
+        """The tree back; an unknown leaf is an error."""
+        run: Run = _build(Run, json.loads(text), "")
+        return run
+
+
+def override(run: Run, settings: Mapping[str, str]) -> Run:
+    """The same run with leaves replaced: {"optimiser.learning_rate": "0.05", "objective.options.temperature": "0.1"}."""
+    for name, text in settings.items():
+        run = _replaced(run, name.split("."), text, name)
+    return run
+
+
+def leaves(kind: type = Run, prefix: str = "") -> list[str]:
+    """The dotted names of everything that can be set."""
+    names = []
+    for item in dataclasses.fields(kind):
+        hint = get_type_hints(kind)[item.name]
+        full = prefix + item.name
+        names += leaves(hint, full + ".") if dataclasses.is_dataclass(hint) and isinstance(hint, type) else [full]
+    return names
+
+
+def _replaced(node: Any, path: list[str], text: str, name: str) -> Any:
+    head, *rest = path
+    if isinstance(node, Mapping):
+        return {**node, ".".join(path): _parsed(text)}
+    known = {item.name for item in dataclasses.fields(node)}
+    if head not in known or (not rest and dataclasses.is_dataclass(getattr(node, head))):
+        raise ValueError(f"setting {name!r} is unknown{_nearest(name, leaves())}")
+    value = getattr(node, head)
+    if rest:
+        if not (dataclasses.is_dataclass(value) or isinstance(value, Mapping)):
+            raise ValueError(f"setting {name!r} is unknown{_nearest(name, leaves())}")
+        return dataclasses.replace(node, **{head: _replaced(value, rest, text, name)})
+    new = _checked(_parsed(text), get_type_hints(type(node))[head], name)
+    return dataclasses.replace(node, **{head: new})
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return {"True": True, "False": False, "None": None}.get(text, text)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return f"; did you mean {close[0]!r}? Known: {', '.join(known)}" if close else ""
+
+
+def _build(kind: type, values: Any, prefix: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{prefix or 'the run'} must be a mapping of settings, not {values!r}")
+    hints = get_type_hints(kind)
+    built = {}
+    for key, value in values.items():
+        if key not in hints:
+            raise ValueError(f"setting {prefix + key!r} is unknown{_nearest(prefix + key, leaves())}")
+        hint = hints[key]
+        nested = dataclasses.is_dataclass(hint) and isinstance(hint, type)
+        built[key] = _build(hint, value, f"{prefix}{key}.") if nested else _checked(value, hint, prefix + key)
+    return kind(**built)
+
+
+def _checked(value: Any, hint: Any, name: str) -> Any:
+    """The value as the leaf's type, or an error that names both."""
+    choices = getattr(hint, "__args__", ())
+    origin = getattr(hint, "__origin__", None)
+    if origin is Literal:
+        if value not in choices:
+            raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(map(str, choices))}")
+        return value
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(float(v) for v in value)
+    if type(None) in choices:
+        if value is None:
+            return None
+        hint = next(choice for choice in choices if choice is not type(None))
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and (not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool)):
+        raise ValueError(f"{name} ({value!r}) must be of type {hint.__name__}")
+    return value

@@ -1,0 +1,239 @@
+"""From a Run and its data to the parts of a training: network, objective, optimiser, schedule, sampler, loader, step."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nearkin import data as sources
+from nearkin.affinity import Normalised
+from nearkin.data import augment, preprocess, samplers
+from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.loader import Loader
+from nearkin.model import build_network
+from nearkin.networks.weights import load_weights
+from nearkin.objectives import NeighbourhoodObjective
+from nearkin.optimise import Schedule, make_optimiser, make_schedule
+from nearkin.references import InBatch, OnePerClass
+from nearkin.run import Run
+from nearkin.train import ranks
+from nearkin.train.choose import Built, build, choose
+from nearkin.train.step import CapturedStep, Step
+
+AUGMENTATIONS: dict[str, tuple[Any, ...]] = {
+    "none": (),
+    "shift": (augment.PadAndCrop(2),),
+    "crop_flip": augment.CIFAR_PLUS,
+    "discovery": augment.AND_CIFAR,
+    "discovery_flip": (augment.HorizontalFlip(), *augment.AND_CIFAR),
+}
+
+
+class Parts(NamedTuple):
+    """Everything a training loop touches."""
+
+    network: nn.Module
+    objective: Built
+    optimiser: torch.optim.Optimizer
+    schedule: Schedule
+    sampler: samplers.Sampler
+    loader: Loader
+    step: Step
+    about: dict[str, Any]  # becomes model.json
+
+
+class Cut(NamedTuple):
+    """The data in their parts; ids of the training part are 0..n-1."""
+
+    train: Dataset
+    validation: Dataset | None
+    test: Dataset | None
+    split: dict[str, Any]  # becomes split.json
+
+
+def cut(run: Run, data: Dataset) -> Cut:
+    """The parts of the data: as they bring them, and split by the run's rule where they do not. A leak is an error."""
+    choice = run.data
+    kinds: dict[str, Any] = {"stratified": "stratified", "group": "group", "classes": "unseen classes"}
+    how = kinds.get(choice.split)
+    written: dict[str, Any] = {"how": "given"}
+    if set(data.parts) == {WHOLE} or choice.split != "given":
+        shares = {"train": 1 - choice.validation - choice.test, "validation": choice.validation, "test": choice.test}
+        shares = {name: share for name, share in shares.items() if share > 0}
+        if len(shares) == 1:
+            data = data.with_split(["train"] * len(data))
+        else:
+            made = sources.partition(data, how, shares, run.seed)
+            data, written = data.with_split(made.names), made.as_dict()
+    elif "validation" not in data.parts and choice.validation > 0:
+        train = data.part("train")
+        made = sources.partition(train, how, {"train": 1 - choice.validation, "validation": choice.validation}, run.seed)
+        names = data.split.astype("<U10")
+        names[data.rows(train.ids).numpy()] = made.names
+        data, written = data.with_split(names), {"how": "given, with a validation part cut from train", "cut": made.as_dict()}
+    sources.check_leaks(data)
+    parts = {name: data.part(name) for name in data.parts}
+    return Cut(parts["train"].renumbered(), parts.get("validation"), parts.get("test"), written)
+
+
+def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
+    """All parts, with weights drawn from the run's seed."""
+    torch.manual_seed(run.seed)
+    about = describe(run, train)
+    network = build_network(about)
+    if run.network.weights is not None:
+        load_weights(network, run.network.weights)
+    if run.network.frozen:
+        _freeze_body(network)
+    network = network.to(device)
+    if device.type == "cuda" and train.kind == "images":
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    name = about["objective"]
+    objective = build(
+        name,
+        run.objective.options,
+        num_classes=max(len(train.classes), 1 + int(train.labels.max()) if train.labels is not None else 0),
+        dimension=run.network.dimension,
+        size=len(train),
+    ).to(device)
+    about["metric"] = deployed_metric(objective)
+    sampler = _sampler(run, train, objective)
+    optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
+    schedule = make_schedule(run.schedule, run.epochs, len(sampler) if run.references == "objective" else 1)
+    loader = Loader(train, device=device)
+    step = Step(
+        network,
+        objective,
+        optimiser,
+        read=_reader(loader),
+        answers=None if train.answers is None else train.answers.to(device),
+        prepare=_Prepare(preprocess.restore(about["prepare"]), train.kind),
+        augment=_augmentation(run),
+        generator=torch.Generator(device).manual_seed(run.seed + 1),
+        bfloat16=run.precision == "bfloat16",
+        clip=run.optimiser.clip,
+    )
+    return Parts(network, objective, optimiser, schedule, sampler, loader, step, about)
+
+
+def captured(run: Run, parts: Parts) -> Step | CapturedStep:
+    """The step as a CUDA graph where that is possible, otherwise the step itself."""
+    cuda = parts.step.generator.device.type == "cuda"
+    if cuda and run.capture and parts.loader.resident is not None and ranks.count() == 1 and run.references == "objective":
+        return CapturedStep(parts.step, run.batch_size)
+    return parts.step
+
+
+def describe(run: Run, train: Dataset) -> dict[str, Any]:
+    """What model.json says, but for the metric, which the objective decides."""
+    name, why = choose(run.objective.name, train.supervision)
+    network = run.network.name
+    if network == "auto":
+        network = "convnet" if train.kind == "images" else "mlp"
+    return {
+        "format": 1,
+        "kind": train.kind,
+        "shape": list(train.shape),
+        "classes": list(train.classes),
+        "targets": list(train.target_names),
+        "supervision": train.supervision,
+        "objective": name,
+        "why": why,
+        "network": {
+            "name": network,
+            "dimension": run.network.dimension,
+            "normalise": run.network.normalise,
+            "options": dict(run.network.options),
+        },
+        "prepare": preprocess.describe(_preparation(run, train)),
+    }
+
+
+def deployed_metric(objective: Built) -> str:
+    """The metric to search with: cosine where the objective normalised, Euclidean otherwise."""
+    if isinstance(objective, NeighbourhoodObjective) and isinstance(objective.affinity, Normalised):
+        return "cosine"
+    return "squared_euclidean"
+
+
+def _preparation(run: Run, train: Dataset) -> Sequence[Any]:
+    if train.kind == "vectors":
+        return ()
+    name = run.preprocess.name
+    if name in ("auto", "standardise"):
+        some = train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
+        batches = (train.read(part) for part in torch.split(some, 1000))
+        return (preprocess.Standardise.fitted(batches, **run.preprocess.options),)
+    if name == "local_contrast":
+        return (preprocess.LocalContrast(**run.preprocess.options),)
+    if name in preprocess.GIVEN:
+        return (preprocess.GIVEN[name],)
+    raise ValueError(f"preprocess {name!r} is unknown; choose standardise, local_contrast, {', '.join(preprocess.GIVEN)}")
+
+
+class _Prepare:
+    """Inputs as the network wants them: images through their steps, vectors as they are."""
+
+    def __init__(self, steps: Sequence[Any], kind: str) -> None:
+        self.steps, self.kind = steps, kind
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        if self.kind == "vectors":
+            return inputs.float()
+        prepared = preprocess.preprocessed(inputs, self.steps)
+        return prepared.to(memory_format=torch.channels_last) if prepared.is_cuda else prepared
+
+
+def _augmentation(run: Run) -> Sequence[Any]:
+    name = run.augment.name
+    if name == "auto":
+        return ()
+    if name not in AUGMENTATIONS:
+        raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
+    return AUGMENTATIONS[name]
+
+
+def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
+    name, options, batch, seed = run.sampler.name, run.sampler.options, run.batch_size, run.seed
+    if name in ("auto", "shuffled"):
+        in_batch = not isinstance(objective, NeighbourhoodObjective) or isinstance(objective.references, InBatch | OnePerClass)
+        labels = train.labels if in_batch and train.supervision == "classes" and len(train) > batch else None
+        drop = len(train) > batch and len(train) % batch != 0
+        return samplers.Shuffled(len(train), min(batch, len(train)), seed=seed, labels=labels, **{"drop_last": drop, **options})
+    if train.labels is None:
+        raise ValueError(f"sampler {name!r} needs classes, and {train.name} has none; use sampler.name=shuffled")
+    if name == "per_class":
+        return samplers.PerClass(train.labels, batch, seed=seed, **options)
+    if name == "class_balanced":
+        return samplers.ClassBalanced(train.labels, batch, seed=seed, **options)
+    raise ValueError(f"sampler {name!r} is unknown; choose shuffled, per_class or class_balanced")
+
+
+def _reader(loader: Loader) -> Any:
+    def read(ids: Tensor) -> Tensor:
+        if loader.resident is not None:
+            return loader.resident[ids]  # ids of the training part are its rows
+        return next(iter(loader([ids])))[0]
+
+    return read
+
+
+def _freeze_body(network: nn.Module) -> None:
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name.startswith("head."))
+
+
+def _groups(run: Run, network: nn.Module, objective: Built) -> list[dict[str, Any]]:
+    """Body, head and objective, each with its rate relative to the run's; nothing without parameters."""
+    head = [p for name, p in network.named_parameters() if p.requires_grad and name.startswith("head.")]
+    body = [p for name, p in network.named_parameters() if p.requires_grad and not name.startswith("head.")]
+    groups = [
+        {"params": body, "rate": run.network.rate},
+        {"params": head, "rate": 1.0},
+        {"params": list(objective.parameters()), "rate": 1.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if not groups:
+        raise ValueError("nothing is left to train: the network is frozen and has no head; set network.frozen=false")
+    return groups

@@ -1,0 +1,92 @@
+"""Checkpoints that survive a power cut: safetensors and JSON, checksummed, written aside, synced, then renamed.
+
+A checkpoint is a folder `step-00000123` with `tensors.safetensors` and `state.json`, which holds the checksum of the
+tensors and of itself. It appears under its name only when it is whole. Nothing in it is a pickle.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+KEEP = 2  # the newest, and one to fall back on
+Report = Callable[[str], None]
+
+
+class Checkpoint(NamedTuple):
+    """Where a training stands."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
+    """Write a checkpoint; older ones beyond the last two are removed only after it stands."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"step-{step:08d}"
+    aside = folder / f".writing-{target.name}-{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    data = aside / "tensors.safetensors"
+    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, data)
+    _sync(data)
+    body = json.dumps({"step": step, "tensors_sha256": _digest(data), "state": dict(state)}, sort_keys=True)
+    page = aside / "state.json"
+    page.write_text(json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}), encoding="utf-8")
+    _sync(page)
+    _sync(aside)
+    if target.exists():
+        shutil.rmtree(target)
+    aside.rename(target)
+    _sync(folder)
+    _tidy(folder)
+    return target
+
+
+def newest(folder: Path, report: Report | None = None) -> Checkpoint | None:
+    """The newest checkpoint that is whole; a damaged one is passed over with a word. None when there is none."""
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            return _load(path)
+        except (OSError, ValueError, KeyError) as error:
+            if report is not None:
+                report(f"checkpoint {path.name} is damaged ({error}); going back to the one before")
+    return None
+
+
+def _load(path: Path) -> Checkpoint:
+    page = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    if hashlib.sha256(page["body"].encode()).hexdigest() != page["sha256"]:
+        raise ValueError("state.json does not match its checksum")
+    body = json.loads(page["body"])
+    data = path / "tensors.safetensors"
+    if _digest(data) != body["tensors_sha256"]:
+        raise ValueError("tensors.safetensors does not match its checksum")
+    return Checkpoint(body["step"], load_file(data), body["state"])
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _tidy(folder: Path) -> None:
+    for old in sorted(folder.glob("step-*"))[:-KEEP]:
+        shutil.rmtree(old, ignore_errors=True)
+    for unfinished in folder.glob(".writing-*"):
+        shutil.rmtree(unfinished, ignore_errors=True)

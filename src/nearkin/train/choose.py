@@ -1,0 +1,84 @@
+"""Which objective: by name, or by what the data know of themselves."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nearkin import objectives as o
+from nearkin.objectives import Objective, WeightedSum
+from nearkin.references.anchors import assign, orthonormal, packed, simplex
+from nearkin.relation import LabelOverlap
+
+Built = Objective | WeightedSum
+
+
+def nearest_class_mean(
+    num_classes: int,
+    dimension: int,
+    anchors: str = "orthonormal",
+    metric: str = "euclidean",
+    scale: float = 1.0,
+    length: float = 1.0,
+    seed: int = 0,
+) -> Objective:
+    """NearestClassMean with anchors made by name, dealt to the classes at random, `length` long."""
+    makers = {"orthonormal": orthonormal, "simplex": simplex, "packed": packed}
+    if anchors not in makers:
+        raise ValueError(f"anchors {anchors!r} is unknown; choose one of {', '.join(makers)}")
+    return o.NearestClassMean(length * assign(makers[anchors](num_classes, dimension), seed), metric, scale)  # type: ignore[arg-type]
+
+
+def nca_of_sets(temperature: float = 1.0, metric: str = "squared_euclidean") -> Objective:
+    """NCA whose relation is the overlap of label sets."""
+    return o.NCA(temperature=temperature, metric=metric, relation=LabelOverlap())  # type: ignore[arg-type]
+
+
+OBJECTIVES: Mapping[str, Callable[..., Built]] = {
+    "nca": o.NCA,
+    "nca_regression": o.NCARegression,
+    "nca_of_sets": nca_of_sets,
+    "nearest_class_mean": nearest_class_mean,
+    "instance_discrimination": o.InstanceDiscrimination,
+    "neighbourhood_discovery": o.NeighbourhoodDiscovery,
+    "precision_at_k": o.PrecisionAtK,
+    "softmax": o.Softmax,
+    "hinge": o.Hinge,
+    "large_margin_softmax": o.LargeMarginSoftmax,
+    "centre_loss": o.CentreLoss,
+    "contrastive": o.Contrastive,
+    "triplet": o.Triplet,
+    "npair": o.NPair,
+    "lifted_structure": o.LiftedStructure,
+    "angular": o.Angular,
+    "proxy_nca": o.ProxyNCA,
+    "normalised_softmax": o.NormalisedSoftmax,
+}
+
+BY_SUPERVISION = {
+    "classes": ("nca", "the data have classes, so neighbours should share them"),
+    "numbers": ("nca_regression", "the data have numbers, so neighbours should have similar ones"),
+    "sets": ("nca_of_sets", "the data have label sets, so neighbours should share labels"),
+    "ids": ("instance_discrimination", "the data have no labels, so every image is told apart from all others"),
+}
+
+
+def choose(name: str, supervision: str) -> tuple[str, str]:
+    """The objective's name, and in words why."""
+    if name != "auto":
+        if name not in OBJECTIVES:
+            near = difflib.get_close_matches(name, OBJECTIVES, n=1, cutoff=0.0)
+            raise ValueError(f"objective {name!r} is unknown; did you mean {near[0]!r}? Known: {', '.join(OBJECTIVES)}")
+        return name, "it was asked for"
+    return BY_SUPERVISION[supervision]
+
+
+def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int) -> Built:
+    """The objective with its options; what its signature asks of the data (classes, dimension, size) is filled in."""
+    maker = OBJECTIVES[name]
+    known = inspect.signature(maker).parameters
+    for option in options:
+        if option not in known:
+            raise ValueError(f"objective {name} has no option {option!r}; its options are {', '.join(known)}")
+    facts = {"num_classes": num_classes, "dimension": dimension, "size": size}
+    return maker(**{**{key: value for key, value in facts.items() if key in known}, **options})

@@ -1,0 +1,93 @@
+"""Several ranks as one: every rank embeds its share of the batch, sees the whole, and the gradient is that of one process.
+
+Embeddings, labels and ids of all ranks are gathered in rank order; every rank prices the joined batch and keeps the
+gradient of its own rows. Summed over ranks, the network's gradient is exactly the joined batch's; the objective's own
+parameters get their whole gradient on every rank, so theirs is not summed. Batch normalisation uses each rank's own
+statistics, as it does everywhere else; its running averages are then averaged over ranks.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+def start() -> tuple[int, int]:
+    """Join the group that torchrun describes, if it does; (rank, number of ranks)."""
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return 0, 1
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return dist.get_rank(), dist.get_world_size()
+
+
+def stop() -> None:
+    """Leave the group."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def count() -> int:
+    """How many ranks there are."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def share(ids: Tensor) -> Tensor:
+    """This rank's rows of a batch of ids: contiguous, as even as they can be."""
+    if count() == 1:
+        return ids
+    return torch.tensor_split(ids, count())[dist.get_rank()]
+
+
+def gather(rows: Tensor) -> Tensor:
+    """The rows of all ranks in rank order, uneven shares included; the gradient goes back to this rank's own rows."""
+    if count() == 1:
+        return rows
+    gathered: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        sizes = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(count())]
+        dist.all_gather(sizes, torch.tensor([len(rows)], device=rows.device))
+        lengths = [int(size) for size in sizes]
+        padded = rows.new_zeros(max(lengths), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        pieces = [torch.empty_like(padded) for _ in lengths]
+        dist.all_gather(pieces, padded)
+        ctx.start = sum(lengths[: dist.get_rank()])
+        ctx.length = len(rows)
+        return torch.cat([piece[:length] for piece, length in zip(pieces, lengths, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        # Every rank holds the whole loss, so its own rows' gradient is already complete here.
+        return upstream[0][ctx.start : ctx.start + ctx.length]
+
+
+def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Add up the ranks' gradients of the network: each saw only its own rows."""
+    if count() == 1:
+        return
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        dist.all_reduce(p.grad)
+
+
+@torch.no_grad()
+def align(module: nn.Module) -> None:
+    """Parameters as on rank 0, and floating buffers averaged: before the first step, and before a checkpoint."""
+    if count() == 1:
+        return
+    for p in module.parameters():
+        dist.broadcast(p.data, 0)
+    for buffer in module.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer)
+            buffer.div_(count())

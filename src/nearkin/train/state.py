@@ -1,0 +1,49 @@
+"""Everything that decides the next step, as named tensors and plain values; and back."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearkin.train.assemble import Parts
+
+
+def capture_state(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Network, objective, optimiser, random numbers as tensors; schedule and sampler as plain values."""
+    tensors = {f"network.{name}": value for name, value in parts.network.state_dict().items()}
+    tensors |= {f"objective.{name}": value for name, value in parts.objective.state_dict().items()}
+    numbers: dict[str, dict[str, Any]] = {}
+    for index, slots in parts.optimiser.state_dict()["state"].items():
+        for name, value in slots.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimiser.{index}.{name}"] = value
+            else:
+                numbers.setdefault(str(index), {})[name] = value
+    tensors["random.torch"] = torch.get_rng_state()
+    tensors["random.augment"] = parts.step.generator.get_state()
+    if parts.step.generator.device.type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    state = {"optimiser": numbers, "schedule": parts.schedule.state(), "sampler": parts.sampler.state_dict()}
+    return tensors, state
+
+
+def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Put it all back where it was."""
+    parts.network.load_state_dict(_under("network.", tensors))
+    parts.objective.load_state_dict(_under("objective.", tensors))
+    slots: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in state["optimiser"].items()}
+    for name, value in _under("optimiser.", tensors).items():
+        index, slot = name.split(".", 1)
+        slots.setdefault(int(index), {})[slot] = value
+    groups = parts.optimiser.state_dict()["param_groups"]
+    parts.optimiser.load_state_dict({"state": slots, "param_groups": groups})
+    parts.schedule.restore(state["schedule"])
+    parts.sampler.load_state_dict(state["sampler"])
+    torch.set_rng_state(tensors["random.torch"])
+    parts.step.generator.set_state(tensors["random.augment"])
+    if "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"])
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

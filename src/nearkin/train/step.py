@@ -1,0 +1,108 @@
+"""One training step, from ids to moved weights; and the same step recorded as a CUDA graph."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.data.augment import augmented
+from nearkin.objectives import Objective, WeightedSum
+from nearkin.train import ranks
+
+
+class Step:
+    """Read, augment, embed, price, step, update: in that order, and in the open.
+
+    `read` gives the inputs of a batch of ids on the device. The network may run in bfloat16; objectives get float32.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        objective: Objective | WeightedSum,
+        optimiser: torch.optim.Optimizer,
+        *,
+        read: Callable[[Tensor], Tensor],
+        answers: Tensor | None,
+        prepare: Callable[[Tensor], Tensor],
+        augment: Sequence[Any] = (),
+        generator: torch.Generator,
+        bfloat16: bool = False,
+        clip: float = 0.0,
+    ) -> None:
+        self.network, self.objective, self.optimiser = network, objective, optimiser
+        self.read, self.answers, self.prepare = read, answers, prepare
+        self.augment, self.generator = augment, generator
+        self.bfloat16, self.clip = bfloat16, clip
+
+    def embed(self, ids: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """Embeddings (b, d) of these points, float32, with a graph; `inputs` when they were read already."""
+        inputs = self.read(ids) if inputs is None else inputs
+        if self.augment:
+            inputs = augmented(inputs, self.augment, self.generator)
+        inputs = self.prepare(inputs)
+        with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
+            embeddings: Tensor = self.network(inputs)
+        return embeddings.float() if self.bfloat16 else embeddings
+
+    def __call__(self, mine: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """Move once on this rank's share of the batch; the loss of the joined batch, detached."""
+        self.optimiser.zero_grad(set_to_none=True)
+        embeddings, ids = ranks.gather(self.embed(mine, inputs)), ranks.gather(mine)
+        labels = None if self.answers is None else self.answers[ids]
+        loss: Tensor = self.objective(embeddings, labels, ids=ids)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.move()
+        self.objective.update(embeddings.detach(), labels, ids=ids)
+        return loss.detach()
+
+    def move(self) -> None:
+        """Join the ranks' gradients, bound them, and let the optimiser step."""
+        ranks.sum_gradients(self.network.parameters())
+        if self.clip:
+            parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(parameters, self.clip, foreach=True)
+        self.optimiser.step()
+
+
+class CapturedStep:
+    """The whole step in one CUDA graph: for device-resident data, where launches cost more than arithmetic.
+
+    The graph is recorded for one batch size after a few ordinary steps; other sizes take the ordinary step.
+    """
+
+    WARM = 3  # ordinary steps on a side stream, which create what a graph may not allocate (optimiser state, workspaces)
+
+    def __init__(self, step: Step, batch_size: int) -> None:
+        self.step, self.batch_size = step, batch_size
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.ids: Tensor | None = None
+        self.loss: Tensor | None = None
+        self.taken = 0
+
+    def __call__(self, ids: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """Move once; the loss lives in the graph's memory until the next call."""
+        if len(ids) != self.batch_size or inputs is not None:
+            return self.step(ids, inputs)
+        if self.taken < self.WARM:
+            self.taken += 1
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                loss = self.step(ids)
+            torch.cuda.current_stream().wait_stream(self.stream)
+            return loss
+        if self.graph is None:
+            self._record(ids)
+        assert self.graph is not None and self.ids is not None and self.loss is not None
+        self.ids.copy_(ids, non_blocking=True)
+        self.graph.replay()
+        return self.loss
+
+    def _record(self, ids: Tensor) -> None:
+        self.ids = ids.clone()
+        self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(self.step.generator)
+        with torch.cuda.graph(self.graph):
+            self.loss = self.step(self.ids)

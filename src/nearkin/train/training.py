@@ -1,0 +1,282 @@
+"""The training loop: from a Run to a model folder, resumable at any step."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nearkin import data as sources
+from nearkin.data.dataset import Dataset
+from nearkin.data.loader import Loader
+from nearkin.optimise import set_rate
+from nearkin.run import Run
+from nearkin.train import checkpoint, ranks
+from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
+from nearkin.train.card import write_card
+from nearkin.train.report import Log, Reporter, Silence
+from nearkin.train.state import capture_state, restore_state
+from nearkin.train.validate import embed_all, neighbour_figures, points_of, score, validate
+from nearkin.train.whole_set import whole_set_step
+
+LOOK_EVERY = 20  # steps between two looks at the loss on CUDA, where a look makes the host wait
+LONG = 2048  # points of a chunk when the whole training set is one batch
+
+
+class TrainingStopped(RuntimeError):  # noqa: N818
+    """The training could not go on; what was saved before stands."""
+
+
+def train(
+    run: Run,
+    folder: str | Path,
+    *,
+    data: Dataset | None = None,
+    data_root: str | Path = "data",
+    reporter: Reporter | None = None,
+    device: str | torch.device | None = None,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Train and write the model folder; the figures that metrics.json holds.
+
+    The test part, if there is one, is looked at once, at the end. With `resume` an interrupted training goes on from its
+    newest whole checkpoint, and on a CPU ends with the very weights it would have had.
+    """
+    folder = Path(folder)
+    rank, _ = ranks.start()
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    _check_folder(folder, resume)
+    folder.mkdir(parents=True, exist_ok=True)
+    log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
+    parts_of_data = cut(run, _opened(run, data, data_root, log))
+    parts = assemble(run, parts_of_data.train, place)
+    log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
+    if rank == 0:
+        _write_json(folder / "run.json", json.loads(run.to_json()))
+        _write_json(folder / "model.json", parts.about)
+        _write_json(folder / "split.json", parts_of_data.split)
+    loop = Loop(run, folder, parts, parts_of_data, log, rank)
+    found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
+    if found is not None:
+        loop.restore(found)
+        log.message(f"resuming after step {loop.steps}")
+    ranks.align(parts.network)
+    loop.run_epochs()
+    return loop.finish()
+
+
+class Loop:
+    """Where a training stands, and how it goes on."""
+
+    def __init__(self, run: Run, folder: Path, parts: Parts, data: Cut, log: Reporter, rank: int) -> None:
+        self.run, self.folder, self.parts, self.data, self.log, self.rank = run, folder, parts, data, log, rank
+        self.held = None if data.validation is None else Loader(data.validation, device=parts.step.generator.device)
+        self.epoch = self.steps = 0
+        self.total, self.counted = 0.0, 0  # of the running epoch's losses
+        self.best, self.waited = -math.inf, 0
+        self.curve: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.saved_at = time.monotonic()
+        self.whole = run.references == "training_set"
+        self.step = captured(run, parts)
+        self.steps_an_epoch = 1 if self.whole else len(parts.sampler)
+
+    def run_epochs(self) -> None:
+        """Until the last epoch, or until validation has not improved for `patience` epochs."""
+        self.parts.network.train()
+        self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
+        while self.epoch < self.run.epochs and not self._stalled():
+            started, before = time.perf_counter(), self.steps
+            self._one_epoch()
+            took = time.perf_counter() - started
+            self.seconds += took
+            points = (self.steps - before) * (len(self.data.train) if self.whole else self.run.batch_size)
+            self._end_of_epoch(round(points / max(took, 1e-9)))
+            self._maybe_save(last=self.epoch == self.run.epochs)
+
+    def _stalled(self) -> bool:
+        return 0 < self.run.patience <= self.waited
+
+    def _one_epoch(self) -> None:
+        running: Tensor | None = None
+        fresh = 0
+        for ids, inputs in self._batches():
+            rate = self.run.optimiser.learning_rate * self.parts.schedule.factor(self.steps)
+            set_rate(self.parts.optimiser, rate)
+            loss = self._guarded(ids, inputs).double()
+            running = loss if running is None else running + loss
+            fresh += 1
+            self.steps += 1
+            if not loss.is_cuda or fresh >= LOOK_EVERY:
+                self._look(running, fresh, rate)
+                running, fresh = None, 0
+                self._maybe_save()
+        if running is not None:
+            self._look(running, fresh, rate)
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """This rank's share of every batch: ids, and inputs where they are not on the device already."""
+        device = self.parts.step.generator.device
+        if self.whole:
+            yield torch.arange(len(self.data.train), device=device), None
+            return
+        mine = (ranks.share(ids) for ids in self.parts.sampler)
+        if self.parts.loader.resident is not None:
+            for ids in mine:
+                yield ids.to(device, non_blocking=True), None
+        else:
+            for inputs, ids in self.parts.loader(mine):
+                yield ids, inputs
+
+    def _guarded(self, ids: Tensor, inputs: Tensor | None) -> Tensor:
+        try:
+            return whole_set_step(self.parts.step, ids, LONG) if self.whole else self.step(ids, inputs)
+        except ValueError as error:
+            if "NaN or infinity" not in str(error):
+                raise
+            raise TrainingStopped(self._last_words(f"the embeddings hold NaN or infinity at step {self.steps + 1}")) from error
+
+    def _look(self, running: Tensor, count: int, rate: float) -> None:
+        """Read the losses since the last look; a NaN stops the training."""
+        value = float(running)
+        if not math.isfinite(value):
+            raise TrainingStopped(self._last_words(f"the loss is {value / count} near step {self.steps}"))
+        self.total, self.counted = self.total + value, self.counted + count
+        last = getattr(self.parts.objective, "last", None)
+        priced = {} if last is None or isinstance(last, dict) else {"priced": f"{last.priced}/{last.queries}"}
+        self.log.step(self.steps, {"loss": value / count, "rate": rate, **priced})
+        if self.steps == count:
+            self._warn_about_first_steps()
+
+    def _last_words(self, what: str) -> str:
+        saved = sorted((self.folder / "checkpoints").glob("step-*"))
+        kept = f"; {saved[-1].name} is kept, resume from it" if saved else "; nothing was saved yet"
+        return f"{what}: lower the learning rate ({self.run.optimiser.learning_rate}) or warm it up longer{kept}"
+
+    def _warn_about_first_steps(self) -> None:
+        gradients = [p.grad for p in self.parts.network.parameters() if p.grad is not None]
+        if gradients and all(float(g.abs().max()) == 0 for g in gradients):
+            self.log.message("warning: all gradients are zero; everything may be too far apart (raise temperature, or use the log form)")
+        last = getattr(self.parts.objective, "last", None)
+        if last is not None and not isinstance(last, dict) and last.priced < last.queries / 2:
+            self.log.message(
+                f"warning: only {last.priced} of {last.queries} queries have a right neighbour in their batch; "
+                "use larger batches or sampler.name=per_class"
+            )
+
+    def _end_of_epoch(self, points_per_second: int) -> None:
+        self.epoch += 1
+        mean = self.total / max(self.counted, 1)
+        self.parts.schedule.epoch_ended(mean)
+        figures: dict[str, Any] = {"epoch": self.epoch, "loss": mean, "steps": self.steps, "points_per_second": points_per_second}
+        self.total, self.counted = 0.0, 0
+        if self.epoch % max(self.run.validate_every, 1) == 0 or self.epoch == self.run.epochs:
+            found = validate(self.parts, self.data.train, self.data.validation, self.held)
+            figures |= found
+            self._keep_best(score(found))
+        self.curve.append(figures)
+        self.log.epoch(figures)
+
+    def _keep_best(self, value: float | None) -> None:
+        if value is None:
+            return
+        if value > self.best:
+            self.best, self.waited = value, 0
+            if self.rank == 0:
+                _save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
+        else:
+            self.waited += 1
+
+    def _maybe_save(self, last: bool = False) -> None:
+        if not last and time.monotonic() - self.saved_at < self.run.checkpoint_seconds:
+            return
+        ranks.align(self.parts.network)
+        if self.rank == 0:
+            tensors, state = capture_state(self.parts)
+            checkpoint.save(self.folder / "checkpoints", self.steps, tensors, {**state, "loop": self._standing()})
+        self.saved_at = time.monotonic()
+
+    def _standing(self) -> dict[str, Any]:
+        names = ("epoch", "steps", "total", "counted", "best", "waited", "curve", "seconds")
+        return {name: getattr(self, name) for name in names}
+
+    def restore(self, found: checkpoint.Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        restore_state(self.parts, found.tensors, found.state)
+        for name, value in found.state["loop"].items():
+            setattr(self, name, value)
+
+    def finish(self) -> dict[str, Any]:
+        """The last weights, the references, and the one look at the test part."""
+        step, data = self.parts.step, self.data
+        network = self.parts.network.eval()
+        known = points_of(data.train, embed_all(network, self.parts.loader, step.prepare, step.bfloat16))
+        metrics: dict[str, Any] = {
+            "epochs": self.epoch,
+            "steps": self.steps,
+            "seconds": round(self.seconds, 3),
+            "device": _device_name(step.generator.device),
+            "seed": self.run.seed,
+            "curve": self.curve,
+        }
+        if data.test is not None and data.test.supervision != "ids":
+            loader = Loader(data.test, device=step.generator.device)
+            asked = points_of(data.test, embed_all(network, loader, step.prepare, step.bfloat16))
+            metrics["test"] = neighbour_figures(asked, known, data.train.supervision, self.parts.about["metric"])
+        if self.rank == 0:
+            _save_weights(self.folder / "weights.safetensors", network.state_dict())
+            _save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
+            tensors = {"embeddings": known.embeddings, "ids": data.train.ids}
+            if known.labels is not None:
+                tensors["labels"] = known.labels
+            _save_weights(self.folder / "references.safetensors", tensors)
+            _write_json(self.folder / "metrics.json", metrics)
+            write_card(
+                self.folder, self.run, self.parts.about, metrics, {n: len(d) for n, d in data._asdict().items() if isinstance(d, Dataset)}
+            )
+        return metrics
+
+
+def _opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:
+    if data is not None:
+        return data
+    choice = run.data
+    return sources.open(
+        choice.source,
+        data_root=data_root,
+        size=choice.size,
+        label_column=None if choice.label_column == "label" else choice.label_column,
+        target_columns=choice.target_columns or None,
+        on_error=choice.on_error,
+        report=log.message,
+    )
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    made = (folder / "run.json").exists()
+    if made and not resume:
+        raise FileExistsError(f"{folder} holds a training already; choose another folder, or resume it")
+    if resume and not made:
+        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json)")
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+
+
+def _save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
+    aside = path.with_suffix(".writing")
+    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, aside)
+    os.replace(aside, path)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    aside = path.with_suffix(".writing")
+    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(aside, path)

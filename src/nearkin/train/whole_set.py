@@ -1,0 +1,47 @@
+"""The whole training set as one batch, exactly, in bounded memory.
+
+Embed everything without a graph, take the gradient of the objective with respect to all embeddings (the kernels do that in
+O(n d)), then embed again chunk by chunk with a graph and hand each chunk its own rows of that gradient. The result is the
+gradient of one giant batch. Random layers see the same draws in both passes; batch normalisation normalises by chunk.
+"""
+
+import torch
+from torch import Tensor
+
+from nearkin.train.step import Step
+
+
+def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
+    """One step over all the given points; the loss, detached."""
+    step.optimiser.zero_grad(set_to_none=True)
+    chunks = torch.split(ids, chunk)
+    states, rows = [], []
+    with torch.no_grad():
+        for part in chunks:
+            states.append(_random_state(step))
+            rows.append(step.embed(part))
+    embeddings = torch.cat(rows).requires_grad_()
+    labels = None if step.answers is None else step.answers[ids]
+    loss: Tensor = step.objective(embeddings, labels, ids=ids)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert embeddings.grad is not None
+    after = _random_state(step)
+    for part, gradient, state in zip(chunks, torch.split(embeddings.grad, chunk), states, strict=True):
+        _restore(step, state)
+        step.embed(part).backward(gradient)  # type: ignore[no-untyped-call]
+    _restore(step, after)
+    step.move()
+    step.objective.update(embeddings.detach(), labels, ids=ids)
+    return loss.detach()
+
+
+def _random_state(step: Step) -> tuple[Tensor, Tensor, Tensor | None]:
+    cuda = torch.cuda.get_rng_state() if step.generator.device.type == "cuda" else None
+    return torch.get_rng_state(), step.generator.get_state(), cuda
+
+
+def _restore(step: Step, state: tuple[Tensor, Tensor, Tensor | None]) -> None:
+    torch.set_rng_state(state[0])
+    step.generator.set_state(state[1])
+    if state[2] is not None:
+        torch.cuda.set_rng_state(state[2])
