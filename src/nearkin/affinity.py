@@ -29,7 +29,10 @@ class SquaredEuclidean:
     temperature: float = 1.0
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        centre = references.detach().mean(0)
+        return self.around(references.detach().mean(0), queries, references)
+
+    def around(self, centre: Tensor, queries: Tensor, references: Tensor) -> Tensor:
+        """The same, centred on a given point: blocks of one search must share it, or equal rows would stop being tied."""
         queries, references = queries - centre, references - centre
         norms = queries.square().sum(1)[:, None] + references.square().sum(1)[None, :]
         squared = (norms - 2 * queries @ references.T).clamp_min(0)  # (n, m); rounding may dip below zero
@@ -96,7 +99,10 @@ class MinusDistance:
     scale: float = 1.0
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        return -self.scale * self.distance(queries, references)
+        distance, expected = self.distance(queries, references), (len(queries), len(references))
+        if distance.shape != expected:
+            raise ValueError(f"the given distance returned shape {tuple(distance.shape)}; it must be {expected}: queries by references")
+        return -self.scale * distance
 
 
 def unit(x: Tensor) -> Tensor:

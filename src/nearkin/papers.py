@@ -14,7 +14,7 @@ def bibliography() -> dict[str, str]:
     return dict(zip(entries, blocks, strict=True))
 
 
-def cite(objective: Objective | WeightedSum | type[Objective]) -> str:
+def cite(objective: Objective | WeightedSum | type[Objective | WeightedSum]) -> str:
     """The BibTeX of an objective's papers.
 
     >>> print(nearkin.cite(nearkin.NCA()))

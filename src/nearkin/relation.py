@@ -88,7 +88,10 @@ class LabelDistance:
         a, b = _labels(queries), _labels(references)
         dtype = queries.embeddings.dtype
         a, b = a.reshape(len(a), -1).to(dtype), b.reshape(len(b), -1).to(dtype)
-        return _without_self(self.distance(a, b), queries, references)
+        cost, expected = self.distance(a, b), (len(a), len(b))
+        if cost.shape != expected:
+            raise ValueError(f"the given label distance returned shape {tuple(cost.shape)}; it must be {expected}: queries by references")
+        return _without_self(cost.to(dtype), queries, references)
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,9 @@ class ListedNeighbours(nn.Module):
         if table.shape != self.table.shape:
             expected = tuple(self.table.shape)
             raise ValueError(f"table has shape {tuple(table.shape)}; this relation holds {expected}: a row for every point")
+        if table.is_floating_point() or (trusted is not None and trusted.dtype != torch.bool):
+            kinds = table.dtype if trusted is None else f"{table.dtype} and {trusted.dtype}"
+            raise TypeError(f"table and trusted are {kinds}; a table holds integer ids, and trusted holds truth values")
         if int(table.min()) < 0 or int(table.max()) >= len(self.table):
             raise ValueError(f"table holds ids from {int(table.min())} to {int(table.max())}; ids run from 0 to {len(self.table) - 1}")
         if trusted is not None and trusted.shape != self.trusted.shape:
@@ -157,5 +163,9 @@ class ListedNeighbours(nn.Module):
         ids = queries.ids
         if ids is None:
             raise ValueError("ids are missing: discovered neighbours are looked up by id; pass ids=")
+        capturing = ids.is_cuda and torch.cuda.is_current_stream_capturing()
+        if not capturing and (int(ids.min()) < 0 or int(ids.max()) >= len(self.table)):
+            # A negative index would silently count from the end of the table.
+            raise ValueError(f"ids run from {int(ids.min())} to {int(ids.max())}, but the table has the rows 0 to {len(self.table) - 1}")
         listed = torch.where(self.trusted[ids][:, None], self.table[ids], ids[:, None])
         return torch.cat([ids[:, None], listed], dim=1)

@@ -33,6 +33,7 @@ def knn_predict(
     """The majority class among each query's k nearest references."""
     if references.labels is None:
         raise ValueError("references.labels are missing; a vote needs them: Points(embeddings, labels)")
+    _one_each("references", references)
     found = nearest(queries, references, k, affinity, exclude_same_id=exclude_same_id)
     if bool((found.positions < 0).any()):
         raise ValueError("some queries have no k neighbours left after exclusion; lower k or add references")
@@ -43,5 +44,15 @@ def knn_accuracy(queries: Points, references: Points, k: int, affinity: Affinity
     """The share of queries whose k nearest references vote for the query's own class."""
     if queries.labels is None:
         raise ValueError("queries.labels are missing; accuracy needs them: Points(embeddings, labels)")
+    _one_each("queries", queries)
     predicted = knn_predict(queries, references, k, affinity, exclude_same_id=exclude_same_id)
     return float((predicted == queries.labels).double().mean())
+
+
+def _one_each(name: str, points: Points) -> None:
+    """One class for every embedding: a column of labels, or a single one, would be spread over all rows unseen."""
+    assert points.labels is not None
+    if points.labels.shape != (len(points.embeddings),):
+        raise ValueError(
+            f"{name}.labels have shape {tuple(points.labels.shape)} for {len(points.embeddings)} embeddings; give one class for each"
+        )

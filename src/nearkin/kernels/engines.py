@@ -1,8 +1,17 @@
-"""Which engine evaluates a piece of work: Triton on CUDA, numba tiles or plain torch tiles on the CPU."""
+"""Which engine evaluates a piece of work: Triton on CUDA, numba tiles or plain torch tiles on the CPU.
 
-from nearkin.kernels.tiled import TorchTiles
+numba and Triton are looked for when they are first needed, never when the package is imported.
+"""
+
+import os
+import warnings
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import cast
+
 from torch import Tensor
 
+from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.work import Engine
 
 ENGINES = ("auto", "dense", "torch", "numba", "triton")
@@ -10,13 +19,59 @@ PRECISIONS = ("highest", "high", "fast")
 
 
 def choose(engine: str, queries: Tensor, precision: str) -> Engine:
-    """The engine by name, or the best one for where the queries live."""
+    """The engine by name, or the best one for where the queries live.
+
+    `precision` is Triton's: `highest` keeps float32's digits, `high` rounds products to tf32, `fast` to float16.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision {precision!r} is unknown; choose one of {', '.join(PRECISIONS)}")
+    device = queries.device.type
     if engine == "auto":
-        engine = _best(queries.device.type)
+        engine = _best(device)
     if engine == "numba":
-        return _numba()
+        return _numba(device)
     if engine == "triton":
-        return _triton(precision)
+        return _triton(device, precision)
     if engine == "torch":
         return TorchTiles()
+    if engine == "dense":
+        raise ValueError("engine 'dense' is the objective itself and never streams; choose auto, torch, numba or triton here")
     raise ValueError(f"engine {engine!r} is unknown; choose one of {', '.join(ENGINES)}")
+
+
+def _best(device: str) -> str:
+    if device == "cuda":
+        return "triton" if _has_triton() else "torch"
+    return "numba" if device == "cpu" and find_spec("numba") else "torch"
+
+
+@lru_cache(1)
+def _has_triton() -> bool:
+    """Asked once in a process, so that a machine without Triton hears of it once."""
+    if find_spec("triton"):
+        return True
+    warnings.warn("Triton is not installed: CUDA tensors go through the slower torch tiles (pip install triton)", stacklevel=4)
+    return False
+
+
+def _numba(device: str) -> Engine:
+    if device != "cpu":
+        raise ValueError(f"engine 'numba' runs on the CPU and the queries are on {device}; use engine='auto' or move them with .cpu()")
+    if find_spec("numba") is None:
+        raise ImportError("engine 'numba' needs numba: pip install 'nearkin[fast]' (or use engine='torch')")
+    from nearkin.kernels.numba_tiles import NumbaTiles
+
+    return NumbaTiles()
+
+
+def _triton(device: str, precision: str) -> Engine:
+    if device != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError(
+            f"engine 'triton' runs on CUDA and the queries are on {device}; use engine='auto', move them with .cuda(), "
+            "or set TRITON_INTERPRET=1 to debug"
+        )
+    if find_spec("triton") is None:
+        raise ImportError("engine 'triton' needs Triton: pip install triton (or use engine='torch')")
+    from nearkin.kernels.triton_engine import Precision, TritonEngine
+
+    return TritonEngine(cast(Precision, precision))

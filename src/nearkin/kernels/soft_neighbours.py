@@ -35,7 +35,7 @@ def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str =
         raise ValueError("form 'log' needs right and wrong neighbours; label distances take form='expected'")
     references = work.queries.new_empty(0, work.queries.shape[1]) if work.references is None else work.references
     chosen = choose(engine, work.queries, precision)
-    values, priced = _Evaluate.apply(work.queries, references, work, form, temperature, chosen)
+    values, priced = _Evaluate.apply(work.queries, references, work, form, temperature, chosen)  # type: ignore[no-untyped-call]
     return Soft(values, priced)
 
 
@@ -55,10 +55,10 @@ def _scaled(work: Work, temperature: float) -> tuple[Work, float]:
 def _values(work: Work, form: Form, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(value, gradient weight, priced) of every query from its two summaries."""
     if work.targets is not None:
-        priced = first > -torch.inf
+        priced = first != -torch.inf
         return second, priced.to(second.dtype), priced
     gap = (second - first).double() * math.log(2)  # B - A in natural units; nan without any candidate
-    right, wrong = first > -torch.inf, second > -torch.inf
+    right, wrong = first != -torch.inf, second != -torch.inf  # nan counts as there: broken embeddings must show in the loss
     if form == "log":
         value = torch.where(right & wrong, torch.nn.functional.softplus(gap), 0.0)
         weight = torch.where(right & wrong, torch.sigmoid(gap), 0.0)
@@ -84,7 +84,7 @@ class _Evaluate(torch.autograd.Function):
         scaled, _ = _scaled(work, temperature)
         first, second = engine.summaries(scaled)
         value, weight, priced = _values(work, form, first, second)
-        ctx.save_for_backward(work.queries, references, first, second, weight)
+        ctx.save_for_backward(queries, references, first, second, weight)  # with their graph: a second derivative must be refused
         ctx.rest = (work._replace(queries=queries[:0], references=None), own, temperature, engine)
         ctx.mark_non_differentiable(priced)
         return value.to(queries.dtype), priced
@@ -94,7 +94,8 @@ class _Evaluate(torch.autograd.Function):
         queries, references, first, second, weight = ctx.saved_tensors
         bare, own, temperature, engine = ctx.rest
         work = bare._replace(queries=queries, references=None if own else references)
-        grads = _FirstDerivative.apply(upstream[0], queries, references, work, (first, second, weight), temperature, engine)
+        summary = (first, second, weight)
+        grads = _FirstDerivative.apply(upstream[0], queries, references, work, summary, temperature, engine)  # type: ignore[no-untyped-call]
         return grads[0], (None if own or not work.reference_gradient else grads[1]), None, None, None, None
 
 

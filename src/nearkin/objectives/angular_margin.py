@@ -54,6 +54,9 @@ class LargeMarginSoftmax(Objective):
     def known_classes(self) -> int:
         return self.references.known_classes()
 
+    def known_dimension(self) -> int:
+        return self.references.known_dimension()
+
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         """One optimiser step has passed: the margin comes in a little more."""

@@ -40,10 +40,15 @@ class NearestClassMean(NeighbourhoodObjective):
         door.check_positive("scale", scale)
         super().__init__(Anchors(anchors), _distance(metric, scale), SameLabel(), any_positive)
 
+    def known_dimension(self) -> int | None:
+        # A caller's own distance may well compare embeddings and anchors of different sizes.
+        return None if isinstance(self.affinity, MinusDistance) else super().known_dimension()
+
     @torch.no_grad()
     def predict(self, embeddings: Tensor) -> Tensor:
         """The class whose anchor is nearest, (n,). [hao2018anchor] eq. (3)"""
         embeddings = door.check_embeddings(embeddings)
+        door.check_dimension(embeddings, self.known_dimension())
         anchors = self.references(Points(embeddings))
         return self.affinity(embeddings, anchors.embeddings).argmax(1)
 

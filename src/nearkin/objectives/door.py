@@ -1,5 +1,6 @@
 """The public door: everything a caller hands to an objective is checked here, once, and refused in words."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ _WANTED = {
 
 def _as_tensor(values: Any, name: str, device: torch.device) -> Tensor:
     if not isinstance(values, Tensor):
-        array = np.asarray(values)
+        array = np.array(values)  # a copy: torch takes no read-only and no reversed arrays
         if array.dtype.kind in "USO":
             raise TypeError(f"{name} are {array.dtype}, not numbers; encode names first: codes, classes = nearkin.encode_labels({name})")
         values = torch.from_numpy(array)
@@ -121,6 +122,10 @@ def check_references(references: Any, batch: Points, supervision: Supervision) -
             f"references have {embeddings.shape[1]} dimensions and embeddings {batch.embeddings.shape[1]}; both come from the same network"
         )
     labels = check_labels(given.labels, supervision, embeddings, "references.labels")
+    if labels is not None and batch.labels is not None and labels.shape[1:] != batch.labels.shape[1:]:
+        raise ValueError(
+            f"references.labels have shape {tuple(labels.shape)} and labels {tuple(batch.labels.shape)}; both need the same columns"
+        )
     ids = check_ids(given.ids, embeddings, "references.ids")
     if ids is None or batch.ids is None:
         raise ValueError(
@@ -128,6 +133,15 @@ def check_references(references: Any, batch: Points, supervision: Supervision) -
             "Give both ids=, equal for the same sample; for references that are none of the queries use ids=nearkin.strangers(m)"
         )
     return Points(embeddings, labels, ids)
+
+
+def check_dimension(embeddings: Tensor, dimension: int | None) -> None:
+    """Embeddings as wide as the class vectors or the bank that the objective was built with."""
+    if dimension is not None and embeddings.shape[1] != dimension:
+        raise ValueError(
+            f"embeddings have {embeddings.shape[1]} dimensions, but this objective was built for {dimension}; "
+            "build it with the network's output size"
+        )
 
 
 def check_reduction(reduction: str) -> None:
@@ -159,8 +173,8 @@ def check_two_classes(*labels: Tensor) -> None:
 
 def check_positive(name: str, value: float) -> None:
     """A number above zero."""
-    if not value > 0:
-        raise ValueError(f"{name} ({value}) must be above 0")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} ({value}) must be above 0 and finite")
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

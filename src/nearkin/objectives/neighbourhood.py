@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from nearkin.affinity import Affinity
+from nearkin.affinity import Affine, Affinity
 from nearkin.criterion import Criterion
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import door
@@ -62,14 +62,19 @@ class NeighbourhoodObjective(Objective):
     def known_classes(self) -> int | None:
         return self.references.known_classes()
 
+    def known_dimension(self) -> int | None:
+        return self.references.known_dimension()
+
     def price(self, batch: Points, references: Points | None) -> Outcome:
         given, own = batch, references is None
         if references is None:
             if isinstance(self.references, InBatch | OnePerClass) and batch.ids is None:
                 batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
             references = self.references(batch)
-        if self.supervision == "classes" and self.known_classes() is None:
-            assert batch.labels is not None and references.labels is not None
+        elif isinstance(self.affinity, Affine):
+            raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
+        if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
+            assert batch.labels is not None
             door.check_two_classes(batch.labels, references.labels)
         if self._streams(len(batch.embeddings) * len(references.embeddings)):
             in_batch = own and isinstance(self.references, InBatch)

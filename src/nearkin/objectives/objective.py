@@ -69,6 +69,10 @@ class Objective(nn.Module, ABC):
         """C, when labels must be 0..C-1."""
         return None
 
+    def known_dimension(self) -> int | None:
+        """d, when the objective holds vectors of its own that embeddings must match."""
+        return None
+
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         """Move the objective's own state (bank, centres, annealing), after the optimiser's step; most have none."""
         return None
@@ -99,6 +103,7 @@ class Objective(nn.Module, ABC):
 
     def _checked(self, embeddings: Any, labels: Any, ids: Any) -> Points:
         embeddings = door.check_embeddings(embeddings)
+        door.check_dimension(embeddings, self.known_dimension())
         checked = door.check_labels(labels, self.supervision, embeddings)
         known = self.known_classes()
         if known is not None and checked is not None:

@@ -6,10 +6,9 @@ from abc import abstractmethod
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from nearkin.affinity import Euclidean, unit
-from nearkin.criterion import logsumexp, right_and_wrong
+from nearkin.criterion import logsumexp, right_and_wrong, soft_hinge
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
 from nearkin.outcome import Outcome
@@ -99,6 +98,6 @@ class Angular(PairCoupled):
         rival = torch.where(both > 0, both, torch.ones_like(both)).log() + peak[:, None] + peak[None, :]
         rival = torch.where(both > 0, rival, torch.full_like(rival, -1e30))
         count = right.sum(1)
-        value = torch.where(right, softplus(rival - 2 * (1 + t) * s), torch.zeros_like(s)).sum(1)
+        value = torch.where(right, soft_hinge(rival - 2 * (1 + t) * s), torch.zeros_like(s)).sum(1)
         priced = right.any(1) & some
         return Outcome(value / count.clamp_min(1) * priced, (count * priced).to(s.dtype), (right & some[:, None]).sum())

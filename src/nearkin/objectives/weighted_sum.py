@@ -10,7 +10,7 @@ from nearkin.affinity import SquaredEuclidean
 from nearkin.criterion import attraction
 from nearkin.objectives.class_vectors import Softmax
 from nearkin.objectives.neighbourhood import NeighbourhoodObjective
-from nearkin.objectives.objective import Last, Objective
+from nearkin.objectives.objective import Objective
 from nearkin.outcome import Reduction
 from nearkin.points import Points
 from nearkin.references import Centres
@@ -23,25 +23,26 @@ class WeightedSum(nn.Module):
     >>> both = WeightedSum({"npair": (1.0, NPair()), "angular": (2.0, Angular())})
     """
 
-    def __init__(self, terms: Mapping[str, tuple[float, Objective]]) -> None:
+    keys: tuple[str, ...] = ()  # the papers of all its terms
+
+    def __init__(self, terms: "Mapping[str, tuple[float, Objective | WeightedSum]]") -> None:
         super().__init__()
         if not terms:
             raise ValueError("terms is empty; give at least one name: (weight, objective)")
         self.weights = {name: float(weight) for name, (weight, _) in terms.items()}
         self.terms = nn.ModuleDict({name: objective for name, (_, objective) in terms.items()})
+        for name, term in self.terms.items():
+            if not isinstance(term, Objective | WeightedSum):
+                raise TypeError(f"term {name!r} is a {type(term).__name__}; a term is (weight, objective)")
+        self.keys = tuple(dict.fromkeys(key for term in self._objectives().values() for key in term.keys))
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The papers of all its terms."""
-        return tuple(dict.fromkeys(key for term in self._objectives().values() for key in term.keys))
-
-    @property
-    def last(self) -> dict[str, Last | None]:
-        """What the last call did, term by term."""
+    def last(self) -> dict[str, Any]:
+        """What the last call did, term by term; a sum inside a sum gives its own dictionary."""
         return {name: term.last for name, term in self._objectives().items()}
 
-    def _objectives(self) -> dict[str, Objective]:
-        return {name: term for name, term in self.terms.items() if isinstance(term, Objective)}
+    def _objectives(self) -> dict[str, "Objective | WeightedSum"]:
+        return {name: term for name, term in self.terms.items() if isinstance(term, Objective | WeightedSum)}
 
     def forward(
         self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"
@@ -81,6 +82,8 @@ class CentreLoss(WeightedSum):
     [wen2016discriminative] eq. (5)
     Differs: as CentrePull.
     """
+
+    keys = ("bridle1990softmax", "wen2016discriminative")
 
     def __init__(self, num_classes: int, dimension: int, weight: float = 0.003, rate: float = 0.5) -> None:
         super().__init__(

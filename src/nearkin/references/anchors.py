@@ -33,6 +33,9 @@ class Anchors(References):
     def known_classes(self) -> int:
         return len(self.vectors)
 
+    def known_dimension(self) -> int:
+        return self.vectors.shape[1]
+
 
 def assign(vectors: Tensor, seed: int) -> Tensor:
     """The same anchors dealt to the classes in a seeded random order."""
@@ -44,7 +47,7 @@ def smallest_angle(vectors: Tensor) -> float:
     """The angle in degrees between the two nearest anchors."""
     check_count("the number of anchors", len(vectors), 2, "an angle needs two")
     v = torch.nn.functional.normalize(vectors.double(), dim=1)
-    near = (v @ v.T).fill_diagonal_(-1).argmax(1)
+    near = (v @ v.T).fill_diagonal_(-torch.inf).argmax(1)
     other = v[near]
     # From the sum and the difference: acos of a cosine near +-1 loses half of its digits.
     angle = 2 * torch.atan2((v - other).norm(dim=1), (v + other).norm(dim=1))

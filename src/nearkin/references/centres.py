@@ -35,3 +35,6 @@ class Centres(References):
 
     def known_classes(self) -> int:
         return len(self.vectors)
+
+    def known_dimension(self) -> int:
+        return self.vectors.shape[1]

@@ -60,8 +60,14 @@ class MemoryBank(References):
     @torch.no_grad()
     def update(self, batch: Points) -> None:
         slots = self._slots(batch)
-        mixed = (1 - self.momentum) * self.vectors[slots] + self.momentum * unit(batch.embeddings).to(self.vectors.dtype)
-        self.vectors[slots] = unit(mixed)
+        fresh = unit(batch.embeddings).to(self.vectors.dtype)
+        # A sample drawn twice moves by the mean of its copies, so that it does not matter which of them writes last.
+        copies = (slots[:, None] == slots).to(fresh.dtype)  # (n, n)
+        fresh = copies @ fresh / copies.sum(1, keepdim=True)
+        self.vectors[slots] = unit((1 - self.momentum) * self.vectors[slots] + self.momentum * fresh)
+
+    def known_dimension(self) -> int:
+        return self.vectors.shape[1]
 
     def _slots(self, batch: Points) -> Tensor:
         ids = batch.ids

@@ -21,6 +21,7 @@ class Proxies(References):
         super().__init__()
         check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
         check_count("dimension", dimension, 1, "it is the embedding's size")
+        self.dimension = dimension
         bound = 1 / math.sqrt(dimension)
         self.vectors = nn.Parameter(torch.empty(num_classes, dimension + bias).uniform_(-bound, bound))
         self.register_buffer("labels", class_labels(num_classes), persistent=False)
@@ -33,3 +34,6 @@ class Proxies(References):
 
     def known_classes(self) -> int:
         return len(self.vectors)
+
+    def known_dimension(self) -> int:
+        return self.dimension

@@ -28,6 +28,10 @@ class References(nn.Module, ABC):
         """How many classes 0..C-1 these references stand for; None when they take the batch's own."""
         return None
 
+    def known_dimension(self) -> int | None:
+        """The size of embedding these references were built for; None when they take the batch's own."""
+        return None
+
 
 def class_labels(count: int) -> Tensor:
     """Labels 0..C-1 of references that stand for one class each."""

@@ -1,11 +1,14 @@
 """Exact nearest neighbours under the very affinity an objective was trained with."""
 
+import math
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, SquaredEuclidean
+from nearkin.affinity import Affinity, Normalised, SquaredEuclidean, unit
 from nearkin.points import Points, same_point
 
 BLOCK = 4096  # rows and columns of affinities held at once: 64 MB in float32
@@ -35,28 +38,47 @@ def nearest(
     """
     queries, references = _points(queries, "queries"), _points(references, "references")
     _check(queries, references, k, exclude_same_id, block)
-    affinity = SquaredEuclidean() if affinity is None else affinity
-    # One centre for all blocks: a query's answer must not depend on which block a reference fell into.
-    centre = references.embeddings.mean(0) if isinstance(affinity, SquaredEuclidean) else None
+    dtype = torch.promote_types(queries.embeddings.dtype, references.embeddings.dtype)
+    queries, references = (p._replace(embeddings=p.embeddings.to(dtype)) for p in (queries, references))
+    affinity = _centred(SquaredEuclidean() if affinity is None else affinity, references.embeddings)
     parts = []
     for start in range(0, len(queries.embeddings), block):
-        parts.append(_search_rows(_rows(queries, start, block), references, k, affinity, centre, exclude_same_id, block))
+        parts.append(_search_rows(_rows(queries, start, block), references, k, affinity, exclude_same_id, block))
     return Neighbours(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
 
 
-def _search_rows(
-    queries: Points, references: Points, k: int, affinity: Affinity, centre: Tensor | None, exclude: bool, block: int
-) -> Neighbours:
+def _centred(affinity: Affinity, references: Tensor) -> Affinity:
+    """With one centre for all blocks: a query's answer must not depend on which block a reference fell into."""
+    if isinstance(affinity, SquaredEuclidean):
+        return partial(affinity.around, _centre(references))
+    if isinstance(affinity, Normalised):
+        return replace(affinity, of=_centred(affinity.of, unit(references) if affinity.references else references))
+    return affinity
+
+
+def _centre(x: Tensor) -> Tensor:
+    """The mean, rounded to a power of two below the spread: no digits are lost, and whole numbers keep their exact ties."""
+    variance, mean = torch.var_mean(x, dim=0, correction=0)
+    spread = float(variance.mean().sqrt())
+    if not 0 < spread < math.inf:
+        return x[0]
+    step = 2.0 ** math.floor(math.log2(spread))
+    return (mean / step).round() * step
+
+
+def _search_rows(queries: Points, references: Points, k: int, affinity: Affinity, exclude: bool, block: int) -> Neighbours:
     """One block of queries against all references, keeping the best k so far."""
     best: Neighbours | None = None
-    for start in range(0, len(references.embeddings), block):
-        some = _rows(references, start, block)
-        a, b = queries.embeddings, some.embeddings
-        near = affinity(a, b) if centre is None else affinity(a - centre, b - centre)  # (rows, columns)
+    m = len(references.embeddings)
+    for start in range(0, m, block):
+        # The last block reaches back to full width: products of another shape round otherwise, and equal rows would differ.
+        first = max(min(start, m - block), 0)
+        some = _rows(references, first, block)
+        near = affinity(queries.embeddings, some.embeddings)  # (rows, columns)
         itself = same_point(queries, some) if exclude else None
         if itself is not None:
             near = near.masked_fill(itself, -torch.inf)
-        found = _top_k(near, k)
+        found = _top_k(near[:, start - first :], k)
         positions = torch.where(found.affinity > -torch.inf, found.positions + start, -1)
         found = Neighbours(positions, found.affinity)
         best = found if best is None else _merge(best, found, k)
@@ -101,6 +123,8 @@ def _points(points: Points | Tensor, name: str) -> Points:
     if not isinstance(x, Tensor) or x.ndim != 2 or 0 in x.shape:
         shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
+    if given.ids is not None and given.ids.shape != (len(x),):
+        raise ValueError(f"{name}.ids have shape {tuple(given.ids.shape)} for {len(x)} embeddings; give one integer for each")
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     if not bool(torch.isfinite(x).all()):
         rows = (~torch.isfinite(x)).any(1).nonzero()[:5, 0].tolist()

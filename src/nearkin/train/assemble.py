@@ -82,7 +82,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     torch.manual_seed(run.seed)
     about = describe(run, train)
     network = build_network(about)
-    if run.network.weights is not None:
+    if run.network.weights is not None and ":" not in run.network.name:
         load_weights(network, run.network.weights)
     if run.network.frozen:
         _freeze_body(network)
@@ -144,10 +144,17 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
             "name": network,
             "dimension": run.network.dimension,
             "normalise": run.network.normalise,
-            "options": dict(run.network.options),
+            "options": {**run.network.options, **_of_other_libraries(run)},
         },
         "prepare": preprocess.describe(_preparation(run, train)),
     }
+
+
+def _of_other_libraries(run: Run) -> dict[str, Any]:
+    """Bodies of timm and torchvision load and freeze themselves, since the names of their weights are their own."""
+    if ":" not in run.network.name:
+        return {}
+    return {"weights": run.network.weights, "frozen": run.network.frozen}
 
 
 def deployed_metric(objective: Built) -> str:

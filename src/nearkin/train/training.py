@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,6 @@ class Loop:
 
     def run_epochs(self) -> None:
         """Until the last epoch, or until validation has not improved for `patience` epochs."""
-        self.parts.network.train()
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
         while self.epoch < self.run.epochs and not self._stalled():
             started, before = time.perf_counter(), self.steps
@@ -104,6 +104,11 @@ class Loop:
         return 0 < self.run.patience <= self.waited
 
     def _one_epoch(self) -> None:
+        self.parts.network.train()
+        if self.run.network.frozen:  # running statistics of a frozen body stand still too
+            for name, module in self.parts.network.named_modules():
+                if name and not name.startswith("head"):
+                    module.eval()
         running: Tensor | None = None
         fresh = 0
         for ids, inputs in self._batches():
@@ -126,13 +131,17 @@ class Loop:
         if self.whole:
             yield torch.arange(len(self.data.train), device=device), None
             return
-        mine = (ranks.share(ids) for ids in self.parts.sampler)
+        sampler = self.parts.sampler
         if self.parts.loader.resident is not None:
-            for ids in mine:
-                yield ids.to(device, non_blocking=True), None
-        else:
-            for inputs, ids in self.parts.loader(mine):
-                yield ids, inputs
+            for ids in sampler:
+                yield ranks.share(ids).to(device, non_blocking=True), None
+            return
+        # A streaming loader reads ahead; the sampler's position must count the batches that were trained on.
+        ahead = islice(sampler.batches(sampler.epoch), sampler.position, None)
+        for inputs, ids in self.parts.loader(ranks.share(batch) for batch in ahead):
+            sampler.position += 1
+            yield ids, inputs
+        sampler.epoch, sampler.position = sampler.epoch + 1, 0
 
     def _guarded(self, ids: Tensor, inputs: Tensor | None) -> Tensor:
         try:

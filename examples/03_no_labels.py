@@ -1,0 +1,28 @@
+"""No labels: tell every digit from all others, find who became neighbours, trust the nearest half, go on."""
+
+import torch
+from sklearn.datasets import load_digits
+
+from nearkin import NeighbourhoodDiscovery, Points, knn_accuracy, nearest
+from nearkin.affinity import cosine
+
+torch.manual_seed(0)
+order, digits = torch.randperm(1797), load_digits()
+x, y = torch.from_numpy(digits.data).float()[order] / 16, torch.from_numpy(digits.target)[order]  # y only measures
+network = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 16))
+objective = NeighbourhoodDiscovery(size=1200, dimension=16)  # 1,200 digits teach, the other 597 test
+optimiser = torch.optim.Adam(network.parameters(), lr=0.001)
+for name, epochs in {"raw pixels": 0, "untrained": 0, "after the instance round": 10, "after the discovery round": 10}.items():
+    for _ in range(epochs):
+        for batch in torch.randperm(1200).split(100):
+            embeddings = network(x[batch] + 0.3 * torch.randn(100, 64))  # noise is the only augmentation
+            optimiser.zero_grad()
+            objective(embeddings, ids=batch).backward()
+            optimiser.step()
+            objective.update(embeddings, ids=batch)  # the bank remembers them
+    z = x if name == "raw pixels" else network(x).detach()
+    known, new = Points(z[:1200], y[:1200], torch.arange(1200)), Points(z[1200:], y[1200:])
+    print(f"5-NN accuracy, {name}: {knn_accuracy(new, known, 5, cosine()):.1%}")
+    if epochs:
+        found = nearest(known, known, 1, cosine(), exclude_same_id=True)
+        objective.trust(found.positions, found.affinity[:, 0] > found.affinity.median())

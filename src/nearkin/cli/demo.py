@@ -1,0 +1,287 @@
+"""`nearkin demo`: digits moved about on a canvas, six ways to embed them, and whose nearest neighbours are right."""
+
+import json
+import platform
+import statistics
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from torch import Tensor, nn
+
+from nearkin import __version__
+from nearkin.data.digits import CANVAS, Split, moved_digits
+from nearkin.evaluate import knn_accuracy
+from nearkin.explore.figures import Panel, scatter
+from nearkin.networks.convnet import convnet
+from nearkin.objectives import NCA, Objective, Softmax
+from nearkin.points import Points
+from nearkin.train.fit import embed, fit, save
+
+SHAPE = (1, CANVAS, CANVAS)
+CLASSES = 10
+DIMENSIONS = (2, 32)
+NETWORK: dict[str, Any] = {"widths": [8, 64], "size": 5, "hidden": 64}
+BATCH = 100
+RATES = {"softmax": 0.02, "NCA": 0.02}
+
+
+class Budget(NamedTuple):
+    """How long to train."""
+
+    seeds: int
+    epochs: int
+    iterations: int  # of linear NCA
+
+
+@dataclass
+class Row:
+    """One way to embed; a value for each seed."""
+
+    method: str
+    dimension: int
+    one: list[float] = field(default_factory=list)  # test accuracy of 1-NN
+    ten: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    shown: Tensor | None = None  # the first seed's test embeddings, for the picture
+
+    def add(self, data: Split, train: Tensor, test: Tensor, seconds: float) -> None:
+        """Measure one seed's embeddings."""
+        known, asked = Points(train, data.train.labels), Points(test, data.test.labels)
+        self.one.append(knn_accuracy(asked, known, 1))
+        self.ten.append(knn_accuracy(asked, known, 10))
+        self.seconds.append(seconds)
+        self.shown = test if self.shown is None else self.shown
+
+    def __str__(self) -> str:
+        spell = "seed" if len(self.one) == 1 else "seeds"
+        return (
+            f"{self.method}, {self.dimension} dimensions: 1-NN {percent(self.one)} % ({len(self.one)} {spell}, {sum(self.seconds):.1f} s)"
+        )
+
+
+class Watch:
+    """A live bar on a terminal, and otherwise a line for every row."""
+
+    def __init__(self, total: int) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        columns = (TextColumn("{task.description:<36}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.task = self.bar.add_task("", total=total)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def begin(self, what: str) -> None:
+        self.bar.update(self.task, description=what)
+
+    def tick(self, *_: object) -> None:
+        """One epoch, or one iteration of linear NCA: they take about as long."""
+        self.bar.advance(self.task)
+
+    def finish(self, row: Row) -> None:
+        if not self.console.is_terminal:
+            self.console.print(str(row), markup=False, soft_wrap=True)
+
+
+def run(arguments: Namespace) -> int:
+    """Train, measure, print the table, write the folder."""
+    started = time.perf_counter()
+    out, budget = arguments.out, budget_for(arguments)
+    check_folder(out)
+    console = Console(highlight=False)
+    data = moved_digits()
+    console.print(
+        f"{len(data.train.labels):,} digits to learn from and {len(data.test.labels)} to test, each somewhere on {CANVAS} x {CANVAS}."
+    )
+    with Watch(total=2 * budget.iterations + 2 * len(DIMENSIONS) * budget.seeds * budget.epochs) as watch:
+        rows = list(linear_rows(data, budget, watch))
+        trained, network = network_rows(data, budget, watch)
+        rows += trained
+    rows.sort(key=lambda row: (row.method != "raw pixels", row.dimension > 2))
+    console.print(table(rows, budget))
+    save_model(out, network, data)
+    picture = draw(out, rows, data, console)
+    write_metrics(out, rows, budget, arguments, time.perf_counter() - started)
+    say_goodbye(console, out, picture, time.perf_counter() - started)
+    return 0
+
+
+def budget_for(arguments: Namespace) -> Budget:
+    """Three seeds, or as many as asked for."""
+    if arguments.quick:
+        return Budget(arguments.seeds or 1, epochs=2, iterations=3)
+    return Budget(arguments.seeds or 3, epochs=8, iterations=30)
+
+
+def check_folder(out: Path) -> None:
+    """Before a minute is spent: can it be written to?"""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file; give a folder")
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def linear_rows(data: Split, budget: Budget, watch: Watch) -> Iterator[Row]:
+    """Raw pixels and scikit-learn's linear maps: nothing random, so one run each."""
+    from sklearn.decomposition import PCA
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as LDA  # noqa: N817
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neighbors import NeighborhoodComponentsAnalysis as LinearNCA
+
+    train, test = (part.images.flatten(1) for part in data)
+    raw = Row("raw pixels", train.shape[1])
+    raw.add(data, train, test, 0.0)
+    yield raw
+    for dimension in DIMENSIONS:
+        most = min(dimension, CLASSES - 1)
+        bounded = LinearNCA(dimension, init="pca", max_iter=budget.iterations, random_state=0, callback=watch.tick)
+        for name, method in {"PCA": PCA(dimension, random_state=0), "LDA": LDA(n_components=most), "linear NCA": bounded}.items():
+            row = Row(name, most if name == "LDA" else dimension)
+            watch.begin(f"{name}, {row.dimension} dimensions")
+            began = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the table says that it was stopped
+                method.fit(train.numpy(), data.train.labels.numpy())
+            seconds = time.perf_counter() - began
+            row.add(data, *(torch.from_numpy(method.transform(part.numpy())).float() for part in (train, test)), seconds)
+            watch.finish(row)
+            yield row
+
+
+def network_rows(data: Split, budget: Budget, watch: Watch) -> tuple[list[Row], nn.Module]:
+    """The same network under softmax and under NCA; and the first NCA network of the most dimensions, to be kept."""
+    rows, kept = [], None
+    for dimension in DIMENSIONS:
+        for name in RATES:
+            row = Row(f"{name} network", dimension)
+            for seed in range(budget.seeds):
+                watch.begin(f"{row.method}, {dimension} dimensions, seed {seed}")
+                began = time.perf_counter()
+                network = trained_network(name, dimension, seed, data, budget.epochs, watch.tick)
+                seconds = time.perf_counter() - began
+                row.add(data, embed(network, data.train.images), embed(network, data.test.images), seconds)
+                kept = network if (name, seed) == ("NCA", 0) else kept
+            watch.finish(row)
+            rows.append(row)
+    assert kept is not None
+    return rows, kept
+
+
+def trained_network(name: str, dimension: int, seed: int, data: Split, epochs: int, tick: Callable[..., None]) -> nn.Module:
+    """One network; the seed decides its start and the order of its batches, never the data."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = convnet(SHAPE, dimension, **NETWORK)
+        objective: Objective = NCA() if name == "NCA" else Softmax(CLASSES, dimension)
+    images, labels = data.train
+    fit(network, objective, images, labels, epochs=epochs, batch_size=BATCH, learning_rate=RATES[name], seed=seed, report=tick)
+    return network
+
+
+def percent(values: list[float]) -> str:
+    """'93.1 ± 0.4': mean and standard deviation, in per cent; the mean alone of one value."""
+    mean = f"{100 * statistics.fmean(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
+
+
+def table(rows: list[Row], budget: Budget) -> Table:
+    """What the demo is about, on one screen."""
+    spread = f"; ± is the standard deviation over {budget.seeds} seeds, the others have nothing random" if budget.seeds > 1 else ""
+    caption = (
+        f"Test digits that their nearest training digits name rightly, in per cent{spread}.\n"
+        f"LDA has at most {CLASSES - 1} dimensions, one less than classes. linear NCA is scikit-learn's, stopped after "
+        f"{budget.iterations} iterations to be quick. Both networks are the same, the loss apart."
+    )
+    drawn = Table(caption=caption, caption_justify="left")
+    drawn.add_column("embedding")
+    for heading in ("dimensions", "1-NN", "10-NN", "seconds"):
+        drawn.add_column(heading, justify="right")
+    for row, after in zip(rows, [*rows[1:], None], strict=True):
+        ours = row.method == "NCA network"
+        cells = (row.method + (" (nearkin)" if ours else ""), str(row.dimension), percent(row.one), percent(row.ten))
+        took = f"{statistics.fmean(row.seconds):.1f}"
+        last = after is not None and (row.method == "raw pixels" or row.method == "NCA network")
+        drawn.add_row(*cells, took, style="bold" if ours else None, end_section=last)
+    return drawn
+
+
+def draw(out: Path, rows: list[Row], data: Split, console: Console) -> Path | None:
+    """scatter.png: the 2-D test embeddings of the first seed."""
+    titles = {"PCA": "PCA", "LDA": "LDA", "softmax network": "softmax", "NCA network": "NCA (nearkin)"}
+    flat = [row for row in rows if row.dimension == 2 and row.method in titles]
+    panels = [Panel(titles[row.method], row.shown, data.test.labels, row.one[0]) for row in flat if row.shown is not None]
+    try:
+        return scatter(panels, out / "scatter.png")
+    except ImportError as error:
+        console.print(f"No picture: {error}", markup=False)
+        return None
+
+
+def save_model(out: Path, network: nn.Module, data: Split) -> None:
+    """The NCA network as a model folder."""
+    description = {
+        "format": 1,
+        "kind": "images",
+        "shape": list(SHAPE),
+        "classes": [str(digit) for digit in range(CLASSES)],
+        "targets": [],
+        "supervision": "classes",
+        "objective": "NCA",
+        "why": "it is the demo",
+        "metric": "squared_euclidean",
+        "network": {"name": "convnet", "dimension": DIMENSIONS[-1], "normalise": False, "options": NETWORK},
+        "prepare": [],
+    }
+    save(out, network, description, Points(embed(network, data.train.images), data.train.labels))
+
+
+def write_metrics(out: Path, rows: list[Row], budget: Budget, arguments: Namespace, seconds: float) -> None:
+    """metrics.json: every figure, and what it takes to get it again."""
+    quick = " --quick" if arguments.quick else ""
+    page = {
+        "command": f"nearkin demo --out {out} --seeds {budget.seeds}{quick}",
+        "seconds": round(seconds, 2),
+        "seeds": list(range(budget.seeds)),
+        "device": f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)",
+        "versions": {"nearkin": __version__, "python": platform.python_version()}
+        | {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
+        "settings": {"network": NETWORK, "batch_size": BATCH, "learning_rates": RATES, **budget._asdict()},
+        "rows": [figures(row) for row in rows],
+    }
+    (out / "metrics.json").write_text(json.dumps(page, indent=2) + "\n", encoding="utf-8")
+
+
+def figures(row: Row) -> dict[str, Any]:
+    """A row of the table for machines: shares, not per cent."""
+    page: dict[str, Any] = {"method": row.method, "dimension": row.dimension, "seconds": [round(s, 3) for s in row.seconds]}
+    for name, values in {"1-nn": row.one, "10-nn": row.ten}.items():
+        sd = statistics.stdev(values) if len(values) > 1 else None
+        page[name] = {"mean": statistics.fmean(values), "sd": sd, "values": values}
+    return page
+
+
+def say_goodbye(console: Console, out: Path, picture: Path | None, seconds: float) -> None:
+    """Where everything is, and what to try next."""
+    lines = [f"\n{seconds:.0f} s. Model and figures are in {out}/."]
+    if picture is not None:
+        lines.append(f"Look at {picture}: the test digits in 2 dimensions.")
+    lines += [
+        "\nTry next:",
+        "  nearkin demo --seeds 10                       is the difference larger than the spread?",
+        "  loss = nearkin.NCA()(embeddings, labels)      the same objective in your own training loop",
+    ]
+    console.print("\n".join(lines), markup=False, soft_wrap=True)

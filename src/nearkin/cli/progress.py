@@ -1,0 +1,46 @@
+"""How training looks in a terminal: one live bar; plain lines when nobody is watching."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class TrainingView:
+    """A Reporter that draws: loss, priced queries, validation figures, points a second, time left."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        times = (TimeElapsedColumn(), TimeRemainingColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), *times)
+        self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def message(self, line: str) -> None:
+        """A line above the bar."""
+        self.console.print(line)
+
+    def started(self, steps: int, done: int) -> None:
+        """The bar appears."""
+        self.task = self.bar.add_task("training", total=steps, completed=done)
+
+    def step(self, done: int, figures: Mapping[str, Any]) -> None:
+        """The bar moves."""
+        if self.task is not None:
+            priced = f", priced {figures['priced']}" if "priced" in figures else ""
+            self.bar.update(self.task, completed=done, description=f"loss {figures['loss']:.4f}{priced}")
+
+    def epoch(self, figures: Mapping[str, Any]) -> None:
+        """A line for every epoch."""
+        told = ("epoch", "loss", "steps", "points_per_second")
+        rest = "".join(f", {name} {value:.4f}" for name, value in figures.items() if name not in told)
+        self.console.print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}, {figures['points_per_second']:,} points/s{rest}")

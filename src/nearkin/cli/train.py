@@ -1,0 +1,85 @@
+"""`nearkin train`, `embed` and `export`: from data to a model folder, and what a model folder gives back."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from nearkin import data as sources
+from nearkin.cli.progress import TrainingView
+from nearkin.model import Model, load
+from nearkin.run import Run, override
+from nearkin.train.export import to_onnx
+from nearkin.train.training import TrainingStopped, train
+
+
+def run_train(arguments: Namespace) -> int:
+    """Train, or go on training."""
+    resume = arguments.resume is not None
+    folder = Path(arguments.resume if resume else arguments.out)
+    run = Run.from_json((folder / "run.json").read_text(encoding="utf-8")) if resume else override(Run(), _settings(arguments))
+    with TrainingView() as view:
+        try:
+            metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume)
+        except TrainingStopped as error:
+            raise ValueError(str(error)) from error
+    _tell(folder, metrics)
+    return 0
+
+
+def _settings(arguments: Namespace) -> dict[str, str]:
+    """The run's leaves that the command line sets."""
+    if not arguments.data:
+        raise ValueError("DATA is missing: name a folder, a table, an .npz file or a known set (or --resume a folder)")
+    settings = {"data.source": arguments.data}
+    short = {"objective": "objective.name", "network": "network.name", "epochs": "epochs", "seed": "seed", "dimension": "network.dimension"}
+    settings |= {leaf: str(value) for name, leaf in short.items() if (value := getattr(arguments, name)) is not None}
+    for item in arguments.set:
+        leaf, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"--set {item!r} must read leaf=value, such as optimiser.learning_rate=0.05")
+        settings[leaf] = value
+    return settings
+
+
+def _tell(folder: Path, metrics: dict[str, object]) -> None:
+    console = Console(highlight=False)
+    test = metrics.get("test")
+    if isinstance(test, dict) and test:
+        table = Table("test figure", "value")
+        for name, value in test.items():
+            table.add_row(name, f"{value:.4f}")
+        console.print(table)
+    console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')")
+
+
+def run_embed(arguments: Namespace) -> int:
+    """Embeddings of any data by a model folder, as .npz (embeddings, ids, and labels or targets where known)."""
+    model = load(arguments.folder, device=arguments.device)
+    channels, size = (model.about["shape"][0], model.about["shape"][1]) if model.about["kind"] == "images" else (None, None)
+    data = sources.open(arguments.data, data_root=arguments.data_root, size=size, channels=channels)
+    rows = [_encoded(model, data, part) for part in torch.split(data.ids, 512)]
+    arrays = {"embeddings": np.concatenate(rows), "ids": data.ids.numpy(), "sources": np.asarray(data.sources, dtype=np.str_)}
+    if data.answers is not None:
+        arrays["labels" if data.supervision == "classes" else "targets"] = data.answers.numpy()
+    if not str(arguments.out).endswith(".npz"):
+        raise ValueError(f"--out {arguments.out} must end in .npz")
+    Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
+    np.savez(arguments.out, **arrays)  # type: ignore[arg-type]
+    Console(highlight=False).print(f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}")
+    return 0
+
+
+def _encoded(model: Model, data: sources.Dataset, ids: torch.Tensor) -> np.ndarray:
+    return np.asarray(model.encode(data.read(ids).numpy()))
+
+
+def run_export(arguments: Namespace) -> int:
+    """The network as ONNX, compared with itself where onnxruntime is installed."""
+    report = to_onnx(load(arguments.folder, device="cpu"), Path(arguments.onnx))
+    Console(highlight=False).print(json.dumps(report))
+    return 0

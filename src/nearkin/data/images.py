@@ -1,0 +1,170 @@
+"""Image files decoded when they are needed, always to the same shape and always in the same way.
+
+- Turned upright by their EXIF orientation.
+- `channels` 1 or 3: grey is repeated into 3, colour is weighted into 1 (ITU-R 601: 0.299 R + 0.587 G + 0.114 B).
+- Transparent pixels lie on white; whatever colour is stored under them would otherwise show.
+- 16 bits become 8 by the full scale (value / 257), never stretched by what the picture holds.
+- `size`: the short side is resized to it and the centre cut out, size x size. Without it, all files must be alike.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+from torch.nn import functional
+
+from nearkin.data.files import read_bytes
+
+OnError = Literal["raise", "skip"]
+PROBED = 64  # headers looked at to tell a grey set from a colour one
+GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
+WHITE = (255, 255, 255, 255)
+LUMA = torch.tensor([0.299, 0.587, 0.114])
+
+
+class DamagedImageError(ValueError):
+    """A file that cannot be decoded; the message names it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """n image files that decode to uint8 of one `shape`."""
+
+    paths: tuple[str, ...]
+    shape: tuple[int, int, int]  # channels, height, width
+    size: int | None = None
+    on_error: OnError = "raise"  # what a loader does with a damaged file
+    guessed: bool = False  # the channels were not given but read off some headers
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, row: int) -> Tensor:
+        """One image, (c, h, w) uint8."""
+        path = self.paths[row]
+        image = decode(path, 3 if self.guessed else self.shape[0], self.size)
+        if self.guessed and self.shape[0] == 1:
+            image = _still_grey(image, path)
+        if tuple(image.shape) != self.shape:
+            (_, h, w), (_, height, width) = image.shape, self.shape
+            raise ValueError(
+                f"size: {path} is {w} x {h} where the first is {width} x {height}; "
+                f"give size (say {min(h, w, height, width)}) to resize the short side and cut out the centre"
+            )
+        return image
+
+    def take(self, rows: Sequence[int]) -> "Files":
+        return replace(self, paths=tuple(self.paths[row] for row in rows))
+
+
+def image_files(paths: Sequence[str], size: int | None, channels: int | None, on_error: OnError) -> Files:
+    """Files whose shape is known: from `size` and `channels`, or from a look at the files where those are not given.
+
+    Without `channels` a set is colour as soon as one of the headers looked at is; if it seemed grey and a colour file
+    turns up later, that is an error rather than a picture quietly made grey.
+    """
+    found = channels or _channels(paths[:: max(1, len(paths) // PROBED)])
+    side = (size, size) if size else _first_size(paths)
+    return Files(tuple(paths), (found, *side), size, on_error, guessed=channels is None and found == 1)
+
+
+def decode(path: str, channels: int, size: int | None = None) -> Tensor:
+    """(channels, h, w) uint8; `DamagedImageError` names the file, whatever the decoder stumbled over."""
+    try:
+        with Image.open(io.BytesIO(read_bytes(path))) as stored:
+            image = _plain(ImageOps.exif_transpose(stored), channels)
+    except FileNotFoundError:
+        raise DamagedImageError(f"{path} is not there") from None
+    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more on broken bytes
+        raise DamagedImageError(f"{path} cannot be decoded ({_reason(error)})") from error
+    if size is not None:
+        image = _short_side(image, size)
+    array = np.array(image, dtype=np.uint8)  # (h, w) or (h, w, 3), a copy that torch may write to
+    return torch.from_numpy(array[None] if channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1)))
+
+
+def resized(images: Tensor, size: int) -> Tensor:
+    """The same short side and centre cut for images held as one tensor: (n, c, h, w) to (n, c, size, size) uint8."""
+    height, width = images.shape[-2:]
+    if (height, width) == (size, size):
+        return images
+    new = [max(size, round(side * size / min(height, width))) for side in (height, width)]
+    top, left = (new[0] - size) // 2, (new[1] - size) // 2
+    parts = []
+    for some in torch.split(images, 4096):  # bounds what is held between the two sizes
+        scaled = functional.interpolate(some, new, mode="bilinear", antialias=True)
+        parts.append(scaled[:, :, top : top + size, left : left + size].clone())
+    return torch.cat(parts)
+
+
+def recoloured(images: Tensor, channels: int) -> Tensor:
+    """Grey repeated into 3 channels or colour weighted into 1, as for files: (n, c, h, w) to (n, channels, h, w) uint8."""
+    if images.shape[1] == channels:
+        return images
+    if images.shape[1] == 1:
+        return images.expand(-1, channels, -1, -1).contiguous()
+    parts = [(some * LUMA[:, None, None]).sum(1, keepdim=True).round() for some in torch.split(images, 4096)]
+    return torch.cat(parts).to(torch.uint8)
+
+
+def _plain(image: Image.Image, channels: int) -> Image.Image:
+    """8 bits, grey or RGB, nothing transparent."""
+    if image.mode.startswith("I"):  # 16-bit grey; Pillow also hands such files out as 32-bit "I"
+        wide = np.asarray(image).astype(np.int64).clip(0, 65535)
+        image = Image.fromarray((wide // 257).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("its pixels are floating point, whose black and white are not known; save it with 8 or 16 bits")
+    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        shown = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", shown.size, WHITE), shown)
+    return image.convert("L" if channels == 1 else "RGB")
+
+
+def _short_side(image: Image.Image, size: int) -> Image.Image:
+    width, height = image.size
+    short = min(width, height)
+    new = (max(size, round(width * size / short)), max(size, round(height * size / short)))
+    image = image if new == image.size else image.resize(new, Image.Resampling.BILINEAR)
+    left, top = (new[0] - size) // 2, (new[1] - size) // 2
+    return image.crop((left, top, left + size, top + size))
+
+
+def _still_grey(image: Tensor, path: str) -> Tensor:
+    if not (torch.equal(image[0], image[1]) and torch.equal(image[0], image[2])):
+        raise ValueError(f"channels: {path} is in colour where the files looked at first are grey; give channels=3, or channels=1")
+    return image[:1]
+
+
+def _channels(paths: Sequence[str]) -> int:
+    modes = [mode for mode in map(_mode, paths) if mode is not None]
+    return 1 if modes and all(mode in GREY_MODES for mode in modes) else 3
+
+
+def _mode(path: str) -> str | None:
+    try:
+        with Image.open(io.BytesIO(read_bytes(path))) as image:
+            return image.mode
+    except Exception:  # a damaged file is met, and named, when it is decoded
+        return None
+
+
+def _first_size(paths: Sequence[str]) -> tuple[int, int]:
+    """Height and width of the first file that can be decoded."""
+    failure: DamagedImageError | None = None
+    for path in paths[:PROBED]:
+        try:
+            _, height, width = decode(path, 3).shape
+            return height, width
+        except DamagedImageError as error:
+            failure = failure or error
+    raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}")
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return "not an image, or an empty file" if isinstance(error, UnidentifiedImageError) else text or type(error).__name__

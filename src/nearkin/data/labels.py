@@ -1,0 +1,58 @@
+"""Class names to numbers, the same for folders, tables and arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.data.dataset import SPLITS, SYNONYMS
+from nearkin.points import encode_labels
+
+BETWEEN = "|"  # what stands between the members of a set in a table
+
+
+def class_numbers(values: Sequence[Any] | np.ndarray, classes: Sequence[str] | None = None) -> tuple[Tensor, tuple[str, ...]]:
+    """(n,) int64 and the names in the order of their numbers: sorted, and whole numbers by value, so that 10 follows 9.
+
+    With `classes` the values are numbers into it already.
+    """
+    array = np.asarray(values)
+    if classes is not None:
+        return _numbered(array, classes)
+    if array.dtype.kind in "UOS" and all(_is_whole(str(value)) for value in array.tolist()):
+        array = np.asarray([int(value) for value in array.tolist()])
+    codes, names = encode_labels(array)
+    return codes, tuple(str(name) for name in names.tolist())
+
+
+def multi_hot(cells: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
+    """(n, C) bool and the names: 'a|b' is the set of a and b, an empty cell the empty set."""
+    members = [[name.strip() for name in cell.split(BETWEEN) if name.strip()] for cell in cells]
+    classes = sorted({name for some in members for name in some})
+    column = {name: at for at, name in enumerate(classes)}
+    sets = torch.zeros(len(cells), len(classes), dtype=torch.bool)
+    for row, some in enumerate(members):
+        sets[row, [column[name] for name in some]] = True
+    return sets, tuple(classes)
+
+
+def split_name(name: str) -> str | None:
+    """train, validation or test, by any of their usual names; None if it is none of them."""
+    plain = name.strip().lower()
+    plain = SYNONYMS.get(plain, plain)
+    return plain if plain in SPLITS else None
+
+
+def _numbered(array: np.ndarray, classes: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"labels are {array.dtype}; beside classes they must be whole numbers into it")
+    if array.min() < 0 or array.max() >= len(classes):
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise ValueError(f"labels holds {wrong}, but classes has {len(classes)} names; labels must run from 0 to {len(classes) - 1}")
+    return torch.from_numpy(array.astype(np.int64)), tuple(str(name) for name in classes)
+
+
+def _is_whole(text: str) -> bool:
+    return text.isdecimal() and text.isascii()

@@ -1,0 +1,74 @@
+"""Leaks: the same content in two splits, which makes a test measure memory instead of learning."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from nearkin.data.dataset import Dataset
+from nearkin.data.files import byte_count, read_bytes
+from nearkin.data.images import Files
+from nearkin.data.report import Report, Ticker
+
+LISTED = 10
+READERS = 8  # disks, and far more so network disks, answer several questions at a time
+
+
+class LeakError(ValueError):
+    """The same content in two splits; the message lists where."""
+
+
+def check_leaks(data: Dataset, report: Report | None = None) -> None:
+    """Raises `LeakError` if one content (bytes of the file, or of the array's row) is in more than one split.
+
+    Only files whose length occurs in two splits are read. Copies that were resized or saved anew are not found.
+    """
+    found = leaks(data, report)
+    if not found:
+        return
+    listed = [" = ".join(f"{data.sources[row]} [{data.split[row]}]" for row in same) for same in found[:LISTED]]
+    rest = f"\n  and {len(found) - LISTED:,} more" if len(found) > LISTED else ""
+    raise LeakError(
+        f"{data.name}: the same content is in two splits {len(found):,} times; remove one of each, or split by group:\n  "
+        + "\n  ".join(listed)
+        + rest
+    )
+
+
+def leaks(data: Dataset, report: Report | None = None) -> list[list[int]]:
+    """Rows with the same content, where they are in more than one split."""
+    if len(data.parts) < 2:
+        return []
+    if isinstance(data.inputs, Files):
+        paths = data.inputs.paths
+        suspects = _across(data.split, [byte_count(path) for path in paths], range(len(paths)))
+        rows = sorted(row for same in suspects for row in same)
+        contents = _file_digests([paths[row] for row in rows], report)
+    else:
+        rows = list(range(len(data)))
+        contents = [_digest(point.tobytes()) for point in data.inputs.numpy()]
+    return _across(data.split, contents, rows)
+
+
+def _across(split: np.ndarray, keys: Sequence[object], rows: Sequence[int]) -> list[list[int]]:
+    """Groups of rows that share a key and stand in different splits."""
+    same: dict[object, list[int]] = defaultdict(list)
+    for key, row in zip(keys, rows, strict=True):
+        same[key].append(row)
+    return [group for group in same.values() if len(group) > 1 and len(set(split[group].tolist())) > 1]
+
+
+def _file_digests(paths: list[str], report: Report | None) -> list[bytes]:
+    ticker = Ticker(report, "looking for the same file in two splits", len(paths), "files")
+    found = []
+    with ThreadPoolExecutor(READERS) as pool:
+        for digest in pool.map(lambda path: _digest(read_bytes(path)), paths):
+            found.append(digest)
+            ticker.update(len(found))
+    return found
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()

@@ -1,0 +1,1 @@
+"""Where data come from: folders, tables, arrays, and named sets in the layouts their authors publish."""

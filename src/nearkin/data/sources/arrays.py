@@ -1,0 +1,152 @@
+"""Arrays: images or vectors with what is known of them, in a .npz or .npy file or straight from memory.
+
+    x, images or vectors     uint8 (n, h, w), (n, h, w, c), (n, c, h, w), or any numbers (n, d)
+    y                        whole numbers or names: classes; other numbers: targets; yes/no (n, C): sets
+    labels, targets, sets    the same, said outright
+    classes, split, groups   names for the class numbers; train, validation or test; what belongs together
+
+Pickles are never read: an array of Python objects is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.data.dataset import Dataset
+from nearkin.data.labels import class_numbers, split_name
+from nearkin.data.report import caution, few
+from nearkin.data.sources.wanted import Wanted
+from nearkin.points import encode_labels
+
+ARRAY_SUFFIXES = (".npz", ".npy")
+INPUTS = ("x", "images", "vectors")
+KNOWN = (*INPUTS, "y", "labels", "targets", "sets", "classes", "target_names", "split", "groups")
+CHANNELS = (1, 3, 4)
+Arrays = Mapping[str, Any] | Sequence[Any] | np.ndarray | Tensor
+
+
+def open_array_file(path: Path, wanted: Wanted) -> Dataset:
+    """A .npz of named arrays, or a .npy of images or vectors alone."""
+    return open_arrays(read_arrays(path), wanted, name=path.stem, where=str(path))
+
+
+def open_arrays(arrays: Arrays, wanted: Wanted, *, name: str = "arrays", where: str = "the arrays") -> Dataset:
+    """x alone, a pair (x, y), or a mapping with the names above."""
+    found = {key: _array(key, value) for key, value in _named(arrays).items()}
+    unknown = sorted(set(found) - set(KNOWN))
+    if unknown:
+        caution(wanted.report, f"{where}: took no notice of {few(unknown)}; known are {', '.join(KNOWN)}")
+    given = [key for key in INPUTS if key in found]
+    if len(given) != 1:
+        held = few(sorted(found)) or "nothing"
+        raise ValueError(f"{where} must hold one of {', '.join(INPUTS)}, but hold {held}; name the array of images or vectors x")
+    inputs = _inputs(found[given[0]], given[0], where)
+    if inputs.ndim == 4:
+        inputs = wanted.fit(inputs)
+    return Dataset(name, inputs, sources=[f"{where} row {row}" for row in range(len(inputs))], **_answers(found, len(inputs), where))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file, by name."""
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            return {"x": loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
+    except ValueError as error:
+        if "allow_pickle" in str(error):
+            raise ValueError(
+                f"{path} holds Python objects (a pickle), which are never read; save names as np.array(names, dtype=str)"
+            ) from None
+        raise ValueError(f"{path} is damaged or not a NumPy file ({error}); save it again with np.savez") from None
+    except (OSError, EOFError, BadZipFile) as error:
+        raise ValueError(f"{path} is damaged or not a NumPy file ({error}); save it again with np.savez") from None
+
+
+def _named(arrays: Arrays) -> dict[str, Any]:
+    if isinstance(arrays, Mapping):
+        return dict(arrays)
+    if isinstance(arrays, np.ndarray | Tensor):
+        return {"x": arrays}
+    if len(arrays) == 2:
+        return {"x": arrays[0], "y": arrays[1]}
+    raise ValueError(f"what has {len(arrays)} members; give x, a pair (x, y), or a mapping with x, labels, split and so on")
+
+
+def _array(key: str, value: Any) -> np.ndarray:
+    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if array.dtype.kind == "O":
+        raise ValueError(f"{key} holds Python objects; give names as np.array(names, dtype=str), numbers as numbers")
+    return array
+
+
+def _inputs(array: np.ndarray, key: str, where: str) -> Tensor:
+    if array.dtype == np.uint8 and array.ndim in (3, 4) and key != "vectors":
+        return torch.from_numpy(np.ascontiguousarray(_channels_first(array, key, where)))
+    if array.ndim == 2 and array.dtype.kind in "fiu" and key != "images":
+        vectors = array.astype(np.float32)
+        wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(wrong):
+            raise ValueError(
+                f"{where}: {key} has numbers that are not finite in {len(wrong):,} rows, first row {wrong[0]}; remove or mend them"
+            )
+        return torch.from_numpy(vectors)
+    raise ValueError(
+        f"{where}: {key} is {array.dtype} {array.shape}; give images as uint8 of (n, h, w), (n, h, w, c) or (n, c, h, w), "
+        "or vectors as numbers (n, d). Images in [0, 1] become uint8 by (255 * x).round()"
+    )
+
+
+def _channels_first(images: np.ndarray, key: str, where: str) -> np.ndarray:
+    """(n, c, h, w), whichever way the channels were laid."""
+    if images.ndim == 3:
+        return images[:, None]
+    first, last = images.shape[1] in CHANNELS, images.shape[3] in CHANNELS
+    if first == last:
+        raise ValueError(
+            f"{where}: {key} is {images.shape}, and it cannot be told which axis holds the channels (1, 3 or 4 of them); "
+            "construct nearkin.data.Dataset with (n, c, h, w) yourself"
+        )
+    return images if first else images.transpose(0, 3, 1, 2)
+
+
+def _answers(found: Mapping[str, np.ndarray], n: int, where: str) -> dict[str, Any]:
+    known = {key: found[key] for key in ("labels", "targets", "sets") if key in found}
+    if "y" in found:
+        known.setdefault(_kind(found["y"]), found["y"])
+    for key, values in {**known, **{key: found[key] for key in ("split", "groups") if key in found}}.items():
+        if len(values) != n:
+            raise ValueError(f"{where}: {key} has {len(values)} entries for {n} points; give one for each")
+    classes = found["classes"].tolist() if "classes" in found else None
+    answers: dict[str, Any] = {}
+    if "labels" in known:
+        answers["labels"], answers["classes"] = class_numbers(known["labels"], classes)
+    elif "sets" in known:
+        answers["sets"] = torch.from_numpy(known["sets"].astype(np.bool_))
+        answers["classes"] = tuple(map(str, classes or range(known["sets"].shape[1])))
+    if "targets" in known:
+        targets = torch.from_numpy(known["targets"].astype(np.float32))
+        answers["targets"] = targets[:, None] if targets.ndim == 1 else targets  # (n, t)
+    if "groups" in found:
+        answers["groups"] = encode_labels(found["groups"])[0]
+    if "split" in found:
+        answers["split"] = _splits(found["split"], where)
+    return answers
+
+
+def _kind(y: np.ndarray) -> str:
+    if y.ndim == 2 and y.dtype == np.bool_:
+        return "sets"
+    return "targets" if y.dtype.kind == "f" or y.ndim == 2 else "labels"
+
+
+def _splits(values: np.ndarray, where: str) -> np.ndarray:
+    names = [split_name(str(value)) for value in values.tolist()]
+    if None in names:
+        at = names.index(None)
+        raise ValueError(f"{where}: split of row {at} is {str(values[at])!r}; it must be train, validation or test")
+    return np.asarray(names, dtype=np.str_)

@@ -1,0 +1,63 @@
+"""Folders of images: one folder for each class, or no classes, with or without train/ val/ test/ above them."""
+
+import os
+from pathlib import Path
+
+from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.files import IMAGE_SUFFIXES, folders, is_image, listing
+from nearkin.data.labels import class_numbers, split_name
+from nearkin.data.report import caution, few, tell
+from nearkin.data.sources.wanted import Wanted
+
+
+def open_folder(folder: Path, wanted: Wanted, name: str | None = None) -> Dataset:
+    """The images of a folder. Folders in it named train, val, validation or test are splits; any others are classes."""
+    inside = folders(folder)
+    splits = {sub: split for sub in inside if (split := split_name(sub))}
+    others = [sub for sub in inside if splits and sub not in splits and listing(folder / sub)]
+    if others:
+        raise ValueError(
+            f"{folder} has split folders ({few(list(splits))}) and others with images ({few(others)}) side by side; "
+            "move the others away, or into the splits"
+        )
+    found: list[tuple[str, str | None, str]] = []  # path, class, split
+    for sub, split in splits.items() or {"": WHOLE}.items():
+        found += [(path, label, split) for path, label in _images(folder / sub, wanted)]
+    if not found:
+        raise ValueError(f"{folder} holds no images; looked for {', '.join(IMAGE_SUFFIXES)} in it and in its folders")
+    return _dataset(name or folder.resolve().name, found, folder, wanted)
+
+
+def _dataset(name: str, found: list[tuple[str, str | None, str]], folder: Path, wanted: Wanted) -> Dataset:
+    paths, names, splits = [path for path, _, _ in found], [label for _, label, _ in found], [split for _, _, split in found]
+    without = sorted({split for _, label, split in found if label is None})
+    if without and any(label is not None for label in names):
+        raise ValueError(
+            f"{folder}: {few(without)} has no class folders while the other splits have; sort its images into class folders, or none"
+        )
+    if without:
+        return Dataset(name, wanted.files(paths)).with_split(splits)
+    labels, classes = class_numbers([str(label) for label in names])
+    if len(classes) == 1:
+        tell(wanted.report, f"{folder} has one class only ({classes[0]}): nothing to tell it from; one folder for each class is expected")
+    return Dataset(name, wanted.files(paths), labels=labels, classes=classes).with_split(splits)
+
+
+def _images(folder: Path, wanted: Wanted) -> list[tuple[str, str | None]]:
+    """Each image with its class: the folder it lies in, however deep below; None where there are no class folders."""
+    classes = folders(folder)
+    here = sorted(entry.path for entry in os.scandir(folder) if entry.is_file() and is_image(entry.name))
+    found = {label: listing(folder / label) for label in classes}
+    if not any(found.values()):
+        return [(path, None) for path in here]
+    if here:
+        raise ValueError(
+            f"{folder} has {len(here):,} images ({few([os.path.basename(path) for path in here], 3)}) beside its class folders "
+            f"({few(classes, 3)}); move them into one of them, or elsewhere"
+        )
+    empty = [label for label, paths in found.items() if not paths]
+    if empty and wanted.on_error == "raise":
+        raise ValueError(f"{folder}: no images in {few(empty)}; remove the empty folders, or pass on_error='skip' to leave them out")
+    if empty:
+        caution(wanted.report, f"{folder}: left out {len(empty)} folders without images: {few(empty)}")
+    return [(path, label) for label, paths in found.items() for path in paths]

@@ -1,0 +1,160 @@
+"""Tables: one image for each row, with any of the columns path, label, target, split and group."""
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.labels import BETWEEN, class_numbers, multi_hot, split_name
+from nearkin.data.report import caution, few
+from nearkin.data.sources.wanted import Wanted
+from nearkin.points import encode_labels
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns are called. A name that is None was not asked for by the user: its usual name is used if it is there."""
+
+    path: str = "path"
+    label: str | None = None
+    targets: tuple[str, ...] | None = None
+    split: str | None = None
+    group: str | None = None
+
+
+def open_table(table: Path, columns: Columns, wanted: Wanted, name: str | None = None) -> Dataset:
+    """The images a table names. Paths are taken from the table's own folder."""
+    cells = _read(table)
+    known = _known(table, cells, columns)
+    paths = [os.path.join(table.parent, str(cell)) for cell in cells.of[columns.path]]
+    rows = _present(table, cells, paths, wanted)
+    some = _Cells({name: [column[row] for row in rows] for name, column in cells.of.items()}, [cells.numbers[row] for row in rows])
+    paths = [paths[row] for row in rows]
+    answers: dict[str, Any] = {}
+    if known.label:
+        answers |= _labels(table, known.label, some)
+    if known.targets:
+        answers |= {"targets": _numbers(table, known.targets, some), "target_names": known.targets}
+    if known.group:
+        answers["groups"] = encode_labels([str(cell) for cell in some.of[known.group]])[0]
+    split = _splits(table, known.split, some) if known.split else np.full(len(rows), WHOLE)
+    sources = [f"{path} ({table.name} row {number})" for path, number in zip(paths, some.numbers, strict=True)]
+    return Dataset(name or table.stem, wanted.files(paths), split=split, sources=sources, **answers)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    of: Mapping[str, Sequence[Any]]
+    numbers: Sequence[int]  # of each row, as an editor or a spreadsheet counts them: the header is row 1
+
+
+def _read(table: Path) -> _Cells:
+    if table.suffix.lower() == ".parquet":
+        return _parquet(table)
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
+            reader = csv.reader(lines, delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
+            header = [cell.strip() for cell in next(reader, [])]
+            rows = [(reader.line_num, row) for row in reader if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{table} cannot be read as a table in UTF-8 ({error}); save it anew as CSV, UTF-8") from None
+    if not rows:
+        raise ValueError(f"{table} has no rows below its header; give one row for each image")
+    for number, row in rows:
+        if len(row) != len(header):
+            raise ValueError(f"{table}: row {number} has {len(row)} cells where the header has {len(header)}; mend that row")
+    return _Cells({name: [row[at] for _, row in rows] for at, name in enumerate(header)}, [number for number, _ in rows])
+
+
+def _parquet(table: Path) -> _Cells:
+    try:
+        parquet = import_module("pyarrow.parquet")
+    except ImportError:
+        raise ImportError(f"{table}: Parquet needs pyarrow; pip install 'nearkin[table]', or save the table as CSV") from None
+    read = parquet.read_table(table)
+    if read.num_rows == 0:
+        raise ValueError(f"{table} has no rows; give one row for each image")
+    columns = {name: ["" if cell is None else cell for cell in cells] for name, cells in read.to_pydict().items()}
+    return _Cells(columns, range(1, read.num_rows + 1))
+
+
+def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
+    """The columns that are there; one that was asked for by name must be."""
+    asked = [columns.path, *(columns.targets or ()), *(name for name in (columns.label, columns.split, columns.group) if name)]
+    missing = [name for name in asked if name not in cells.of]
+    if missing:
+        raise ValueError(
+            f"{table} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells.of))}. "
+            "Name yours with path_column, label_column, target_columns, split_column or group_column"
+        )
+
+    def usual(given: str | None, name: str) -> str | None:
+        return given or (name if name in cells.of else None)
+
+    targets = columns.targets or (("target",) if "target" in cells.of else None)
+    return Columns(columns.path, usual(columns.label, "label"), targets, usual(columns.split, "split"), usual(columns.group, "group"))
+
+
+def _present(table: Path, cells: _Cells, paths: list[str], wanted: Wanted) -> list[int]:
+    """Positions of the rows whose file is there."""
+    missing = [row for row, path in enumerate(paths) if not os.path.isfile(path)]
+    if not missing:
+        return list(range(len(paths)))
+    listed = few([f"row {cells.numbers[row]} ({paths[row]})" for row in missing])
+    if wanted.on_error == "raise" or len(missing) == len(paths):
+        raise FileNotFoundError(
+            f"{table}: {len(missing):,} of {len(paths):,} files are not there: {listed}. "
+            "Paths are taken from the table's folder; mend them, or pass on_error='skip' to leave those rows out"
+        )
+    caution(wanted.report, f"{table}: left out {len(missing):,} of {len(paths):,} rows whose file is not there: {listed}")
+    gone = set(missing)
+    return [row for row in range(len(paths)) if row not in gone]
+
+
+def _labels(table: Path, name: str, cells: _Cells) -> dict[str, Any]:
+    texts = [str(cell).strip() for cell in cells.of[name]]
+    if any(BETWEEN in text for text in texts):
+        sets, classes = multi_hot(texts)
+        return {"sets": sets, "classes": classes}
+    if "" in texts:
+        raise ValueError(f"{table}: row {cells.numbers[texts.index('')]} has no {name!r}; fill it in, or remove the row")
+    labels, classes = class_numbers(texts)
+    return {"labels": labels, "classes": classes}
+
+
+def _numbers(table: Path, names: Sequence[str], cells: _Cells) -> Tensor:
+    """(n, t) float32."""
+    for name in names:
+        for number, cell in zip(cells.numbers, cells.of[name], strict=True):
+            if not _is_number(cell):
+                raise ValueError(
+                    f"{table}: row {number} has {name!r} = {str(cell)!r}, which is not a finite number; mend it, or remove the row"
+                )
+    return torch.tensor([[float(cell) for cell in cells.of[name]] for name in names], dtype=torch.float32).T.contiguous()
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        return bool(np.isfinite(float(cell)))
+    except ValueError:
+        return False
+
+
+def _splits(table: Path, name: str, cells: _Cells) -> np.ndarray:
+    found = [split_name(str(cell)) for cell in cells.of[name]]
+    if None in found:
+        at = found.index(None)
+        raise ValueError(
+            f"{table}: row {cells.numbers[at]} has {name!r} = {str(cells.of[name][at])!r}; it must be train, validation or test"
+        )
+    return np.asarray(found, dtype=np.str_)

@@ -1,0 +1,117 @@
+"""How a piece of work is cut into tiles, and which pairs are set apart from them.
+
+An engine sweeps tiles in which every pair is a plain right or wrong candidate. The few pairs that are not (a query's
+own copy, a listed neighbour) become holes in the tiles and are handled one by one in `apart.py`. When the queries are
+their own references, s_ij = s_ji, so only the tiles on and above the diagonal are visited and each serves both
+directions; a pair that is special in one direction is then set apart in both.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nearkin.kernels.work import Work, sizes
+
+NO_CANDIDATE, RIGHT, WRONG = 0, 1, 2
+FAR = 1024.0  # squared length in bits above which float32 affinities are off by more than a gradient's 2e-5
+
+
+class Apart(NamedTuple):
+    """Pairs outside the sweep, by row, then column."""
+
+    rows: Tensor  # (p,) int64
+    columns: Tensor  # (p,) int64
+    kind: Tensor  # (p,) int64: NO_CANDIDATE, RIGHT or WRONG
+
+
+class Tile(NamedTuple):
+    """Rows top .. bottom - 1 against columns left .. right - 1, with its holes as positions inside it."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+    mirrored: bool  # the transposed tile is this one's duty too
+    hole_rows: Tensor
+    hole_columns: Tensor
+
+
+def lopsided(work: Work) -> bool:
+    """Are these own references for which "j is right for i" is not "i is right for j"?
+
+    Spans of sorted classes cut the positions into consecutive runs, the same for both directions; any other spans
+    are evaluated as two separate sets.
+    """
+    if work.references is not None or work.span is None:
+        return False
+    low, high = work.span.unbind(1)
+    start = torch.arange(1, len(low), device=low.device)
+    same = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
+    next_run = (low[1:] == start) & (high[:-1] == start)
+    return not bool((same | next_run).all() & (low[0] == 0) & (high[-1] == len(low)))
+
+
+def as_two_sets(work: Work) -> Work:
+    """The same pairs with the queries standing as separate references."""
+    return work._replace(references=work.queries, reference_gradient=True)
+
+
+def square_lengths(points: Tensor) -> Tensor:
+    """(n,) |z|^2 in float64, without a float64 copy of the points."""
+    length: Tensor = torch.linalg.vector_norm(points, dim=1, dtype=torch.float64)
+    return length.square()
+
+
+def longest(*lengths: Tensor) -> float:
+    """The largest square length: inf or nan if any embedding is, and above FAR float32 would lose an affinity's fraction."""
+    return float(torch.cat(lengths).max())
+
+
+def nowhere(work: Work) -> tuple[Tensor, Tensor]:
+    """The summaries of embeddings with an inf or a nan among them: nan, as every choice looks at all of them."""
+    broken = torch.full((len(work.queries),), torch.nan, dtype=torch.float64, device=work.queries.device)
+    return broken, broken.clone()
+
+
+def set_apart(work: Work) -> Apart:
+    """The pairs that are listed or skipped, and in a symmetric sweep their mirror images."""
+    n, m, _ = sizes(work)
+    skipped, listed = _keys(work.skip, n, m, work.queries), _keys(work.listed, n, m, work.queries)
+    keys = torch.cat([skipped, listed])
+    if work.references is None:
+        keys = torch.cat([keys, keys % m * m + keys // m])
+    keys = torch.unique(keys)
+    rows, columns = keys // m, keys % m
+    kind = torch.full_like(keys, WRONG)
+    if work.span is not None:
+        low, high = work.span[rows].unbind(1)
+        kind[(low <= columns) & (columns < high)] = RIGHT
+    kind[torch.isin(keys, listed)] = RIGHT
+    kind[torch.isin(keys, skipped)] = NO_CANDIDATE
+    return Apart(rows, columns, kind)
+
+
+def _keys(positions: Tensor | None, n: int, m: int, like: Tensor) -> Tensor:
+    if positions is None or positions.numel() == 0:
+        return torch.empty(0, dtype=torch.int64, device=like.device)
+    row = torch.arange(n, device=positions.device)[:, None]
+    return (row * m + positions)[positions >= 0]
+
+
+def tiles(work: Work, apart: Apart, block: int) -> list[Tile]:
+    """All tiles in row order; on and above the diagonal when the queries are their own references."""
+    n, m, _ = sizes(work)
+    own = work.references is None
+    across = -(-m // block)
+    place = apart.rows // block * across + apart.columns // block
+    order = torch.argsort(place, stable=True)
+    ends = torch.searchsorted(place[order], torch.arange(-(-n // block) * across + 1, device=place.device)).tolist()
+    rows, columns = apart.rows[order] % block, apart.columns[order] % block
+    found = []
+    for top in range(0, n, block):
+        for left in range(top if own else 0, m, block):
+            here = top // block * across + left // block
+            holes = slice(ends[here], ends[here + 1])
+            found.append(Tile(top, min(top + block, n), left, min(left + block, m), own and left > top, rows[holes], columns[holes]))
+    return found

@@ -1,0 +1,92 @@
+"""The head: from a network's last features to the embedding, with or without unit length.
+
+Every network here ends in a `Head` named `head`; what comes before it is the body. So the two can be told apart by name: to
+give them learning rates of their own, to freeze one, to read the features below the embedding.
+"""
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+ImageShape = tuple[int, int, int]  # channels, height, width
+Output = Literal["linear", "tanh"]
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Head(nn.Module):
+    """A linear map to `dimension`, then tanh (only [ren2014convolutional] may mean that), then unit length, where asked for."""
+
+    def __init__(self, features: int, dimension: int, *, normalise: bool = False, bias: bool = True, output: Output = "linear") -> None:
+        super().__init__()
+        check_count("dimension", dimension)
+        if output not in ("linear", "tanh"):
+            raise ValueError(f"output {output!r} is unknown; choose linear or tanh")
+        self.linear = nn.Linear(features, dimension, bias=bias)
+        self.normalise = normalise
+        self.output = output
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x.flatten(1))
+        if self.output == "tanh":
+            x = x.tanh()
+        return unit_length(x) if self.normalise else x
+
+
+class UnitLength(nn.Module):
+    """A head for bodies whose output is the embedding already."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return unit_length(x.flatten(1))
+
+
+def unit_length(x: Tensor) -> Tensor:
+    """Each row over its 2-norm; in float32 at least, because bfloat16 knows a length to two digits only."""
+    return functional.normalize(x.float() if x.dtype in HALF else x, dim=1)
+
+
+def features_after(body: nn.Module, image_shape: tuple[int, ...]) -> int:
+    """How many numbers the body makes of one image: found by sending a black one through, in evaluation mode, modes put back after."""
+    like = next(body.parameters(), torch.zeros(()))
+    modes = [(module, module.training) for module in body.modules()]
+    body.eval()
+    try:
+        with torch.no_grad():
+            result = body(torch.zeros(1, *image_shape, dtype=like.dtype, device=like.device))
+    except RuntimeError as error:
+        shape = " x ".join(map(str, image_shape))
+        raise ValueError(f"images of {shape} do not go through this network ({error}); resize them or choose another network") from error
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    if not isinstance(result, Tensor):
+        raise TypeError(f"the network gives a {type(result).__name__}, not a tensor; wrap it so that it gives its features alone")
+    return math.prod(result.shape[1:])
+
+
+def check_image_shape(image_shape: Any) -> ImageShape:
+    """(channels, height, width)."""
+    if len(tuple(image_shape)) != 3 or any(not isinstance(n, int) or n < 1 for n in image_shape):
+        raise ValueError(f"image_shape {tuple(image_shape)} must be (channels, height, width), whole numbers above 0")
+    channels, height, width = image_shape
+    return channels, height, width
+
+
+def check_count(name: str, value: int) -> None:
+    """A size."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} ({value}) must be a whole number above 0")
+
+
+def check_share(name: str, value: float) -> None:
+    """A probability that leaves something over."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} ({value}) must be at least 0 and below 1")
+
+
+def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """One of a few names."""
+    if value not in allowed:
+        raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(allowed)}")

@@ -1,0 +1,61 @@
+"""A model for other runtimes: ONNX, held against the model itself."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.model import Model
+
+TOLERANCE = 1e-4
+
+
+class _Whole(nn.Module):
+    """Preparation and network as one graph: raw pixels in 0..255 (or vectors) in, embeddings out."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.network = model.network
+        self.steps = model.prepare
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        x = inputs / 255 if inputs.ndim == 4 else inputs
+        for step in self.steps:
+            x = step(x)
+        embeddings: Tensor = self.network(x)
+        return embeddings
+
+
+def to_onnx(model: Model, path: Path) -> dict[str, Any]:
+    """Write the ONNX file; the largest difference to the model on random inputs, or why it was not measured."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise ImportError("ONNX export needs the onnx package: pip install onnx onnxscript onnxruntime") from error
+    whole = _Whole(model).eval()
+    shape = tuple(model.about["shape"])
+    example = torch.rand(2, *shape) * (255 if len(shape) == 3 else 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    batch = torch.export.Dim("batch", min=1)
+    names = {"input_names": ["inputs"], "output_names": ["embeddings"]}
+    program = torch.onnx.export(whole, (example,), dynamo=True, dynamic_shapes=({0: batch},), **names)  # type: ignore[arg-type]
+    assert program is not None
+    program.save(str(path))
+    return {"file": str(path), **_parity(whole, path, shape)}
+
+
+def _parity(whole: nn.Module, path: Path, shape: tuple[int, ...]) -> dict[str, Any]:
+    try:
+        import onnxruntime
+    except ImportError:
+        return {"parity": "not measured: onnxruntime is not installed"}
+    inputs = torch.rand(5, *shape) * (255 if len(shape) == 3 else 1)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    theirs = torch.from_numpy(session.run(None, {"inputs": inputs.numpy()})[0])
+    with torch.no_grad():
+        mine = whole(inputs)
+    difference = float((mine - theirs).abs().max() / mine.abs().max().clamp_min(1e-12))
+    if difference > TOLERANCE:
+        raise ValueError(f"the exported network differs by {difference:.1e} of the largest value; do not use {path}")
+    return {"parity": difference}

@@ -1,0 +1,118 @@
+"""Arrays, from files and from memory; a pickle is never read."""
+
+import numpy as np
+import pytest
+import torch
+
+from nearkin.data import open as open_data
+
+GREY = np.arange(4 * 6 * 5, dtype=np.uint8).reshape(4, 6, 5)
+VECTORS = np.random.default_rng(0).normal(size=(4, 3))
+
+
+def test_vectors_and_labels_from_memory():
+    data = open_data((torch.from_numpy(VECTORS), torch.tensor([3, 1, 3, 1])))
+    assert data.inputs.dtype == torch.float32 and data.labels.tolist() == [1, 0, 1, 0] and data.classes == ("1", "3")
+    assert data.kind == "vectors" and data.shape == (3,)
+    assert torch.equal(data.read([2])[0], torch.from_numpy(VECTORS[2]).float())
+
+
+@pytest.mark.parametrize(
+    ("y", "supervision"),
+    [
+        (["u", "v", "u", "v"], "classes"),
+        (np.array([0.1, 2.0, 3.0, 4.0]), "numbers"),
+        (np.zeros((4, 2)), "numbers"),
+        (np.zeros((4, 2), dtype=bool), "sets"),
+    ],
+)
+def test_y_tells_by_its_kind(y, supervision):
+    assert open_data((VECTORS, y)).supervision == supervision
+
+
+@pytest.mark.parametrize(
+    ("images", "shape"),
+    [
+        (GREY, (1, 6, 5)),
+        (np.zeros((4, 6, 5, 3), dtype=np.uint8), (3, 6, 5)),
+        (np.zeros((4, 3, 6, 5), dtype=np.uint8), (3, 6, 5)),
+        (np.zeros((4, 6, 5, 1), dtype=np.uint8), (1, 6, 5)),
+    ],
+)
+def test_channels_are_found_on_either_side(images, shape):
+    assert open_data(images).shape == shape
+
+
+def test_the_pixels_stay_where_they_were():
+    colour = np.random.default_rng(0).integers(0, 256, (2, 6, 5, 3), dtype=np.uint8)
+    assert np.array_equal(open_data({"images": colour}).read([1])[0].numpy(), colour[1].transpose(2, 0, 1))
+    assert open_data(GREY, size=4, channels=3).shape == (3, 4, 4)
+
+
+def test_a_file_with_everything(tmp_path):
+    np.savez(
+        tmp_path / "all.npz",
+        x=GREY,
+        y=np.array([0, 1, 1, 0]),
+        classes=np.array(["no", "yes"]),
+        targets=np.arange(4.0),
+        split=np.array(["train", "train", "val", "test"]),
+        groups=np.array(["p", "q", "p", "q"]),
+    )
+    data = open_data(tmp_path / "all.npz")
+    assert data.classes == ("no", "yes") and data.labels.tolist() == [0, 1, 1, 0] and data.targets.shape == (4, 1)
+    assert data.parts == {"train": 2, "validation": 1, "test": 1} and data.groups.tolist() == [0, 1, 0, 1]
+    assert data.sources[3].endswith("all.npz row 3") and data.name == "all"
+    np.save(tmp_path / "only.npy", VECTORS)
+    assert open_data(tmp_path / "only.npy").supervision == "ids"
+
+
+def test_arrays_nobody_knows_are_said():
+    said = []
+    open_data({"x": VECTORS, "colour": np.zeros(4)}, report=said.append)
+    assert "took no notice of colour; known are x, images, vectors" in said[0]
+
+
+def spring():
+    raise AssertionError("a pickle was read")
+
+
+class Trap:
+    def __reduce__(self):
+        return (spring, ())
+
+
+def test_no_pickle_is_ever_read(tmp_path):
+    np.savez(tmp_path / "trap.npz", x=VECTORS, labels=np.array([Trap()] * 4, dtype=object))
+    with pytest.raises(ValueError, match=r"trap.npz holds Python objects \(a pickle\), which are never read; save names as"):
+        open_data(tmp_path / "trap.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error"),
+    [
+        ({"y": np.zeros(4)}, r"the arrays must hold one of x, images, vectors, but hold y; name the array of images or vectors x"),
+        ({"x": VECTORS, "images": GREY}, r"must hold one of x, images, vectors, but hold images, x"),
+        ((VECTORS, [1, 2]), r"labels has 2 entries for 4 points; give one for each"),
+        ({"x": VECTORS, "split": ["train"] * 3 + ["tarin"]}, r"split of row 3 is 'tarin'; it must be train, validation or test"),
+        (
+            {"x": VECTORS, "labels": [0, 1, 2, 3], "classes": ["a", "b"]},
+            r"labels holds 3, but classes has 2 names; labels must run from 0 to 1",
+        ),
+        ({"x": VECTORS, "labels": ["a"] * 4, "classes": ["a", "b"]}, r"labels are <U1; beside classes they must be whole numbers"),
+        (np.full((4, 3), np.nan), r"x has numbers that are not finite in 4 rows, first row 0"),
+        (np.zeros((4, 6, 5)), r"x is float64 \(4, 6, 5\); give images as uint8 .*Images in \[0, 1\] become uint8 by"),
+        (np.zeros((4, 3, 8, 3), dtype=np.uint8), r"x is \(4, 3, 8, 3\), and it cannot be told which axis holds the channels"),
+        (np.array([{}, {}]), r"x holds Python objects"),
+        ((VECTORS, VECTORS, VECTORS), r"what has 3 members; give x, a pair \(x, y\), or a mapping"),
+    ],
+)
+def test_what_is_wrong_is_said(arrays, error):
+    with pytest.raises(ValueError, match=error):
+        open_data(arrays)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 not really")
+    with pytest.raises(ValueError, match=r"bad.npz is damaged or not a NumPy file"):
+        open_data(tmp_path / "bad.npz")

@@ -1,0 +1,93 @@
+"""Folders: classes, no classes, splits above them, and what is wrong said in words."""
+
+import numpy as np
+import pytest
+
+from nearkin.data import open as open_data
+from tests.data.picture_files import channels_first, save, save_tree
+
+
+def test_a_folder_for_each_class(tmp_path):
+    save_tree(tmp_path, "dog/b.png", "dog/deep/er/a.PNG", "cat/c.png")
+    (tmp_path / "dog" / "notes.txt").write_text("not an image")
+    (tmp_path / "dog" / "._b.png").write_bytes(b"")  # what macOS leaves behind
+    (tmp_path / ".cache").mkdir()
+    data = open_data(tmp_path)
+    assert data.classes == ("cat", "dog") and data.labels.tolist() == [0, 1, 1]
+    assert data.supervision == "classes" and set(data.split) == {"all"} and data.name == tmp_path.name
+    assert [source.rpartition("/")[2] for source in data.sources] == ["c.png", "b.png", "a.PNG"]
+    assert data.describe().startswith(f"{tmp_path.name}: 3 colour images 8 x 8 (files, decoded when needed); 2 classes (cat, dog)")
+
+
+def test_a_folder_without_classes(tmp_path):
+    first = save(tmp_path / "a.png")
+    save(tmp_path / "b.png", 1)
+    data = open_data(str(tmp_path))
+    assert data.labels is None and data.supervision == "ids" and len(data) == 2
+    assert np.array_equal(data.read([0])[0].numpy(), channels_first(first))
+
+
+def test_splits_above_the_classes(tmp_path):
+    save_tree(tmp_path, "train/cat/1.png", "train/dog/2.png", "val/dog/3.png", "test/cat/4.png", "test/cow/5.png")
+    data = open_data(tmp_path)
+    assert data.classes == ("cat", "cow", "dog")
+    assert data.parts == {"train": 2, "validation": 1, "test": 2}
+    test = open_data(tmp_path, split="test")
+    assert test.labels.tolist() == [0, 1] and test.ids.tolist() == data.part("test").ids.tolist()
+    assert open_data(tmp_path, split="val").ids.tolist() == data.part("validation").ids.tolist()
+
+
+def test_splits_without_classes(tmp_path):
+    save_tree(tmp_path, "train/1.png", "test/2.png")
+    data = open_data(tmp_path)
+    assert data.labels is None and data.parts == {"train": 1, "test": 1}
+
+
+def test_class_names_of_any_script_and_numbers_by_value(tmp_path):
+    save_tree(tmp_path / "a", "été/1.png", "犬/2.png", "Ωμέγα 2/3.png")
+    assert open_data(tmp_path / "a").classes == ("été", "Ωμέγα 2", "犬")
+    save_tree(tmp_path / "b", "10/1.png", "9/2.png")
+    assert open_data(tmp_path / "b").classes == ("9", "10")
+
+
+def test_one_class_is_read_and_said(tmp_path):
+    save_tree(tmp_path, "cat/1.png", "cat/2.png")
+    said = []
+    data = open_data(tmp_path, report=said.append)
+    assert data.classes == ("cat",) and any("has one class only (cat)" in line for line in said)
+    assert "1 class (cat)" in said[-1]
+
+
+def test_an_empty_class_folder_is_an_error_or_skipped_and_said(tmp_path):
+    save_tree(tmp_path, "cat/1.png", "dog/2.png")
+    (tmp_path / "cow").mkdir()
+    with pytest.raises(ValueError, match=r"no images in cow; remove the empty folders, or pass on_error='skip'"):
+        open_data(tmp_path)
+    said = []
+    assert open_data(tmp_path, on_error="skip", report=said.append).classes == ("cat", "dog")
+    assert "left out 1 folders without images: cow" in said[0]
+    with pytest.warns(UserWarning, match="left out 1 folders without images: cow"):  # never silent, even without a reporter
+        open_data(tmp_path, on_error="skip")
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no images; looked for .bmp, .*.webp in it and in its folders"):
+        open_data(tmp_path)
+
+
+def test_images_beside_class_folders(tmp_path):
+    save_tree(tmp_path, "cat/1.png", "stray.png")
+    with pytest.raises(ValueError, match=r"has 1 images \(stray.png\) beside its class folders \(cat\); move them"):
+        open_data(tmp_path)
+
+
+def test_classes_beside_splits(tmp_path):
+    save_tree(tmp_path, "train/cat/1.png", "dog/2.png")
+    with pytest.raises(ValueError, match=r"has split folders \(train\) and others with images \(dog\) side by side"):
+        open_data(tmp_path)
+
+
+def test_a_split_without_classes_beside_one_with(tmp_path):
+    save_tree(tmp_path, "train/cat/1.png", "val/2.png")
+    with pytest.raises(ValueError, match=r"validation has no class folders while the other splits have; sort its images"):
+        open_data(tmp_path)

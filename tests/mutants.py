@@ -1,0 +1,226 @@
+"""A small mutation tester for the heart of the house: `python -m tests.mutants [--minutes 20] [--seed 0] [--only criterion]`.
+
+Each mutant is one change of one module (a sign, a comparison, a mask, a constant, min for max), made in a temporary copy
+of the package. The quick tests that concern the module run on it with pytest -x; a mutant that no test kills is a
+survivor. The exit status is 1 if a survivor is not among the equivalents listed below, each with its reason.
+
+Mutants are forked from one process that has imported torch and pytest but nothing of nearkin.
+"""
+
+import argparse
+import ast
+import copy
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: a forked child has one thread
+
+import hypothesis
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "nearkin"
+TESTS = {
+    "criterion": ("tests/test_criterion.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
+    "triplets": ("tests/test_criterion.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
+    "relation": ("tests/test_relation.py", "tests/objectives/test_door.py", "tests/objectives/test_traps.py"),
+    "affinity": ("tests/test_affinity.py", "tests/search/test_exact.py", "tests/objectives/test_traps.py"),
+}
+EQUIVALENT: dict[str, str] = {}
+
+OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+
+OPERATORS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
+    ast.Lt: (ast.LtE, ast.Gt),
+    ast.Gt: (ast.GtE, ast.Lt),
+    ast.LtE: (ast.Lt,),
+    ast.GtE: (ast.Gt,),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.Add: (ast.Sub,),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Div,),
+    ast.Div: (ast.Mult,),
+    ast.BitAnd: (ast.BitOr,),
+    ast.BitOr: (ast.BitAnd,),
+    ast.And: (ast.Or,),
+    ast.Or: (ast.And,),
+}
+SWAPS = {"min": "max", "amin": "amax", "minimum": "maximum", "any": "all", "zeros_like": "ones_like"}
+SWAPS |= {new: old for old, new in SWAPS.items()}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: where, what it was, and what it became."""
+
+    module: str
+    where: str
+    change: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.where}: {self.change}"
+
+
+def spots(node: ast.AST, where: str = "") -> Iterator[tuple[ast.AST, str]]:
+    """Every node that may be changed; not annotations, docstrings, decorators or the words of an error."""
+    if isinstance(node, ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom):
+        return
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        where = f"{where}.{node.name}".lstrip(".")
+    yield node, where
+    for field, value in ast.iter_fields(node):
+        if field not in ("annotation", "returns", "decorator_list", "slice_type") and not (
+            isinstance(node, ast.AnnAssign) and field == "target"
+        ):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from spots(child, where)
+
+
+def changes(node: ast.AST) -> Iterator[ast.AST]:
+    """What may stand in the node's place."""
+    if isinstance(node, ast.BinOp | ast.BoolOp):
+        for new in OPERATORS.get(type(node.op), ()):
+            yield altered(node, op=new())
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        for new in OPERATORS.get(type(node.ops[0]), ()):
+            yield altered(node, ops=[new()])
+    elif isinstance(node, ast.UnaryOp):
+        yield node.operand
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield ast.Constant(node.value + 1)
+    elif isinstance(node, ast.Attribute) and node.attr in SWAPS:
+        yield altered(node, attr=SWAPS[node.attr])
+    elif isinstance(node, ast.Name) and node.id in SWAPS:
+        yield altered(node, id=SWAPS[node.id])
+
+
+def altered(node: ast.AST, **fields: object) -> ast.AST:
+    new = copy.copy(node)
+    for name, value in fields.items():
+        setattr(new, name, value)
+    return new
+
+
+class Replace(ast.NodeTransformer):
+    """Put one node in the place of another."""
+
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self.new if node is self.old else self.generic_visit(node)
+
+
+def mutants(module: str) -> list[Mutant]:
+    text = (PACKAGE / f"{module}.py").read_text()
+    count = sum(1 for node, _ in spots(ast.parse(text)) for _ in changes(node))
+    found = []
+    for index in range(count):
+        tree = ast.parse(text)
+        pairs = [(node, where, new) for node, where in spots(tree) for new in changes(node)]
+        old, where, new = pairs[index]
+        change = f"{statement(tree, old)} | {ast.unparse(old)} -> {ast.unparse(new)}"
+        found.append(Mutant(module, where, change, ast.unparse(ast.fix_missing_locations(Replace(old, new).visit(tree)))))
+    return found
+
+
+def statement(tree: ast.AST, node: ast.AST) -> str:
+    """The first line of the smallest statement around a node."""
+    around = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and any(n is node for n in ast.walk(s))]
+    return ast.unparse(min(around, key=lambda s: sum(1 for _ in ast.walk(s)))).splitlines()[0]
+
+
+def green(package: Path, tests: tuple[str, ...], limit: float) -> bool:
+    """Whether the tests pass on a copy of the package; too slow is a failure."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.chdir(ROOT)
+            silent = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silent, 1), os.dup2(silent, 2)
+            status = int(pytest.main([*tests, *OPTIONS, "-o", f"pythonpath={ROOT} {package}"]))
+        finally:
+            os._exit(status)
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def survives(mutant: Mutant, package: Path, limit: float) -> bool:
+    path = package / "nearkin" / f"{mutant.module}.py"
+    original = path.read_text()
+    path.write_text(mutant.source)
+    try:
+        return all(green(package, (test,), limit) for test in TESTS[mutant.module])
+    finally:
+        path.write_text(original)
+
+
+def run(chosen: list[str], minutes: float, seed: int) -> int:
+    end = time.monotonic() + 60 * minutes
+    pool = [mutant for module in chosen for mutant in mutants(module)]
+    random.Random(seed).shuffle(pool)
+    killed, tried, unexplained = 0, 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder)
+        shutil.copytree(PACKAGE, package / "nearkin", ignore=shutil.ignore_patterns("__pycache__"))
+        start = time.monotonic()
+        for module in chosen:
+            if not all(green(package, (test,), 600) for test in TESTS[module]):
+                print(f"the tests of {module} fail without any mutant; mend them first")
+                return 1
+        limit = 30 + 3 * (time.monotonic() - start)
+        for module in chosen:  # what the first run compiled; a mutant may be written within the clock's tick of its neighbour
+            for compiled in (package / "nearkin" / "__pycache__").glob(f"{module}.*"):
+                compiled.unlink()
+        sys.dont_write_bytecode = True
+        for mutant in pool:
+            if time.monotonic() > end:
+                break
+            tried += 1
+            if mutant.name in EQUIVALENT or not survives(mutant, package, limit):
+                killed += mutant.name not in EQUIVALENT
+                continue
+            unexplained += 1
+            print(f"survivor: {mutant.name}", flush=True)
+    equivalent = tried - killed - unexplained
+    print(f"killed {killed} of {tried} ({len(pool)} there are; {equivalent} equivalent, {unexplained} survivors)")
+    return 1 if unexplained else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Mutants of the core that the quick tests let live.")
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=sorted(TESTS), action="append")
+    options = parser.parse_args()
+    assert "nearkin" not in sys.modules and torch and hypothesis
+    return run(options.only or list(TESTS), options.minutes, options.seed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

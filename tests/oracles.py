@@ -1,0 +1,378 @@
+"""Every objective as its equation: plain loops over float64 scalars, nothing of nearkin imported.
+
+Rows are lists of torch scalars (`scalars`), so that the gradient of an oracle is autograd's through the loop. An oracle
+returns one (value, weight) for each query; the mean is sum(weight * value) / sum(weight), and UNPRICED is a query that
+has nothing to choose.
+
+Some of these functions have corners (a hinge at zero, a tie at the edge of the k nearest, a distance of zero), where no
+gradient exists, and one choice of triplets even jumps. Each evaluation leaves its distance from every corner and jump in
+`corners` and `jumps`; `smooth` and `steady` say whether gradients and values may be compared there.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+Row = Sequence[Tensor]
+Near = Callable[[Row, Row], Tensor]
+Priced = list[tuple[Any, float]]
+UNPRICED = (0.0, 0.0)
+
+corners: list[float] = []
+jumps: list[float] = []
+
+
+def fresh() -> None:
+    corners.clear()
+    jumps.clear()
+
+
+def smooth(clearance: float = 1e-6) -> bool:
+    return min(corners + jumps, default=math.inf) > clearance
+
+
+def steady(clearance: float = 1e-9) -> bool:
+    return min(jumps, default=math.inf) > clearance
+
+
+def number(x: Any) -> float:
+    return x.item() if isinstance(x, Tensor) else float(x)
+
+
+def corner(distance: Any) -> None:
+    corners.append(abs(number(distance)))
+
+
+class Crowd(NamedTuple):
+    """Points: where they are, what they are, who they are."""
+
+    z: list[Row]
+    y: Sequence[Any]
+    ids: Sequence[int]
+
+
+def scalars(x: Tensor) -> list[Row]:
+    return [row.unbind() for row in x.unbind()]
+
+
+# How near: larger is nearer.
+
+
+def dot(a: Row, b: Row) -> Tensor:
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def squared(a: Row, b: Row) -> Tensor:
+    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+
+
+def distance(a: Row, b: Row) -> Tensor:
+    square = squared(a, b)
+    corner(square)
+    return square.sqrt()
+
+
+def length(a: Row) -> Tensor:
+    square = dot(a, a)
+    corner(square)
+    return square.sqrt()
+
+
+def unit(a: Row) -> Row:
+    size = length(a)
+    return [x / size for x in a] if size > 0 else a
+
+
+def minus_squared(temperature: float = 1.0) -> Near:
+    return lambda a, b: -squared(a, b) / temperature
+
+
+def cosine(temperature: float = 1.0) -> Near:
+    return lambda a, b: dot(unit(a), unit(b)) / temperature
+
+
+def linear(x: Row, w: Row) -> Tensor:
+    """A head's row carries its bias last."""
+    return dot(x, w[:-1]) + w[-1]
+
+
+# How near it should be.
+
+
+def other_class(a: Any, b: Any) -> float:
+    return float(a != b)
+
+
+def target_distance(a: Sequence[float], b: Sequence[float]) -> float:
+    return sum((s - t) ** 2 for s, t in zip(a, b, strict=True))
+
+
+def overlap_cost(a: Sequence[int], b: Sequence[int]) -> float:
+    """1 - |A and B| / |A or B|; two empty sets share nothing."""
+    both = sum(1 for s, t in zip(a, b, strict=True) if s and t)
+    either = sum(1 for s, t in zip(a, b, strict=True) if s or t)
+    return 1 - both / either if either else 1.0
+
+
+def others_of(q: Crowd, i: int, r: Crowd) -> list[int]:
+    """Everybody but the query itself, which is known by its id."""
+    return [j for j in range(len(r.z)) if r.ids[j] != q.ids[i]]
+
+
+def split(q: Crowd, i: int, r: Crowd) -> tuple[list[int], list[int]]:
+    others = others_of(q, i, r)
+    return [j for j in others if r.y[j] == q.y[i]], [j for j in others if r.y[j] != q.y[i]]
+
+
+# Soft neighbours: documents 000, 001 and 003.
+
+
+def chances(near: dict[int, Tensor]) -> dict[int, Tensor]:
+    """p_j = exp(s_j) / sum_k exp(s_k)."""
+    total = sum(s.exp() for s in near.values())
+    return {j: s.exp() / total for j, s in near.items()}
+
+
+def neighbour_chances(q: Crowd, i: int, r: Crowd, near: Near) -> dict[int, Tensor]:
+    return chances({j: near(q.z[i], r.z[j]) for j in others_of(q, i, r)})
+
+
+def nca_log(q: Crowd, r: Crowd, near: Near) -> Priced:
+    """-log p_i, p_i = sum of p_ij over the same class."""
+    result: Priced = []
+    for i in range(len(q.z)):
+        p = neighbour_chances(q, i, r, near)
+        kin = [p[j] for j in p if r.y[j] == q.y[i]]
+        result.append((-sum(kin).log(), 1.0) if kin else UNPRICED)
+    return result
+
+
+def nca_expected(q: Crowd, r: Crowd, near: Near) -> Priced:
+    """1 - p_i; without kin p_i = 0."""
+    result: Priced = []
+    for i in range(len(q.z)):
+        p = neighbour_chances(q, i, r, near)
+        result.append((1 - sum(p[j] for j in p if r.y[j] == q.y[i]), 1.0) if p else UNPRICED)
+    return result
+
+
+def expected_cost(q: Crowd, r: Crowd, near: Near, cost: Callable[[Any, Any], float]) -> Priced:
+    """sum_j p_ij cost(y_i, y_j): NCA regression with the squared distance of targets."""
+    result: Priced = []
+    for i in range(len(q.z)):
+        p = neighbour_chances(q, i, r, near)
+        result.append((sum(p[j] * cost(q.y[i], r.y[j]) for j in p), 1.0) if p else UNPRICED)
+    return result
+
+
+def shared_log(q: Crowd, r: Crowd, near: Near, cost: Callable[[Any, Any], float]) -> Priced:
+    """-log sum_j p_ij (1 - cost_ij): NCA on label sets."""
+    result: Priced = []
+    for i in range(len(q.z)):
+        p = neighbour_chances(q, i, r, near)
+        share = {j: 1 - cost(q.y[i], r.y[j]) for j in p}
+        some = any(s > 0 for s in share.values())
+        result.append((-sum(p[j] * share[j] for j in p).log(), 1.0) if some else UNPRICED)
+    return result
+
+
+def discovery(z: list[Row], ids: Sequence[int], bank: list[Row], temperature: float, right: Callable[[int], Iterable[int]]) -> Priced:
+    """-log of p summed over {i} and right(i); the bank is taken as it is, the query at unit length, and i is a candidate."""
+    result: Priced = []
+    for x, i in zip(z, ids, strict=True):
+        direction = unit(x)
+        p = chances({j: dot(direction, v) / temperature for j, v in enumerate(bank)})
+        result.append((-sum(p[j] for j in {i, *right(i)}).log(), 1.0))
+    return result
+
+
+def bank_update(bank: list[list[float]], z: list[list[float]], ids: Sequence[int], momentum: float) -> list[list[float]]:
+    """v_i <- unit((1 - momentum) v_i + momentum unit(x_i))."""
+    moved = [list(v) for v in bank]
+    for x, i in zip(z, ids, strict=True):
+        size = math.hypot(*x)
+        mixed = [(1 - momentum) * v + momentum * s / size for v, s in zip(bank[i], x, strict=True)]
+        moved[i] = [v / math.hypot(*mixed) for v in mixed]
+    return moved
+
+
+# Class vectors: document 002 and the classification heads.
+
+
+def _classify(logits: list[Tensor], y: int) -> Tensor:
+    return -(logits[y].exp() / sum(s.exp() for s in logits)).log()
+
+
+def nearest_class_mean(z: list[Row], y: Sequence[int], anchors: list[Row], metric: str, scale: float) -> Priced:
+    measure = distance if metric == "euclidean" else lambda f, a: 1 - cosine()(f, a)
+    return [(_classify([-scale * measure(f, a) for a in anchors], c), 1.0) for f, c in zip(z, y, strict=True)]
+
+
+def softmax(z: list[Row], y: Sequence[int], head: list[Row]) -> Priced:
+    return [(_classify([linear(x, w) for w in head], c), 1.0) for x, c in zip(z, y, strict=True)]
+
+
+def normalised_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], temperature: float) -> Priced:
+    return [(_classify([cosine(temperature)(x, p) for p in proxies], c), 1.0) for x, c in zip(z, y, strict=True)]
+
+
+def proxy_nca(z: list[Row], y: Sequence[int], proxies: list[Row], temperature: float, form: str) -> Priced:
+    """The published denominator leaves the own class out."""
+    result: Priced = []
+    for x, c in zip(z, y, strict=True):
+        near = [(-squared(unit(x), unit(p)) / temperature).exp() for p in proxies]
+        rivals = [e for j, e in enumerate(near) if form == "softmax" or j != c]
+        result.append((-(near[c] / sum(rivals)).log(), 1.0))
+    return result
+
+
+def hinge(x: Tensor) -> Tensor:
+    corner(x)
+    return x if x > 0 else x * 0
+
+
+def crammer_singer(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Priced:
+    result: Priced = []
+    for x, c in zip(z, y, strict=True):
+        s = [linear(x, w) for w in head]
+        rivals = [s[j] for j in range(len(s)) if j != c]
+        result.append((hinge(margin + largest(rivals) - s[c]), 1.0))
+    return result
+
+
+def one_vs_rest(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Priced:
+    return [(sum(hinge(margin - (1 if j == c else -1) * linear(x, w)) for j, w in enumerate(head)), 1.0) for x, c in zip(z, y, strict=True)]
+
+
+def large_margin_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], m: int, mix: float) -> Priced:
+    """psi by the angle: (-1)^j cos(m theta) - 2 j on the j-th of m intervals; mix is the annealing's lambda."""
+    result: Priced = []
+    for x, c in zip(z, y, strict=True):
+        logits = []
+        for j, w in enumerate(proxies):
+            cos = dot(unit(x), unit(w))
+            if j == c:
+                corner(1 - number(cos) ** 2)  # acos has no slope at its ends
+                theta = cos.clamp(-1, 1).acos()
+                turn = min(int(number(theta) * m / math.pi), m - 1)
+                psi = (-1) ** turn * (m * theta).cos() - 2 * turn
+                cos = (mix * cos + psi) / (1 + mix)
+            logits.append(length(x) * length(w) * cos)
+        result.append((_classify(logits, c), 1.0))
+    return result
+
+
+def centre_pull(z: list[Row], y: Sequence[int], centres: list[Row]) -> Priced:
+    return [(squared(x, centres[c]) / 2, 1.0) for x, c in zip(z, y, strict=True)]
+
+
+def centre_update(centres: list[list[float]], z: list[list[float]], y: Sequence[int], rate: float) -> list[list[float]]:
+    """c_j -= rate * sum over its members of (c_j - x_i) / (1 + n_j)."""
+    moved = []
+    for j, c in enumerate(centres):
+        members = [x for x, label in zip(z, y, strict=True) if label == j]
+        moved.append([v - rate * sum(v - x[t] for x in members) / (1 + len(members)) for t, v in enumerate(c)])
+    return moved
+
+
+# Top k: document 004.
+
+
+def largest(values: Sequence[Tensor]) -> Tensor:
+    first, *rest = sorted(values, key=number, reverse=True)
+    if rest:
+        corner(first - rest[0])
+    return first
+
+
+def _edge(s: dict[int, Tensor], order: list[int], k: int) -> None:
+    """A tie between ranks k and k + 1 is a corner."""
+    if 0 < k < len(order):
+        corner(s[order[k - 1]] - s[order[k]])
+
+
+def misplaced(s: dict[int, Tensor], kin: Sequence[int], k: int, margin: float) -> tuple[list[int], list[int], dict[int, Tensor]]:
+    """The sets P (right, outside) and N (wrong, inside) by rank, eq. (6), (7), (9), (10), and eq. (4)'s s'."""
+    s = {j: v if j in kin else v + margin for j, v in s.items()}
+    order = sorted(s, key=lambda j: (-number(s[j]), j))
+    k = min(k, len(order))
+    _edge(s, order, k)
+    inside = [j for j in order[:k] if j not in kin]
+    outside = [j for j in order[k:] if j in kin]
+    if len(kin) < k:
+        _edge(s, inside, len(inside) - len(outside))
+        return outside, inside[len(inside) - len(outside) :], s
+    _edge(s, outside, len(inside))
+    return outside[: len(inside)], inside, s
+
+
+def precision_gap(s: dict[int, Tensor], kin: Sequence[int], k: int, margin: float) -> Any:
+    """Eq. (5): the sum of s' over N minus the sum over P."""
+    right, wrong, helped = misplaced(s, kin, k, margin)
+    return sum(helped[j] for j in wrong) - sum(helped[j] for j in right)
+
+
+def _soft_peak(s: list[Tensor]) -> Tensor:
+    return 2 / 40 * (1 + sum((40 * (v - 0.5)).exp() for v in s)).log()
+
+
+def _top(s: dict[int, Tensor], among: Iterable[int], k: int) -> list[Tensor]:
+    order = sorted(among, key=lambda j: -number(s[j]))
+    _edge(s, order, k)
+    return [s[j] for j in order[:k]]
+
+
+def released_term(s: dict[int, Tensor], kin: Sequence[int], k: int, margin: float) -> Any:
+    """What the released code adds: a soft peak in the top-k sums, but none in the sum of all right ones."""
+    s = {j: v if j in kin else v + margin for j, v in s.items()}
+    k = min(k, len(s))
+    ideal = _top(s, kin, k) if len(kin) >= k else _top(s, [j for j in s if j not in kin], k - len(kin))
+    return _soft_peak(_top(s, s, k)) - _soft_peak(ideal)
+
+
+def precision_at_k(q: Crowd, k: int, margin: float, released: bool = False, covariance: float = 0.0, balanced: bool = False) -> Priced:
+    result: Priced = []
+    spread = covariance * covariance_spread(q.z) if covariance else 0.0
+    for i in range(len(q.z)):
+        kin, _ = split(q, i, q)
+        if not kin:
+            result.append(UNPRICED)
+            continue
+        s = {j: cosine()(q.z[i], q.z[j]) for j in others_of(q, i, q)}
+        value = precision_gap(s, kin, k, margin) + (released_term(s, kin, k, margin) if released else 0.0)
+        result.append((value + spread, 1 / (1 + len(kin)) if balanced else 1.0))
+    return result
+
+
+def covariance_spread(z: list[Row]) -> Tensor:
+    """|Cov(unit z) - I|_F with n - 1 below the line."""
+    rows, d = [unit(x) for x in z], len(z[0])
+    mean = [sum(x[t] for x in rows) / len(rows) for t in range(d)]
+    total: Any = 0.0
+    for s in range(d):
+        for t in range(d):
+            cov = sum((x[s] - mean[s]) * (x[t] - mean[t]) for x in rows) / (len(rows) - 1)
+            total = total + (cov - float(s == t)) ** 2
+    corner(total)
+    return total.sqrt()
+
+
+def smooth_best_k(q: Crowd, near: Near, k: int, margin: float, smoothing: float) -> Priced:
+    """smoothing * -log of the chance that a k-subset, drawn with weight exp(its sum / smoothing), is an ideal one."""
+    result: Priced = []
+    for i in range(len(q.z)):
+        kin, others = split(q, i, q)
+        if not kin:
+            result.append(UNPRICED)
+            continue
+        s = {j: (near(q.z[i], q.z[j]) + margin * (j in others)) / smoothing for j in kin + others}
+        subsets = list(combinations(s, min(k, len(s))))
+        best = min(len(kin), len(subsets[0]))
+        ideal = [subset for subset in subsets if sum(j in kin for j in subset) == best]
+        weight = {subset: sum(s[j] for j in subset).exp() for subset in subsets}
+        chance = sum(weight[subset] for subset in ideal) / sum(weight.values())
+        result.append((-smoothing * chance.log(), 1.0))
+    return result

@@ -1,0 +1,170 @@
+"""The oracles of the losses that look at two or three points at a time: see oracles.py."""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from tests.oracles import (
+    UNPRICED,
+    Crowd,
+    Near,
+    Priced,
+    corner,
+    distance,
+    dot,
+    hinge,
+    jumps,
+    largest,
+    misplaced,
+    number,
+    split,
+    squared,
+    unit,
+)
+
+Triples = list[tuple[int, int]]
+Choose = Callable[[dict[int, Tensor], list[int], list[int], float], Triples]
+
+
+def contrastive(q: Crowd, margin: float, normalise: bool) -> Priced:
+    """Over all pairs: d^2 for kin, [margin - d]+^2 for others. The squared hinge has no corner."""
+    z = [unit(x) for x in q.z] if normalise else q.z
+    result: Priced = []
+    for i in range(len(z)):
+        kin, others = split(q, i, q)
+        total: Any = sum(squared(z[i], z[j]) for j in kin)
+        for j in others:
+            short = margin - distance(z[i], z[j])
+            total = total + (short**2 if short > 0 else 0.0)
+        pairs = len(kin) + len(others)
+        result.append((total / pairs, float(pairs)) if pairs else UNPRICED)
+    return result
+
+
+def triplets(q: Crowd, near: Near, margin: float, choose: Choose) -> Priced:
+    """The mean of [s_wrong - s_right + margin]+ over the chosen triples of each query."""
+    result: Priced = []
+    for i in range(len(q.z)):
+        kin, others = split(q, i, q)
+        s = {j: near(q.z[i], q.z[j]) for j in kin + others}
+        chosen = choose(s, kin, others, margin)
+        result.append(mean_hinge(s, chosen, margin))
+    return result
+
+
+def mean_hinge(s: dict[int, Tensor], chosen: Triples, margin: float) -> tuple[Any, float]:
+    if not chosen:
+        return UNPRICED
+    return sum(hinge(s[wrong] - s[right] + margin) for right, wrong in chosen) / len(chosen), 1.0
+
+
+def uniform(s: dict[int, Tensor], kin: list[int], others: list[int], margin: float) -> Triples:
+    return [(right, wrong) for right in kin for wrong in others]
+
+
+def _position(s: dict[int, Tensor], among: list[int], value: Tensor) -> int:
+    return next(j for j in among if s[j] is value)
+
+
+def hard(s: dict[int, Tensor], kin: list[int], others: list[int], margin: float) -> Triples:
+    """The farthest right one and the nearest wrong one."""
+    if not kin or not others:
+        return []
+    farthest = min(kin, key=lambda j: number(s[j]))
+    for j in kin:
+        if j != farthest:
+            corner(s[j] - s[farthest])
+    return [(farthest, _position(s, others, largest([s[j] for j in others])))]
+
+
+def semi_hard(s: dict[int, Tensor], kin: list[int], others: list[int], margin: float) -> Triples:
+    """With each right one, the nearest wrong one that is farther and inside the margin; none: the farthest wrong one."""
+    chosen = []
+    for right in kin if others else []:
+        jumps.extend(abs(number(s[j] - s[right])) for j in others)
+        jumps.extend(abs(number(s[j] - s[right] + margin)) for j in others)
+        band = [j for j in others if s[right] - margin < s[j] < s[right]]
+        if band:
+            chosen.append((right, _position(s, band, largest([s[j] for j in band]))))
+            continue
+        farthest = min(others, key=lambda j: number(s[j]))
+        for j in others:
+            if j != farthest:
+                corner(s[j] - s[farthest])
+        chosen.append((right, farthest))
+    return chosen
+
+
+def misplaced_pairs(k: int) -> Choose:
+    """Document 004's P x N. Which of two tied ones is misplaced is a matter of order, so that every tie is a jump."""
+
+    def choose(s: dict[int, Tensor], kin: list[int], others: list[int], margin: float) -> Triples:
+        right, wrong, helped = misplaced(s, kin, k, margin)
+        ranked = sorted(number(v) for v in helped.values())
+        jumps.extend(b - a for a, b in pairwise(ranked))
+        return [(p, n) for p in right for n in wrong]
+
+    return choose
+
+
+def draw_log_weight(s: float, dimension: int, nearest: float = 0.5, farthest: float = 1.4) -> float:
+    """log of 1 / q(d), q(d) = d^(n-2) (1 - d^2/4)^((n-3)/2), on unit vectors; -inf beyond the farthest."""
+    d = math.sqrt(max(2 - 2 * s, 0.0))
+    if d > farthest:
+        return -math.inf
+    d = max(d, nearest)
+    return -(dimension - 2) * math.log(d) - (dimension - 3) / 2 * math.log(1 - d * d / 4)
+
+
+def lifted(q: Crowd, margin: float) -> Priced:
+    """Half the squared hinge of every right pair, both ends against their wrong ones; the squared hinge has no corner."""
+    d = {(i, j): distance(q.z[i], q.z[j]) for i in range(len(q.z)) for j in range(len(q.z)) if i != j and q.ids[i] != q.ids[j]}
+    result: Priced = []
+    for i in range(len(q.z)):
+        kin, others = split(q, i, q)
+        total: Any = 0.0
+        for j in kin:
+            push = sum((margin - d[i, k]).exp() for k in others) + sum((margin - d[j, k]).exp() for k in split(q, j, q)[1])
+            value = push.log() + d[i, j]
+            total = total + (value**2 if value > 0 else 0.0)
+        result.append((total / (2 * len(kin)), float(len(kin))) if kin else UNPRICED)
+    return result
+
+
+def n_pair(q: Crowd, l2: float) -> Priced:
+    """log(1 + sum exp(x . p_c - x . p_y)) over the answers p of the classes: the second member of each."""
+    answer: dict[int, int] = {}
+    for c in set(q.y):
+        members = [i for i in range(len(q.z)) if q.y[i] == c]
+        if len(members) > 1:
+            answer[c] = members[1]
+    size = 2 * l2 * sum(dot(x, x) for x in q.z) / len(q.z)
+    result: Priced = []
+    for i, x in enumerate(q.z):
+        own = answer.get(q.y[i])
+        rivals = [p for c, p in answer.items() if c != q.y[i]]
+        if own is None or q.ids[own] == q.ids[i] or not rivals:
+            result.append(UNPRICED)
+            continue
+        total = sum((dot(x, q.z[p]) - dot(x, q.z[own])).exp() for p in rivals)
+        result.append(((1 + total).log() + size, 1.0))
+    return result
+
+
+def angular(q: Crowd, alpha: float) -> Priced:
+    """log(1 + sum_n exp(4 t (a + p) . n - 2 (1 + t) a . p)), t = tan(alpha)^2, over right pairs of unit vectors."""
+    t = math.tan(math.radians(alpha)) ** 2
+    z = [unit(x) for x in q.z]
+    result: Priced = []
+    for i, a in enumerate(z):
+        kin, others = split(q, i, q)
+        total: Any = 0.0
+        for j in kin:
+            p = z[j]
+            inner = sum((4 * t * (dot(a, z[n]) + dot(p, z[n])) - 2 * (1 + t) * dot(a, p)).exp() for n in others)
+            total = total + (1 + inner).log()
+        result.append((total / len(kin), float(len(kin))) if kin and others else UNPRICED)
+    return result

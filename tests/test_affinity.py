@@ -1,0 +1,104 @@
+"""How near: every affinity by its definition, larger is nearer, and no digits lost far from the origin."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin.affinity import Affine, Affinity, Euclidean, InnerProduct, MinusDistance, Normalised, SquaredEuclidean, cosine, unit
+from nearkin.objectives import Contrastive
+
+Q = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, -1.0]], dtype=torch.float64)
+R = torch.tensor([[3.0, 4.0], [0.0, 2.0]], dtype=torch.float64)
+
+
+def close(actual: Tensor, expected: object) -> None:
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=actual.dtype))
+
+
+def test_values_by_hand() -> None:
+    squares = [[0.0, 13.0], [25.0, 4.0], [29.0, 10.0]]
+    close(SquaredEuclidean(2.0)(Q, R), [[-s / 2 for s in row] for row in squares])
+    close(Euclidean(2.0)(Q, R), [[-math.sqrt(s) / 2 for s in row] for row in squares])
+    close(InnerProduct(2.0)(Q, R), [[12.5, 4.0], [0.0, 0.0], [-0.5, -1.0]])
+    root = math.sqrt(2)
+    close(cosine(0.5)(Q, R), [[2.0, 1.6], [0.0, 0.0], [-0.2 * root, -root]])
+    close(Normalised(SquaredEuclidean())(Q[:1], R), [[0.0, -0.4]])
+    close(Normalised(InnerProduct(), references=False)(Q[:1], R), [[5.0, 1.6]])
+    close(Affine()(Q, torch.tensor([[1.0, 2.0, 10.0], [0.0, -1.0, 0.5]]).double()), [[21.0, -3.5], [10.0, 0.5], [9.0, 1.5]])
+    close(MinusDistance(lambda q, r: torch.cdist(q, r, p=1), 3.0)(Q, R), [[0.0, -15.0], [-21.0, -6.0], [-21.0, -12.0]])
+
+
+def test_defaults_and_names() -> None:
+    assert SquaredEuclidean().temperature == Euclidean().temperature == InnerProduct().temperature == 1.0
+    assert cosine(0.3) == Normalised(InnerProduct(0.3), references=True)
+    assert torch.equal(SquaredEuclidean()(Q, R), 4 * SquaredEuclidean(4.0)(Q, R))
+
+
+@pytest.mark.parametrize("affinity", [SquaredEuclidean(), Euclidean(), cosine(), InnerProduct(), Normalised(SquaredEuclidean())], ids=str)
+def test_a_reference_is_never_nearer_than_the_point_itself(affinity: Affinity) -> None:
+    x = unit(torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).double())
+    near = affinity(x, x)
+    assert (near <= near.diagonal()[:, None] + 1e-12).all()
+    torch.testing.assert_close(near, near.T)
+
+
+@pytest.mark.parametrize("affinity", [SquaredEuclidean(), Euclidean(), cosine(), Normalised(SquaredEuclidean(0.3))], ids=str)
+def test_gradients_agree_with_differences(affinity: Affinity) -> None:
+    q, r = (t.clone().requires_grad_() for t in (Q[[0, 2]], torch.tensor([[1.0, 0.5], [-2.0, 2.0]], dtype=torch.float64)))
+    assert torch.autograd.gradcheck(affinity, (q, r))
+
+
+def test_offsets_cost_no_digits() -> None:
+    x = torch.randn(50, 16, generator=torch.Generator().manual_seed(0)) + 1000
+    exact = -(x.double()[:, None] - x.double()).square().sum(2)
+    error = (SquaredEuclidean()(x, x).double() - exact).abs().max()
+    assert error < 1e-4, "without the shift it would be 10"
+    torch.testing.assert_close(Euclidean()(x, x).double(), -(-exact).sqrt(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_shared_centre_makes_blocks_agree_bit_for_bit() -> None:
+    x = torch.randn(40, 8, generator=torch.Generator().manual_seed(0)) + 5
+    centre = x.mean(0)
+    whole = SquaredEuclidean().around(centre, x, x)
+    assert torch.equal(whole, SquaredEuclidean()(x, x))
+    halves = torch.cat([SquaredEuclidean().around(centre, x, part) for part in (x[:20], x[20:])], 1)
+    torch.testing.assert_close(halves, whole, rtol=1e-6, atol=1e-5)
+
+
+def test_squares_never_dip_below_zero() -> None:
+    x = 1000 * torch.randn(64, 7, generator=torch.Generator().manual_seed(0))
+    near = SquaredEuclidean()(x, x)
+    assert near.max() <= 0 and not near.diagonal().isnan().any()
+
+
+def test_trap_37_near_duplicates_far_from_the_origin_keep_their_distance() -> None:
+    base = 1000 * unit(torch.randn(4, 32, generator=torch.Generator().manual_seed(0)))
+    x, y = torch.cat([base, base + 1e-2]), torch.arange(4).repeat(2)
+    exact = -(x.double()[:, None] - x.double()).norm(dim=2)
+    torch.testing.assert_close(Euclidean()(x, x).double(), exact, rtol=1e-5, atol=0)
+    loss = Contrastive(1.0, normalise=False)
+    assert float(loss(x, y)) == pytest.approx(float(loss(x.double(), y)), rel=1e-5)
+
+
+@pytest.mark.parametrize("affinity", [SquaredEuclidean(), Euclidean(), cosine()], ids=str)
+def test_the_gradient_is_finite_where_points_meet_and_at_zero(affinity: Affinity) -> None:
+    x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]], requires_grad=True)
+    affinity(x, x).sum().backward()
+    assert torch.isfinite(x.grad).all() and x.grad.abs().max() < 20
+    if isinstance(affinity, Euclidean):
+        same = x[:1].detach().requires_grad_()
+        affinity(same, x[1:2].detach()).sum().backward()
+        assert not same.grad.any(), "no direction exists at distance zero"
+
+
+def test_unit_rows_have_length_one_and_zero_stays() -> None:
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1e-15, 0.0]])
+    close(unit(x), [[0.6, 0.8], [0.0, 0.0], [1.0, 0.0]])
+    close(unit(x[0]), [0.6, 0.8])
+
+
+def test_a_distance_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the given distance returned shape \(3, 1\); it must be \(3, 2\): queries by references"):
+        MinusDistance(lambda q, r: (q - r[0]).norm(dim=1, keepdim=True))(Q, R)

@@ -1,0 +1,325 @@
+"""What it costs: every criterion against its definition in loops, over relations with holes, ties and graded costs.
+
+Objectives only meet the relations they build; here any row may lack right ones, wrong ones or candidates altogether.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin.criterion import (
+    BestK,
+    Criterion,
+    OneVersusRest,
+    Pairs,
+    SmoothBestK,
+    any_positive,
+    attraction,
+    each_positive,
+    expected_cost,
+    log_symmetric,
+    logsumexp,
+    misplaced,
+    right_and_wrong,
+)
+from nearkin.outcome import Outcome, reduce
+from nearkin.relation import Relation
+from nearkin.triplets import Triplets
+
+Row = list[tuple[float, float, bool]]  # affinity, cost, candidate
+Priced = tuple[float, float, int]  # value, weight, active
+NOTHING: Priced = (0.0, 0.0, 0)
+
+
+def lse(values: Sequence[float]) -> float:
+    top = max(values)
+    return top + math.log(sum(math.exp(v - top) for v in values))
+
+
+def split(row: Row) -> tuple[list[float], list[float]]:
+    return [s for s, c, may in row if may and c == 0], [s for s, c, may in row if may and c > 0]
+
+
+def expected_loop(row: Row) -> Priced:
+    chosen = [(s, c) for s, c, may in row if may]
+    if not chosen:
+        return NOTHING
+    total = lse([s for s, _ in chosen])
+    return sum(math.exp(s - total) * c for s, c in chosen), 1, len(chosen)
+
+
+def any_loop(row: Row) -> Priced:
+    chosen = [s for s, _, may in row if may]
+    right = [s + math.log(1 - c) for s, c, _ in row if c < 1]
+    return (lse(chosen) - lse(right), 1, len(chosen)) if chosen and right else NOTHING
+
+
+def each_loop(row: Row) -> Priced:
+    right, wrong = split(row)
+    if not right or not wrong:
+        return NOTHING
+    return sum(math.log1p(sum(math.exp(w - r) for w in wrong)) for r in right) / len(right), 1, len(right)
+
+
+def attraction_loop(row: Row) -> Priced:
+    right, _ = split(row)
+    return (-sum(right) / len(right), 1, len(right)) if right else NOTHING
+
+
+def pairs_loop(row: Row) -> Priced:
+    right, wrong = split(row)
+    n = len(right) + len(wrong)
+    costs = [s**2 for s in right] + [max(0.0, 1.5 + s) ** 2 for s in wrong]
+    return sum(costs) / max(n, 1), n, sum(s < 0 for s in right) + sum(1.5 + s > 0 for s in wrong)
+
+
+def one_versus_rest_loop(row: Row) -> Priced:
+    right, wrong = split(row)
+    costs = [max(0.0, 0.7 - s) for s in right] + [max(0.0, 0.7 + s) for s in wrong]
+    return sum(costs), float(bool(costs)), sum(c > 0 for c in costs)
+
+
+def helped(row: Row, margin: float) -> tuple[list[float], list[float]]:
+    right = sorted((s for s, c, may in row if may and c == 0), reverse=True)
+    return right, sorted((s + margin * c for s, c, may in row if may and c > 0), reverse=True)
+
+
+def best_k_loop(row: Row) -> Priced:
+    right, wrong = helped(row, 0.3)
+    k = min(3, len(right) + len(wrong))
+    best = min(k, len(right))
+    nearest = sorted([(s, True) for s in right] + [(s, False) for s in wrong], reverse=True)[:k]
+    if not right:
+        return NOTHING
+    mistakes = sum(not good for _, good in nearest) - (k - best)
+    return sum(s for s, _ in nearest) - sum(right[:best]) - sum(wrong[: k - best]), 1, mistakes
+
+
+def smooth_loop(row: Row) -> Priced:
+    right, wrong = helped(row, 0.3)
+    k, all_ = min(3, len(right) + len(wrong)), right + wrong
+    best = min(k, len(right))
+    if not right:
+        return NOTHING
+    e = [lse([sum(c) / 0.5 for c in combinations(xs, n)]) for xs, n in ((all_, k), (right, best), (wrong, k - best))]
+    return 0.5 * (e[0] - e[1] - e[2]), 1, len(all_)
+
+
+def hinges(pairs: list[tuple[float, float]], margin: float) -> Priced:
+    costs = [max(0.0, w - r + margin) for r, w in pairs]
+    return (sum(costs) / len(costs), 1, sum(c > 0 for c in costs)) if costs else NOTHING
+
+
+def uniform_loop(row: Row) -> Priced:
+    right, wrong = split(row)
+    return hinges([(r, w) for r in right for w in wrong], 0.5)
+
+
+def hard_loop(row: Row) -> Priced:
+    right, wrong = split(row)
+    return hinges([(min(right), max(wrong))] if right and wrong else [], 0.5)
+
+
+def semi_hard_loop(row: Row) -> Priced:
+    right, wrong = split(row)
+    inside = {r: [w for w in wrong if r - 0.5 < w < r] for r in right}
+    return hinges([(r, max(inside[r]) if inside[r] else min(wrong)) for r in right] if wrong else [], 0.5)
+
+
+def misplaced_loop(row: Row) -> Priced:
+    ranked = sorted([(s + 0.5 * c, s, c == 0) for s, c, may in row if may], reverse=True)
+    k = min(3, len(ranked))
+    best = min(k, sum(good for *_, good in ranked))
+    inside, outside = ranked[:k], ranked[k:]
+    missing = best - sum(good for *_, good in inside)
+    out = [s for _, s, good in outside if good][:missing]
+    taken = [s for _, s, good in inside if not good][k - best :]
+    return hinges([(r, w) for r in out for w in taken], 0.5)
+
+
+CRITERIA: dict[str, tuple[Criterion, Callable[[Row], Priced]]] = {
+    "expected": (expected_cost, expected_loop),
+    "any": (any_positive, any_loop),
+    "each": (each_positive, each_loop),
+    "attraction": (attraction, attraction_loop),
+    "pairs": (Pairs(1.5), pairs_loop),
+    "one-versus-rest": (OneVersusRest(0.7), one_versus_rest_loop),
+    "best-k": (BestK(3, 0.3), best_k_loop),
+    "smooth best-k": (SmoothBestK(3, 0.3, 0.5), smooth_loop),
+    "uniform": (Triplets("uniform", 0.5), uniform_loop),
+    "hard": (Triplets("hard", 0.5), hard_loop),
+    "semi-hard": (Triplets("semi-hard", 0.5), semi_hard_loop),
+    "misplaced": (Triplets("misplaced", 0.5, k=3), misplaced_loop),
+}
+named = pytest.mark.parametrize("name", CRITERIA)
+
+
+def drawn(seed: int, n: int = 12, m: int = 7) -> tuple[Tensor, Relation]:
+    g = torch.Generator().manual_seed(seed)
+    near = torch.randn(n, m, dtype=torch.float64, generator=g)
+    cost = torch.tensor([0.0, 1.0, 1.0, 0.5], dtype=torch.float64)[torch.randint(4, (n, m), generator=g)]
+    candidate = torch.rand(n, m, generator=g) < torch.linspace(0, 1.2, n)[:, None]  # from none to all
+    cost[-1], cost[-2], cost[-3, 1:], cost[-3, 0] = 0, 1, 1, 0  # nothing wrong, nothing right, one right
+    return near, Relation(cost, candidate)
+
+
+def loop(near: Tensor, relation: Relation, by: Callable[[Row], Priced]) -> tuple[Tensor, Tensor, int]:
+    rows = [list(zip(*(t[i].tolist() for t in (near, *relation)), strict=True)) for i in range(len(near))]
+    priced = [by(row) for row in rows]
+    values, weights = (torch.tensor([p[i] for p in priced], dtype=torch.float64) for i in (0, 1))
+    return values, weights, sum(p[2] for p in priced)
+
+
+@named
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_each_criterion_equals_its_loop(name: str, seed: int) -> None:
+    criterion, by = CRITERIA[name]
+    near, relation = drawn(seed)
+    if name == "any":  # what is right but no candidate still counts as right: Proxy-NCA's published form
+        assert ((relation.cost < 1) & ~relation.candidate).any()
+    outcome = criterion(near, relation)
+    values, weights, active = loop(near, relation, by)
+    torch.testing.assert_close(outcome.values, values)
+    torch.testing.assert_close(outcome.weight, weights)
+    assert int(outcome.active) == active
+    assert outcome.values.dtype == outcome.weight.dtype == torch.float64
+
+
+@named
+def test_gradients_are_finite_and_reach_no_unpriced_row(name: str) -> None:
+    near, relation = drawn(3)
+    near.requires_grad_()
+    outcome = CRITERIA[name][0](near, relation)
+    reduce(outcome, "mean").backward()
+    assert torch.isfinite(near.grad).all() and near.grad.any()
+    assert not near.grad[outcome.weight == 0].any()
+
+
+@named
+def test_nothing_to_choose_is_a_zero_with_a_graph(name: str) -> None:
+    near = torch.randn(3, 4, requires_grad=True)
+    outcome = CRITERIA[name][0](near, Relation(torch.ones(3, 4), torch.zeros(3, 4, dtype=torch.bool)))
+    assert not outcome.weight.any() and not outcome.values.any() and outcome.active == 0
+    for reduction in ("mean", "sum"):
+        loss = reduce(outcome, reduction)
+        loss.backward(retain_graph=True)
+        assert loss == 0 and not near.grad.any()
+
+
+def test_each_positive_without_any_reference_is_unpriced() -> None:
+    near = torch.randn(3, 0, requires_grad=True)
+    outcome = each_positive(near, Relation(torch.ones(3, 0), torch.ones(3, 0, dtype=torch.bool)))
+    assert outcome.values.tolist() == outcome.weight.tolist() == [0, 0, 0] and outcome.values.requires_grad
+
+
+def test_margins_and_k_have_the_documented_defaults() -> None:
+    assert (Pairs().margin, OneVersusRest().margin) == (1.0, 1.0)
+    assert BestK() == BestK(5, 0.1, False, False) and SmoothBestK() == SmoothBestK(5, 0.0, 1.0)
+    assert Triplets() == Triplets("uniform", 0.1, 0, 0.5, 1.4, 5)
+
+
+def test_right_and_wrong_are_candidates_only() -> None:
+    relation = Relation(torch.tensor([[0.0, 0.0, 0.3, 1.0, 1.0]]), torch.tensor([[True, False, True, True, False]]))
+    right, wrong = right_and_wrong(relation)
+    assert right.tolist() == [[True, False, False, False, False]] and wrong.tolist() == [[False, False, True, True, False]]
+
+
+def test_logsumexp_of_an_empty_row_has_no_gradient() -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    out = logsumexp(x, torch.tensor([[True, True], [False, False]]))
+    assert out.tolist() == pytest.approx([math.log(math.e + math.e**2), -math.inf])
+    out[0].backward()
+    assert torch.isfinite(x.grad).all() and not x.grad[1].any()
+
+
+@pytest.mark.parametrize("criterion", [BestK(9), SmoothBestK(9)])
+def test_k_beyond_the_candidates_is_lowered_and_counted(criterion: Criterion) -> None:
+    near, relation = drawn(0)
+    outcome = criterion(near, relation)
+    priced = outcome.weight > 0
+    assert int(outcome.clamped) == int(priced.sum()) > 0 and outcome.values.abs().max() < 1e-9
+    few = BestK(3)(near, relation)
+    assert int(few.clamped) == int(((few.weight > 0) & (relation.candidate.sum(1) < 3)).sum()) > 0
+
+
+def test_best_k_of_the_released_code() -> None:
+    near, right = torch.tensor([[0.9, 0.8, 0.3, 0.2]]).double(), torch.tensor([[False, True, False, True]])
+    relation = Relation((~right).double(), torch.ones(1, 4, dtype=torch.bool))
+
+    def peak(values: list[float]) -> float:
+        return 2 / 40 * math.log1p(sum(math.exp(40 * (v - 0.5)) for v in values))
+
+    plain = float(BestK(2, 0.1)(near, relation).values)
+    assert plain == pytest.approx(1.0 + 0.8 - 0.8 - 0.2)
+    enough = BestK(2, 0.1, log_sum_exp=True)(near, relation)
+    assert float(enough.values) == pytest.approx(plain + peak([1.0, 0.8]) - peak([0.8, 0.2]))
+    short = float(BestK(3, 0.1, log_sum_exp=True)(near, relation).values)  # two right ones only: their sum has no soft term
+    assert short == pytest.approx(1.0 + 0.8 + 0.4 - (0.8 + 0.2 + 1.0) + peak([1.0, 0.8, 0.4]) - peak([1.0]))
+    assert BestK(2, 0.1, class_balanced=True)(near, relation).weight.tolist() == pytest.approx([1 / 3])
+
+
+def test_misplaced_sets_have_equal_size_and_leave_ties_to_the_earlier() -> None:
+    near, relation = drawn(5, n=40)
+    for k in (1, 3, 7):
+        out, taken = misplaced(near, relation, k, 0.2)
+        assert torch.equal(out.sum(1), taken.sum(1)) and not (out & taken).any()
+    tied = Relation(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), torch.ones(1, 4, dtype=torch.bool))
+    out, taken = misplaced(torch.zeros(1, 4), tied, 2, 0.0)
+    assert out.tolist() == [[False, False, True, True]] and taken.tolist() == [[True, True, False, False]]
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 8])
+def test_log_symmetric_polynomials_by_enumeration(m: int) -> None:
+    x = torch.randn(2, m, dtype=torch.float64, generator=torch.Generator().manual_seed(m), requires_grad=True)
+    mask = torch.ones(2, m, dtype=torch.bool)
+    mask[1, ::2] = False
+    logs = log_symmetric(x, mask, 4)
+    assert logs.shape == (2, 5)
+    for row in range(2):
+        chosen = x[row][mask[row]].tolist()
+        for k in range(5):
+            subsets = [sum(c) for c in combinations(chosen, k)]
+            value = float(logs[row, k].detach())
+            assert value == pytest.approx(lse(subsets), abs=1e-12) if subsets else value < -1e29
+    logs.clamp_min(-1e20).sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+def test_distance_weighted_draws_come_from_the_inverse_density() -> None:
+    """One right and three wrong ones, the last beyond reach: frequencies follow 1/q(d) up to the clip at 0.5."""
+    distances = torch.tensor([0.9, 0.2, 1.1, 1.5]).double()  # right, wrong x3
+    near = (1 - distances.square() / 2).expand(4000, 4).contiguous()
+    relation = Relation(torch.tensor([0.0, 1, 1, 1]).double().expand(4000, 4), torch.ones(4000, 4, dtype=torch.bool))
+    torch.manual_seed(0)
+    values = Triplets("distance-weighted", 1.0, dimension=4)(near, relation).values
+    density = [d**2 * math.sqrt(1 - d**2 / 4) for d in (0.5, 1.1)]  # q(d) = d^(n-2) (1 - d^2/4)^((n-3)/2), n = 4
+    share = (1 / density[0]) / sum(1 / q for q in density)
+    hinge = [float(near[0, j] - near[0, 0] + 1) for j in (1, 2)]
+    assert set(values.round(decimals=9).tolist()) == {round(h, 9) for h in hinge}, "nothing beyond 1.4 is drawn"
+    assert float((values > 1).double().mean()) == pytest.approx(share, abs=0.03)
+
+
+def test_distance_weighted_has_nothing_to_draw_beyond_reach() -> None:
+    relation = Relation(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
+    outcome = Triplets("distance-weighted", 1.0, dimension=4)(torch.tensor([[0.5, -0.5]]), relation)
+    assert outcome.values.tolist() == outcome.weight.tolist() == [0]
+
+
+def test_ties_at_the_margin_are_neither_active_nor_semi_hard() -> None:
+    near = torch.tensor([[0.5, 0.25, 0.5, -0.75]])  # right; at the margin; as near as the right one; far
+    relation = Relation(torch.tensor([[0.0, 1.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
+    assert Triplets("semi-hard", 0.25)(near, relation).values.tolist() == [0.0]  # none strictly inside: the farthest
+    outcome = Triplets("uniform", 0.25)(near, relation)
+    assert outcome.values.tolist() == pytest.approx([0.25 / 3]) and int(outcome.active) == 1
+
+
+def test_reduce_weighs_values() -> None:
+    outcome = Outcome(torch.tensor([1.0, 5.0, 0.0]), torch.tensor([3.0, 1.0, 0.0]), torch.tensor(1))
+    assert (reduce(outcome, "mean"), reduce(outcome, "sum")) == (2, 8)
+    assert reduce(outcome, "none") is outcome.values
+    light = outcome._replace(weight=torch.tensor([0.25, 0.25, 0.0]))
+    assert reduce(light, "mean") == 3, "weights below one still divide"
