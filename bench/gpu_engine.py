@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from bench.gpu_check import CHECKED, NUMERIC, bank, check_work, make, own
-from nearkin.kernels.triton_engine import SCHEMES, Tile, TritonEngine
+from nearkin.kernels.triton_engine import TritonEngine
+from nearkin.kernels.triton_tuning import SCHEMES, Tile
 from nearkin.kernels.work import Work
 
 SUMMARIES, GRADIENTS = "summaries", "gradients"
@@ -43,12 +44,13 @@ def _tiles(*shapes: tuple[int, ...], caps: Sequence[tuple[int, ...]] = ()) -> li
 
 GRID: dict[tuple[str, int, str], list[Tile]] = {
     ("fp16", 64, SUMMARIES): _tiles(
-        (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 4, 4), (64, 128, 4, 3), (64, 64, 4, 3), (64, 64, 4, 4), (128, 128, 8, 3), (256, 64, 8, 3),
-        (128, 128, 4, 2), caps=[(64, 128, 4, 3, 128)],
+        (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 4, 4), (64, 128, 4, 3), (64, 64, 4, 3), (64, 64, 4, 4), (128, 128, 8, 3),
+        (256, 64, 8, 3), (128, 128, 4, 2), caps=[(64, 128, 4, 3, 128), (128, 64, 4, 3, 128)],
     ),
     ("fp16", 64, GRADIENTS): _tiles(
-        (64, 128, 4, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 3), (128, 128, 8, 2),
-        (128, 128, 8, 3), caps=[(64, 128, 4, 3, 168), (64, 128, 4, 2, 168), (64, 64, 4, 3, 128), (128, 64, 8, 3, 128), (128, 32, 4, 3, 168)],
+        (64, 128, 4, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 3),
+        (128, 128, 8, 2), (128, 128, 8, 3),
+        caps=[(64, 128, 4, 3, 168), (64, 128, 4, 2, 168), (64, 64, 4, 3, 128), (128, 64, 8, 3, 128), (128, 32, 4, 3, 168)],
     ),
     ("fp16", 128, SUMMARIES): _tiles((128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 128, 8, 2), (128, 64, 8, 3)),
     ("fp16", 128, GRADIENTS): _tiles(
@@ -128,7 +130,7 @@ def _work_through(queue: Sequence[Job], workers: int, until: float) -> list[dict
     with context.Pool(workers) as pool:
         waiting = [pool.apply_async(run_job, (job,)) for job in queue]
         moved = time.time()
-        while waiting and time.time() < until and time.time() - moved < 90:
+        while waiting and time.time() < until and time.time() - moved < 60:
             ready = [one for one in waiting if one.ready()]
             for one in ready:
                 waiting.remove(one)
@@ -193,7 +195,9 @@ def time_grid(done: list[dict[str, Any]], until: float) -> list[dict[str, Any]]:
     """Every compiled tile shape at 65,536; then the best of them at other sizes and with other numbers of parts."""
     rows: list[dict[str, Any]] = []
 
-    def note(scheme: str, work_name: str, n: int, d: int, which: str, tile: Tile, work: Work, how: Callable[..., Any] = milliseconds) -> float:
+    def note(
+        scheme: str, work_name: str, n: int, d: int, which: str, tile: Tile, work: Work, how: Callable[..., Any] = milliseconds
+    ) -> float:
         result = _timed(TritonEngine("fast", scheme, {which: tile}), work, which, how)
         rows.append({"scheme": scheme, "work": work_name, "n": n, "d": d, "which": which, "tile": list(tile), **result})
         return float(result.get("best", float("inf")))
@@ -279,7 +283,8 @@ def _print_checks(done: list[dict[str, Any]]) -> None:
         print(f"{'PASS' if result['ok'] else 'FAIL'} {job['scheme']:12s} {job['work']:22s} d={job['d']:<4d} {detail}")
     failed = [result for result in done if result["job"]["kind"] == "warm" and not result["ok"]]
     for result in failed:
-        print(f"not compiled: {result['job']['scheme']} d={result['job']['d']} {result['job']['which']} {result['job']['tile']} {result['error'][:90]}")
+        job = result["job"]
+        print(f"not compiled: {job['scheme']} d={job['d']} {job['which']} {job['tile']} {result['error'][:90]}")
 
 
 def _print_times(grid: list[dict[str, Any]], shapes: list[dict[str, Any]], whole: list[dict[str, Any]]) -> None:

@@ -32,7 +32,8 @@ def test_values_by_hand() -> None:
 
 def test_defaults_and_names() -> None:
     assert SquaredEuclidean().temperature == Euclidean().temperature == InnerProduct().temperature == 1.0
-    assert cosine(0.3) == Normalised(InnerProduct(0.3), references=True)
+    assert cosine(0.3) == Normalised(InnerProduct(0.3), references=True) and cosine() == cosine(1.0)
+    assert torch.equal(MinusDistance(torch.cdist)(Q, R), -torch.cdist(Q, R))
     assert torch.equal(SquaredEuclidean()(Q, R), 4 * SquaredEuclidean(4.0)(Q, R))
 
 

@@ -65,10 +65,10 @@ def test_label_distance_of_plain_numbers_and_of_truth_values() -> None:
 
 
 def test_label_overlap_is_one_minus_jaccard() -> None:
-    sets = [[1, 1, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1]]
+    sets = [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 1, 1]]
     cost, candidate = LabelOverlap()(points(sets, [0, 1, 2, 3], torch.float64), points(sets, [4, 5, 6, 3], torch.float64))
     third = 1 / 3
-    expected = [[0, 1 - third, 1, third], [1 - third, 0, 1, third], [1, 1, 1, 1], [third, third, 1, 1]]
+    expected = [[0, 0.5, 1, third], [0.5, 0, 1, 2 * third], [1, 1, 1, 1], [third, 2 * third, 1, 1]]
     torch.testing.assert_close(cost, torch.tensor(expected, dtype=torch.float64))
     assert (~candidate).nonzero().tolist() == [[3, 3]]
 
@@ -94,6 +94,7 @@ def test_listed_neighbours_are_looked_up_by_id_where_trusted() -> None:
 
 def test_listed_neighbours_refuse_what_they_cannot_look_up() -> None:
     relation = ListedNeighbours(5)
+    assert relation.table.shape == (5, 1)
     with pytest.raises(ValueError, match="ids are missing: discovered neighbours are looked up by id; pass ids="):
         relation(points([0], None), REFERENCES)
     for ids in ([-1, 2], [2, 5]):

@@ -38,6 +38,7 @@ _HOMES = {
     "nearkin.search": ("nearest",),
     "nearkin.evaluate": ("knn_accuracy", "knn_predict"),
     "nearkin.papers": ("cite",),
+    "nearkin.model": ("load",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -46,6 +47,7 @@ __all__ = ["__version__", *_HOME_OF]  # noqa: PLE0604
 if TYPE_CHECKING:
     from nearkin.evaluate import knn_accuracy as knn_accuracy
     from nearkin.evaluate import knn_predict as knn_predict
+    from nearkin.model import load as load
     from nearkin.objectives import *  # noqa: F403
     from nearkin.papers import cite as cite
     from nearkin.points import Points as Points

@@ -172,7 +172,7 @@ def _soft_peak(top: Tensor, count: Tensor) -> Tensor:
 
 
 def misplaced(affinity: Tensor, relation: Relation, k: int, margin: float) -> tuple[Tensor, Tensor]:
-    """Document 004's sets, (n, m) masks: right ones outside the k nearest, and the wrong ones inside that took their place.
+    """[lu2019sampling]'s sets, (n, m) masks: right ones outside the k nearest, and the wrong ones inside that took their place.
 
     Both have the same size in every row: moving the first in and the second out gives the best k there could be.
     """

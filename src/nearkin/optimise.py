@@ -89,7 +89,7 @@ class Planned:
 
 
 class Plateau:
-    """Document 000's rule: when the objective has not fallen for `patience` epochs, multiply the rate by `factor`."""
+    """[ren2014convolutional]'s rule: when the objective has not fallen for `patience` epochs, multiply the rate by `factor`."""
 
     def __init__(self, choice: ScheduleChoice, steps: int) -> None:
         self.choice = choice
@@ -123,7 +123,7 @@ def make_schedule(choice: ScheduleChoice, epochs: int, steps_an_epoch: int) -> S
 def conjugate_gradient(
     function: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, iterations: int
 ) -> tuple[np.ndarray, list[float]]:
-    """Nonlinear conjugate gradient (Polak-Ribiere, strong Wolfe line search) on a flat vector; 001's optimiser.
+    """Nonlinear conjugate gradient (Polak-Ribiere, strong Wolfe line search) on a flat vector, the optimiser of [taylor2010pose].
 
     Returns the point and the value after every iteration, which never rises.
     """
@@ -154,7 +154,7 @@ def unflat(vector: np.ndarray, parameters: Iterable[nn.Parameter]) -> None:
 
 
 def steady_rate(rates: list[float], objectives: list[float]) -> float:
-    """Document 000's rule read off a learning-rate sweep: the largest rate at which the objective still falls steadily.
+    """[ren2014convolutional]'s rule read off a learning-rate sweep: the largest rate at which the objective still falls steadily.
 
     The sweep is smoothed; the rate is the last one before the smoothed objective turns up for good, halved once for safety.
     """

@@ -1,6 +1,6 @@
 """Triplets: a query, a right and a wrong neighbour, [s_wrong - s_right + margin]+, and which of them to look at.
 
-A choice reads affinities, so it belongs to the criterion and not to the relation. On cosine this is document 004's
+A choice reads affinities, so it belongs to the criterion and not to the relation. On cosine this is [lu2019sampling]'s
 eq. (1); on minus squared distances it is [d_right^2 - d_wrong^2 + margin]+. A query's value is the mean over its
 chosen triplets. Rows are sorted once, so that all triplets of a batch cost O(m log m) a query, not O(m^2).
 """
@@ -36,7 +36,7 @@ class Triplets:
     * semi-hard: with each right one, the nearest wrong one that is farther but inside the margin; if there is none, the farthest wrong one;
     * distance-weighted: with each right one, a wrong one drawn so that distances come out even (unit vectors, cosine affinity;
       `dimension` is the embedding's), distances held above `nearest` and none taken beyond `farthest`;
-    * misplaced: document 004's sets for its `k`: all pairs of a right one outside and a wrong one inside the k nearest.
+    * misplaced: [lu2019sampling]'s sets for its `k`: all pairs of a right one outside and a wrong one inside the k nearest.
     """
 
     choice: Choice = "uniform"

@@ -33,6 +33,8 @@ from nearkin.objectives import (
     Triplet,
     WeightedSum,
 )
+from nearkin.objectives.streaming import MANY_PAIRS, streams
+from nearkin.points import Points, strangers
 from nearkin.references import InBatch
 from nearkin.references.anchors import simplex
 from nearkin.relation import LabelDistance, LabelOverlap, SameLabel
@@ -118,6 +120,7 @@ CASES = [
     Case("n-pair + angular", two),
 ]
 STILL = [c for c in CASES if not c.draws]
+STREAMED = [c for c in CASES if isinstance(o := c.make(), NeighbourhoodObjective) and streams(o.affinity, o.relation, o.criterion)]
 SINGLE = [c for c in CASES if c.name != "centre loss" and "+" not in c.name]
 
 
@@ -277,6 +280,36 @@ def test_update_moves_only_what_it_should(case: Case) -> None:
     for name in changed - {"step"}:
         moved = (objective.state_dict()[name] != before[name]).any(1).nonzero()[:, 0].tolist()
         assert set(moved) == touched
+
+
+@table(STREAMED)
+@pytest.mark.parametrize("references", ["own", "clone", "strangers"])
+def test_streaming_equals_the_matrix(case: Case, references: str) -> None:
+    rows = torch.tensor([4, 0, 1, 2, 2, 3, 5, 6, 7, 9, 2])  # sample 2 stands in the batch three times
+    outcomes = []
+    for engine in ("dense", "torch"):
+        objective, x = built(case), batch()[rows].requires_grad_()
+        objective.engine = engine
+        others = {
+            "own": None,
+            "clone": Points(x.flip(0), None if case.labels == "ids" else case.target(rows.flip(0)), IDS[rows.flip(0)]),
+            "strangers": Points(batch(11, seed=8), None if case.labels == "ids" else case.target(rows), strangers(11)),
+        }[references]
+        values = case.call(objective, x, rows, references=others, reduction="none")
+        last = objective.last
+        case.call(objective, x, rows, references=others).backward()
+        outcomes.append(([values, x.grad, *(p.grad for p in objective.parameters())], repr(last), last.unpriced.tolist()))
+    (dense, counted, unpriced), (streamed, *rest) = outcomes
+    assert rest == [counted, unpriced]
+    for one, other in zip(streamed, dense, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_streaming_begins_with_many_pairs() -> None:
+    x = batch()
+    assert NCA()._streams(MANY_PAIRS) and not NCA()._streams(MANY_PAIRS - 1) and not Triplet()._streams(MANY_PAIRS)
+    assert NCA(engine="torch")._streams(1) and not NCA(engine="dense")._streams(MANY_PAIRS)
+    torch.testing.assert_close(NCA(engine="torch")(x, CLASSES), NCA()(x, CLASSES))  # without ids: self is on the diagonal
 
 
 def test_a_weighted_sum_is_the_sum_of_its_parts() -> None:

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 PALETTE = ("#21275d", "#d97812", "#0f8398", "#a43cfc", "#b02c1d", "#e1c93c", "#a09cf9", "#5a0b01", "#56e4d2", "#6c06b2")
 INK, QUIET, PAPER = "#1b1b1b", "#c8c8c8", "#ffffff"
 DPI = 200
-TITLE, LABEL = 8.0, 8.5  # points; at 1,200 pixels shown 850 wide a title is about 16 pixels high
-TOGETHER = 0.085  # labels nearer than this share of a panel's side are pushed apart
+TITLE, LABEL = 8.0, 6.5  # points; at 1,200 pixels shown 850 wide a title is about 16 pixels high
+TOGETHER = 0.105  # labels nearer than this share of a panel's side are pushed apart
 
 
 class Panel(NamedTuple):
@@ -39,14 +39,14 @@ def scatter(panels: Sequence[Panel], path: str | Path, *, width: int = 1200) -> 
     checked = [_checked(panel) for panel in panels]
     if not checked:
         raise ValueError("panels is empty; give at least one Panel(title, embeddings, labels)")
-    if width < 300 * len(checked) // 2:
+    if width < 150 * len(checked):
         raise ValueError(f"width ({width}) leaves {len(checked)} panels too small to read; give at least {150 * len(checked)}")
     classes = np.unique(np.concatenate([labels for _, _, labels in checked]))
     colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(classes.tolist())}
     side = width / len(checked)
-    figure = _figure(width, round(side + 2.6 * TITLE * DPI / 72))
+    figure = _figure(width, round(side + 3.0 * TITLE * DPI / 72))
     for i, (title, points, labels) in enumerate(checked):
-        axes = figure.add_axes(_place(i, len(checked), side, figure))
+        axes = figure.add_axes(_place(i, side, figure))
         _draw(axes, points, labels, colours)
         axes.set_title(title, fontsize=TITLE, color=INK, pad=5, linespacing=1.35)
     path = Path(path)
@@ -68,7 +68,7 @@ def _matplotlib(part: str) -> Any:
         raise ImportError("figures need matplotlib, which is not installed; pip install 'nearkin[plot]'") from error
 
 
-def _place(i: int, count: int, side: float, figure: Any) -> tuple[float, float, float, float]:
+def _place(i: int, side: float, figure: Any) -> tuple[float, float, float, float]:
     """Left, bottom, width and height of a square panel, as shares of the figure."""
     gap = 0.04 * side
     wide, high = figure.get_size_inches() * DPI
@@ -85,23 +85,36 @@ def _draw(axes: Any, points: np.ndarray, labels: np.ndarray, colours: dict[Any, 
     tints = [colours[name] for name in labels[order].tolist()]
     size = float(np.clip(1500 / len(points), 1.0, 6.0))
     axes.scatter(*points[order].T, s=size, c=tints, alpha=0.75, linewidths=0)
-    _name_classes(axes, points, labels, colours, half)
-
-
-def _name_classes(axes: Any, points: np.ndarray, labels: np.ndarray, colours: dict[Any, str], half: float) -> None:
-    outline = _matplotlib("patheffects").withStroke(linewidth=2.2, foreground=PAPER)
     present = np.unique(labels)
     medians = np.stack([np.median(points[labels == name], axis=0) for name in present])
-    for name, spot in zip(present.tolist(), _spread(medians, 2 * half * TOGETHER), strict=True):
-        text = axes.text(*spot, str(name), fontsize=LABEL, fontweight="bold", color=colours[name], ha="center", va="center")
-        text.set_path_effects([outline])
+    edge = half * (1 - TOGETHER)  # labels stay inside the frame
+    spots = np.clip(_spread(medians, 2 * half * TOGETHER), middle - edge, middle + edge)
+    _name_classes(axes, present.tolist(), spots, colours)
+
+
+def _name_classes(axes: Any, names: list[Any], spots: np.ndarray, colours: dict[Any, str]) -> None:
+    """A badge in the class's colour, with its name in whichever of black and white stands out from it."""
+    for name, spot in zip(names, spots, strict=True):
+        badge = {"boxstyle": "circle,pad=0.22", "facecolor": colours[name], "edgecolor": PAPER, "linewidth": 0.9}
+        ink = INK if _light(colours[name]) else PAPER
+        axes.text(*spot, str(name), fontsize=LABEL, fontweight="bold", color=ink, ha="center", va="center", bbox=badge)
+
+
+def _light(colour: str) -> bool:
+    """Whether black reads better on it than white, by its relative luminance."""
+    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return bool(linear @ [0.2126, 0.7152, 0.0722] > 0.25)
 
 
 def _window(points: np.ndarray) -> tuple[np.ndarray, float]:
-    """The middle and half the side of the square that is shown: all points with a margin, but for the farthest half per cent."""
-    low, high = np.percentile(points, [0.5, 99.5], axis=0)
+    """The middle and half the side of the square that is shown: all points with a margin, but for the farthest few.
+
+    A single point far out would shrink all the others to a blot.
+    """
+    low, high = np.percentile(points, [1, 99], axis=0)
     half = float((high - low).max()) / 2
-    return (low + high) / 2, 1.08 * half if half > 0 else 1.0
+    return (low + high) / 2, 1.12 * half if half > 0 else 1.0
 
 
 def _spread(spots: np.ndarray, least: float) -> np.ndarray:

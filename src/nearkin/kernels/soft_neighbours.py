@@ -60,7 +60,7 @@ def _values(work: Work, form: Form, first: Tensor, second: Tensor) -> tuple[Tens
     gap = (second - first).double() * math.log(2)  # B - A in natural units; nan without any candidate
     right, wrong = first != -torch.inf, second != -torch.inf  # nan counts as there: broken embeddings must show in the loss
     if form == "log":
-        value = torch.where(right & wrong, torch.nn.functional.softplus(gap), 0.0)
+        value = torch.where(right & wrong, torch.nn.functional.softplus(gap, threshold=40), 0.0)
         weight = torch.where(right & wrong, torch.sigmoid(gap), 0.0)
         priced = right
     else:

@@ -24,8 +24,9 @@ _RANGE = {torch.float32: 86.0, torch.float64: 900.0}  # bits either side of a sh
 class _Sides(NamedTuple):
     queries: Tensor  # (n, d)
     references: Tensor  # (m, d)
-    minus_rows: Tensor | None  # (n, 1) negated square lengths; None for an inner product
-    minus_columns: Tensor | None  # (m,)
+    minus_rows: Tensor | None  # (n, 1) level minus square lengths; None for an inner product
+    minus_columns: Tensor | None  # (m,) minus square lengths
+    level: float  # added to every affinity, so that the near ones are small numbers and round finely
     longest: float
 
 
@@ -37,12 +38,13 @@ def _sides(work: Work) -> _Sides:
     if furthest > FAR:
         queries, references = queries.double(), references.double()
     if not work.squared:
-        return _Sides(queries, references, None, None, furthest)
-    return _Sides(queries, references, -rows[:, None].to(queries.dtype), -columns.to(queries.dtype), furthest)
+        return _Sides(queries, references, None, None, 0.0, furthest)
+    level = float(rows.mean() + columns.mean()) if math.isfinite(furthest) else 0.0
+    return _Sides(queries, references, (level - rows)[:, None].to(queries.dtype), -columns.to(queries.dtype), level, furthest)
 
 
 def _affinities(sides: _Sides, tile: Tile, buffer: Tensor) -> Tensor:
-    """(rows, columns) s_ij of one tile; dots from zero and lengths last, so that near points keep their digits."""
+    """(rows, columns) s_ij + level of one tile; dots from zero and lengths last, so that near points keep their digits."""
     height, width = tile.bottom - tile.top, tile.right - tile.left
     out = buffer[: height * width].view(height, width)
     torch.mm(sides.queries[tile.top : tile.bottom], sides.references[tile.left : tile.right].T.contiguous(), out=out)
@@ -74,11 +76,11 @@ def _costs(work: Work, tile: Tile, like: Tensor) -> Tensor | None:
     """(rows, columns) squared distances of targets, from differences."""
     if work.targets is None:
         return None
-    here = work.targets[0][tile.top : tile.bottom].T
-    there = work.targets[1][tile.left : tile.right].T
+    kind = torch.promote_types(work.targets[0].dtype, like.dtype)
+    here, there = work.targets[0][tile.top : tile.bottom].to(kind), work.targets[1][tile.left : tile.right].to(kind)
     cost = torch.zeros_like(like)
-    for a, b in zip(here, there, strict=True):
-        cost += (a[:, None] - b).square()
+    for a, b in zip(here.T, there.T, strict=True):
+        cost += (a[:, None] - b).to(like.dtype).square_()
     return cost
 
 
@@ -136,8 +138,8 @@ class _Pulls(NamedTuple):
     mean: Tensor  # (n,) float64
 
     @staticmethod
-    def of(work: Work, first: Tensor, second: Tensor, pull: Tensor) -> "_Pulls":
-        logs = {RIGHT: first, WRONG: second if work.targets is None else first}
+    def of(work: Work, first: Tensor, second: Tensor, pull: Tensor, level: float) -> "_Pulls":
+        logs = {RIGHT: first + level, WRONG: (second if work.targets is None else first) + level}
         return _Pulls({kind: torch.where(pull == 0, -_HOLE, log) for kind, log in logs.items()}, pull, second)
 
     @staticmethod
@@ -204,8 +206,8 @@ class TorchTiles:
             for kind, part in _by_kind(spans, tile, affinity):
                 _add_tile(sums, kind, tile, part, cost)
         if work.targets is None:
-            return with_apart(work, apart, sums.logs[RIGHT], sums.logs[WRONG])
-        return with_apart(work, apart, sums.logs[WRONG], sums.mean)
+            return with_apart(work, apart, sums.logs[RIGHT] - sides.level, sums.logs[WRONG] - sides.level)
+        return with_apart(work, apart, sums.logs[WRONG] - sides.level, sums.mean)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         if lopsided(work):
@@ -213,7 +215,7 @@ class TorchTiles:
             return to_queries if to_references is None else to_queries + to_references, None
         sides, apart = _sides(work), set_apart(work)
         summary = (first.double(), second.double(), pull.double())
-        here = _Pulls.of(work, *summary)
+        here = _Pulls.of(work, *summary, sides.level)
         own = work.references is None
         rows = _Gathered(sides.queries)
         columns = rows if own else _Gathered(sides.references)

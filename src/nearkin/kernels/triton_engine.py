@@ -4,106 +4,69 @@
 `high`     tf32
 `highest`  every operand as the sum of two 16-bit floats (22 bits), three products per product: float32 for most purposes
 
-See `triton_prepare.py` for what the passes read and `triton_kernels.py` for the passes.
+What the passes read is made in `triton_prepare.py`; they are `triton_summaries.py` and `triton_gradients.py`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
-from nearkin.kernels import triton_kernels as kernels
 from nearkin.kernels import triton_prepare as prepare
+from nearkin.kernels.triton_gradients import gradients_kernel
+from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
+from nearkin.kernels.triton_tuning import CAST, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
 from nearkin.kernels.work import Engine, Work, sizes
 
-Precision = Literal["highest", "high", "fast"]
-Pass = Literal["summaries", "gradients"]
+__all__ = ["MOST_TARGETS", "Precision", "TritonEngine"]
 
 MOST_TARGETS = 8  # costs of more dimensions are left to the plain engine
-_LONGEST = 256  # dimensions that one program holds at 16 bits; with more bits, and beyond, it takes them in chunks
-_CHUNK = 128
-_SLIVER = 32  # columns that the loop over mixed tiles takes at a time
+_SLIVER = 32  # columns that the loops over mixed tiles take at a time
 _PART_BYTES = 64 << 20  # what the parts of a split gradient may take together
-_QUERIES, _REFERENCES, _OWN = 0, 1, 2  # roles of the rows, see `triton_kernels.py`
+_QUERIES, _REFERENCES, _OWN = 0, 1, 2  # whose gradient a pass computes: the roles of `triton_gradients.py`
 
 
-class Scheme(NamedTuple):
-    """How operands are rounded for the matrix units."""
-
-    dtype: torch.dtype
-    rounding: int
-    split: bool  # affinities from operands of two terms
-    fine: bool  # the gradient's products too
-    dot_input: str = "tf32"  # what Triton makes of float32 operands
-
-
-SCHEMES: Mapping[str, Scheme] = {
-    "fp16": Scheme(torch.float16, prepare.CAST, split=False, fine=False),
-    "tf32": Scheme(torch.float32, prepare.TF32, split=False, fine=False),
-    "fp16x3": Scheme(torch.float16, prepare.CAST, split=True, fine=True),
-    "fp16x3-fp16": Scheme(torch.float16, prepare.CAST, split=True, fine=False),
-    "bf16x3": Scheme(torch.bfloat16, prepare.CAST, split=True, fine=True),
-    "tf32x3": Scheme(torch.float32, prepare.NONE, split=False, fine=False, dot_input="tf32x3"),
-}
-SCHEME_OF: Mapping[str, str] = {"fast": "fp16", "high": "tf32", "highest": "fp16x3"}
-
-
-class Tile(NamedTuple):
-    """One program's share: a block of rows, a tile of columns, warps, depth of the load pipeline, parts of a split."""
-
-    rows: int
-    columns: int
-    warps: int
-    stages: int
-    parts: int = 0  # 0: as many as fill the chip
-    registers: int | None = None
-
-
-# By pass, scheme and chunk of dimensions (the next larger one listed is used). Chosen for the H200: programs of four
-# warps, two to four of them on a multiprocessor, so that one's exps run under another's matrix products.
-TILES: Mapping[tuple[Pass, str], Mapping[int, Tile]] = {
-    ("summaries", "fp16"): {64: Tile(128, 64, 4, 3), 128: Tile(128, 64, 4, 3), 256: Tile(64, 64, 4, 2)},
-    ("summaries", "tf32"): {64: Tile(128, 64, 4, 3), 128: Tile(64, 64, 4, 3)},
-    ("summaries", "fp16x3"): {64: Tile(128, 64, 4, 3), 128: Tile(64, 64, 4, 2)},
-    ("gradients", "fp16"): {64: Tile(64, 128, 4, 3), 128: Tile(64, 64, 4, 3), 256: Tile(64, 64, 4, 2)},
-    ("gradients", "tf32"): {64: Tile(64, 64, 4, 2), 128: Tile(64, 32, 4, 2)},
-    ("gradients", "fp16x3"): {64: Tile(64, 64, 4, 3), 128: Tile(64, 64, 4, 2)},
-}
-_ALIKE = {"fp16x3-fp16": "fp16x3", "bf16x3": "fp16x3", "tf32x3": "tf32"}
-
-
-class _Shape(NamedTuple):
-    """Sizes of one evaluation."""
+class _Setting(NamedTuple):
+    """All that is known before any data is read."""
 
     n: int
     m: int
     d: int
     padded: int  # dimensions, whole chunks
     chunk: int
-    group: int  # rows of a block of the plan
+    group: int  # points of a block of the plan
     query_blocks: int
-    reference_blocks: int  # the queries' where they are their own references
+    reference_blocks: int
+    targets: int
+    mode: int
+    own: bool
+    squared: bool
+    tile: Tile
+    scheme: Scheme
 
-    def points(self, blocks: int) -> int:
-        """Points after padding to whole blocks."""
-        return blocks * self.group
+    @property
+    def height(self) -> int:
+        """Exponent of the largest weight."""
+        return prepare.TARGET_HEIGHT if self.targets else prepare.HEIGHT
+
+
+class _Points(NamedTuple):
+    """One side as the passes read it, padded to whole blocks."""
+
+    z: Tensor  # (terms, points, dimensions) rounded, and what the rounding left
+    turned: Tensor  # (dimensions, points), for tf32
+    bias: Tensor  # (points,) squared norms, or 0
+    y: Tensor  # (t, points) scaled targets
 
 
 class _Ready(NamedTuple):
-    """What `triton_prepare.py` makes; reference buffers are the queries' own where they are their own references."""
+    """What `triton_prepare.py` makes."""
 
-    query_z: Tensor
-    query_turned: Tensor
-    query_bias: Tensor
-    query_y: Tensor
-    reference_z: Tensor
-    reference_turned: Tensor
-    reference_bias: Tensor
-    reference_y: Tensor
+    queries: _Points
+    references: _Points
     table: Tensor
     stats: Tensor
     wide: Tensor
@@ -119,7 +82,7 @@ class _Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class TritonEngine:
-    """See the module. `scheme` and `tiles` replace what the precision stands for; they exist to be tuned and timed."""
+    """See the module. `scheme` and `tiles` replace what the precision stands for; they are there for tuning."""
 
     precision: Precision
     scheme: str | None = None
@@ -133,54 +96,40 @@ class TritonEngine:
         """See `Engine.summaries`."""
         if (plain := _plain_engine(work)) is not None:
             return plain.summaries(work)
-        n, m, _ = sizes(work)
-        if n == 0 or m == 0:
-            return _without_candidates(work)
-        work, tile, scheme = _tidy(work), self._tile("summaries", work), SCHEMES[self._scheme]
-        shape = _shape(work, tile, scheme)
-        ready = _prepared(work, shape, scheme, None)
-        tiles = -(-m // tile.columns)
-        row_blocks = -(-n // tile.rows)
-        parts, each = _parts(tile, row_blocks, tiles, work.queries.device)
-        first, second = work.queries.new_empty(2, parts, n).unbind(0)
-        kernels.summaries_kernel[(row_blocks, parts)](
-            ready.query_z, ready.query_bias, ready.query_y, ready.reference_z, ready.reference_bias, ready.reference_y,
-            ready.scalars, ready.plan, *_positions(work, ready), first, second,
-            n, shape.points(shape.query_blocks), shape.points(shape.reference_blocks), shape.reference_blocks, tiles, each,
-            *_each(work), **_passed(work, shape, tile, scheme),
-        )  # fmt: skip
-        if parts == 1:
-            return first[0], second[0]
-        return _merged(first, second, _mode(work))
+        work = _tidy(work)
+        here = self._setting("summaries", work)
+        if here.n == 0 or here.m == 0:
+            none = work.queries.new_full((here.n,), -torch.inf)
+            return none, torch.zeros_like(none) if here.targets else none.clone()
+        ready = _prepared(work, here, None)
+        return _summaries(work, here, ready)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Engine.gradients`."""
         if (plain := _plain_engine(work)) is not None:
             return plain.gradients(work, first, second, pull)
-        n, m, _ = sizes(work)
+        work = _tidy(work)
+        here = self._setting("gradients", work)
+        wanted = [_OWN] if here.own else [_QUERIES, _REFERENCES] if work.reference_gradient else [_QUERIES]
+        if here.n == 0 or here.m == 0:
+            found = [work.queries.new_zeros(here.m if role == _REFERENCES else here.n, here.d) for role in wanted]
+        else:
+            summary = _Summary(*(x.float().contiguous() for x in (first, second, pull)))
+            ready = _prepared(work, here, summary)
+            found = [_gradient(role, work, here, ready, summary) for role in wanted]
+        return found[0], found[1] if len(found) > 1 else None
+
+    def _setting(self, which: Pass, work: Work) -> _Setting:
+        n, m, d = sizes(work)
+        name = self.scheme or SCHEME_OF[self.precision]
         own = work.references is None
-        if n == 0 or m == 0:
-            no_gradient = torch.zeros_like(work.queries), None if own or not work.reference_gradient else torch.zeros_like(work.references)
-            return no_gradient
-        work, tile, scheme = _tidy(work), self._tile("gradients", work), SCHEMES[self._scheme]
-        shape = _shape(work, tile, scheme)
-        summary = _Summary(*(x.float().contiguous() for x in (first, second, pull)))
-        ready = _prepared(work, shape, scheme, summary)
-        if own:
-            return _gradient(_OWN, work, shape, tile, scheme, ready, summary), None
-        to_queries = _gradient(_QUERIES, work, shape, tile, scheme, ready, summary)
-        return to_queries, _gradient(_REFERENCES, work, shape, tile, scheme, ready, summary) if work.reference_gradient else None
-
-    @property
-    def _scheme(self) -> str:
-        return self.scheme or SCHEME_OF[self.precision]
-
-    def _tile(self, which: Pass, work: Work) -> Tile:
-        if which in self.tiles:
-            return self.tiles[which]
-        table = TILES[which, _ALIKE.get(self._scheme, self._scheme)]
-        _, chunk = _dimensions(work.queries.shape[1], SCHEMES[self._scheme])
-        return table[min(listed for listed in table if listed >= chunk)]
+        scattered = work.listed is not None or (work.skip is not None and not own)
+        tile = self.tiles.get(which) or tile_of(which, name, d, scattered)
+        group = max(tile.rows, tile.columns)
+        return _Setting(
+            n, m, d, *dimensions(d, SCHEMES[name]), group, -(-n // group), -(-m // group),
+            0 if work.targets is None else work.targets[0].shape[1], _mode(work), own, work.squared, tile, SCHEMES[name],
+        )  # fmt: skip
 
 
 def _plain_engine(work: Work) -> Engine | None:
@@ -193,13 +142,8 @@ def _plain_engine(work: Work) -> Engine | None:
     return TorchTiles()
 
 
-def _without_candidates(work: Work) -> tuple[Tensor, Tensor]:
-    none = work.queries.new_full((len(work.queries),), -torch.inf, dtype=torch.float32)
-    return none, torch.zeros_like(none) if work.targets is not None else none.clone()
-
-
 def _tidy(work: Work) -> Work:
-    """Float32, contiguous."""
+    """Float32 and contiguous, without empty lists."""
     references = None if work.references is None else work.references.float().contiguous()
     targets = None if work.targets is None else (work.targets[0].float().contiguous(), work.targets[1].float().contiguous())
     span, listed, skip = (None if x is None or x.numel() == 0 else x.contiguous() for x in (work.span, work.listed, work.skip))
@@ -212,22 +156,6 @@ def _mode(work: Work) -> int:
     if work.targets is not None:
         return prepare.TARGETS
     return prepare.SPAN if work.span is not None else prepare.LISTED
-
-
-def _dimensions(d: int, scheme: Scheme) -> tuple[int, int]:
-    """Padded dimension and the chunk it is taken in."""
-    plain = scheme.rounding == prepare.CAST and not scheme.split
-    if d > (_LONGEST if plain else _CHUNK):
-        return -(-d // _CHUNK) * _CHUNK, _CHUNK
-    padded = max(16, triton.next_power_of_2(d))
-    return padded, padded
-
-
-def _shape(work: Work, tile: Tile, scheme: Scheme) -> _Shape:
-    n, m, d = sizes(work)
-    padded, chunk = _dimensions(d, scheme)
-    group = max(tile.rows, tile.columns)
-    return _Shape(n, m, d, padded, chunk, group, -(-n // group), -(-m // group))
 
 
 @lru_cache
@@ -252,9 +180,9 @@ def _empty(like: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Ten
     return torch.empty(shape, dtype=dtype, device=like.device)
 
 
-def _positions(work: Work, ready: _Ready) -> tuple[Tensor, Tensor, Tensor]:
+def _positions(work: Work, absent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Span, listed and skip; any tensor stands for one that is absent, since it is never read."""
-    span, listed, skip = (ready.plan if x is None else x for x in (work.span, work.listed, work.skip))
+    span, listed, skip = (absent if x is None else x for x in (work.span, work.listed, work.skip))
     return span, listed, skip
 
 
@@ -263,94 +191,102 @@ def _each(work: Work) -> tuple[int, int]:
     return 0 if work.listed is None else work.listed.shape[1], 0 if work.skip is None else work.skip.shape[1]
 
 
-def _count_targets(work: Work) -> int:
-    return 0 if work.targets is None else work.targets[0].shape[1]
-
-
-def _height(work: Work) -> int:
-    return prepare.HEIGHT if work.targets is None else prepare.TARGET_HEIGHT
-
-
-def _passed(work: Work, shape: _Shape, tile: Tile, scheme: Scheme) -> dict[str, Any]:
+def _constants(here: _Setting) -> dict[str, Any]:
     """The compile-time arguments that both passes share, and the launch options."""
+    tile = here.tile
     options: dict[str, Any] = {} if tile.registers is None else {"maxnreg": tile.registers}
     return options | {
-        "D": shape.padded, "DC": shape.chunk, "BM": tile.rows, "BN": tile.columns, "BS": min(tile.columns, _SLIVER), "G": shape.group, "T": _count_targets(work),
-        "MODE": _mode(work), "SPLIT": scheme.split, "INPUT": scheme.dot_input, "STAGES": tile.stages,
+        "D": here.padded, "DC": here.chunk, "BM": tile.rows, "BN": tile.columns, "BS": min(tile.columns, _SLIVER), "G": here.group,
+        "T": here.targets, "MODE": here.mode, "SPLIT": here.scheme.split, "INPUT": here.scheme.dot_input, "STAGES": tile.stages,
         "num_warps": tile.warps, "num_stages": tile.stages,
     }  # fmt: skip
 
 
-def _prepared(work: Work, shape: _Shape, scheme: Scheme, summary: _Summary | None) -> _Ready:
-    """Run `triton_prepare.py`."""
-    own, queries, gradient = work.references is None, work.queries, summary is not None
-    references = queries if work.references is None else work.references
-    blocks = shape.query_blocks + (0 if own else shape.reference_blocks)
-    turned = gradient and scheme.rounding != prepare.CAST
-    extent = _empty(queries, prepare.EXTENT_ROWS, blocks)
-    scalars = _empty(queries, prepare.SCALARS)
-    plan = _empty(queries, shape.query_blocks, shape.reference_blocks, dtype=torch.uint8)
-    n_padded, m_padded = shape.points(shape.query_blocks), shape.points(shape.reference_blocks)
+def _buffers(like: Tensor, here: _Setting, gradient: bool) -> _Ready:
+    """Memory for what the passes read; the scalars stand for what is not needed."""
+    scalars = _empty(like, prepare.SCALARS)
+    turned = gradient and here.scheme.rounding != CAST
 
-    def side(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return (
-            _empty(queries, 1 + scheme.split, count, shape.padded, dtype=scheme.dtype),
-            _empty(queries, shape.padded, count) if turned else scalars,
-            _empty(queries, count),
-            _empty(queries, _count_targets(work), count) if work.targets is not None else scalars,
+    def side(blocks: int) -> _Points:
+        count = blocks * here.group
+        return _Points(
+            _empty(like, 1 + here.scheme.split, count, here.padded, dtype=here.scheme.dtype),
+            _empty(like, here.padded, count) if turned else scalars,
+            _empty(like, count),
+            _empty(like, here.targets, count) if here.targets else scalars,
         )
 
-    query_side = side(n_padded)
-    reference_side = query_side if own else side(m_padded)
-    table = _empty(queries, prepare.TABLE_ROWS, n_padded) if gradient else scalars
-    stats = _empty(queries, prepare.STATS_ROWS, shape.query_blocks) if gradient else scalars
-    wide = _empty(queries, shape.query_blocks, dtype=torch.int32) if gradient and own else scalars
-    ready = _Ready(*query_side, *reference_side, table, stats, wide, scalars, plan)
-    first, second, pull = summary if summary is not None else (scalars, scalars, scalars)
-    query_y, reference_y = work.targets if work.targets is not None else (scalars, scalars)
-    span, listed, skip = _positions(work, ready)
-    mode = _mode(work)
-    common = {"G": shape.group, "MODE": mode}
-    sized = common | {
-        "D": shape.padded, "DC": shape.chunk, "T": _count_targets(work), "OWN": own, "GRADIENT": gradient,
-        "num_warps": 4 if shape.group * shape.chunk <= 8192 else 8,
+    queries = side(here.query_blocks)
+    return _Ready(
+        queries,
+        queries if here.own else side(here.reference_blocks),
+        _empty(like, prepare.TABLE_ROWS, len(queries.bias)) if gradient else scalars,
+        _empty(like, prepare.STATS_ROWS, here.query_blocks) if gradient else scalars,
+        _empty(like, here.query_blocks, dtype=torch.int32) if gradient and here.own else scalars,
+        scalars,
+        _empty(like, here.query_blocks, here.reference_blocks, dtype=torch.uint8),
+    )
+
+
+def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
+    """Run `triton_prepare.py`."""
+    queries, gradient = work.queries, summary is not None
+    references = queries if work.references is None else work.references
+    ready = _buffers(queries, here, gradient)
+    blocks = here.query_blocks + (0 if here.own else here.reference_blocks)
+    extent = _empty(queries, prepare.EXTENT_ROWS, blocks)
+    first, second, pull = summary or (ready.scalars,) * 3
+    targets = work.targets or (ready.scalars,) * 2
+    span, listed, skip = _positions(work, ready.plan)
+    constants = {
+        "G": here.group, "D": here.padded, "DC": here.chunk, "T": here.targets, "MODE": here.mode, "OWN": here.own, "GRADIENT": gradient,
+        "num_warps": 4 if here.group * here.chunk <= 8192 else 8,
     }  # fmt: skip
     prepare.extent_kernel[(blocks,)](
-        queries, references, pull, query_y, reference_y, span, extent, plan,
-        shape.n, shape.m, shape.d, shape.query_blocks, blocks, shape.reference_blocks, **sized,
+        queries, references, pull, *targets, span, extent, ready.plan,
+        here.n, here.m, here.d, here.query_blocks, blocks, here.reference_blocks, **constants,
     )  # fmt: skip
     prepare.prepare_kernel[(blocks,)](
-        queries, references, query_y, reference_y, listed, skip, first, second, pull, extent, *ready[:8], table, stats, scalars, plan,
-        shape.n, shape.m, shape.d, n_padded, m_padded, shape.query_blocks, blocks, shape.reference_blocks, *_each(work),
-        SQUARED=work.squared, ROUND=scheme.rounding, SPLIT=scheme.split, TURNED=turned, HEIGHT=_height(work), **sized,
+        queries, references, *targets, listed, skip, first, second, pull, extent,
+        *ready.queries, *ready.references, ready.table, ready.stats, ready.scalars, ready.plan,
+        here.n, here.m, here.d, len(ready.queries.bias), len(ready.references.bias), here.query_blocks, blocks, here.reference_blocks,
+        *_each(work), SQUARED=here.squared, ROUND=here.scheme.rounding, SPLIT=here.scheme.split,
+        TURNED=gradient and here.scheme.rounding != CAST, HEIGHT=here.height, **constants,
     )  # fmt: skip
-    if gradient and own:
-        prepare.spread_kernel[(blocks,)](stats, extent, plan, wide, shape.query_blocks, blocks, **common)
+    if gradient and here.own:
+        prepare.spread_kernel[(blocks,)](ready.stats, extent, ready.plan, ready.wide, blocks, blocks, MODE=here.mode)
     return ready
 
 
-def _gradient(role: int, work: Work, shape: _Shape, tile: Tile, scheme: Scheme, ready: _Ready, summary: _Summary) -> Tensor:
+def _summaries(work: Work, here: _Setting, ready: _Ready) -> tuple[Tensor, Tensor]:
+    """The forward pass, and where the references were split the joining of its parts."""
+    row_blocks, tiles = -(-here.n // here.tile.rows), -(-here.m // here.tile.columns)
+    parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device)
+    first, second = _empty(work.queries, 2, parts, here.n).unbind(0)
+    rows, columns = ready.queries, ready.references
+    summaries_kernel[(row_blocks, parts)](
+        rows.z, rows.bias, rows.y, columns.z, columns.bias, columns.y, ready.scalars, ready.plan, *_positions(work, ready.plan),
+        first, second, here.n, len(rows.bias), len(columns.bias), here.reference_blocks, tiles, each, *_each(work), **_constants(here),
+    )  # fmt: skip
+    if parts == 1:
+        return first[0], second[0]
+    both = _empty(first, 2, here.n)
+    merge_kernel[(-(-here.n // 128),)](first, second, both[0], both[1], here.n, parts, BLOCK=128, MODE=here.mode)
+    return both[0], both[1]
+
+
+def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Summary) -> Tensor:
     """The pass whose rows are queries, references, or both."""
-    query_side, reference_side = ready[:4], ready[4:8]
-    rows, columns = (reference_side, query_side) if role == _REFERENCES else (query_side, reference_side)
-    row_count, col_count = (shape.m, shape.n) if role == _REFERENCES else (shape.n, shape.m)
-    row_padded, col_padded = (-(-count // shape.group) * shape.group for count in (row_count, col_count))
-    tiles, row_blocks = -(-col_count // tile.columns), -(-row_count // tile.rows)
-    parts, each = _parts(tile, row_blocks, tiles, work.queries.device, 4 * row_count * shape.d)
-    out = _empty(work.queries, parts, row_count, shape.d)
-    kernels.gradients_kernel[(row_blocks, parts, shape.padded // shape.chunk)](
-        rows[0], rows[2], rows[3], *columns, ready.table, ready.stats, ready.wide, ready.scalars, ready.plan,
-        *_positions(work, ready), *summary, out,
-        row_count, col_count, shape.d, row_padded, col_padded, shape.query_blocks, shape.reference_blocks, tiles, each, *_each(work),
-        ROLE=role, SQUARED=work.squared, ROUND=scheme.rounding, FINE=scheme.fine, HEIGHT=_height(work),
-        **_passed(work, shape, tile, scheme),
+    rows, columns, row_count, col_count = ready.queries, ready.references, here.n, here.m
+    if role == _REFERENCES:
+        rows, columns, row_count, col_count = columns, rows, col_count, row_count
+    row_blocks, tiles = -(-row_count // here.tile.rows), -(-col_count // here.tile.columns)
+    parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device, 4 * row_count * here.d)
+    out = _empty(work.queries, parts, row_count, here.d)
+    gradients_kernel[(row_blocks, parts, here.padded // here.chunk)](
+        rows.z, rows.bias, rows.y, *columns, ready.table, ready.stats, ready.wide, ready.scalars, ready.plan,
+        *_positions(work, ready.plan), *summary, out, row_count, col_count, here.d, len(rows.bias), len(columns.bias),
+        here.query_blocks, here.reference_blocks, tiles, each, *_each(work),
+        ROLE=role, SQUARED=here.squared, ROUND=here.scheme.rounding, FINE=here.scheme.fine, HEIGHT=here.height, **_constants(here),
     )  # fmt: skip
     return out[0] if parts == 1 else out.sum(0)
-
-
-def _merged(first: Tensor, second: Tensor, mode: int) -> tuple[Tensor, Tensor]:
-    parts, n = first.shape
-    both = _empty(first, 2, n)
-    block = 128
-    kernels.merge_kernel[(-(-n // block),)](first, second, both[0], both[1], n, parts, BLOCK=block, MODE=mode)
-    return both[0], both[1]

@@ -6,17 +6,16 @@ that duplicates stay at distance zero) and marks the tiles with a skipped or lis
 to whole blocks: padded points are zeros whose bias is +inf, so that no load of the hot loops needs a mask.
 """
 # mypy: ignore-errors
-# ruff: noqa: N803, N806, D103
+# ruff: noqa: N803
 
 import triton
 import triton.language as tl
 
+from nearkin.kernels.triton_tuning import CAST, TF32
+
 # How the right references are known.
 SPAN, LISTED, TARGETS = 0, 1, 2
-# How points are rounded: to the 16-bit type of the buffer, to tf32 inside float32, or not at all.
-CAST, TF32, NONE = 0, 1, 2
-# What a tile holds.
-WRONG, RIGHT, MIXED = 0, 1, 2
+# What the plan says of a tile: 0 all wrong (or, with targets, no special pair), 1 all right, 2 mixed.
 
 _SPAN, _LISTED, _TARGETS = tl.constexpr(SPAN), tl.constexpr(LISTED), tl.constexpr(TARGETS)
 _CAST, _TF32 = tl.constexpr(CAST), tl.constexpr(TF32)
@@ -148,7 +147,8 @@ def extent_kernel(
 @triton.jit
 def _round_block(
     points, z, zt, bias, block, count, padded, d, scale,
-    G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr, SQUARED: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, TURNED: tl.constexpr,
+    G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr,
+    SQUARED: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """Rounded points, once more transposed for tf32 (whose second operand must lie along the sum), and their norms."""
     rows = block * G + tl.arange(0, G)
@@ -291,8 +291,8 @@ def prepare_kernel(
             _mark(listed, plan, pid, n, listed_each, width, G, OWN)
         _mark(skip, plan, pid, n, skip_each, width, G, OWN)
         if GRADIENT:
-            cost_scale = target_scale * target_scale
-            _table_block(first, second, pull, table, stats, norm, pid, n, query_padded, query_blocks, 2.0**HEIGHT / top, cost_scale, G, MODE)
+            pull_scale, cost_scale = 2.0**HEIGHT / top, target_scale * target_scale
+            _table_block(first, second, pull, table, stats, norm, pid, n, query_padded, query_blocks, pull_scale, cost_scale, G, MODE)
     else:
         block = pid - query_blocks
         _round_block(
@@ -304,7 +304,7 @@ def prepare_kernel(
 
 
 @triton.jit(do_not_specialize=["blocks", "extents"])
-def spread_kernel(stats, extent, plan, wide, blocks, extents, G: tl.constexpr, MODE: tl.constexpr):
+def spread_kernel(stats, extent, plan, wide, blocks, extents, MODE: tl.constexpr):
     """Launch 3, for the gradient of own references: which tiles may use one exp for both directions of a pair?
 
     2^(s - middle) serves both if all shifts lie within _SPREAD bits of the column block's middle. Tiles where they do

@@ -1,7 +1,7 @@
-"""An AlexNet for small images, standing in for document 003's, which was never released. [huang2019and]
+"""An AlexNet for small images, standing in for [huang2019and]'s, which was never released. [huang2019and]
 
 Five 3 x 3 convolutions of 96, 256, 384, 384 and 256 maps, each with batch normalisation and ReLU; 2 x 2 max-pools after the
-first, second and fifth; a linear layer. Taken from a later work with the same CIFAR tables, so document 003's AlexNet
+first, second and fifth; a linear layer. Taken from a later work with the same CIFAR tables, so [huang2019and]'s AlexNet
 rows cannot be met exactly, by construction.
 
 For linear probes: `features(network, images, "conv1")` to `"conv5"` (after ReLU, before the pool), and `"head"`.

@@ -1,4 +1,4 @@
-"""Document 002's four networks, as data: rows of (maps, layers) for its blocks Conv0.x to Conv3.x. [hao2018anchor] table 1
+"""[hao2018anchor]'s four networks, as data: rows of (maps, layers) for its blocks Conv0.x to Conv3.x. [hao2018anchor] table 1
 
 Every layer is 3 x 3, padding 1, batch normalisation, ReLU; 2 x 2 max-pools follow Conv1, Conv2 and Conv3, dropout follows the
 first two pools. The last layer is linear, without normalisation or ReLU, because anchors have negative coordinates.

@@ -1,4 +1,4 @@
-"""Residual networks for small images, as released with document 003 (and with the instance discrimination it extends).
+"""Residual networks for small images, as released with [huang2019and] (and with the instance discrimination it extends).
 
 A 3 x 3 stem of stride 1 without a pool, four stages of 64, 128, 256 and 512 maps that halve the image three times, the mean
 over what is left, a linear layer with bias. The release ends in unit length: normalise=True. [huang2019and] [wu2018instance]

@@ -1,4 +1,4 @@
-"""Document 001's C-NCAR network: two sparse true convolutions, |tanh|, average pools with learnt gains, a linear code. [taylor2010pose]
+"""[taylor2010pose]'s C-NCAR network: two sparse true convolutions, |tanh|, average pools with learnt gains, a linear code. [taylor2010pose]
 
     x1_j = |tanh(x0 * k1_j + b1_j)|                                   eq. (28)
     x2_j = beta2_j down(x1_j, 5)                                      eq. (29)

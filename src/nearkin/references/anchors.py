@@ -121,7 +121,7 @@ def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int = 12, 
 
 
 def polar_grid(num_classes: int, dimension: int) -> Tensor:
-    """Document 002's own recipe, kept for comparison: a mesh over the polar angles, the best factorisation of C.
+    """[hao2018anchor]'s own recipe, kept for comparison: a mesh over the polar angles, the best factorisation of C.
 
     Only good in the plane: from three dimensions on the points bunch at the poles. [hao2018anchor] section 3.2
     """

@@ -15,7 +15,7 @@ from nearkin.references.slot import References, check_count
 class MemoryBank(References):
     """N unit vectors, one for each id 0..N-1, moved by v_i <- unit((1 - momentum) v_i + momentum x_i).
 
-    `momentum` is document 003's eta, the share of the new embedding. The bank gives no gradient and moves only in
+    `momentum` is [huang2019and]'s eta, the share of the new embedding. The bank gives no gradient and moves only in
     `update`, never during forward or backward, so gradient accumulation and evaluation leave it alone.
     `start="normalised"` draws unit vectors; `"released"` draws uniform in +-sqrt(3/d) like the authors' code, whose rows
     have length 1 only on average. `labels` (N,) lets supervised relations use the bank.

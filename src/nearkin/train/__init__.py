@@ -1,5 +1,4 @@
-"""Training: `fit` is the loop on one page, for images in memory."""
+"""Training. `nearkin.train.fit` is the loop on one page, for images in memory.
 
-from nearkin.train.fit import Epoch, embed, fit, save
-
-__all__ = ["Epoch", "embed", "fit", "save"]
+Nothing is imported here: a function `fit` in this namespace would hide the module of that name.
+"""

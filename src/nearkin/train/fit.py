@@ -96,7 +96,7 @@ def embed(network: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
     mode = network.training
     network.eval()
     try:
-        return torch.cat([network(part.to(device)) for part in images.split(batch_size)])
+        return torch.cat([network(part.to(device)) for part in torch.split(images, batch_size)])
     finally:
         network.train(mode)
 

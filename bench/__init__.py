@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks against peers: same work, same machine, interleaved, best of several."""

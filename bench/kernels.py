@@ -1,0 +1,155 @@
+"""Our engines against their peers: `python -m bench.kernels [--quick] [--out FILE.json] [--peers DIR]`.
+
+NCA loss and gradient, d = 64, 10 classes. On a CPU: CPU seconds of one thread (wall seconds for two), best of several
+interleaved rounds. On CUDA: see `bench.kernels_cuda`. `--peers` names a folder of packages for a machine that cannot
+install any.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.contenders import CPU, CUDA, INSTALL, Contender, Evaluate, drawn, evaluated, missing, spans
+from bench.measure import cpu_floor_s, cpu_rates, errors, in_a_child, interleaved
+from nearkin.kernels.work import Work
+
+Row = dict[str, Any]
+OURS = "nearkin numba"
+COLUMNS = ("name", "n", "ns_per_pair", "times_ours", "share_of_floor", "peak_mb", "first_call_s", "value_error", "gradient_error")
+SLOW_TO_COMPILE = ("KeOps", "torch.compile of the same")
+
+
+def asked(quick: bool) -> dict[str, Contender]:
+    """All contenders; in a quick run not those that compile for minutes."""
+    return {name: c for name, c in CPU.items() if not (quick and name in SLOW_TO_COMPILE)}
+
+
+def compared(n: int, d: int, contenders: dict[str, Contender], rates: dict[str, float], rounds: int, patience: float) -> list[Row]:
+    """One row per contender at one size."""
+    here = {name: c for name, c in contenders.items() if n <= c.largest}
+    data = drawn(n, d)
+    times = interleaved({name: (c.make(*data), c.threads) for name, c in here.items()}, rounds, patience)
+    rows = []
+    for name, contender in here.items():
+        seconds = times[name]["cpu_s" if contender.threads == 1 else "wall_s"]
+        row = {"name": name, "n": n, "d": d, **times[name], "ns_per_pair": seconds / n**2 * 1e9}
+        row["times_ours"] = seconds / times[OURS]["cpu_s"]
+        row["share_of_floor"] = cpu_floor_s(n, d, rates) / contender.threads / seconds
+        rows.append({**row, **in_a_child(name, n, d), **errors(contender, min(n, 2048), d)})
+        show([row | rows[-1]])
+    return rows
+
+
+def siblings(n: int, d: int) -> dict[str, Evaluate]:
+    """The label form and its siblings on one engine: label distances and neighbour lists."""
+    embeddings, labels = drawn(n, d)
+    generator = torch.Generator().manual_seed(1)
+    base = Work(embeddings, None, True, skip=torch.arange(n)[:, None])
+
+    def graded(t: int) -> Evaluate:
+        targets = torch.randn(n, t, generator=generator)
+        return evaluated(base._replace(targets=(targets, targets)), "expected", "numba")
+
+    listed = {f"lists of {k}": torch.randint(n, (n, k), generator=generator) for k in (1, 10)}
+    return {
+        "classes": evaluated(base._replace(span=spans(labels)), "log", "numba"),
+        **{f"label distance, t = {t}": graded(t) for t in (1, 2, 3)},
+        **{name: evaluated(base._replace(listed=table), "log", "numba") for name, table in listed.items()},
+        "separate references": evaluated(_bank(embeddings, labels), "log", "numba"),
+    }
+
+
+def _bank(embeddings: Tensor, labels: Tensor) -> Work:
+    """The points against a frozen copy of themselves: the whole square, not half of it."""
+    return Work(embeddings, embeddings.clone(), True, span=spans(labels), skip=torch.arange(len(labels))[:, None])
+
+
+def relatives(n: int, d: int, rounds: int) -> list[Row]:
+    """Each sibling's time over that of the label form."""
+    times = interleaved({name: (task, 1) for name, task in siblings(n, d).items()}, rounds, 60)
+    base = times["classes"]["cpu_s"]
+    return [
+        {"name": name, "n": n, "ns_per_pair": t["cpu_s"] / n**2 * 1e9, "times_ours": t["cpu_s"] / base, **t} for name, t in times.items()
+    ]
+
+
+def on_cpu(quick: bool) -> dict[str, Any]:
+    rates = cpu_rates()
+    print(f"floor: sgemm {rates['flop_per_s'] / 1e9:.1f} GFLOP/s, exp2 {rates['exp_per_s'] / 1e9:.2f} G/s, one core")
+    rows: list[Row] = []
+    for n in (2048,) if quick else (8192, 16384):
+        rows += compared(n, 64, asked(quick), rates, 3 if quick else 5, 5 if quick else 60)
+    if not quick:
+        name = "nearkin numba, 2 threads"
+        rows += [{"name": name, "n": 60_000, "d": 64, **in_a_child(name, 60_000, 64)}]
+        show(rows[-1:])
+    kin = relatives(2048 if quick else 8192, 64, 3)
+    show(kin)
+    return {"rates": rates, "rows": rows, "relatives": kin}
+
+
+def show(rows: Sequence[Row]) -> None:
+    """A line per row, aligned with the heading that `main` prints."""
+    for row in rows:
+        cells = [f"{row.get('name', ''):34}", f"{row.get('n', ''):>7}"]
+        for key in COLUMNS[2:]:
+            value = row.get(key)
+            cells.append(f"{'' if value is None else f'{value:.3g}':>15}")
+        print(" ".join(cells), flush=True)
+
+
+def versions() -> dict[str, str]:
+    names = ("torch", "numpy", "numba", "scikit-learn", "pytorch-metric-learning", "pykeops", "triton")
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def processor() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    named = [line.split(":")[1].strip() for line in lines if line.startswith(("model name", "CPU part"))]
+    return f"{platform.machine()} {named[0] if named else ''} x{len(named)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, within a minute")
+    parser.add_argument("--out", type=Path, help="write everything measured as JSON")
+    parser.add_argument("--peers", type=Path, help="a folder of packages to put on the path")
+    options = parser.parse_args(arguments)
+    if options.peers:
+        sys.path.append(str(options.peers))
+    cuda = torch.cuda.is_available()
+    absent = missing(CUDA if cuda else asked(options.quick))
+    if absent:
+        raise SystemExit(f"not installed: {', '.join(absent)}. The comparison needs every peer: {INSTALL}")
+    print(" ".join([f"{'name':34}", f"{'n':>7}", *(f"{key:>15}" for key in COLUMNS[2:])]))
+    if cuda:
+        from bench.kernels_cuda import on_cuda
+
+        found = on_cuda(options.quick)
+    else:
+        found = on_cpu(options.quick)
+    about = {"command": "python -m bench.kernels " + " ".join(arguments or sys.argv[1:]), "device": processor()}
+    about |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "python": platform.python_version()}
+    if options.out:
+        options.out.write_text(json.dumps({**about, "versions": versions(), **found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

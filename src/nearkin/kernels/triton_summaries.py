@@ -1,0 +1,137 @@
+"""Summaries of all queries in one pass: two running log-sum-exps per row, row-parallel and without atomics.
+
+Each program owns a block of queries and a range of reference tiles, and goes over the range twice. The hot loop takes
+tiles in which every pair is alike (all right, or all wrong, nobody skipped); it has no branch and no mask, and a tile
+of the other sort passes through it with weight 2^-inf. The second loop takes those: class borders, skipped and listed
+pairs. It works on slivers of BS columns, so that its masks do not cost the hot loop registers.
+"""
+# mypy: ignore-errors
+# ruff: noqa: N803, PLR0915
+
+import triton
+import triton.language as tl
+
+from nearkin.kernels.triton_prepare import _LISTED, _TARGETS
+from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _is_right, _mixed_range, _points
+
+_LOWEST = tl.constexpr(-1e30)  # below any affinity, yet finite: the difference of two is no nan
+
+
+@triton.jit
+def _grown(top, total, u, gate):
+    """A running log-sum-exp (top, total) after one more tile; a gate of +inf leaves it as it was."""
+    new = tl.maximum(top, tl.max(u, 1) - gate)
+    e = tl.exp2(u - (new + gate)[:, None])
+    return new, total * tl.exp2(top - new), e
+
+
+@triton.jit
+def _log_sum(top, total, bias):
+    return tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)) - bias, float("-inf"))
+
+
+@triton.jit(do_not_specialize=["n", "width", "tiles", "tiles_each"])
+def summaries_kernel(
+    row_z, row_bias, row_y, col_z, col_bias, col_y, scalars, plan, span, listed, skip, first, second,
+    n, row_padded, col_padded, width, tiles, tiles_each, listed_each, skip_each,
+    D: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr,
+    MODE: tl.constexpr, SPLIT: tl.constexpr, INPUT: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Both summaries of BM queries over a range of references; part s of a split goes to row s of the outputs."""
+    row0 = tl.program_id(0) * BM
+    from_tile = tl.program_id(1) * tiles_each
+    to_tile = tl.minimum(from_tile + tiles_each, tiles)
+    rows = row0 + tl.arange(0, BM)
+    row_plane, col_plane = row_padded.to(tl.int64) * D, col_padded.to(tl.int64) * D
+    a = _points(row_z, row0, 0, D, BM, DC)
+    a_low = a
+    if SPLIT:
+        a_low = _points(row_z, row0, row_plane, D, BM, DC)
+    per_dot = tl.load(scalars)
+    kinds = plan + (row0 // G).to(tl.int64) * width
+    # Labels: the sums over right and wrong ones; targets: one sum, and in `right` its cost-weighted twin.
+    top, total = tl.full([BM], _LOWEST, tl.float32), tl.zeros([BM], tl.float32)
+    right_top, right_total = top, total
+
+    for tile in tl.range(from_tile, to_tile, num_stages=STAGES):
+        start = tile * BN
+        b, b_low, _ = _column_tile(col_z, col_z, start, 0, col_plane, col_padded, D, DC, BN, 0, SPLIT, False)
+        columns = start + tl.arange(0, BN)
+        bias = tl.load(col_bias + columns)
+        kind = tl.load(kinds + start // G)
+        gate = tl.where(kind == 2, float("inf"), 0.0)
+        dots = _dots(a, a_low, b, b_low, row_z, col_z, row_plane, col_plane, row0, start, D, DC, BM, BN, SPLIT, INPUT)
+        u = dots * per_dot - bias[None, :]
+        if MODE == _TARGETS:
+            new, scaled, e = _grown(top, total, u, gate)
+            right_total = right_total * tl.exp2(top - new)
+            right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T), 1)
+            top, total = new, scaled + tl.sum(e, 1)
+        elif MODE == _LISTED:
+            top, total, e = _grown(top, total, u, gate)
+            total += tl.sum(e, 1)
+        else:
+            right = kind == 1
+            new, sums, e = _grown(tl.where(right, right_top, top), tl.where(right, right_total, total), u, gate)
+            sums += tl.sum(e, 1)
+            right_top, right_total = tl.where(right, new, right_top), tl.where(right, sums, right_total)
+            top, total = tl.where(right, top, new), tl.where(right, total, sums)
+
+    begin, end = _mixed_range(kinds, 1, from_tile, to_tile, BN, G)
+    for tile in tl.range(begin * (BN // BS), end * (BN // BS), num_stages=1):
+        start = tile * BS
+        if tl.load(kinds + start // G) == 2:
+            b, b_low, _ = _column_tile(col_z, col_z, start, 0, col_plane, col_padded, D, DC, BS, 0, SPLIT, False)
+            columns = start + tl.arange(0, BS)
+            dots = _dots(a, a_low, b, b_low, row_z, col_z, row_plane, col_plane, row0, start, D, DC, BM, BS, SPLIT, INPUT)
+            u = dots * per_dot - tl.load(col_bias + columns)[None, :]
+            u = tl.where(_among(skip, skip_each, rows, columns, n, False, BM, BS), float("-inf"), u)
+            if MODE == _TARGETS:
+                new, scaled, e = _grown(top, total, u, 0.0)
+                right_total = right_total * tl.exp2(top - new)
+                right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BS, T), 1)
+                top, total = new, scaled + tl.sum(e, 1)
+            else:
+                right = _is_right(span, listed, listed_each, rows, columns, n, MODE, False, BM, BS)
+                top, total, e = _grown(top, total, tl.where(right, float("-inf"), u), 0.0)
+                total += tl.sum(e, 1)
+                right_top, right_total, e = _grown(right_top, right_total, tl.where(right, u, float("-inf")), 0.0)
+                right_total += tl.sum(e, 1)
+
+    row_norm = tl.load(row_bias + rows)
+    at = tl.program_id(1).to(tl.int64) * n + rows
+    if MODE == _TARGETS:
+        tl.store(first + at, _log_sum(top, total, row_norm), mask=rows < n)
+        mean = tl.where(total > 0, right_total / total, 0.0) * tl.load(scalars + 4)
+        tl.store(second + at, mean, mask=rows < n)
+    else:
+        tl.store(first + at, _log_sum(right_top, right_total, row_norm), mask=rows < n)
+        tl.store(second + at, _log_sum(top, total, row_norm), mask=rows < n)
+
+
+@triton.jit(do_not_specialize=["n", "parts"])
+def merge_kernel(first_parts, second_parts, first, second, n, parts, BLOCK: tl.constexpr, MODE: tl.constexpr):
+    """Summaries of the parts of a split, in order, as one."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = rows < n
+    top, total = tl.full([BLOCK], _LOWEST, tl.float32), tl.zeros([BLOCK], tl.float32)
+    other_top, other = top, total
+    for part in range(parts):
+        at = part * n.to(tl.int64) + rows
+        x = tl.load(first_parts + at, mask=there, other=float("-inf"))
+        y = tl.load(second_parts + at, mask=there, other=float("-inf"))
+        new = tl.maximum(top, x)
+        e = tl.exp2(x - new)
+        if MODE == _TARGETS:
+            other = other * tl.exp2(top - new) + e * y
+        else:
+            other_new = tl.maximum(other_top, y)
+            other = other * tl.exp2(other_top - other_new) + tl.exp2(y - other_new)
+            other_top = other_new
+        total = total * tl.exp2(top - new) + e
+        top = new
+    tl.store(first + rows, _log_sum(top, total, 0.0), mask=there)
+    if MODE == _TARGETS:
+        tl.store(second + rows, tl.where(total > 0, other / total, 0.0), mask=there)
+    else:
+        tl.store(second + rows, _log_sum(other_top, other, 0.0), mask=there)

@@ -1,0 +1,270 @@
+"""Cases of the Triton engine; run by `test_triton.py` with TRITON_INTERPRET=1. The oracle is all pairs in float64."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin.kernels import soft_neighbours as layer
+from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
+from nearkin.kernels.triton_tuning import Tile
+from nearkin.kernels.work import Work
+
+# Products of unused lanes may overflow in numpy, as they do silently on the GPU.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+SMALL = Tile(16, 16, 4, 2)
+# The interpreter multiplies tf32 operands in float32: the engine's own rounding of them is what shows.
+ALLOWED = {"fp16": 6e-3, "tf32": 6e-3, "fp16x3-fp16": 4e-3, "fp16x3": 5e-6, "tf32x3": 5e-6}
+N, M, D = 37, 41, 5
+
+
+def engine(scheme: str = "fp16x3", tile: Tile = SMALL) -> TritonEngine:
+    return TritonEngine("highest", scheme, {"summaries": tile, "gradients": tile})
+
+
+def drawn(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def labels(n: int, classes: int, seed: int) -> Tensor:
+    return torch.randint(0, classes, (n,), generator=torch.Generator().manual_seed(seed)).sort()[0]
+
+
+def positions(n: int, k: int, m: int, seed: int) -> Tensor:
+    return torch.randint(-1, m, (n, k), generator=torch.Generator().manual_seed(seed))
+
+
+def span(mine: Tensor, among: Tensor) -> Tensor:
+    return torch.stack([torch.searchsorted(among, mine), torch.searchsorted(among, mine, right=True)], 1)
+
+
+def own(squared: bool = True, **what: object) -> Work:
+    return Work(drawn(N, D, seed=0), None, squared)._replace(**what)
+
+
+def apart(squared: bool = True, **what: object) -> Work:
+    return Work(drawn(N, D, seed=0), drawn(M, D, seed=1), squared)._replace(**what)
+
+
+ITSELF = torch.arange(N)[:, None]
+MINE, THEIRS = labels(N, 3, seed=2), labels(M, 3, seed=3)
+Y, OTHER_Y = 100 + 5 * drawn(N, 2, seed=4), 100 + 5 * drawn(M, 2, seed=5)
+SHAPES = {
+    "classes, not oneself": own(span=span(MINE, MINE), skip=ITSELF),
+    "classes, oneself too": own(span=span(MINE, MINE)),
+    "many small classes": own(span=span(labels(N, 15, seed=6), labels(N, 15, seed=6)), skip=ITSELF),
+    "skips that are not mutual": own(span=span(MINE, MINE), skip=positions(N, 2, N, seed=7)),
+    "spans that are not mutual": own(span=span(MINE, MINE).flip(0), skip=ITSELF),
+    "own lists": own(listed=positions(N, 3, N, seed=8), skip=ITSELF),
+    "own targets": own(targets=(Y, Y), skip=ITSELF),
+    "own, inner product": own(squared=False, span=span(MINE, MINE), skip=ITSELF),
+    "own targets, inner product": own(squared=False, targets=(Y[:, :1], Y[:, :1]), skip=ITSELF),
+    "references": apart(span=span(MINE, THEIRS)),
+    "references, some skipped": apart(span=span(MINE, THEIRS), skip=positions(N, 2, M, seed=9)),
+    "references, frozen": apart(span=span(MINE, THEIRS), reference_gradient=False),
+    "references, lists": apart(listed=positions(N, 3, M, seed=10), skip=positions(N, 1, M, seed=11)),
+    "references, targets": apart(targets=(Y, OTHER_Y), skip=positions(N, 1, M, seed=12)),
+    "references, inner product": apart(squared=False, span=span(MINE, THEIRS)),
+    "frozen lists, inner product": apart(squared=False, listed=positions(N, 1, M, seed=13), reference_gradient=False),
+}
+
+
+class Dense:
+    """The contract of `Engine`, written out over all pairs."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.q = work, work.queries.double()
+        self.r = self.q if work.references is None else work.references.double()
+        column = torch.arange(len(self.r))
+        self.s = -(self.q[:, None] - self.r).square().sum(2) if work.squared else self.q @ self.r.T
+        everyone = torch.ones(len(self.q), len(self.r), dtype=torch.bool)
+        self.candidate = everyone if work.skip is None else (work.skip[:, :, None] != column).all(1)
+        self.right = ~everyone
+        if work.span is not None:
+            self.right = (column >= work.span[:, :1]) & (column < work.span[:, 1:])
+        if work.listed is not None:
+            self.right = (work.listed[:, :, None] == column).any(1)
+        if work.targets is not None:
+            self.cost = (work.targets[0].double()[:, None] - work.targets[1].double()).square().sum(2)
+
+    def log_sum(self, among: Tensor) -> Tensor:
+        return torch.logsumexp(torch.where(among & self.candidate, self.s, -torch.inf) * math.log(2), 1) / math.log(2)
+
+    def summaries(self) -> tuple[Tensor, Tensor]:
+        if self.work.targets is None:
+            return self.log_sum(self.right), self.log_sum(~self.right)
+        first = self.log_sum(self.candidate)
+        share = torch.where(self.candidate, torch.exp2(self.s - torch.where(first.isfinite(), first, 0.0)[:, None]), 0.0)
+        return first, (share * self.cost).sum(1)
+
+    def gradients(self, first: Tensor, second: Tensor, pull: Tensor) -> list[Tensor]:
+        first, second, pull = (x.double()[:, None] for x in (first, second, pull))
+        if self.work.targets is None:
+            weight = torch.where(self.right, -pull * torch.exp2(self.s - first), pull * torch.exp2(self.s - second))
+        else:
+            weight = pull * torch.exp2(self.s - first) * (self.cost - second)
+        weight = torch.where(self.candidate, weight, 0.0)
+        to_q, to_r = weight @ self.r, weight.T @ self.q
+        if self.work.squared:
+            to_q, to_r = 2 * (to_q - weight.sum(1)[:, None] * self.q), 2 * (to_r - weight.sum(0)[:, None] * self.r)
+        return [to_q + to_r] if self.work.references is None else [to_q, to_r] if self.work.reference_gradient else [to_q]
+
+
+def assert_near(found: Tensor, truth: Tensor, allowed: float) -> None:
+    infinite = truth.isinf()
+    assert torch.equal(found.double()[infinite], truth[infinite])
+    scale = truth[~infinite].norm().clamp(min=1e-9)
+    assert float((found.double() - truth)[~infinite].norm() / scale) <= allowed
+
+
+def assert_right(work: Work, by: TritonEngine, allowed: float, steep: float | None = None) -> None:
+    truth = Dense(work)
+    first, second = truth.summaries()
+    for found, expected in zip(by.summaries(work), (first, second), strict=True):
+        assert_near(found, expected, allowed)
+    known = first.isfinite() & second.isfinite()
+    first = torch.where(first.isfinite(), first, torch.where(second.isfinite(), second, 0.0)).float()
+    second = torch.where(second.isfinite(), second.float(), first)
+    pull = torch.where(known, 1e-4 * torch.rand(len(first)), 0.0)
+    found = [x for x in by.gradients(work, first, second, pull) if x is not None]
+    expected = truth.gradients(first, second, pull)
+    assert len(found) == len(expected)
+    for mine, right in zip(found, expected, strict=True):
+        assert_near(mine, right, steep or allowed)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_of_work_agrees_with_all_pairs(name):
+    assert_right(SHAPES[name], engine(), ALLOWED["fp16x3"])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name"),
+    [
+        ("fp16", "classes, not oneself"),
+        ("fp16", "references, lists"),
+        ("fp16", "own targets"),
+        ("tf32", "classes, not oneself"),
+        ("tf32", "references"),
+        ("fp16x3-fp16", "classes, not oneself"),
+        ("tf32x3", "references, inner product"),
+    ],
+)
+def test_every_way_of_rounding(scheme, name):
+    assert_right(SHAPES[name], engine(scheme), ALLOWED[scheme])
+
+
+@pytest.mark.parametrize("precision", ["fast", "high", "highest"])
+def test_the_precisions_with_their_own_tiles(precision):
+    by = TritonEngine(precision)
+    assert_right(SHAPES["classes, not oneself"], by, 6e-3 if precision != "highest" else 5e-6)
+
+
+@pytest.mark.parametrize("name", ["classes, not oneself", "references, targets", "references, lists"])
+def test_split_columns_join_to_the_same(name):
+    assert_right(SHAPES[name], engine(tile=SMALL._replace(parts=3)), ALLOWED["fp16x3"])
+
+
+def test_tiles_need_not_be_square():
+    assert_right(SHAPES["references, some skipped"], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
+    assert_right(SHAPES["classes, not oneself"], engine("fp16", tile=Tile(32, 16, 4, 2)), ALLOWED["fp16"])
+
+
+@pytest.mark.parametrize(("scheme", "d"), [("fp16x3", 130), ("fp16", 260), ("tf32", 130)])
+def test_long_points_are_taken_in_chunks(scheme, d):
+    work = own(span=span(MINE, MINE), skip=ITSELF)._replace(queries=0.2 * drawn(N, d, seed=14))
+    assert_right(work, engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
+
+
+def test_far_points_two_exps():
+    # Shifts of neighbouring rows differ by hundreds of bits, so that no exp can be shared.
+    assert_right(own(span=span(MINE, MINE), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
+    assert_right(own(targets=(Y, Y), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
+
+
+def test_one_outlier_spoils_only_its_own_tiles():
+    n = 16 * 9
+    z = drawn(n, 2, seed=16)
+    z[5] += 30
+    mine = labels(n, 2, seed=17)
+    work = Work(z, None, True, span=span(mine, mine), skip=torch.arange(n)[:, None])
+    truth = Dense(work)
+    first, second = (x.float() for x in truth.summaries())
+    found, _ = engine().gradients(work, first, second, torch.full((n,), 1 / n))
+    assert_near(found, truth.gradients(first, second, torch.full((n,), 1 / n))[0], 1e-4)
+
+
+@pytest.mark.parametrize("scheme", ["fp16", "fp16x3"])
+def test_duplicates_stay_at_distance_zero(scheme):
+    z = 30 * drawn(N, D, seed=18)[torch.arange(N) // 5 * 5]
+    first, second = engine(scheme).summaries(own(span=span(MINE, MINE), queries=z))
+    # Oneself and up to four copies, at 2^0 each, and nobody else within hundreds of bits.
+    assert float(first.min()) > -1e-2 and float(first.max()) < math.log2(5) + 1e-2
+    assert bool((torch.exp2(torch.logaddexp2(first, second)).round() >= 1).all())
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e12])
+def test_fast_points_of_any_size_keep_their_direction(size):
+    # Far outside fp16's range; the inner product of a large query and small references is of ordinary size.
+    work = apart(squared=False, span=span(MINE, THEIRS))
+    scaled = work._replace(queries=work.queries * size, references=work.references / size)
+    assert_near(engine("fp16").summaries(scaled)[0], Dense(work).summaries()[0], 6e-3)
+
+
+def test_queries_without_right_wrong_or_any_reference():
+    spans = torch.tensor([[0, 0], [0, 3], [1, 2], [1, 2]])
+    skip = torch.tensor([[-1, -1, -1], [-1, -1, -1], [0, 1, 2], [2, -1, -1]])
+    work = Work(drawn(4, D, seed=19), drawn(3, D, seed=20), True, span=spans, skip=skip)
+    assert_right(work, engine(), ALLOWED["fp16x3"])
+    first, second = engine().summaries(work)
+    assert first[0] == -torch.inf and second[1] == -torch.inf and first[2] == second[2] == -torch.inf
+
+
+def test_no_queries_and_no_references():
+    work = SHAPES["references"]
+    none = work._replace(references=work.references[:0], span=torch.zeros_like(work.span))
+    first, second = engine().summaries(none)
+    assert bool((first == -torch.inf).all() and (second == -torch.inf).all())
+    to_queries, to_references = engine().gradients(none, *(torch.zeros(N),) * 3)
+    assert to_queries.shape == (N, D) and to_references.shape == (0, D) and not to_queries.any()
+    nobody = work._replace(queries=work.queries[:0], span=work.span[:0])
+    assert engine().summaries(nobody)[0].shape == (0,)
+    assert engine().gradients(nobody, *(torch.zeros(0),) * 3)[1].shape == (M, D)
+
+
+def test_the_same_twice_to_the_last_bit():
+    work = SHAPES["classes, not oneself"]
+    by = engine("fp16", SMALL._replace(parts=2))
+    first, second = by.summaries(work)
+    again = by.summaries(work)
+    assert torch.equal(first, again[0]) and torch.equal(second, again[1])
+    pull = torch.rand(N)
+    assert torch.equal(by.gradients(work, first, second, pull)[0], by.gradients(work, first, second, pull)[0])
+
+
+@pytest.mark.parametrize("form", ["log", "expected"])
+def test_both_forms_through_autograd(form, monkeypatch):
+    monkeypatch.setattr(layer, "choose", lambda *_: engine())
+    work = SHAPES["references"]._replace(skip=None)
+    q, r = work.queries.clone().requires_grad_(), work.references.clone().requires_grad_()
+    layer.soft_neighbours(work._replace(queries=q, references=r), form, 0.7).values.sum().backward()
+    p, o = work.queries.double().requires_grad_(), work.references.double().requires_grad_()
+    affinity = -(p[:, None] - o).square().sum(2) / 0.7
+    right = Dense(work).right
+    gap = torch.logsumexp(affinity.masked_fill(right, -torch.inf), 1) - torch.logsumexp(affinity.masked_fill(~right, -torch.inf), 1)
+    (torch.nn.functional.softplus(gap) if form == "log" else torch.sigmoid(gap)).sum().backward()
+    assert_near(q.grad, p.grad, 1e-5)
+    assert_near(r.grad, o.grad, 1e-5)
+
+
+def test_float64_and_many_targets_go_to_the_plain_engine(monkeypatch):
+    asked = []
+    monkeypatch.setattr(TorchTiles, "summaries", lambda self, work: asked.append(work) or (torch.zeros(N), torch.zeros(N)))
+    work = SHAPES["classes, not oneself"]
+    engine().summaries(work._replace(queries=work.queries.double()))
+    wide = torch.zeros(N, MOST_TARGETS + 1)
+    engine().summaries(own(targets=(wide, wide)))
+    assert len(asked) == 2

@@ -1,0 +1,175 @@
+"""The streaming engines give what the dense composition gives: value, gradient and counts, through the public door."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin import NCA, InstanceDiscrimination, NCARegression, NeighbourhoodDiscovery, NeighbourhoodObjective, PrecisionAtK
+from nearkin.affinity import InnerProduct, SquaredEuclidean
+from nearkin.criterion import any_positive, expected_cost
+from nearkin.objectives import streaming
+from nearkin.points import Points, strangers
+from nearkin.references import MemoryBank, Proxies
+from nearkin.relation import LabelOverlap, SameLabel
+
+N, D = 37, 5
+
+
+def drawn(seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(N, D, generator=generator, dtype=dtype)
+    z[5] = z[4]  # duplicates
+    y = torch.randint(0, 6, (N,), generator=generator)
+    y[7] = 99  # a singleton
+    ids = torch.arange(100, 100 + N)
+    ids[11] = ids[10]  # one sample drawn twice
+    return z, y, ids
+
+
+def both(make, call, z):
+    """(value, gradient, last) of the dense engine and of another one."""
+    found = []
+    for engine in ("dense", "torch"):
+        x = z.clone().requires_grad_()
+        objective = make(engine)
+        value = call(objective, x)
+        (gradient,) = torch.autograd.grad((value * torch.arange(1, value.numel() + 1).reshape(value.shape)).sum(), x)
+        found.append((value.detach(), gradient, repr(objective.last)))
+    return found
+
+
+def same(pair, tolerance=1e-10):
+    (a, ga, la), (b, gb, lb) = pair
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(ga, gb, rtol=tolerance, atol=tolerance)
+    assert la == lb
+
+
+@pytest.mark.parametrize("form", ["log", "expected"])
+@pytest.mark.parametrize("metric", ["squared_euclidean", "cosine"])
+@pytest.mark.parametrize("temperature", [0.3, 2.0])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_nca(form, metric, temperature, reduction):
+    z, y, ids = drawn()
+    same(both(lambda e: NCA(form, temperature, metric, engine=e), lambda o, x: o(x, y, reduction=reduction), z))
+    same(both(lambda e: NCA(form, temperature, metric, engine=e), lambda o, x: o(x, y, ids=ids, reduction=reduction), z))
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_nca_regression(targets):
+    z, _, ids = drawn()
+    y = torch.randn(N, targets, dtype=torch.float64)
+    same(both(lambda e: NCARegression(0.7, engine=e), lambda o, x: o(x, y, ids=ids, reduction="none"), z))
+    same(both(lambda e: NCARegression(0.7, engine=e), lambda o, x: o(x, y, reduction="sum"), z))
+
+
+def test_given_references_take_part_by_id():
+    z, y, ids = drawn()
+    other, labels, theirs = drawn(1)
+    theirs[:9] = ids[:9]
+    reference = other.requires_grad_()
+    gradients = []
+
+    def call(objective, x):
+        value = objective(x, y, ids=ids, references=Points(reference, labels, theirs), reduction="none")
+        gradients.append(torch.autograd.grad(value.sum(), reference, retain_graph=True)[0])
+        return value
+
+    same(both(lambda e: NCA(engine=e), call, z))
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-10, atol=1e-10)
+    same(both(lambda e: NCA(engine=e), lambda o, x: o(x, y, ids=ids, references=Points(other.detach(), labels, strangers(N))), z))
+
+
+def test_memory_banks():
+    z, _, _ = drawn()
+    ids = torch.randperm(60, generator=torch.Generator().manual_seed(3))[:N]
+
+    def instances(engine):
+        torch.manual_seed(0)
+        return InstanceDiscrimination(60, D, engine=engine).double()
+
+    def discovery(engine):
+        torch.manual_seed(0)
+        objective = NeighbourhoodDiscovery(60, D, k=3, engine=engine).double()
+        generator = torch.Generator().manual_seed(1)
+        objective.trust(torch.randint(0, 60, (60, 3), generator=generator), torch.arange(60) % 2 == 0)
+        return objective
+
+    for make in (instances, discovery):
+        same(both(make, lambda o, x: o(x, ids=ids, reduction="none"), z))
+
+
+def test_a_labelled_bank_passes_over_the_query_itself():
+    z, _, _ = drawn()
+    labels, ids = torch.arange(60) % 4, torch.arange(N)
+
+    def make(engine):
+        torch.manual_seed(0)
+        bank = MemoryBank(60, D, labels=labels)
+        return NeighbourhoodObjective(bank, InnerProduct(0.2), SameLabel(), any_positive, engine=engine).double()
+
+    same(both(make, lambda o, x: o(x, labels[ids], ids=ids, reduction="none"), z))
+
+
+def test_proxies_get_their_gradient():
+    z, _, _ = drawn()
+    labels = torch.arange(N) % 4
+    gradients = []
+
+    def make(engine):
+        torch.manual_seed(0)
+        return NeighbourhoodObjective(Proxies(4, D), SquaredEuclidean(0.5), SameLabel(), expected_cost, engine=engine).double()
+
+    def call(objective, x):
+        value = objective(x, labels, reduction="none")
+        gradients.append(torch.autograd.grad(value.sum(), objective.references.vectors, retain_graph=True)[0])
+        return value
+
+    same(both(make, call, z))
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-10, atol=1e-10)
+
+
+def test_auto_streams_only_what_is_large_and_known(monkeypatch):
+    z, y, _ = drawn()
+    monkeypatch.setattr("nearkin.objectives.neighbourhood.MANY_PAIRS", N * N)
+    called = []
+    real = streaming.stream
+    monkeypatch.setattr("nearkin.objectives.neighbourhood.stream", lambda *a, **k: called.append(1) or real(*a, **k))
+    NCA()(z, y)
+    assert called == [1]
+    PrecisionAtK(3)(z, y)
+    NCA(engine="dense")(z, y)
+    NCA(relation=LabelOverlap())(z, torch.nn.functional.one_hot(y.clamp(max=6)))
+    assert called == [1]
+    NCA()(z[:-1], y[:-1])
+    assert called == [1]
+
+
+def test_an_engine_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="engine 'torch' does not know this composition; use engine='dense'"):
+        NCA(relation=LabelOverlap(), engine="torch")
+    with pytest.raises(ValueError, match="engine 'fpga' is unknown; choose one of auto, dense, torch, numba, triton"):
+        NCA(engine="fpga")
+    with pytest.raises(ValueError, match="precision 'low' is unknown"):
+        NCA(precision="low")
+
+
+def test_second_derivatives_are_refused_in_words():
+    z, y, _ = drawn()
+    x = z.requires_grad_()
+    (g,) = torch.autograd.grad(NCA(engine="torch")(x, y), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="first derivatives only.*engine='dense'"):
+        g.sum().backward()
+    x.grad = None
+    (g,) = torch.autograd.grad(NCA(engine="dense")(x, y), x, create_graph=True)
+    g.sum().backward()
+    assert bool(torch.isfinite(x.grad).all())
+
+
+def test_half_precision_is_lifted_and_large_numbers_survive():
+    z, y, _ = drawn()
+    for dtype in (torch.float16, torch.bfloat16):
+        assert NCA(engine="torch")(z.to(dtype), y).dtype == torch.float32
+    far = z * 1e4
+    assert torch.isfinite(NCA(engine="torch")(far.float(), y))
+    torch.testing.assert_close(NCA(engine="torch")(far, y), NCA(engine="dense")(far, y), rtol=1e-9, atol=0)

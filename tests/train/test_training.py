@@ -1,0 +1,147 @@
+"""From a Run to a model folder, and back."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import nearkin
+from nearkin.data import Dataset
+from nearkin.data import open as open_data
+from nearkin.run import Run, override
+from nearkin.train.choose import OBJECTIVES, build, choose
+from nearkin.train.training import TrainingStopped, train
+
+BASE = {
+    "network.name": "mlp",
+    "network.dimension": "8",
+    "network.options.hidden": "[32]",
+    "epochs": "3",
+    "batch_size": "100",
+    "optimiser.learning_rate": "0.05",
+}
+
+
+class Notes:
+    def __init__(self):
+        self.lines, self.epochs, self.steps = [], [], []
+
+    def message(self, line):
+        self.lines.append(line)
+
+    def started(self, steps, done):
+        self.total = steps
+
+    def step(self, done, figures):
+        self.steps.append((done, figures))
+
+    def epoch(self, figures):
+        self.epochs.append(figures)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return open_data("digits")
+
+
+def test_a_model_folder_is_all_there_is(tmp_path, digits):
+    notes = Notes()
+    metrics = train(override(Run(), {**BASE, "epochs": "3"}), tmp_path / "m", data=digits, reporter=notes)
+    assert metrics["test"]["1-nn"] > 0.9
+    assert any("objective nca: the data have classes" in line for line in notes.lines)
+    assert [e["epoch"] for e in notes.epochs] == [1, 2, 3]
+    assert notes.steps[-1][0] == notes.total
+    names = {p.name for p in (tmp_path / "m").iterdir()}
+    assert {"model.json", "run.json", "weights.safetensors", "best.safetensors", "objective.safetensors", "references.safetensors"} <= names
+    assert {"split.json", "metrics.json", "log.jsonl", "README.md", "checkpoints"} <= names
+    assert json.loads((tmp_path / "m" / "metrics.json").read_text())["test"] == metrics["test"]
+    assert "looked at once" in (tmp_path / "m" / "README.md").read_text()
+    assert not list((tmp_path / "m").rglob("*.pkl")) + list((tmp_path / "m").rglob("*.pt"))
+
+    model = nearkin.load(tmp_path / "m", which="last")
+    some = digits.inputs[:50]
+    embeddings = model.encode(some)
+    assert isinstance(embeddings, torch.Tensor)
+    assert embeddings.shape == (50, 8)
+    assert isinstance(model.encode(some.numpy()), np.ndarray)
+    np.testing.assert_allclose(model.encode(some.numpy()), embeddings.numpy())
+    torch.testing.assert_close(model.encode(some, batch_size=7), embeddings, rtol=1e-4, atol=1e-4)
+    assert float((model.predict(some) == digits.labels[:50]).double().mean()) > 0.85
+    assert model.neighbours(some, 3).positions.shape == (50, 3)
+    with pytest.raises(ValueError, match=r"inputs have shape \(2, 1, 9, 9\); this model reads"):
+        model.encode(torch.zeros(2, 1, 9, 9))
+
+
+def test_vectors_and_numbers(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 6, generator=generator)
+    data = Dataset("made", x, targets=x[:, :2].clone(), target_names=("a", "b"))
+    metrics = train(override(Run(), {**BASE, "epochs": "8"}), tmp_path / "m", data=data)
+    assert json.loads((tmp_path / "m" / "model.json").read_text())["objective"] == "nca_regression"
+    assert metrics["test"]["mean_absolute_error"] < 0.6
+    model = nearkin.load(tmp_path / "m")
+    assert model.predict(x[:4]).shape == (4, 2)
+
+
+def test_without_labels_images_are_told_apart(tmp_path, digits):
+    data = Dataset("unlabelled", digits.inputs[:300])
+    train(override(Run(), {**BASE, "data.validation": "0", "data.test": "0"}), tmp_path / "m", data=data)
+    model = nearkin.load(tmp_path / "m")
+    assert model.about["objective"] == "instance_discrimination"
+    assert model.about["metric"] == "cosine"
+    with pytest.raises(ValueError, match="trained without labels"):
+        model.predict(digits.inputs[:2])
+
+
+def test_the_whole_training_set_as_references(tmp_path, digits):
+    settings = {**BASE, "references": "training_set", "epochs": "4", "optimiser.learning_rate": "0.2"}
+    notes = Notes()
+    train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(400)), reporter=notes)
+    assert notes.total == 4
+    assert notes.epochs[-1]["loss"] < notes.epochs[0]["loss"]
+
+
+def test_early_stopping_and_schedules(tmp_path, digits):
+    small = digits.subset(torch.arange(300))
+    settings = {**BASE, "patience": "1", "epochs": "50", "optimiser.learning_rate": "0.0001", "schedule.name": "plateau"}
+    metrics = train(override(Run(), settings), tmp_path / "m", data=small)
+    assert metrics["epochs"] < 50
+
+
+def test_nan_stops_and_keeps_the_last_checkpoint(tmp_path, digits):
+    settings = {**BASE, "optimiser.learning_rate": "1e30", "schedule.warmup": "0", "checkpoint_seconds": "0"}
+    with pytest.raises(TrainingStopped, match=r"NaN or infinity at step \d+|the loss is .* near step"):
+        train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(300)))
+
+
+def test_folders_are_not_overwritten(tmp_path, digits):
+    small = digits.subset(torch.arange(200))
+    run = override(Run(), {**BASE, "epochs": "1"})
+    train(run, tmp_path / "m", data=small)
+    with pytest.raises(FileExistsError, match="holds a training already; choose another folder, or resume it"):
+        train(run, tmp_path / "m", data=small)
+    with pytest.raises(FileNotFoundError, match="holds no training to resume"):
+        train(run, tmp_path / "n", data=small, resume=True)
+    with pytest.raises(FileNotFoundError, match="is no model folder: it has no model.json"):
+        nearkin.load(tmp_path / "n")
+
+
+def test_every_objective_can_be_named():
+    for name in OBJECTIVES:
+        built = build(name, {"dimension": 8} if name == "triplet" else {}, num_classes=5, dimension=8, size=20)
+        assert isinstance(built, torch.nn.Module)
+    assert choose("auto", "numbers")[0] == "nca_regression"
+    with pytest.raises(ValueError, match="objective 'ncaa' is unknown; did you mean 'nca'"):
+        choose("ncaa", "classes")
+    with pytest.raises(ValueError, match="objective nca has no option 'margin'; its options are form, temperature"):
+        build("nca", {"margin": 1}, num_classes=5, dimension=8, size=20)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [("augment.name", "twirl", "augment 'twirl' is unknown"), ("preprocess.name", "zca", "preprocess 'zca' is unknown")],
+)
+def test_unknown_parts_are_named(tmp_path, digits, setting, value, said):
+    with pytest.raises(ValueError, match=said):
+        train(override(Run(), {**BASE, setting: value}), tmp_path / "m", data=digits.subset(torch.arange(200)))
