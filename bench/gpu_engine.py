@@ -42,57 +42,61 @@ def _tiles(*shapes: tuple[int, ...], caps: Sequence[tuple[int, ...]] = ()) -> li
     return [Tile(*shape) for shape in shapes] + [Tile(*cap[:4], 0, cap[4]) for cap in caps]
 
 
-GRID: dict[tuple[str, int, str], list[Tile]] = {
-    ("fp16", 64, SUMMARIES): _tiles(
+_S, _G = SUMMARIES, GRADIENTS
+GRID: dict[tuple[str, str, int, str], list[Tile]] = {
+    ("fp16", "own-span", 64, _S): _tiles(
         (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 4, 4), (64, 128, 4, 3), (64, 64, 4, 3), (64, 64, 4, 4), (128, 128, 8, 3),
         (256, 64, 8, 3), (128, 128, 4, 2), caps=[(64, 128, 4, 3, 128), (128, 64, 4, 3, 128)],
     ),
-    ("fp16", 64, GRADIENTS): _tiles(
+    ("fp16", "own-span", 64, _G): _tiles(
         (64, 128, 4, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 3),
         (128, 128, 8, 2), (128, 128, 8, 3),
         caps=[(64, 128, 4, 3, 168), (64, 128, 4, 2, 168), (64, 64, 4, 3, 128), (128, 64, 8, 3, 128), (128, 32, 4, 3, 168)],
     ),
-    ("fp16", 128, SUMMARIES): _tiles((128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 128, 8, 2), (128, 64, 8, 3)),
-    ("fp16", 128, GRADIENTS): _tiles(
-        (64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 64, 8, 3), (128, 64, 8, 2), (128, 128, 8, 2), caps=[(64, 64, 4, 2, 168)]
+    ("fp16x3", "own-span", 64, _S): _tiles(
+        (128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 128, 8, 2), (128, 64, 8, 3),
+        caps=[(128, 64, 4, 2, 128)],
     ),
-    ("tf32", 64, SUMMARIES): _tiles((128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 128, 8, 2)),
-    ("tf32", 64, GRADIENTS): _tiles((64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (128, 64, 8, 2), caps=[(64, 64, 4, 2, 168)]),
-    ("tf32", 128, SUMMARIES): _tiles((64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 4, 2)),
-    ("tf32", 128, GRADIENTS): _tiles((64, 32, 4, 2), (128, 32, 8, 2), (128, 64, 8, 1)),
-    ("fp16x3", 64, SUMMARIES): _tiles(
-        (128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 128, 8, 2), (128, 64, 8, 3)
-    ),
-    ("fp16x3", 64, GRADIENTS): _tiles(
+    ("fp16x3", "own-span", 64, _G): _tiles(
         (64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 64, 8, 3), (128, 64, 8, 2), (128, 128, 8, 2), (128, 64, 4, 2),
         caps=[(64, 64, 4, 2, 128)],
     ),
-    ("fp16x3", 128, SUMMARIES): _tiles((64, 64, 4, 2), (128, 64, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2)),
-    ("fp16x3", 128, GRADIENTS): _tiles((64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 4, 3), (128, 32, 8, 2)),
+    ("fp16", "bank-span", 128, _S): _tiles((128, 64, 4, 3), (64, 64, 4, 3), (64, 128, 4, 2), (128, 64, 8, 3), (128, 128, 8, 2)),
+    ("fp16", "bank-span", 128, _G): _tiles(
+        (64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 64, 8, 3), (128, 128, 8, 2), caps=[(64, 64, 4, 3, 168), (64, 128, 4, 2, 168)]
+    ),
+    ("fp16", "own-targets1", 64, _G): _tiles((64, 128, 4, 3), (64, 64, 4, 3), caps=[(64, 128, 4, 3, 168), (64, 64, 4, 3, 128)]),
+    ("fp16", "own-targets3", 64, _G): _tiles((64, 128, 4, 3), (64, 64, 4, 3), caps=[(64, 128, 4, 3, 168)]),
+    ("fp16", "bank-listed", 64, _G): _tiles((64, 64, 4, 3), (64, 128, 4, 3), caps=[(64, 64, 4, 3, 128)]),
+    ("tf32", "own-span", 64, _S): _tiles((128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 128, 8, 2)),
+    ("tf32", "own-span", 64, _G): _tiles((64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (128, 64, 8, 2), caps=[(64, 64, 4, 2, 168)]),
+    ("fp16", "own-span", 128, _S): _tiles((128, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 2), (128, 128, 8, 2), (128, 64, 8, 3)),
+    ("fp16", "own-span", 128, _G): _tiles(
+        (64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 64, 8, 3), (128, 64, 8, 2), (128, 128, 8, 2), caps=[(64, 64, 4, 2, 168)]
+    ),
+    ("fp16x3", "own-span", 128, _S): _tiles((64, 64, 4, 2), (128, 64, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2)),
+    ("fp16x3", "own-span", 128, _G): _tiles((64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 4, 3), (128, 32, 8, 2)),
+    ("tf32", "own-span", 128, _S): _tiles((64, 64, 4, 3), (64, 64, 4, 2), (128, 64, 4, 2)),
+    ("tf32", "own-span", 128, _G): _tiles((64, 32, 4, 2), (128, 32, 8, 2), (128, 64, 8, 1)),
 }  # fmt: skip
-BANK_GRID: dict[str, list[Tile]] = {
-    SUMMARIES: _tiles((128, 64, 4, 3), (64, 64, 4, 3), (64, 128, 4, 2), (128, 64, 8, 3), (128, 128, 8, 2)),
-    GRADIENTS: _tiles((64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 64, 8, 3), (128, 128, 8, 2), caps=[(64, 64, 4, 3, 168)]),
-}
 OTHER_SCHEMES = ("bf16x3", "fp16x3-fp16", "tf32x3")
 SHAPES = ("own-targets1", "own-targets3", "bank-listed", "both-span")  # timed with the default tiles
 
 
 def jobs() -> list[Job]:
     """The queue, most wanted first."""
-    named = ("fp16", "fp16x3", "tf32")
-    essential = [Job("check", scheme, work, 64) for work in CHECKED for scheme in named]
-    numeric = [Job("check", scheme, work, 64) for work in NUMERIC for scheme in named]
-    tiles = [Job("warm", s, "own-span", d, which, tile) for (s, d, which), tiles in GRID.items() for tile in tiles]
-    banks = [Job("warm", "fp16", "bank-span", 128, which, tile) for which, tiles in BANK_GRID.items() for tile in tiles]
-    shapes = [Job("warm", "fp16", work, 64, which) for work in SHAPES for which in (SUMMARIES, GRADIENTS)]
-    others = [Job("warm", s, "own-span", 64, which) for s in OTHER_SCHEMES for which in (SUMMARIES, GRADIENTS)]
+    named, passes = ("fp16", "fp16x3", "tf32"), (SUMMARIES, GRADIENTS)
+    default = [Job("warm", s, "own-span", 64, which) for s in named for which in passes]
+    checks = [Job("check", s, work, 64) for work in CHECKED for s in named]
+    numeric = [Job("check", s, work, 64) for work in NUMERIC for s in named]
+    grid = [Job("warm", s, work, d, which, tile) for (s, work, d, which), tiles in GRID.items() for tile in tiles]
+    shapes = [Job("warm", "fp16", work, 64, which) for work in SHAPES for which in passes]
+    others = [Job("warm", s, "own-span", 64, which) for s in OTHER_SCHEMES for which in passes]
     odd = [Job("check", s, work, d) for work in ("own-span", "both-span") for d in (40, 128, 200, 300) for s in named]
     rest = [Job("check", s, work, 64) for work in ("own-span", "both-listed", "own-targets3") for s in OTHER_SCHEMES]
-    default = [Job("warm", s, "own-span", 64, which) for s in named for which in (SUMMARIES, GRADIENTS)]
-    first = [job for job in tiles if job.d == 64 and job.scheme != "tf32"]
-    later = [job for job in tiles if job not in first]
-    return default + essential[:12] + first + banks + essential[12:] + numeric + shapes + others + later + odd + rest
+    urgent = [job for job in grid if (job.d == 64 and job.scheme != "tf32") or job.work == "bank-span"]
+    later = [job for job in grid if job not in urgent]
+    return default + checks[:12] + urgent + checks[12:] + numeric + shapes + others + later + odd + rest
 
 
 def run_job(job: Job) -> dict[str, Any]:
@@ -184,48 +188,44 @@ def _timed(engine: TritonEngine, work: Work, which: str, how: Callable[..., tupl
         return {"error": f"{type(problem).__name__}: {problem}"[:200]}
 
 
-def _warmed(done: Iterable[dict[str, Any]], scheme: str, work: str, d: int, which: str) -> list[Tile]:
+def _warmed(done: Iterable[dict[str, Any]], key: tuple[str, str, int, str]) -> list[Tile]:
     """Tile shapes that compiled and ran."""
-    jobs_done = [result["job"] for result in done if result["ok"] and result["job"]["kind"] == "warm"]
-    match = [j for j in jobs_done if (j["scheme"], j["work"], j["d"], j["which"]) == (scheme, work, d, which) and j["tile"] is not None]
-    return [Tile(*j["tile"]) for j in match]
+    found = [result["job"] for result in done if result["ok"] and result["job"]["kind"] == "warm" and result["job"]["tile"] is not None]
+    return [Tile(*job["tile"]) for job in found if (job["scheme"], job["work"], job["d"], job["which"]) == key]
+
+
+def _sizes(name: str) -> list[tuple[int, int, int]]:
+    """Queries, references (0: the work's own number), and how many of the best tiles go on to that size."""
+    if name == "own-span":
+        return [(65536, 0, 99), (16384, 0, 3), (131072, 0, 2), (4096, 0, 2)]
+    if name == "bank-span":
+        return [(4096, 131072, 99), (512, 50000, 99), (128, 50000, 99)]
+    return [(8192 if name.startswith("bank") else 65536, 0, 99)]
 
 
 def time_grid(done: list[dict[str, Any]], until: float) -> list[dict[str, Any]]:
-    """Every compiled tile shape at 65,536; then the best of them at other sizes and with other numbers of parts."""
+    """Every compiled tile shape at the first size; the best of them at other sizes and with other numbers of parts."""
     rows: list[dict[str, Any]] = []
 
-    def note(
-        scheme: str, work_name: str, n: int, d: int, which: str, tile: Tile, work: Work, how: Callable[..., Any] = milliseconds
-    ) -> float:
-        result = _timed(TritonEngine("fast", scheme, {which: tile}), work, which, how)
-        rows.append({"scheme": scheme, "work": work_name, "n": n, "d": d, "which": which, "tile": list(tile), **result})
+    def note(key: tuple[str, str, int, str], n: int, m: int, tile: Tile, work: Work) -> float:
+        scheme, name, d, which = key
+        # Below this size launches would hide what the chip does.
+        result = _timed(TritonEngine("fast", scheme, {which: tile}), work, which, _captured if n <= 4096 and m < 100000 else milliseconds)
+        rows.append({"scheme": scheme, "work": name, "n": n, "m": m, "d": d, "which": which, "tile": list(tile), **result})
         return float(result.get("best", float("inf")))
 
-    order = sorted(GRID, key=lambda key: (key[1], key[0] != "fp16", key[0] != "fp16x3"))
-    for scheme, d, which in order:
-        tiles = _warmed(done, scheme, "own-span", d, which)
-        if not tiles or time.time() > until:
-            continue
-        work = make("own-span", 65536, d, seed=1)
-        ranked = sorted(tiles, key=lambda tile: note(scheme, "own-span", 65536, d, which, tile, work))
-        for parts in (1, 2, 3, 4, 6):
-            note(scheme, "own-span", 65536, d, which, ranked[0]._replace(parts=parts), work)
-        for n, best in ((16384, 3), (131072, 2), (4096, 2)):
-            work = make("own-span", n, d, seed=1)
-            how = _captured if n == 4096 else milliseconds
-            for tile, parts in itertools.product(ranked[:best], (0,) if n > 16384 else (0, 1, 2, 4, 8)):
-                note(scheme, "own-span", n, d, which, tile._replace(parts=parts), work, how)
-    for n, m in ((4096, 131072), (512, 50000), (128, 50000)):
-        for which in (SUMMARIES, GRADIENTS):
-            work = bank(n, m, 128, seed=1)
-            tiles = _warmed(done, "fp16", "bank-span", 128, which)
-            if not tiles or time.time() > until:
-                continue
-            how = milliseconds if n > 512 else _captured
-            ranked = sorted(tiles, key=lambda tile: note("fp16", f"bank {m}", n, 128, which, tile, work, how))
-            for parts in (1, 2, 4, 8, 16, 32, 64, 128) if n > 512 else (32, 64, 128, 196):
-                note("fp16", f"bank {m}", n, 128, which, ranked[0]._replace(parts=parts), work, how)
+    for key in GRID:
+        _, name, d, _ = key
+        ranked = _warmed(done, key)
+        for n, m, best in _sizes(name) if ranked else []:
+            if time.time() > until:
+                return rows
+            work = bank(n, m, d, seed=1) if m else make(name, n, d, seed=1)
+            times = {tile: note(key, n, m, tile, work) for tile in ranked[:best]}
+            ranked = sorted(times, key=times.__getitem__) + ranked[best:]
+            for parts in (1, 2, 3, 4, 6, 8, 16, 32, 64, 128) if m else (1, 2, 3, 4, 8):
+                if name in ("own-span", "bank-span"):
+                    note(key, n, m, ranked[0]._replace(parts=parts), work)
     return rows
 
 
@@ -291,10 +291,10 @@ def _print_times(grid: list[dict[str, Any]], shapes: list[dict[str, Any]], whole
     print("\nbest tiles (ms, best / median, peak MB); tile = rows, columns, warps, stages, parts, registers")
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in grid:
-        groups.setdefault((row["scheme"], row["work"], row["n"], row["d"], row["which"]), []).append(row)
+        groups.setdefault((row["scheme"], f"{row['work']} {row['m'] or ''}", row["n"], row["d"], row["which"]), []).append(row)
     for key, rows in groups.items():
-        for row in sorted(rows, key=lambda r: r.get("best", float("inf")))[:3]:
-            print(f"{key[0]:8s} {key[1]:12s} n={key[2]:<7d} d={key[3]:<4d} {key[4]:10s} {_ms(row)} {row['tile']}")
+        for row in sorted(rows, key=lambda r: r.get("best", float("inf")))[:2]:
+            print(f"{key[0]:8s} {key[1]:17s} n={key[2]:<7d} d={key[3]:<4d} {key[4]:10s} {_ms(row)} {row['tile']}")
     print("\ndefault tiles")
     for row in shapes:
         print(f"{row['scheme']:12s} {row['work']:14s} n={row['n']:<7d} d={row['d']:<4d} {row['which']:10s} {_ms(row)}")

@@ -92,8 +92,30 @@ def bank(n: int, m: int, d: int, precision: str, both: bool) -> Evaluate:
     return evaluate
 
 
+def _dense_bank(queries: Tensor, references: Tensor, span: Tensor) -> Tensor:
+    squared = queries.square().sum(1)[:, None] + references.square().sum(1)[None, :] - 2 * queries @ references.T
+    at = torch.arange(len(references), device=references.device)
+    right = (at >= span[:, :1]) & (at < span[:, 1:])
+    return ((-squared).logsumexp(1) - (-squared).masked_fill(~right, -torch.inf).logsumexp(1)).mean()
+
+
+def compiled_bank(n: int, m: int, d: int) -> Evaluate:
+    """The same by torch.compile, on the whole matrix."""
+    (queries, labels), (references, classes) = drawn(n, d, device="cuda"), drawn(m, d, device="cuda")
+    span = torch.stack([torch.searchsorted(classes, labels), torch.searchsorted(classes, labels, right=True)], 1)
+    compiled = torch.compile(_dense_bank)
+
+    def evaluate() -> tuple[Tensor, Tensor]:
+        live = queries.detach().requires_grad_()
+        loss = compiled(live, references, span)
+        return loss.detach(), torch.autograd.grad(loss, [live])[0]
+
+    return evaluate
+
+
 def banks(rates: dict[str, float]) -> Iterator[Row]:
     for n, m in ((4096, 131_072), (128, 50_000), (512, 50_000)):
+        yield measured("bank, torch.compile of the dense form", n, m, 128, compiled_bank(n, m, 128), rates)
         for precision in PRECISIONS:
             for both in (False, True) if n == 4096 else (False,):
                 name = f"bank, {precision}, {'both' if both else 'queries only'}"

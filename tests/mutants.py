@@ -131,12 +131,14 @@ class Replace(ast.NodeTransformer):
 def mutants(module: str) -> list[Mutant]:
     text = (PACKAGE / f"{module}.py").read_text()
     count = sum(1 for node, _ in spots(ast.parse(text)) for _ in changes(node))
-    found = []
+    found: list[Mutant] = []
     for index in range(count):
         tree = ast.parse(text)
         pairs = [(node, where, new) for node, where in spots(tree) for new in changes(node)]
         old, where, new = pairs[index]
         change = f"{statement(tree, old)} | {ast.unparse(old)} -> {ast.unparse(new)}"
+        twins = sum(m.where == where and m.change.split(" #")[0] == change for m in found)
+        change += f" #{twins + 1}" if twins else ""
         found.append(Mutant(module, where, change, ast.unparse(ast.fix_missing_locations(Replace(old, new).visit(tree)))))
     return found
 

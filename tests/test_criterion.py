@@ -247,19 +247,19 @@ def test_k_beyond_the_candidates_is_lowered_and_counted(criterion: Criterion) ->
 
 
 def test_best_k_of_the_released_code() -> None:
-    near, right = torch.tensor([[0.9, 0.8, 0.3, 0.2]]).double(), torch.tensor([[False, True, False, True]])
+    near, right = torch.tensor([[0.5, 0.49, 0.41, 0.4]]).double(), torch.tensor([[False, True, False, True]])
     relation = Relation((~right).double(), torch.ones(1, 4, dtype=torch.bool))
 
-    def peak(values: list[float]) -> float:
+    def peak(*values: float) -> float:
         return 2 / 40 * math.log1p(sum(math.exp(40 * (v - 0.5)) for v in values))
 
-    plain = float(BestK(2, 0.1)(near, relation).values)
-    assert plain == pytest.approx(1.0 + 0.8 - 0.8 - 0.2)
-    enough = BestK(2, 0.1, log_sum_exp=True)(near, relation)
-    assert float(enough.values) == pytest.approx(plain + peak([1.0, 0.8]) - peak([0.8, 0.2]))
-    short = float(BestK(3, 0.1, log_sum_exp=True)(near, relation).values)  # two right ones only: their sum has no soft term
-    assert short == pytest.approx(1.0 + 0.8 + 0.4 - (0.8 + 0.2 + 1.0) + peak([1.0, 0.8, 0.4]) - peak([1.0]))
-    assert BestK(2, 0.1, class_balanced=True)(near, relation).weight.tolist() == pytest.approx([1 / 3])
+    plain = float(BestK(2, 0.02)(near, relation).values)
+    assert plain == pytest.approx(0.52 + 0.49 - 0.49 - 0.4)
+    enough = BestK(2, 0.02, log_sum_exp=True)(near, relation)
+    assert float(enough.values) == pytest.approx(plain + peak(0.52, 0.49) - peak(0.49, 0.4))
+    short = float(BestK(3, 0.02, log_sum_exp=True)(near, relation).values)  # two right ones only: their sum has no soft term
+    assert short == pytest.approx(0.52 + 0.49 + 0.43 - (0.49 + 0.4 + 0.52) + peak(0.52, 0.49, 0.43) - peak(0.52))
+    assert BestK(2, 0.02, class_balanced=True)(near, relation).weight.tolist() == pytest.approx([1 / 3])
 
 
 def test_misplaced_sets_have_equal_size_and_leave_ties_to_the_earlier() -> None:
@@ -308,6 +308,22 @@ def test_distance_weighted_has_nothing_to_draw_beyond_reach() -> None:
     relation = Relation(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
     outcome = Triplets("distance-weighted", 1.0, dimension=4)(torch.tensor([[0.5, -0.5]]), relation)
     assert outcome.values.tolist() == outcome.weight.tolist() == [0]
+
+
+def test_distance_weighted_draws_in_many_dimensions_stay_in_range() -> None:
+    near = torch.tensor([[0.9, 0.875, 0.2]])  # log weights of hundreds
+    relation = Relation(torch.tensor([[0.0, 1.0, 1.0]]), torch.ones(1, 3, dtype=torch.bool))
+    assert Triplets("distance-weighted", 0.1, dimension=512)(near, relation).values.tolist() == pytest.approx([0.075])
+
+
+@named
+def test_a_single_reference_is_enough(name: str) -> None:
+    for cost in (0.0, 1.0):
+        near, relation = torch.tensor([[-0.5]]).double(), Relation(torch.tensor([[cost]]).double(), torch.ones(1, 1, dtype=torch.bool))
+        outcome = CRITERIA[name][0](near, relation)
+        values, weights, active = loop(near, relation, CRITERIA[name][1])
+        torch.testing.assert_close((outcome.values, outcome.weight), (values, weights))
+        assert int(outcome.active) == active
 
 
 def test_ties_at_the_margin_are_neither_active_nor_semi_hard() -> None:

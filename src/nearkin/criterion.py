@@ -235,9 +235,7 @@ def log_symmetric(x: Tensor, mask: Tensor, k: int) -> Tensor:
             one[:, :, 0] = 0
             terms = torch.cat([terms, one], dim=1)
         terms = _multiply(terms[:, 0::2], terms[:, 1::2], k)
-    short = k + 1 - terms.shape[2]
-    result = terms[:, 0]
-    return torch.nn.functional.pad(result, (0, max(short, 0)), value=nothing)[:, : k + 1]
+    return torch.nn.functional.pad(terms[:, 0], (0, k + 1 - terms.shape[2]), value=nothing)
 
 
 def _multiply(a: Tensor, b: Tensor, k: int) -> Tensor:

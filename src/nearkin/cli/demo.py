@@ -31,9 +31,16 @@ from nearkin.train.fit import embed, fit, save
 SHAPE = (1, CANVAS, CANVAS)
 CLASSES = 10
 DIMENSIONS = (2, 32)
-NETWORK: dict[str, Any] = {"widths": [8, 64], "size": 5, "hidden": 64}
-BATCH = 100
-RATES = {"softmax": 0.02, "NCA": 0.02}
+OBJECTIVES = ("softmax", "NCA")
+
+# Chosen by 1-NN accuracy on a quarter of the training digits held out, hold_out(train, 0.25, seed); the test digits were not
+# looked at. A dozen shapes of network, rates 0.005 to 0.04, batches of 64 to 200 and NCA's temperatures 0.3 to 3 on one such
+# split; the last four pairs of batch and rate on four splits, where this one was best for both objectives in both dimensions:
+# NCA 87.6 and 97.1 %, softmax 85.3 and 97.3 % (2 and 32 dimensions). LDA's shrinkage and linear NCA's start likewise.
+NETWORK: dict[str, Any] = {"widths": [16, 48], "size": 5, "hidden": 64}
+BATCH = 64
+RATE = 0.01
+EPOCHS = 6
 
 
 class Budget(NamedTuple):
@@ -103,8 +110,8 @@ def run(arguments: Namespace) -> int:
     console = Console(highlight=False)
     data = moved_digits()
     train, test = (len(part.labels) for part in data)
-    console.print(f"{train:,} digits to learn from and {test} to test, each somewhere on a canvas of {CANVAS} x {CANVAS}.")
-    with Watch(total=len(DIMENSIONS) * len(RATES) * budget.seeds * budget.epochs) as watch:
+    console.print(f"{train:,} digits to learn from, {test} to test, each somewhere on a {CANVAS} x {CANVAS} canvas.")
+    with Watch(total=len(DIMENSIONS) * len(OBJECTIVES) * budget.seeds * budget.epochs) as watch:
         rows = list(linear_rows(data, budget, watch))
         trained, network = network_rows(data, budget, watch)
         rows += trained
@@ -121,7 +128,7 @@ def budget_for(arguments: Namespace) -> Budget:
     """Three seeds, or as many as asked for."""
     if arguments.quick:
         return Budget(arguments.seeds or 1, epochs=2, iterations=3)
-    return Budget(arguments.seeds or 3, epochs=8, iterations=50)
+    return Budget(arguments.seeds or 3, epochs=EPOCHS, iterations=50)
 
 
 def check_folder(out: Path) -> None:
@@ -167,7 +174,7 @@ def network_rows(data: Split, budget: Budget, watch: Watch) -> tuple[list[Row], 
     """The same network under softmax and under NCA; and the first NCA network of the most dimensions, to be kept."""
     rows, kept = [], None
     for dimension in DIMENSIONS:
-        for name in RATES:
+        for name in OBJECTIVES:
             row = Row(f"{name} network", dimension)
             for seed in range(budget.seeds):
                 watch.begin(f"{row.method}, {dimension} dimensions, seed {seed}")
@@ -189,7 +196,7 @@ def trained_network(name: str, dimension: int, seed: int, data: Split, epochs: i
         network = convnet(SHAPE, dimension, **NETWORK)
         objective: Objective = NCA() if name == "NCA" else Softmax(CLASSES, dimension)
     images, labels = data.train
-    fit(network, objective, images, labels, epochs=epochs, batch_size=BATCH, learning_rate=RATES[name], seed=seed, report=tick)
+    fit(network, objective, images, labels, epochs=epochs, batch_size=BATCH, learning_rate=RATE, seed=seed, report=tick)
     return network
 
 
@@ -259,7 +266,7 @@ def write_metrics(out: Path, rows: list[Row], budget: Budget, arguments: Namespa
         "device": f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)",
         "versions": {"nearkin": __version__, "python": platform.python_version()}
         | {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
-        "settings": {"network": NETWORK, "batch_size": BATCH, "learning_rates": RATES, **budget._asdict()},
+        "settings": {"network": NETWORK, "batch_size": BATCH, "learning_rate": RATE, **budget._asdict()},
         "rows": [figures(row) for row in rows],
     }
     (out / "metrics.json").write_text(json.dumps(page, indent=2) + "\n", encoding="utf-8")
@@ -281,7 +288,8 @@ def say_goodbye(console: Console, out: Path, picture: Path | None, seconds: floa
         lines.append(f"Look at {picture}: the test digits in 2 dimensions.")
     lines += [
         "\nTry next:",
-        "  nearkin demo --seeds 10                       is the difference larger than the spread?",
-        "  loss = nearkin.NCA()(embeddings, labels)      the same objective in your own training loop",
+        "  nearkin demo --seeds 10                        is the difference larger than the spread?",
+        f"  nearkin.load('{out}').neighbours(images)    in Python: the network just trained",
+        "  loss = nearkin.NCA()(embeddings, labels)       the same objective in your own training loop",
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)

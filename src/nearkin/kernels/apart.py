@@ -1,10 +1,9 @@
 """The pairs set apart from the tiles, one by one: listed neighbours and what is special in one direction only.
 
-They are few (n times the length of a list), so they are evaluated from differences in float64, in chunks.
+They are few (n times the length of a list), so their affinities come from differences and in float64.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,27 +14,44 @@ from nearkin.kernels.work import Work
 _CHUNK = 1 << 20  # numbers gathered at a time
 
 
-class _Pairs(NamedTuple):
-    rows: Tensor  # (p,)
-    columns: Tensor  # (p,)
-    right: Tensor  # (p,) bool
-    affinity: Tensor  # (p,) float64
-    slope: Tensor  # (p, d) half of the affinity's gradient in the query: r - q, or r for an inner product
-    cost: Tensor  # (p,) float64, of targets; 0 without
+def candidates(apart: Apart) -> Apart:
+    """Those that may be chosen."""
+    some = apart.kind != NO_CANDIDATE
+    return apart if bool(some.all()) else Apart(apart.rows[some], apart.columns[some], apart.kind[some])
 
 
-def _chunks(work: Work, apart: Apart) -> Iterator[_Pairs]:
+def _chunks(work: Work, pairs: Apart) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """(pairs, queries, references) in float64, a few at a time."""
     references = work.queries if work.references is None else work.references
-    candidates = (apart.kind != NO_CANDIDATE).nonzero()[:, 0]
-    for part in torch.split(candidates, max(1, _CHUNK // work.queries.shape[1])):
-        rows, columns = apart.rows[part], apart.columns[part]
-        query, reference = work.queries[rows].double(), references[columns].double()
-        slope = reference - query if work.squared else reference
-        affinity = -slope.square().sum(1) if work.squared else (query * reference).sum(1)
-        cost = torch.zeros_like(affinity)
-        if work.targets is not None:
-            cost = (work.targets[0][rows].double() - work.targets[1][columns].double()).square().sum(1)
-        yield _Pairs(rows, columns, apart.kind[part] == RIGHT, affinity, slope, cost)
+    step = max(1, _CHUNK // work.queries.shape[1])
+    for start in range(0, len(pairs.rows), step):
+        here = slice(start, start + step)
+        yield here, work.queries[pairs.rows[here]].double(), references[pairs.columns[here]].double()
+
+
+def affinities(work: Work, pairs: Apart) -> Tensor:
+    """(p,) s of each pair in float64."""
+    out = torch.empty(len(pairs.rows), dtype=torch.float64, device=pairs.rows.device)
+    for here, query, reference in _chunks(work, pairs):
+        out[here] = -(query - reference).square().sum(1) if work.squared else (query * reference).sum(1)
+    return out
+
+
+def push(work: Work, pairs: Apart, weights: Tensor, to_queries: Tensor, to_references: Tensor | None) -> None:
+    """Add the gradient of sum_p weight_p s_p to the tiles', in place."""
+    target = to_queries if work.references is None else to_references
+    for here, query, reference in _chunks(work, pairs):
+        weight = weights[here, None]
+        forth = 2 * weight * (reference - query) if work.squared else weight * reference
+        to_queries.index_add_(0, pairs.rows[here], forth.to(to_queries.dtype))
+        if target is not None:
+            back = -forth if work.squared else weight * query
+            target.index_add_(0, pairs.columns[here], back.to(target.dtype))
+
+
+def _costs(work: Work, pairs: Apart) -> Tensor:
+    assert work.targets is not None
+    return (work.targets[0][pairs.rows].double() - work.targets[1][pairs.columns].double()).square().sum(1)
 
 
 def _log_sums(n: int, rows: Tensor, affinity: Tensor) -> Tensor:
@@ -46,44 +62,35 @@ def _log_sums(n: int, rows: Tensor, affinity: Tensor) -> Tensor:
     return torch.where(total > 0, top + torch.log2(total), -torch.inf)
 
 
-def with_apart(work: Work, apart: Apart, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def with_apart(work: Work, pairs: Apart, affinity: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """The tiles' summaries (float64) joined with those of the pairs set apart."""
+    if len(affinity) == 0:
+        return first, second
     n = len(first)
-    for pairs in _chunks(work, apart):
-        if work.targets is None:
-            first = torch.logaddexp2(first, _log_sums(n, pairs.rows[pairs.right], pairs.affinity[pairs.right]))
-            second = torch.logaddexp2(second, _log_sums(n, pairs.rows[~pairs.right], pairs.affinity[~pairs.right]))
-        else:
-            total = _log_sums(n, pairs.rows, pairs.affinity)
-            share = torch.exp2(pairs.affinity - total[pairs.rows])
-            mean = torch.zeros_like(second).index_add_(0, pairs.rows, share * pairs.cost)
-            first, second = joined(first, second, total, mean)
-    return first, second
+    if work.targets is None:
+        right = pairs.kind == RIGHT
+        first = torch.logaddexp2(first, _log_sums(n, pairs.rows[right], affinity[right]))
+        return first, torch.logaddexp2(second, _log_sums(n, pairs.rows[~right], affinity[~right]))
+    total = _log_sums(n, pairs.rows, affinity)
+    share = torch.exp2(affinity - total[pairs.rows])
+    mean = torch.zeros_like(second).index_add_(0, pairs.rows, share * _costs(work, pairs))
+    return joined(first, second, total, mean)
 
 
 def joined(first: Tensor, mean: Tensor, other: Tensor, other_mean: Tensor) -> tuple[Tensor, Tensor]:
     """Two log-sums of the same rows as one, and the mean cost under both."""
     total = torch.logaddexp2(first, other)
-    there = total != -torch.inf
     mine, theirs = torch.exp2(first - total), torch.exp2(other - total)
-    return total, torch.where(there, mine * mean + theirs * other_mean, 0.0)
+    return total, torch.where(total != -torch.inf, mine * mean + theirs * other_mean, 0.0)
 
 
-def push_apart(work: Work, apart: Apart, summary: tuple[Tensor, Tensor, Tensor], to_queries: Tensor, to_references: Tensor | None) -> None:
-    """Add the gradients of the pairs set apart (see `Engine.gradients`) to the tiles', in place."""
-    first, second, pull = summary
-    for pairs in _chunks(work, apart):
-        rows = pairs.rows
-        if work.targets is None:
-            shift = torch.where(pairs.right, first[rows], second[rows])
-            weight = torch.where(pairs.right, -pull[rows], pull[rows]) * torch.exp2(pairs.affinity - shift)
-        else:
-            weight = pull[rows] * torch.exp2(pairs.affinity - first[rows]) * (pairs.cost - second[rows])
-        weight = torch.where(pull[rows] != 0, weight, 0.0)[:, None]  # (p, 1)
-        forth = weight * pairs.slope * (2 if work.squared else 1)
-        to_queries.index_add_(0, rows, forth.to(to_queries.dtype))
-        own = work.references is None
-        target = to_queries if own else to_references
-        if target is not None:
-            back = -forth if work.squared else weight * work.queries[rows].double()
-            target.index_add_(0, pairs.columns, back.to(target.dtype))
+def weights(work: Work, pairs: Apart, affinity: Tensor, first: Tensor, second: Tensor, pull: Tensor) -> Tensor:
+    """(p,) W of each pair (see `Engine.gradients`); summaries and pulls in float64."""
+    here = pull[pairs.rows]
+    if work.targets is None:
+        right = pairs.kind == RIGHT
+        shift = torch.where(right, first[pairs.rows], second[pairs.rows])
+        weight = torch.where(right, -here, here) * torch.exp2(affinity - shift)
+    else:
+        weight = here * torch.exp2(affinity - first[pairs.rows]) * (_costs(work, pairs) - second[pairs.rows])
+    return torch.where(here != 0, weight, 0.0)

@@ -1,12 +1,15 @@
 """The loops over one tile, compiled by numba: exponentials, online sums, gradient weights.
 
-A tile holds dot products; the affinity is s_ij = scale * tile_ij + minus_row_i + minus_column_j, where the two
-"minus" terms are the negated square lengths (zeros for an inner product). A hole is HOLE. Row i is right in the
-columns spans[i, 0] .. spans[i, 1] - 1 and wrong elsewhere, in both directions alike.
+A tile holds dot products; the affinity is s_ij = scale * tile_ij + minus_rows_i + minus_columns_j, where the two
+"minus" terms are the negated square lengths (zeros for an inner product). A pair set apart is a HOLE. Row i is right in
+columns spans[i, 0] .. spans[i, 1] - 1 (counted from the first column of all; the tile's first is `left`) and wrong
+elsewhere, in both directions alike. Targets are None where pairs are right or wrong: numba then compiles no costs.
 
 The trap on a CPU is the exponential, not the product: so there is one per pair and pass, of a shift shared by the tile,
-and both the row's and the column's sum read it. A row or column the shared shift does not suit (its sum left the range
-in which float32 is exact to rounding) is done again with a shift of its own.
+and both the row's and the column's sum read it. A row the shared shift does not suit (its sum left the range in which
+float32 is exact to rounding) is done again with a shift of its own.
+
+All in one file: numba's cache on disk looks at the file of the function it is asked for, not at those of its callees.
 """
 
 import math
@@ -25,27 +28,31 @@ _F = np.float32
 _ROUND = _F(1.5 * 2**23 + 127)  # x + _ROUND holds round(x) + 127 in its last bits: the exponent of 2^round(x)
 _C0, _C1, _C2, _C3, _C4, _C5 = (_F(c) for c in (1.0000001192, 0.693146944, 0.240221202, 0.0555071309, 0.00967554096, 0.00132764713))
 _LOWEST, _HIGHEST = _F(-127), _F(100)  # 2^-127 comes out as 0; sums of 2^100 are still finite
-_LEAST, _MOST = 2.0**-86, 2.0**100  # a row sum in between has lost nothing that counts to underflow or to the clamp
+_REACH = 86.0
+_LEAST, _MOST = _F(2.0**-_REACH), _F(2.0**100)  # a sum in between has lost nothing that counts to underflow or to the clamp
 _SPREAD = 180.0  # bits between the largest and the smallest log-sum that one gradient shift can serve
 HOLE = -1e30
 _NOWHERE = -1e29
 _RIGHT, _WRONG = 0, 1
+PARTS = 3  # of a row: wrong, right, wrong; passed in, lest LLVM unroll what it takes for a constant
 
 
-def _compiled(fastmath: bool | set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """numba's njit, kept on disk where some cache folder can be written, else compiled in every process."""
-
-    def compile_(function: Callable[..., Any]) -> Callable[..., Any]:
-        options: dict[str, Any] = {"fastmath": fastmath, "nogil": True, "error_model": "numpy"}
-        try:
-            return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
-        except RuntimeError:  # no writable cache folder: a read-only install
-            return cast(Callable[..., Any], numba.njit(**options)(function))
-
-    return compile_
+def _inner(fastmath: bool | set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A function for compiled callers only: it has no wrapper for Python, and lives in its callers' cache."""
+    options: dict[str, Any] = {"fastmath": fastmath, "nogil": True, "error_model": "numpy"}
+    return cast(Callable[[Callable[..., Any]], Callable[..., Any]], numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options))
 
 
-@_compiled(_ORDERED)
+def outer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled for Python, and kept on disk where some cache folder can be written, else compiled in every process."""
+    options: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
+    try:
+        return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
+    except RuntimeError:  # no writable cache folder: a read-only install
+        return cast(Callable[..., Any], numba.njit(**options)(function))
+
+
+@_inner(_ORDERED)
 def exp2(x: Scalar) -> Scalar:
     """2^x in float32 for -127 <= x < 128 to 2.4e-7, and 0 below -126.5: a polynomial around the nearest integer."""
     y = _F(x + _ROUND)
@@ -55,114 +62,58 @@ def exp2(x: Scalar) -> Scalar:
     return polynomial * np.int32(y.view(np.int32) << np.int32(23)).view(_F)
 
 
-@_compiled(True)
-def _part(number: int, spans: Array, i: int, left: int, width: int) -> tuple[int, int, int]:
-    """Part 0, 1 or 2 of a row: the wrong columns before the right ones, the right ones, the wrong ones after."""
-    low, high = min(max(spans[i, 0] - left, 0), width), min(max(spans[i, 1] - left, 0), width)
-    if low >= high:
-        low = high = 0
-    if number == 0:
-        return 0, low, _WRONG
-    return (low, high, _RIGHT) if number == 1 else (high, width, _WRONG)
+@_inner(True)
+def _edge(spans: Array, i: int, number: int, parts: int, left: int, width: int) -> int:
+    """The column at which part `number` of a row ends."""
+    if number < 0:
+        return 0
+    if number == parts - 1:
+        return width
+    end = spans[i, 0] if number == 0 else max(spans[i, 0], spans[i, 1])
+    return int(min(max(end - left, 0), width))
 
 
-@_compiled(True)
-def _occurs(spans: Array, left: int, width: int, kind: int) -> bool:
-    """Has any row of the tile a column of this kind?"""
-    for i in range(len(spans)):
-        low, high = max(spans[i, 0] - left, 0), min(spans[i, 1] - left, width)
-        if (kind == _RIGHT and low < high) or (kind == _WRONG and high - low < width):
-            return True
-    return False
-
-
-@_compiled(True)
+@_inner(True)
 def _costs(target: Array, targets: Array, out: Array) -> None:
     """Squared distances of one target (t,) to many (t, m)."""
-    out[:] = 0
+    for j in range(out.size):
+        out[j] = 0
     for t in range(target.size):
         here, there = target[t], targets[t]
         for j in range(out.size):
             out[j] += (there[j] - here) * (there[j] - here)
 
 
-@_compiled(True)
-def _top(tile: Array, i: int, start: int, end: int, scale: Scalar, minus: Array) -> Scalar:
-    row, its_minus = tile[i, start:end], minus[start:end]
+@_inner(True)
+def _top(tile: Array, i: int, scale: Scalar, minus: Array, spans: Array, parts: int, left: int, kind: int) -> Scalar:
+    """A row's largest affinity of one kind, less the row's own part; at most HOLE without candidates."""
     top = tile.dtype.type(HOLE)
-    for j in range(row.size):
-        top = max(top, its_minus[j] + scale * row[j])
+    for number in range(parts):
+        start, end = _edge(spans, i, number - 1, parts, left, minus.size), _edge(spans, i, number, parts, left, minus.size)
+        if start < end and (kind == _RIGHT) == (number == 1):
+            row, its_minus = tile[i, start:end], minus[start:end]
+            for j in range(row.size):
+                top = max(top, its_minus[j] + scale * row[j])
     return top
 
 
-@_compiled(True)
-def _sum(tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, down: Array) -> Scalar:
-    """Sum of 2^(base + minus_j + scale tile_ij), each term added to its column `down` as well."""
-    row, its_minus, out = tile[i, start:end], minus[start:end], down[0, start:end]
-    total = _F(0)
-    for j in range(row.size):
-        e = exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-        total += e
-        out[j] += e
-    return total
-
-
-@_compiled(True)
-def _sum_costs(
-    tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, cost: Array, down: Array
+@_inner(True)
+def _sum(
+    row: Array, scale: Scalar, base: Scalar, minus: Array, cost: Array | None, down: Array, costly_down: Array
 ) -> tuple[Scalar, Scalar]:
-    """The same with the sum of the costs so weighted beside it."""
-    row, its_minus, its_cost = tile[i, start:end], minus[start:end], cost[start:end]
-    out, costly_out = down[0, start:end], down[1, start:end]
+    """Sum of 2^(base + minus_j + scale row_j), and of that times the cost; each term goes to its column `down` as well."""
     total, costly = _F(0), _F(0)
     for j in range(row.size):
-        e = exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
+        e = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
         total += e
-        out[j] += e
-        costly += e * its_cost[j]
-        costly_out[j] += e * its_cost[j]
+        down[j] += e
+        if cost is not None:
+            costly += e * cost[j]
+            costly_down[j] += e * cost[j]
     return total, costly
 
 
-@_compiled(True)
-def _row_sums(
-    tile: Array, i: int, scale: Scalar, base: Scalar, minus: Array, spans: Array, left: int, kind: int, cost: Array, down: Array
-) -> tuple[Scalar, Scalar]:
-    """(sum, sum with costs) over a row's columns of one kind; `down` (2, m) takes the columns' share."""
-    total, costly = _F(0), _F(0)
-    for number in range(3):
-        start, end, its_kind = _part(number, spans, i, left, minus.size)
-        if its_kind != kind or start >= end:
-            continue
-        if cost.size:
-            add, add_cost = _sum_costs(tile, i, start, end, scale, base, minus, cost, down)
-            costly += add_cost
-        else:
-            add = _sum(tile, i, start, end, scale, base, minus, down)
-        total += add
-    return total, costly
-
-
-@_compiled(True)
-def _own_shift(tile: Array, i: int, scale: Scalar, minus: Array, spans: Array, left: int, kind: int) -> Scalar:
-    """The integer above a row's largest affinity of one kind, less the row's own part; HOLE without candidates."""
-    top = tile.dtype.type(HOLE)
-    for number in range(3):
-        start, end, its_kind = _part(number, spans, i, left, minus.size)
-        if its_kind == kind and start < end:
-            top = max(top, _top(tile, i, start, end, scale, minus))
-    return top
-
-
-@_compiled(True)
-def _power(exponent: Scalar) -> Scalar:
-    """2^exponent in float64, exactly, for an integer of at most 0; 0 far below."""
-    if exponent < -1000:
-        return 0.0
-    return np.int64(np.int64(exponent + 1023) << np.int64(52)).view(np.float64)
-
-
-@_compiled(True)
+@_inner(True)
 def _merge(sums: Array, i: int, kind: int, shift: Scalar, total: Scalar, costly: Scalar) -> None:
     """Add total * 2^shift to a running (shift, total, costly); shifts are integers, so nothing is rounded."""
     if total <= 0:
@@ -179,104 +130,106 @@ def _merge(sums: Array, i: int, kind: int, shift: Scalar, total: Scalar, costly:
         sums[i, kind, 2] += costly * keep
 
 
-@_compiled(True)
+@_inner(True)
+def _power(exponent: Scalar) -> Scalar:
+    """2^exponent in float64, exactly, for an integer of at most 0; 0 far below."""
+    if exponent < -1000:
+        return 0.0
+    return np.int64(np.int64(exponent + 1023) << np.int64(52)).view(np.float64)
+
+
+@_inner(True)
 def _suits(total: Scalar, shift: Scalar, sums: Array, i: int, kind: int) -> bool:
     """Is a sum under the shared shift exact enough, by itself or beside what its row has already?"""
     if total >= _MOST:
         return False
-    return bool(total >= _LEAST) or bool(sums[i, kind, 1] > 0 and sums[i, kind, 0] + math.log2(sums[i, kind, 1]) > shift - 86)
+    return bool(total >= _LEAST) or bool(sums[i, kind, 1] > 0 and sums[i, kind, 0] + math.log2(sums[i, kind, 1]) > shift - _REACH)
 
 
-@_compiled(True)
-def _sampled_shift(tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, left: int, kind: int) -> Scalar:
-    """The mean of the largest affinity in a few rows."""
+@_inner(True)
+def _sample(tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int, kind: int) -> Scalar:
+    """A shift for the tile: the mean of the largest affinities of a few rows, as an integer."""
     total, count = 0.0, 0
     for i in range(0, len(tile), max(1, len(tile) // 8)):
-        top = _own_shift(tile, i, scale, minus_columns, spans, left, kind)
+        top = _top(tile, i, scale, minus_columns, spans, parts, left, kind)
         if top > _NOWHERE:
             total += top + minus_rows[i]
             count += 1
     return float(math.floor(total / max(count, 1)))
 
 
-@_compiled(True)
-def _redo_columns(
-    tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, left: int, kind: int,
-    targets_rows: Array, targets_columns: Array, shift: Scalar, down: Array, columns: Array,
-) -> None:  # fmt: skip
-    """Columns that the shared shift does not suit, under a shift of their own."""
-    n, m = tile.shape
-    tops = np.full(m, HOLE, tile.dtype)
-    sums, cost = np.zeros((2, m), _F), np.zeros(m, _F)
-    for i in range(n):
-        for number in range(3):
-            start, end, its_kind = _part(number, spans, i, left, m)
-            if its_kind == kind:
-                row, top, base = tile[i, start:end], tops[start:end], minus_rows[i]
-                for j in range(row.size):
-                    top[j] = max(top[j], base + scale * row[j])
-    shifts = np.ceil(tops + minus_columns)
-    minus = minus_columns - shifts
-    for i in range(n):
-        if len(targets_columns):
-            _costs(targets_rows[i], targets_columns, cost)
-        _row_sums(tile, i, scale, minus_rows[i], minus, spans, left, kind, cost, sums)
-    for j in range(m):
-        if not _suits(down[0, j], shift, columns, j, kind):
-            down[0, j] = 0
-            if tops[j] > _NOWHERE:
-                _merge(columns, j, kind, shifts[j], sums[0, j], sums[1, j])
-
-
-@_compiled(True)
+@outer
 def summarise(
-    tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, left: int,
-    targets_rows: Array, targets_columns: Array, mirrored: bool, shared: bool, rows: Array, columns: Array,
+    tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
+    targets_rows: Array | None, targets_columns: Array | None, shared: bool, rows: Array, shifts: Array, down: Array,
 ) -> int:  # fmt: skip
-    """Add a tile to the running sums of its rows and, if mirrored, of its columns; the number of rows done twice.
+    """Add a tile to its rows' running sums; the number of rows done twice.
 
-    `rows` (n, 2, 3) and `columns` (m, 2, 3) in float64: for right and wrong the shift, the sum, the sum with costs.
+    `rows` (n, 2, 3) in float64: for right and wrong the shift, the sum, the sum with costs. The shared `shifts` (2,) and
+    the columns' sums under them, `down` (2, 2, m) of zeros, are left for `merge_columns`.
     """
     n, m = tile.shape
-    graded = len(targets_columns) > 0
-    cost, unused = np.zeros(m if graded else 0, _F), np.zeros((2, m), _F)
+    totals, costlies, widths = np.zeros(2, _F), np.zeros(2, _F), np.zeros(2, np.int64)
+    unused = np.zeros((2, m), _F)
+    cost = None if targets_columns is None else np.zeros(m, _F)
     redone = 0
     for kind in range(2):
-        if not _occurs(spans, left, m, kind):
-            continue
-        shared_shift = _sampled_shift(tile, scale, minus_rows, minus_columns, spans, left, kind)
-        down = np.full((2, m), _F(0) if shared else _F(_MOST))  # _MOST suits nobody
-        for i in range(n):
-            if graded:
-                _costs(targets_rows[i], targets_columns, cost)
-            shift, total, costly = shared_shift, _F(_MOST), _F(0)
-            if shared:
-                base = minus_rows[i] - tile.dtype.type(shift)
-                total, costly = _row_sums(tile, i, scale, base, minus_columns, spans, left, kind, cost, down)
-            if not _suits(total, shift, rows, i, kind):
-                top = _own_shift(tile, i, scale, minus_columns, spans, left, kind)
-                if top < _NOWHERE:
-                    continue
-                shift = math.ceil(top + minus_rows[i])
-                base = minus_rows[i] - tile.dtype.type(shift)
-                total, costly = _row_sums(tile, i, scale, base, minus_columns, spans, left, kind, cost, unused)
-                redone += 1
-            _merge(rows, i, kind, shift, total, costly)
-        if not mirrored:
-            continue
-        for j in range(m):
-            if not _suits(down[0, j], shared_shift, columns, j, kind):
-                _redo_columns(
-                    tile, scale, minus_rows, minus_columns, spans, left, kind,
-                    targets_rows, targets_columns, shared_shift, down, columns,
+        shifts[kind] = _sample(tile, scale, minus_rows, minus_columns, spans, parts, left, kind)
+    for i in range(n):
+        if targets_columns is not None:
+            _costs(targets_rows[i], targets_columns, cost)
+        for kind in range(2):
+            totals[kind], costlies[kind], widths[kind] = 0, 0, 0
+        for number in range(parts):
+            start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2
+            widths[kind] += max(end - start, 0)
+            if start < end and shared:
+                its_cost = None if cost is None else cost[start:end]
+                total, costly = _sum(
+                    tile[i, start:end], scale, minus_rows[i] - tile.dtype.type(shifts[kind]), minus_columns[start:end],
+                    its_cost, down[kind, 0, start:end], down[kind, 1, start:end],
                 )  # fmt: skip
-                break
-        for j in range(m):
-            _merge(columns, j, kind, shared_shift, down[0, j], down[1, j])
+                totals[kind] += total
+                costlies[kind] += costly
+        for kind in range(2):
+            if widths[kind] == 0:
+                continue
+            if shared and _suits(totals[kind], shifts[kind], rows, i, kind):
+                _merge(rows, i, kind, shifts[kind], totals[kind], costlies[kind])
+                continue
+            redone += 1
+            shift = float(math.ceil(_top(tile, i, scale, minus_columns, spans, parts, left, kind) + minus_rows[i]))
+            for number in range(parts):
+                start, end = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m)
+                if start < end and (kind == _RIGHT) == (number == 1) and shift > _NOWHERE:
+                    its_cost = None if cost is None else cost[start:end]
+                    total, costly = _sum(
+                        tile[i, start:end], scale, minus_rows[i] - tile.dtype.type(shift), minus_columns[start:end],
+                        its_cost, unused[0, start:end], unused[1, start:end],
+                    )  # fmt: skip
+                    _merge(rows, i, kind, shift, total, costly)
     return redone
 
 
-@_compiled(True)
+@outer
+def merge_columns(down: Array, shifts: Array, spans: Array, top: int, height: int, columns: Array) -> bool:
+    """Add a tile's column sums to the columns' running sums; False, and nothing added, if the shared shifts do not suit.
+
+    `spans` are the columns' own: where there is nothing of a kind among the tile's rows top .. top + height - 1, a zero is right.
+    """
+    for add in range(2):
+        for j in range(down.shape[2]):
+            low, high = max(spans[j, 0], top), min(spans[j, 1], top + height)
+            for kind in range(2):
+                there = high > low if kind == _RIGHT else high - low < height
+                if add:
+                    _merge(columns, j, kind, shifts[kind], down[kind, 0, j], down[kind, 1, j])
+                elif there and not _suits(down[kind, 0, j], shifts[kind], columns, j, kind):
+                    return False
+    return True
+
+
+@_inner(True)
 def _shared_shift(lse: Array, other: Array) -> tuple[Scalar, bool]:
     """The middle of the log-sums of a tile's rows and columns, and whether they are near enough to share it."""
     low, high = -HOLE, HOLE
@@ -289,113 +242,92 @@ def _shared_shift(lse: Array, other: Array) -> tuple[Scalar, bool]:
     return (low + high) / 2, high - low < _SPREAD
 
 
-@_compiled(True)
+@_inner(True)
 def _amounts(pull: Array, lse: Array, shift: Scalar, shared: bool, sign: Scalar, out: Array) -> None:
     """pull 2^(shift - lse), split into integer and fraction in float64; the pull alone where shifts are not shared."""
+    if not shared:
+        for i in range(pull.size):
+            out[i] = sign * pull[i]
+        return
     for i in range(pull.size):
-        out[i] = sign * pull[i]
-        if shared and pull[i] != 0:
-            whole = math.floor(shift - lse[i])
-            out[i] *= exp2(_F(whole)) * exp2(_F(shift - lse[i] - whole))
+        exponent = max(shift - lse[i], -127.0)
+        whole = math.floor(exponent)
+        out[i] = sign * pull[i] * exp2(_F(whole)) * exp2(_F(exponent - whole))
 
 
-@_compiled(True)
-def _weigh(row: Array, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array, down: Array) -> Scalar:
-    """Replace dots by gradient weights 2^(s - shift) (mine + theirs_j); their sum."""
+@_inner(True)
+def _weigh(
+    row: Array, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
+    cost: Array | None, mean: Scalar, means: Array, down: Array,
+) -> Scalar:  # fmt: skip
+    """Replace dots by 2^(s - shift) (mine + theirs_j), with costs by 2^(s - shift) (mine (cost - mean) + ...); their sum."""
     total = _F(0)
     for j in range(row.size):
-        h = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST)) * (mine + theirs[j])
+        e = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
+        if cost is None:
+            h = e * (mine + theirs[j])
+        else:
+            h = e * (mine * (cost[j] - mean) + theirs[j] * (cost[j] - means[j]))
         row[j] = h
         total += h
         down[j] += h
     return total
 
 
-@_compiled(True)
+@_inner(True)
 def _weigh_twice(
-    row: Array, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, their_base: Scalar, their_minus: Array, theirs: Array, down: Array
-) -> Scalar:
+    row: Array, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
+    cost: Array | None, mean: Scalar, means: Array, down: Array, their_base: Scalar, their_minus: Array,
+) -> Scalar:  # fmt: skip
     """The same with one exponential for the row's shift and one for each column's."""
     total = _F(0)
     for j in range(row.size):
-        e = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-        f = exp2(min(max(_F((their_minus[j] + their_base) + scale * row[j]), _LOWEST), _HIGHEST))
-        h = e * mine + f * theirs[j]
+        e = mine * exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
+        f = theirs[j] * exp2(min(max(_F((their_minus[j] + their_base) + scale * row[j]), _LOWEST), _HIGHEST))
+        h = e + f if cost is None else e * (cost[j] - mean) + f * (cost[j] - means[j])
         row[j] = h
         total += h
         down[j] += h
     return total
 
 
-@_compiled(True)
-def _weigh_costs(
-    row: Array, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, their_base: Scalar, their_minus: Array, theirs: Array, down: Array,
-    cost: Array, mean: Scalar, means: Array, shared: bool,
-) -> Scalar:  # fmt: skip
-    """Gradient weights of label distances: 2^(s - shift) (mine (cost - mean) + theirs_j (cost - mean_j))."""
-    total = _F(0)
-    if shared:
-        for j in range(row.size):
-            e = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-            h = e * (mine * (cost[j] - mean) + theirs[j] * (cost[j] - means[j]))
-            row[j] = h
-            total += h
-            down[j] += h
-        return total
-    for j in range(row.size):
-        e = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-        f = exp2(min(max(_F((their_minus[j] + their_base) + scale * row[j]), _LOWEST), _HIGHEST))
-        h = e * mine * (cost[j] - mean) + f * theirs[j] * (cost[j] - means[j])
-        row[j] = h
-        total += h
-        down[j] += h
-    return total
-
-
-@_compiled(True)
+@outer
 def weigh(
-    tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, left: int,
-    targets_rows: Array, targets_columns: Array, lse_rows: Array, lse_columns: Array,
-    pull_rows: Array, pull_columns: Array, mean_rows: Array, mean_columns: Array,
-    mirrored: bool, rows: Array, columns: Array,
+    tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
+    targets_rows: Array | None, targets_columns: Array | None, lse_rows: Array, lse_columns: Array,
+    pull_rows: Array, pull_columns: Array, mean_rows: Array, mean_columns: Array, rows: Array, columns: Array,
 ) -> None:  # fmt: skip
-    """Replace a tile of dots by its gradient weights W_ij + W_ji, and add their sums to `rows` and, if mirrored, `columns`.
+    """Replace a tile of dots by its gradient weights W_ij + W_ji, and add their sums to `rows` and to `columns`.
 
     `lse` (2, n) holds the log-sums over right and wrong in float64, -HOLE where the pull is 0.
     """
     n, m = tile.shape
-    graded = len(targets_columns) > 0
     cost, down = np.zeros(m, _F), np.zeros(m, _F)
     mine, theirs, their_minus = np.zeros((2, n), _F), np.zeros((2, m), _F), np.zeros((2, m), tile.dtype)
     shifts, shared = np.zeros(2), np.zeros(2, np.bool_)
     for kind in range(2):
-        if not _occurs(spans, left, m, kind):
-            continue
         sign = -1.0 if kind == _RIGHT else 1.0
         shifts[kind], shared[kind] = _shared_shift(lse_rows[kind], lse_columns[kind])
         _amounts(pull_rows, lse_rows[kind], shifts[kind], shared[kind], sign, mine[kind])
         _amounts(pull_columns, lse_columns[kind], shifts[kind], shared[kind], sign, theirs[kind])
-        their_minus[kind] = minus_columns - lse_columns[kind]
+        for j in range(m):  # as an array expression it would cost numba four seconds of compiling
+            their_minus[kind, j] = minus_columns[j] - lse_columns[kind, j]
     for i in range(n):
-        if graded:
+        if targets_columns is not None:
             _costs(targets_rows[i], targets_columns, cost)
-        for number in range(3):
-            start, end, kind = _part(number, spans, i, left, m)
+        for number in range(parts):
+            start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2
             if start >= end:
                 continue
-            row, minus, out = tile[i, start:end], minus_columns[start:end], down[start:end]
             base = minus_rows[i] - tile.dtype.type(shifts[kind] if shared[kind] else lse_rows[kind, i])
-            me, them, them_minus = mine[kind, i], theirs[kind, start:end], their_minus[kind, start:end]
-            if graded:
-                total = _weigh_costs(
-                    row, scale, base, minus, me, minus_rows[i], them_minus, them, out,
-                    cost[start:end], mean_rows[i], mean_columns[start:end], shared[kind],
-                )  # fmt: skip
-            elif shared[kind]:
-                total = _weigh(row, scale, base, minus, me, them, out)
+            its_cost = None if targets_columns is None else cost[start:end]
+            row, minus, them, out = tile[i, start:end], minus_columns[start:end], theirs[kind, start:end], down[start:end]
+            if shared[kind]:
+                rows[i] += _weigh(row, scale, base, minus, mine[kind, i], them, its_cost, mean_rows[i], mean_columns[start:end], out)
             else:
-                total = _weigh_twice(row, scale, base, minus, me, minus_rows[i], them_minus, them, out)
-            rows[i] += total
-    if mirrored:
-        for j in range(m):
-            columns[j] += down[j]
+                rows[i] += _weigh_twice(
+                    row, scale, base, minus, mine[kind, i], them, its_cost, mean_rows[i], mean_columns[start:end], out,
+                    minus_rows[i], their_minus[kind, start:end],
+                )  # fmt: skip
+    for j in range(m):
+        columns[j] += down[j]

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.kernels.apart import joined, push_apart, with_apart
+from nearkin.kernels import apart
 from nearkin.kernels.layout import FAR, Apart, Tile, as_two_sets, longest, lopsided, nowhere, set_apart, square_lengths, tiles
-from nearkin.kernels.numba_loops import HOLE, Array, summarise, weigh
+from nearkin.kernels.numba_loops import HOLE, PARTS, Array, merge_columns, summarise, weigh
+from nearkin.kernels.numba_pairs import pair_affinities, push_pairs
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.work import Work, sizes
 
@@ -48,12 +49,12 @@ class _Side(NamedTuple):
 
 class _Job(NamedTuple):
     work: Work
-    apart: Apart
+    special: Apart
     rows: _Side
     columns: _Side
     scale: np.floating[Any]  # of the factors' type
     spans: Array  # (n, 2); 0, 0 where nothing is right but what is set apart
-    targets: tuple[Array, Array]  # (n, t) and (t, m) float32
+    targets: tuple[Array, Array] | None  # (n, t) and (t, m) float32
     finite: bool
 
 
@@ -76,11 +77,10 @@ def _side(points: Tensor, lengths: Tensor, kind: torch.dtype, squared: bool) -> 
     return _Side(points, factors, factors.T.contiguous(), minus.to(kind).numpy())
 
 
-def _centred_targets(work: Work) -> tuple[Array, Array]:
+def _centred_targets(work: Work) -> tuple[Array, Array] | None:
     """Targets around zero, so that years or timestamps keep their digits in float32."""
-    n, m, _ = sizes(work)
     if work.targets is None:
-        return np.zeros((n, 0), np.float32), np.zeros((0, m), np.float32)
+        return None
     queries, references = (targets.double() for targets in work.targets)
     centre = references.mean(0)
     return (queries - centre).float().contiguous().numpy(), (references - centre).float().T.contiguous().numpy()
@@ -96,21 +96,39 @@ def _dots(job: _Job, tile: Tile, buffer: Tensor) -> Tensor:
     return out
 
 
+def _facing(job: _Job, tile: Tile) -> tuple[Array | None, Array | None]:
+    """The targets of a tile's rows (r, t) and columns (t, c)."""
+    if job.targets is None:
+        return None, None
+    return job.targets[0][tile.top : tile.bottom], np.ascontiguousarray(job.targets[1][:, tile.left : tile.right])
+
+
+def _turned(targets: tuple[Array | None, Array | None]) -> tuple[Array | None, Array | None]:
+    rows, columns = targets
+    return (None, None) if rows is None or columns is None else (np.ascontiguousarray(columns.T), np.ascontiguousarray(rows.T))
+
+
 def _summed(job: _Job, share: list[Tile], block: int) -> Array:
     """(n, 2, 3) running sums over a share of the tiles."""
-    sums = np.zeros((len(job.rows.points), 2, 3))
+    sums, shifts = np.zeros((len(job.rows.points), 2, 3)), np.zeros(2)
     buffer = torch.empty(block * block, dtype=job.rows.factors.dtype)
     redone = seen = 0
     for tile in share:
         own, across = slice(tile.top, tile.bottom), slice(tile.left, tile.right)
-        dots = _dots(job, tile, buffer).numpy()
+        dots, targets = _dots(job, tile, buffer).numpy(), _facing(job, tile)
+        above, beside = job.rows.minus[own], job.columns.minus[across]
+        down = np.zeros((2, 2, dots.shape[1]), np.float32)
         shared = 4 * redone <= seen  # where the shared shift fails too often, do not try it
-        redone += summarise(
-            dots, job.scale, job.rows.minus[own], job.columns.minus[across], job.spans[own], tile.left,
-            job.targets[0][own], np.ascontiguousarray(job.targets[1][:, across]), tile.mirrored, shared,
-            sums[own], sums[across] if tile.mirrored else sums[:0],
-        )  # fmt: skip
-        seen += 2 * len(dots)
+        redone += summarise(dots, job.scale, above, beside, job.spans[own], PARTS, tile.left, *targets, shared, sums[own], shifts, down)
+        seen += len(dots)
+        if not tile.mirrored:
+            continue
+        if not shared or not merge_columns(down, shifts, job.spans[across], tile.top, len(dots), sums[across]):
+            turned = np.ascontiguousarray(dots.T)
+            down = np.zeros((2, 2, len(dots)), np.float32)
+            summarise(
+                turned, job.scale, beside, above, job.spans[across], PARTS, tile.top, *_turned(targets), False, sums[across], shifts, down
+            )
     return sums
 
 
@@ -147,6 +165,7 @@ def _pushed(job: _Job, rows: _Slopes, columns: _Slopes, share: list[Tile], block
     n, m, d = sizes(job.work)
     own = job.work.references is None
     push = _Push(torch.zeros(n, d), torch.zeros(m, d) if job.work.reference_gradient and not own else None, np.zeros(n), np.zeros(m))
+    unused = np.zeros(m)
     there, there_sums = (push.rows, push.row_sums) if own else (push.columns, push.column_sums)
     buffer = torch.empty(block * block, dtype=job.rows.factors.dtype)
     for tile in share:
@@ -154,10 +173,9 @@ def _pushed(job: _Job, rows: _Slopes, columns: _Slopes, share: list[Tile], block
         both = tile.mirrored or (not own and job.work.reference_gradient)
         weights = _dots(job, tile, buffer)
         weigh(
-            weights.numpy(), job.scale, job.rows.minus[here], job.columns.minus[across], job.spans[here], tile.left,
-            job.targets[0][here], np.ascontiguousarray(job.targets[1][:, across]),
+            weights.numpy(), job.scale, job.rows.minus[here], job.columns.minus[across], job.spans[here], PARTS, tile.left, *_facing(job, tile),
             np.ascontiguousarray(rows.lse[:, here]), np.ascontiguousarray(columns.lse[:, across]), rows.pull[here], columns.pull[across],
-            rows.mean[here], columns.mean[across], both, push.row_sums[here], there_sums[across],
+            rows.mean[here], columns.mean[across], push.row_sums[here], there_sums[across] if both else unused[across],
         )  # fmt: skip
         weights = weights.float()
         push.rows[here].addmm_(weights, job.columns.points[across])
@@ -180,6 +198,10 @@ class NumbaTiles:
     block: int = 512
     threads: int | None = None
 
+    def recordable(self, work: Work) -> bool:
+        """See `Engine.recordable`."""
+        return False
+
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         if work.queries.dtype != torch.float32:
             return TorchTiles().summaries(work)
@@ -195,8 +217,9 @@ class NumbaTiles:
             if work.targets is None:
                 first, second = torch.logaddexp2(first, other[0]), torch.logaddexp2(second, other[1])
             else:
-                first, second = joined(first, second, *other)
-        return with_apart(work, job.apart, first, second)
+                first, second = apart.joined(first, second, *other)
+        pairs = apart.candidates(job.special)
+        return apart.with_apart(work, pairs, _pair_affinities(job, pairs), first, second)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         if work.queries.dtype != torch.float32:
@@ -217,7 +240,7 @@ class NumbaTiles:
         to_references = None
         if total.columns is not None:
             to_references = _finished(work.squared, total.columns, total.column_sums, job.columns.points, size)
-        push_apart(work, job.apart, (first.double(), second.double(), pull * size), to_queries, to_references)
+        _push_pairs(job, (first.double(), second.double(), pull * size), to_queries, to_references)
         return to_queries, to_references
 
     def _shared_out(self, job: _Job, task: Callable[[list[Tile], int], T]) -> list[T]:
@@ -225,7 +248,7 @@ class NumbaTiles:
         with _one_at_a_time:
             n, m, _ = sizes(job.work)
             block = min(self.block, max(n, m))
-            everything = tiles(job.work, job.apart, block)
+            everything = tiles(job.work, job.special, block)
             threads = min(self.threads or torch.get_num_threads(), len(everything))
             with _single_threaded_blas():
                 if threads == 1:
@@ -240,6 +263,26 @@ def _log_sums(sums: Array, work: Work) -> tuple[Tensor, Tensor]:
     if work.targets is None:
         return logs[:, 0], logs[:, 1]
     return logs[:, 1], torch.where(total > 0, costly / total, 0.0)[:, 1]
+
+
+def _pair_affinities(job: _Job, pairs: Apart) -> Tensor:
+    out = torch.empty(len(pairs.rows), dtype=torch.float64)
+    if len(out):
+        points = job.rows.points.numpy(), job.columns.points.numpy()
+        pair_affinities(*points, job.work.squared, pairs.rows.numpy(), pairs.columns.numpy(), out.numpy())
+    return out
+
+
+def _push_pairs(job: _Job, summary: tuple[Tensor, Tensor, Tensor], to_queries: Tensor, to_references: Tensor | None) -> None:
+    """Add the gradients of the pairs set apart to the tiles'."""
+    pairs = apart.candidates(job.special)
+    if len(pairs.rows) == 0:
+        return
+    weight = apart.weights(job.work, pairs, _pair_affinities(job, pairs), *summary)
+    target = to_queries if job.work.references is None else to_references
+    out = to_queries.numpy(), to_queries[:0].numpy() if target is None else target.numpy()
+    points = job.rows.points.numpy(), job.columns.points.numpy()
+    push_pairs(*points, job.work.squared, pairs.rows.numpy(), pairs.columns.numpy(), weight.numpy(), *out)
 
 
 def _add(total: _Push, part: _Push) -> None:

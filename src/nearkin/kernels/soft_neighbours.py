@@ -10,14 +10,15 @@ discrimination and neighbourhood discovery, and its graded sibling serves NCA re
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nearkin.kernels.engines import choose
-from nearkin.kernels.work import Engine, Work
+from nearkin.kernels.replay import MOST_PAIRS, replayed
+from nearkin.kernels.work import Engine, Work, sizes
 
 Form = Literal["log", "expected"]
 
@@ -70,6 +71,56 @@ def _values(work: Work, form: Form, first: Tensor, second: Tensor) -> tuple[Tens
     return value.to(first.dtype), weight.to(first.dtype), priced
 
 
+def _tensors(work: Work) -> list[Tensor | None]:
+    """All tensors of a piece of work, for `replayed`."""
+    targets = work.targets or (None, None)
+    return [work.queries, work.references, work.span, work.listed, *targets, work.skip]
+
+
+def _with(work: Work, tensors: Sequence[Tensor | None]) -> Work:
+    """The same work on other tensors."""
+    queries, references, span, listed, mine, theirs, skip = tensors
+    assert queries is not None
+    targets = None if mine is None or theirs is None else (mine, theirs)
+    return work._replace(queries=queries, references=references, span=span, listed=listed, targets=targets, skip=skip)
+
+
+def _small(work: Work, engine: Engine) -> bool:
+    """Whether launches, not arithmetic, are what this evaluation costs, and a graph may hold it."""
+    n, m, _ = sizes(work)
+    return work.queries.is_cuda and n * m <= MOST_PAIRS and engine.recordable(work)
+
+
+def _forward(work: Work, form: Form, temperature: float, engine: Engine) -> tuple[Tensor, ...]:
+    """Value, whether priced, both summaries and the gradient weight of every query."""
+
+    def evaluate(tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        here = _with(work, tensors)
+        first, second = engine.summaries(_scaled(here, temperature)[0])
+        value, weight, priced = _values(here, form, first, second)
+        return value.to(here.queries.dtype), priced, first, second, weight
+
+    return replayed(evaluate, _tensors(work), ("forward", form, temperature, repr(engine), work.squared), _small(work, engine))
+
+
+def _backward(work: Work, summary: Sequence[Tensor], upstream: Tensor, temperature: float, engine: Engine) -> tuple[Tensor, ...]:
+    """Gradients of the queries and, where asked for, of the references."""
+
+    def evaluate(tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        here = _with(work, tensors[4:])
+        first, second, weight, given = (t for t in tensors[:4] if t is not None)
+        pull = given.to(first.dtype) * weight
+        # A query without a right (or wrong) reference has pull 0; its missing summary only must not be infinite.
+        finite = torch.where(first > -torch.inf, first, torch.where(second > -torch.inf, second, torch.zeros_like(first)))
+        other = second if here.targets is not None else torch.where(second > -torch.inf, second, finite)
+        scaled, back = _scaled(here, temperature)
+        found = engine.gradients(scaled, finite, other, pull)
+        return tuple((gradient * back).to(here.queries.dtype) for gradient in found if gradient is not None)
+
+    key = ("backward", temperature, repr(engine), work.squared, work.reference_gradient)
+    return replayed(evaluate, [*summary, upstream.detach(), *_tensors(work)], key, _small(work, engine))
+
+
 class _Evaluate(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -81,22 +132,19 @@ class _Evaluate(torch.autograd.Function):
             references=None if own else references.detach(),
             reference_gradient=not own and ctx.needs_input_grad[1],
         )
-        scaled, _ = _scaled(work, temperature)
-        first, second = engine.summaries(scaled)
-        value, weight, priced = _values(work, form, first, second)
-        ctx.save_for_backward(queries, references, first, second, weight)  # with their graph: a second derivative must be refused
+        value, priced, *summary = _forward(work, form, temperature, engine)
+        ctx.save_for_backward(queries, references, *summary)  # with their graph: a second derivative must be refused
         ctx.rest = (work._replace(queries=queries[:0], references=None), own, temperature, engine)
         ctx.mark_non_differentiable(priced)
-        return value.to(queries.dtype), priced
+        return value, priced
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        queries, references, first, second, weight = ctx.saved_tensors
+        queries, references, *summary = ctx.saved_tensors
         bare, own, temperature, engine = ctx.rest
         work = bare._replace(queries=queries, references=None if own else references)
-        summary = (first, second, weight)
         grads = _FirstDerivative.apply(upstream[0], queries, references, work, summary, temperature, engine)  # type: ignore[no-untyped-call]
-        return grads[0], (None if own or not work.reference_gradient else grads[1]), None, None, None, None
+        return grads[0], (grads[1] if work.reference_gradient else None), None, None, None, None
 
 
 class _FirstDerivative(torch.autograd.Function):
@@ -109,25 +157,15 @@ class _FirstDerivative(torch.autograd.Function):
         queries: Tensor,
         references: Tensor,
         work: Work,
-        summary: tuple[Tensor, Tensor, Tensor],
+        summary: Sequence[Tensor],
         temperature: float,
         engine: Engine,
     ) -> tuple[Tensor, Tensor]:
-        first, second, weight = summary
-        pull = upstream.detach().to(first.dtype) * weight
-        # A query without a right (or wrong) reference has pull 0; its missing summary only must not be infinite.
-        finite = torch.where(first > -torch.inf, first, torch.where(second > -torch.inf, second, torch.zeros_like(first)))
-        other = second if work.targets is not None else torch.where(second > -torch.inf, second, finite)
-        scaled, back = _scaled(
-            work._replace(queries=queries.detach(), references=None if work.references is None else references.detach()), temperature
-        )
-        to_queries, to_references = engine.gradients(scaled, finite, other, pull)
-        none = references.new_empty(0)
-        return (to_queries * back).to(queries.dtype), none if to_references is None else (to_references * back).to(references.dtype)
+        own = work.references is None
+        plain = work._replace(queries=queries.detach(), references=None if own else references.detach())
+        to_queries, *rest = _backward(plain, summary, upstream, temperature, engine)
+        return to_queries, rest[0] if rest else references.new_empty(0)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[None, ...]:
         raise RuntimeError("the streaming engines give first derivatives only; for double backward build the objective with engine='dense'")
-
-
-Chosen = Callable[[Work], Engine]

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels.apart import joined, push_apart, with_apart
+from nearkin.kernels import apart
+from nearkin.kernels.apart import joined
 from nearkin.kernels.layout import FAR, RIGHT, WRONG, Tile, as_two_sets, longest, lopsided, nowhere, set_apart, square_lengths, tiles
 from nearkin.kernels.work import Work, sizes
 
@@ -194,26 +195,32 @@ class TorchTiles:
 
     block: int = 512
 
+    def recordable(self, work: Work) -> bool:
+        """See `Engine.recordable`."""
+        return False
+
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         if lopsided(work):
             return self.summaries(as_two_sets(work))
-        sides, apart, sums = _sides(work), set_apart(work), _Sums(work)
+        sides, special, sums = _sides(work), set_apart(work), _Sums(work)
         if not math.isfinite(sides.longest):
             return nowhere(work)
         spans = None if work.span is None else work.span.cpu()
-        for tile, affinity in self._tiles(work, sides, tiles(work, apart, self._side(work))):
+        for tile, affinity in self._tiles(work, sides, tiles(work, special, self._side(work))):
             cost = _costs(work, tile, affinity)
             for kind, part in _by_kind(spans, tile, affinity):
                 _add_tile(sums, kind, tile, part, cost)
-        if work.targets is None:
-            return with_apart(work, apart, sums.logs[RIGHT] - sides.level, sums.logs[WRONG] - sides.level)
-        return with_apart(work, apart, sums.logs[WRONG] - sides.level, sums.mean)
+        first, second = sums.logs[RIGHT] - sides.level, sums.logs[WRONG] - sides.level
+        if work.targets is not None:
+            first, second = second, sums.mean
+        pairs = apart.candidates(special)
+        return apart.with_apart(work, pairs, apart.affinities(work, pairs), first, second)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         if lopsided(work):
             to_queries, to_references = self.gradients(as_two_sets(work), first, second, pull)
             return to_queries if to_references is None else to_queries + to_references, None
-        sides, apart = _sides(work), set_apart(work)
+        sides, special = _sides(work), set_apart(work)
         summary = (first.double(), second.double(), pull.double())
         here = _Pulls.of(work, *summary, sides.level)
         own = work.references is None
@@ -221,7 +228,7 @@ class TorchTiles:
         columns = rows if own else _Gathered(sides.references)
         there = here if own else _Pulls.none(len(sides.references), here)
         spans = None if work.span is None else work.span.cpu()
-        for tile, affinity in self._tiles(work, sides, tiles(work, apart, self._side(work))):
+        for tile, affinity in self._tiles(work, sides, tiles(work, special, self._side(work))):
             cost = _costs(work, tile, affinity)
             top, left = slice(tile.top, tile.bottom), slice(tile.left, tile.right)
             parts = [_weights(kind, part, here.part(top), there.part(left), cost) for kind, part in _by_kind(spans, tile, affinity)]
@@ -231,7 +238,8 @@ class TorchTiles:
                 columns.add(left, weights.T, sides.queries[top])
         to_queries = rows.gradient(work.squared)
         to_references = columns.gradient(work.squared) if not own and work.reference_gradient else None
-        push_apart(work, apart, summary, to_queries, to_references)
+        pairs = apart.candidates(special)
+        apart.push(work, pairs, apart.weights(work, pairs, apart.affinities(work, pairs), *summary), to_queries, to_references)
         return to_queries, to_references
 
     def _side(self, work: Work) -> int:

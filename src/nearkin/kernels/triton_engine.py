@@ -92,6 +92,10 @@ class TritonEngine:
         if self.precision not in SCHEME_OF:
             raise ValueError(f"precision {self.precision!r} is unknown; choose one of {', '.join(SCHEME_OF)}")
 
+    def recordable(self, work: Work) -> bool:
+        """See `Engine.recordable`."""
+        return _plain_engine(work) is None
+
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         """See `Engine.summaries`."""
         if (plain := _plain_engine(work)) is not None:

@@ -122,4 +122,4 @@ def _mixed_range(kinds, step, from_tile, to_tile, BN: tl.constexpr, G: tl.conste
         mixed = tl.load(kinds + at * BN // G * step, mask=at < to_tile, other=0) == 2
         begin = tl.minimum(begin, tl.min(tl.where(mixed, at, _MANY), 0))
         end = tl.maximum(end, tl.max(tl.where(mixed, at + 1, 0), 0))
-    return begin, end
+    return tl.minimum(begin, end), end  # without any, nothing: a begin of _MANY times the slivers would overflow

@@ -51,7 +51,7 @@ TILES: Mapping[tuple[Pass, str], Mapping[int, Tile]] = {
     ("summaries", "fp16"): {64: Tile(128, 64, 4, 3, registers=128), 128: Tile(128, 64, 4, 3), 256: Tile(64, 64, 4, 2)},
     ("summaries", "tf32"): {64: Tile(128, 64, 4, 3), 128: Tile(64, 64, 4, 3)},
     ("summaries", "fp16x3"): {64: Tile(128, 64, 4, 3), 128: Tile(64, 64, 4, 2)},
-    ("gradients", "fp16"): {64: Tile(64, 128, 4, 3), 128: Tile(64, 64, 4, 3), 256: Tile(64, 64, 4, 2)},
+    ("gradients", "fp16"): {64: Tile(64, 128, 4, 3, registers=168), 128: Tile(64, 64, 4, 3), 256: Tile(64, 64, 4, 2)},
     ("gradients", "tf32"): {64: Tile(64, 64, 4, 2), 128: Tile(64, 32, 4, 2)},
     ("gradients", "fp16x3"): {64: Tile(64, 64, 4, 3), 128: Tile(64, 64, 4, 2)},
 }

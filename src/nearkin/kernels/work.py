@@ -34,6 +34,10 @@ class Work(NamedTuple):
 class Engine(Protocol):
     """The two passes over all pairs."""
 
+    def recordable(self, work: Work) -> bool:
+        """Whether this work is evaluated without reading anything back to the host, so that a CUDA graph can hold it."""
+        ...
+
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         """Per query, over its candidates, (n,) each.
 
