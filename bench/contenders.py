@@ -60,8 +60,8 @@ def ours(engine: str, precision: str = "highest", form: Form = "log") -> Callabl
 
 def metric_learning(embeddings: Tensor, labels: Tensor) -> Evaluate:
     """pytorch-metric-learning's NCALoss with squared, un-normalised distances."""
-    from pytorch_metric_learning.distances import LpDistance
-    from pytorch_metric_learning.losses import NCALoss
+    from pytorch_metric_learning.distances import LpDistance  # type: ignore[import-untyped]
+    from pytorch_metric_learning.losses import NCALoss  # type: ignore[import-untyped]
 
     criterion = NCALoss(distance=LpDistance(normalize_embeddings=False, power=2))
     return differentiated(lambda live: criterion(live, labels), embeddings)
@@ -105,7 +105,7 @@ def scikit_learn(embeddings: Tensor, labels: Tensor) -> Evaluate:
 
 def keops(embeddings: Tensor, labels: Tensor) -> Evaluate:
     """KeOps' lazy matrices: penalties instead of masks, two log-sum-exp reductions."""
-    from pykeops.torch import LazyTensor
+    from pykeops.torch import LazyTensor  # type: ignore[import-untyped]
 
     names, places = labels.float()[:, None], torch.arange(len(labels), dtype=torch.float32)[:, None]
     other = (LazyTensor(names[:, None]) - LazyTensor(names[None])) ** 2
@@ -115,7 +115,8 @@ def keops(embeddings: Tensor, labels: Tensor) -> Evaluate:
     def loss_of(live: Tensor) -> Tensor:
         affinity = itself - ((LazyTensor(live[:, None]) - LazyTensor(live[None])) ** 2).sum(-1)
         total, right = affinity.logsumexp(dim=1), (affinity - 1e6 * other).logsumexp(dim=1)
-        return (total - right).mean()
+        loss: Tensor = (total - right).mean()
+        return loss
 
     return differentiated(loss_of, embeddings)
 

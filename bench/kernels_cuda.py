@@ -12,12 +12,17 @@ from torch import Tensor
 
 from bench.contenders import CUDA, Evaluate, drawn, evaluated, spans
 from bench.measure import errors
-from nearkin.kernels.soft_neighbours import soft_neighbours
+from nearkin.kernels.soft_neighbours import Form, soft_neighbours
 from nearkin.kernels.work import Work
 
 Row = dict[str, Any]
 PRECISIONS = ("highest", "high", "fast")
 _LEAST_FLOPS, _LEAST_EXPS = 743e12, 4.0e12
+
+
+def _event() -> Any:
+    event: Any = torch.cuda.Event
+    return event(enable_timing=True)
 
 
 def best_ms(evaluate: Evaluate, repeats: int = 10) -> float:
@@ -26,7 +31,7 @@ def best_ms(evaluate: Evaluate, repeats: int = 10) -> float:
         evaluate()
     best = float("inf")
     for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = _event(), _event()
         start.record()
         evaluate()
         end.record()
@@ -58,7 +63,7 @@ def floor_ms(n: int, m: int, d: int, rates: dict[str, float]) -> float:
 def measured(name: str, n: int, m: int, d: int, evaluate: Evaluate, rates: dict[str, float]) -> Row:
     row: Row = {"name": name, "n": n, "m": m, "d": d}
     try:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = _event(), _event()
         start.record()
         evaluate()
         end.record()
@@ -133,7 +138,7 @@ def siblings(n: int, rates: dict[str, float]) -> Iterator[Row]:
     works["lists of 1"] = base._replace(listed=torch.randint(n, (n, 1), device="cuda"))
     for name, work in works.items():
         for precision in ("highest", "fast"):
-            form = "log" if work.targets is None else "expected"
+            form: Form = "log" if work.targets is None else "expected"
             yield measured(f"{name}, {precision}", n, n, 64, evaluated(work, form, "triton", precision), rates)
 
 
@@ -153,5 +158,6 @@ def _line(row: Row) -> str:
     head = f"{row['name']:40} {row['n']:>7} x {row['m']:<7} d {row['d']:<4}"
     if "out_of_memory" in row:
         return head + " out of memory"
-    line = f"{head} {row['ms']:9.2f} ms {row['peak_mb']:10.1f} MB {100 * row['share_of_floor']:5.1f} % of the floor, first {row['first_call_s']:.1f} s"
+    line = f"{head} {row['ms']:9.2f} ms {row['peak_mb']:10.1f} MB {100 * row['share_of_floor']:5.1f} % of the floor"
+    line += f", first {row['first_call_s']:.1f} s"
     return line + (f", errors {row['value_error']:.1e} {row['gradient_error']:.1e}" if "value_error" in row else "")

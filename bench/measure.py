@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """Every BLAS and OpenMP of the process limited alike."""
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     before = torch.get_num_threads()
     with threadpool_limits(count):
@@ -80,7 +81,7 @@ def cpu_rates() -> dict[str, float]:
     with threads(1):
         square, tall, wide = torch.randn(1024, 1024), torch.randn(1024, 64), torch.randn(64, 1024)
         products = [(square, square), (tall, wide), (square, tall)]
-        flops = [2 * a.shape[0] * a.shape[1] * b.shape[1] / best_seconds(lambda a=a, b=b: a @ b) for a, b in products]
+        flops = [2 * a.shape[0] * a.shape[1] * b.shape[1] / best_seconds(partial(torch.mm, a, b)) for a, b in products]
         return {"flop_per_s": max(flops), "exp_per_s": 200 * 4096 / best_seconds(lambda: exponentials(x, out))}
 
 

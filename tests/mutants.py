@@ -35,7 +35,24 @@ TESTS = {
     "relation": ("tests/test_relation.py", "tests/objectives/test_door.py", "tests/objectives/test_traps.py"),
     "affinity": ("tests/test_affinity.py", "tests/search/test_exact.py", "tests/objectives/test_traps.py"),
 }
-EQUIVALENT: dict[str, str] = {}
+NOT_READ = "a filler where the row has nothing: what comes of it is replaced or subtracted from itself"
+EQUIVALENT = {
+    "criterion.logsumexp: filled = torch.where(some[:, None], filled, torch.zeros_like(x)) | torch.zeros_like -> torch.ones_like": NOT_READ,
+    "criterion.any_positive: zero = torch.zeros_like(chosen) | torch.zeros_like -> torch.ones_like": NOT_READ,
+    "criterion.any_positive: share = 1 - relation.cost.clamp(0, 1) | 1 -> 2 #2": "a share below zero is masked like a share of zero",
+    "criterion.soft_hinge: return softplus(x, threshold=40) | 40 -> 41": "exact in float64 on both sides",
+    "criterion.SmoothBestK.__call__: values = self.smoothing * torch.where(priced, terms[0] - terms[1] - terms[2], "
+    "torch.zeros_like(terms[0])) | 0 -> 1 #2": "all three terms have the shape",
+    "criterion.SmoothBestK.__call__: terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), "
+    "strict=True)] | True -> False": "three and three",
+    "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | (nearer < count[:, None]) & "
+    "(farther > fixed - margin) -> (nearer < count[:, None]) | (farther > fixed - margin)": "beyond the margin any wrong one costs nothing",
+    "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | farther > fixed - margin -> "
+    "farther >= fixed - margin": "at the margin it costs nothing, like the farthest",
+    "triplets.Triplets._drawn: square = (2 - 2 * affinity.detach()).clamp(self.nearest ** 2, 3.999) | 3.999 -> 4.9990000000000006": (
+        "nothing is drawn beyond `farthest`; the clip only keeps the log there finite"
+    ),
+}
 
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 
@@ -103,7 +120,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         yield node.operand
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield ast.Constant(not node.value)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value + 1 != node.value:
         yield ast.Constant(node.value + 1)
     elif isinstance(node, ast.Attribute) and node.attr in SWAPS:
         yield altered(node, attr=SWAPS[node.attr])

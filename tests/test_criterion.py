@@ -304,6 +304,13 @@ def test_distance_weighted_draws_come_from_the_inverse_density(near_one: float, 
     assert float((values > sum(hinge) / 2).double().mean()) == pytest.approx(share, abs=0.015)
 
 
+def test_distance_weighted_draws_with_replacement_up_to_the_very_reach() -> None:
+    near = torch.tensor([[0.75, 0.25, 0.5, 0.0]])  # two right ones; a wrong one at distance 1, and one beyond
+    relation = Relation(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
+    outcome = Triplets("distance-weighted", 1.0, dimension=4, farthest=1.0)(near, relation)
+    assert outcome.values.tolist() == [1.0] and int(outcome.active) == 2  # 0.75 and 1.25, both with the same wrong one
+
+
 def test_distance_weighted_has_nothing_to_draw_beyond_reach() -> None:
     relation = Relation(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
     outcome = Triplets("distance-weighted", 1.0, dimension=4)(torch.tensor([[0.5, -0.5]]), relation)
@@ -332,6 +339,12 @@ def test_ties_at_the_margin_are_neither_active_nor_semi_hard() -> None:
     assert Triplets("semi-hard", 0.25)(near, relation).values.tolist() == [0.0]  # none strictly inside: the farthest
     outcome = Triplets("uniform", 0.25)(near, relation)
     assert outcome.values.tolist() == pytest.approx([0.25 / 3]) and int(outcome.active) == 1
+
+
+def test_pairs_at_rest_are_not_active() -> None:
+    relation = Relation(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
+    outcome = Pairs(1.0)(torch.tensor([[0.0, -0.5, -1.0, -0.5]]), relation)  # together, apart; outside the margin, inside
+    assert int(outcome.active) == 2 and outcome.values.tolist() == [0.125]
 
 
 def test_reduce_weighs_values() -> None:

@@ -115,7 +115,6 @@ def _all(affinity: Tensor, right: Tensor, wrong: Tensor, margin: float) -> _Chos
     floor = affinity - margin
     inside = torch.searchsorted(-ranked.detach(), -floor.detach())  # (n, m) wrong ones above s_right - margin
     inside = torch.minimum(inside, count[:, None]) * right
-    running = torch.where(ranked > -torch.inf, ranked, torch.zeros_like(ranked)).double().cumsum(1)
-    running = torch.nn.functional.pad(running, (1, 0))
+    running = torch.nn.functional.pad(ranked.double().cumsum(1), (1, 0))  # -inf behind the last wrong one, where nobody looks
     hinge = (running.gather(1, inside) - inside * floor.double()).to(affinity.dtype)  # a small difference of long sums
     return _Chosen((hinge * right).sum(1), right.sum(1) * count, inside.sum(1))

@@ -350,5 +350,5 @@ def test_a_read_only_install_compiles_without_a_cache(monkeypatch: pytest.Monkey
         return lambda function: ("compiled", function)
 
     monkeypatch.setattr("numba.njit", njit)
-    compiled: Any = numba_loops._compiled(True)(on)
+    compiled: Any = numba_loops.outer(on)
     assert compiled == ("compiled", on)

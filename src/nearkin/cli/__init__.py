@@ -27,6 +27,18 @@ examples:
   nearkin demo --quick --out runs/try   one seed, few epochs"""
 
 
+TRAIN = """Train an embedding whose nearest neighbours are right. The objective is chosen by what the data know of themselves
+(classes: NCA; numbers: NCA regression; nothing: instance discrimination) unless it is named. Part of the data is held
+out for validation and for one look at the end. Interrupted trainings resume exactly."""
+TRAIN_EXAMPLES = """examples:
+  nearkin train photos/ --out runs/photos             a folder for each class
+  nearkin train table.csv --set data.target_columns=x,y
+  nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
+  nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
+  nearkin train --resume runs/photos"""
+_RAW = argparse.RawDescriptionHelpFormatter
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status. Errors in what was asked are told in one line, Ctrl-C in one word."""
     parser = _parser()
@@ -50,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nearkin {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     _add_demo(verbs)
+    _add_train(verbs)
+    _add_embed(verbs)
+    _add_export(verbs)
     return parser
 
 
@@ -67,11 +82,59 @@ def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     parser.set_defaults(run=_lazily("nearkin.cli.demo"))
 
 
-def _lazily(module: str) -> Callable[[argparse.Namespace], int]:
-    """The module's `run`, imported when called."""
+def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "train", help="from images or vectors to a model folder", description=TRAIN, epilog=TRAIN_EXAMPLES, formatter_class=_RAW
+    )
+    parser.add_argument(
+        "data", nargs="?", metavar="DATA", help="a folder, a table (.csv, .parquet), an .npz file, or a known set such as digits or mnist"
+    )
+    parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
+    parser.add_argument("--resume", metavar="FOLDER", help="go on with the training in this folder")
+    parser.add_argument(
+        "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen by what the data know)"
+    )
+    parser.add_argument("--network", metavar="NAME", help="convnet, mlp, resnet18, ren2014-mnist, timm:NAME, ... (default: convnet or mlp)")
+    parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="size of the embedding (default: 64)")
+    parser.add_argument("--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20)")
+    parser.add_argument("--seed", type=int, metavar="N", help="of weights, order and draws (default: 0)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="LEAF=VALUE", help="any other setting; a wrong one names the right ones"
+    )
+    _add_places(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.train", "run_train"))
+
+
+def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "embed", help="embeddings of any data by a model folder", description="Write embeddings, ids and labels as .npz."
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder")
+    parser.add_argument("data", metavar="DATA", help="as for train")
+    parser.add_argument("--out", required=True, metavar="FILE.npz", help="where to write")
+    _add_places(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.train", "run_embed"))
+
+
+def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "export", help="a model for other runtimes", description="Write the network, preparation included, as ONNX and compare it."
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder")
+    parser.add_argument("--onnx", required=True, metavar="FILE.onnx", help="where to write")
+    parser.set_defaults(run=_lazily("nearkin.cli.train", "run_export"))
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data-root", default="data", metavar="FOLDER", help="where known sets are looked for (default: %(default)s)")
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+
+
+def _lazily(module: str, function: str = "run") -> Callable[[argparse.Namespace], int]:
+    """A function of the module, imported when called."""
 
     def run(arguments: argparse.Namespace) -> int:
-        status: int = import_module(module).run(arguments)
+        status: int = getattr(import_module(module), function)(arguments)
         return status
 
     return run

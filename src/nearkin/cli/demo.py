@@ -6,7 +6,10 @@ import statistics
 import time
 import warnings
 from argparse import Namespace
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +29,7 @@ from nearkin.explore.figures import Panel, scatter
 from nearkin.networks.convnet import convnet
 from nearkin.objectives import NCA, Objective, Softmax
 from nearkin.points import Points
-from nearkin.train.fit import embed, fit, save
+from nearkin.train.fit import Epoch, embed, fit, save
 
 SHAPE = (1, CANVAS, CANVAS)
 CLASSES = 10
@@ -49,6 +52,16 @@ class Budget(NamedTuple):
     seeds: int
     epochs: int
     iterations: int  # of linear NCA
+
+
+class Job(NamedTuple):
+    """One network to be trained."""
+
+    name: str  # of the objective
+    dimension: int
+    seed: int
+    network: nn.Module
+    objective: Objective
 
 
 @dataclass
@@ -79,9 +92,10 @@ class Watch:
 
     def __init__(self, total: int) -> None:
         self.console = Console(stderr=True, highlight=False)
-        columns = (TextColumn("{task.description:<36}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        columns = (TextColumn("{task.description:<26}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=total)
+        self.stopped = False
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -93,8 +107,10 @@ class Watch:
     def begin(self, what: str) -> None:
         self.bar.update(self.task, description=what)
 
-    def tick(self, *_: object) -> None:
-        """One epoch of a network; all else takes no time beside them."""
+    def tick(self, epoch: Epoch) -> None:
+        """One epoch of a network has ended; all else takes no time beside them."""
+        if self.stopped:  # Ctrl-C reaches the main thread only: this is where the others hear of it
+            raise CancelledError
         self.bar.advance(self.task)
 
     def finish(self, row: Row) -> None:
@@ -173,31 +189,57 @@ def linear_rows(data: Split, budget: Budget, watch: Watch) -> Iterator[Row]:
 def network_rows(data: Split, budget: Budget, watch: Watch) -> tuple[list[Row], nn.Module]:
     """The same network under softmax and under NCA; and the first NCA network of the most dimensions, to be kept."""
     rows, kept = [], None
-    for dimension in DIMENSIONS:
-        for name in OBJECTIVES:
-            row = Row(f"{name} network", dimension)
-            for seed in range(budget.seeds):
-                watch.begin(f"{row.method}, {dimension} dimensions, seed {seed}")
-                began = time.perf_counter()
-                network = trained_network(name, dimension, seed, data, budget.epochs, watch.tick)
-                seconds = time.perf_counter() - began
-                row.add(data, embed(network, data.train.images), embed(network, data.test.images), seconds)
-                kept = network if (name, seed) == ("NCA", 0) else kept
+    watch.begin("networks")
+    with one_thread_each(watch) as pool:
+        jobs = [fresh(name, dimension, seed) for dimension in DIMENSIONS for name in OBJECTIVES for seed in range(budget.seeds)]
+        running = deque((job, pool.submit(train, job, data, budget.epochs, watch.tick)) for job in jobs)
+        while running:
+            row = Row(f"{running[0][0].name} network", running[0][0].dimension)
+            for _ in range(budget.seeds):
+                job, trained = running.popleft()
+                seconds = trained.result()
+                row.add(data, embed(job.network, data.train.images), embed(job.network, data.test.images), seconds)
+                kept = job.network if (job.name, job.seed) == ("NCA", 0) else kept
             watch.finish(row)
             rows.append(row)
     assert kept is not None
     return rows, kept
 
 
-def trained_network(name: str, dimension: int, seed: int, data: Split, epochs: int, tick: Callable[..., None]) -> nn.Module:
-    """One network; the seed decides its start and the order of its batches, never the data."""
+@contextmanager
+def one_thread_each(watch: Watch) -> Iterator[ThreadPoolExecutor]:
+    """Several networks at a time, each on a thread of its own.
+
+    They are too small for cores to share one, and so their figures do not depend on how many cores there are.
+    """
+    threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(threads)
+    torch.set_num_threads(1)
+    try:
+        yield pool
+    except BaseException:
+        watch.stopped = True
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
+
+
+def fresh(name: str, dimension: int, seed: int) -> Job:
+    """A network and its objective before training; the seed decides their start and the order of batches, never the data."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = convnet(SHAPE, dimension, **NETWORK)
-        objective: Objective = NCA() if name == "NCA" else Softmax(CLASSES, dimension)
+        return Job(name, dimension, seed, network, NCA() if name == "NCA" else Softmax(CLASSES, dimension))
+
+
+def train(job: Job, data: Split, epochs: int, tick: Callable[[Epoch], None]) -> float:
+    """Train it; the seconds it took."""
+    began = time.perf_counter()
     images, labels = data.train
-    fit(network, objective, images, labels, epochs=epochs, batch_size=BATCH, learning_rate=RATE, seed=seed, report=tick)
-    return network
+    settings: dict[str, Any] = {"epochs": epochs, "batch_size": BATCH, "learning_rate": RATE, "seed": job.seed}
+    fit(job.network, job.objective, images, labels, report=tick, **settings)
+    return time.perf_counter() - began
 
 
 def percent(values: list[float]) -> str:
@@ -289,7 +331,7 @@ def say_goodbye(console: Console, out: Path, picture: Path | None, seconds: floa
     lines += [
         "\nTry next:",
         "  nearkin demo --seeds 10                        is the difference larger than the spread?",
-        f"  nearkin.load('{out}').neighbours(images)    in Python: the network just trained",
+        f"  nearkin.load('{out}').neighbours(images)   in Python: the network just trained",
         "  loss = nearkin.NCA()(embeddings, labels)       the same objective in your own training loop",
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)

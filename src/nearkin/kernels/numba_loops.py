@@ -39,8 +39,9 @@ PARTS = 3  # of a row: wrong, right, wrong; passed in, lest LLVM unroll what it 
 
 def _inner(fastmath: bool | set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A function for compiled callers only: it has no wrapper for Python, and lives in its callers' cache."""
-    options: dict[str, Any] = {"fastmath": fastmath, "nogil": True, "error_model": "numpy"}
-    return cast(Callable[[Callable[..., Any]], Callable[..., Any]], numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options))
+    njit: Any = numba.njit
+    options = {"fastmath": fastmath, "nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast(Callable[[Callable[..., Any]], Callable[..., Any]], njit(**options))
 
 
 def outer(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,7 +177,7 @@ def summarise(
     for kind in range(2):
         shifts[kind] = _sample(tile, scale, minus_rows, minus_columns, spans, parts, left, kind)
     for i in range(n):
-        if targets_columns is not None:
+        if targets_rows is not None:
             _costs(targets_rows[i], targets_columns, cost)
         for kind in range(2):
             totals[kind], costlies[kind], widths[kind] = 0, 0, 0
@@ -264,10 +265,7 @@ def _weigh(
     total = _F(0)
     for j in range(row.size):
         e = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-        if cost is None:
-            h = e * (mine + theirs[j])
-        else:
-            h = e * (mine * (cost[j] - mean) + theirs[j] * (cost[j] - means[j]))
+        h = e * (mine + theirs[j]) if cost is None else e * (mine * (cost[j] - mean) + theirs[j] * (cost[j] - means[j]))
         row[j] = h
         total += h
         down[j] += h
@@ -313,7 +311,7 @@ def weigh(
         for j in range(m):  # as an array expression it would cost numba four seconds of compiling
             their_minus[kind, j] = minus_columns[j] - lse_columns[kind, j]
     for i in range(n):
-        if targets_columns is not None:
+        if targets_rows is not None:
             _costs(targets_rows[i], targets_columns, cost)
         for number in range(parts):
             start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2

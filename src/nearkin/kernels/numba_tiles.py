@@ -173,8 +173,9 @@ def _pushed(job: _Job, rows: _Slopes, columns: _Slopes, share: list[Tile], block
         both = tile.mirrored or (not own and job.work.reference_gradient)
         weights = _dots(job, tile, buffer)
         weigh(
-            weights.numpy(), job.scale, job.rows.minus[here], job.columns.minus[across], job.spans[here], PARTS, tile.left, *_facing(job, tile),
-            np.ascontiguousarray(rows.lse[:, here]), np.ascontiguousarray(columns.lse[:, across]), rows.pull[here], columns.pull[across],
+            weights.numpy(), job.scale, job.rows.minus[here], job.columns.minus[across], job.spans[here], PARTS, tile.left,
+            *_facing(job, tile), np.ascontiguousarray(rows.lse[:, here]), np.ascontiguousarray(columns.lse[:, across]),
+            rows.pull[here], columns.pull[across],
             rows.mean[here], columns.mean[across], push.row_sums[here], there_sums[across] if both else unused[across],
         )  # fmt: skip
         weights = weights.float()
@@ -253,7 +254,8 @@ class NumbaTiles:
             with _single_threaded_blas():
                 if threads == 1:
                     return [task(everything, block)]
-                with ThreadPoolExecutor(threads) as pool:
+                # OpenMP keeps the number of threads by thread: a new one has to be told, or its BLAS brings a team of its own
+                with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
                     return list(pool.map(task, [everything[k::threads] for k in range(threads)], [block] * threads))
 
 
