@@ -79,9 +79,8 @@ def peer(settings: dict[str, str], data: Dataset, workers: int, augment: bool) -
     network = assemble(run, data, torch.device("cuda")).network.train()
     steps = [t.RandomResizedCrop(32, (0.2, 1.0)), t.ColorJitter(0.4, 0.4, 0.4, 0.4), t.RandomGrayscale(0.2)] if augment else []
     transform = t.Compose([*steps, t.ToTensor(), t.Normalize(0.5, 0.25)])
-    loader = torch.utils.data.DataLoader(
-        _Pictures(data, transform), run.batch_size, shuffle=True, drop_last=True, num_workers=workers, pin_memory=True, persistent_workers=workers > 0
-    )
+    kept = {"num_workers": workers, "pin_memory": True, "persistent_workers": workers > 0}
+    loader = torch.utils.data.DataLoader(_Pictures(data, transform), run.batch_size, shuffle=True, drop_last=True, **kept)
     loss_of = NCALoss(distance=LpDistance(normalize_embeddings=False, power=2))
     optimiser = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     done, started = 0, None
@@ -107,7 +106,13 @@ def _forever(loader: object) -> object:
         yield from loader
 
 
-MNIST = {"network.name": "ren2014-mnist", "network.dimension": "64", "objective.name": "nca", "batch_size": "1000", "data.validation": "0"}
+MNIST = {
+    "network.name": "ren2014-mnist",
+    "network.dimension": "64",
+    "objective.name": "nca",
+    "batch_size": "1000",
+    "precision": "bfloat16",
+}
 CIFAR = {
     "network.name": "resnet18",
     "network.dimension": "128",

@@ -49,6 +49,8 @@ EQUIVALENT = {
     "(farther > fixed - margin) -> (nearer < count[:, None]) | (farther > fixed - margin)": "beyond the margin any wrong one costs nothing",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | farther > fixed - margin -> "
     "farther >= fixed - margin": "at the margin it costs nothing, like the farthest",
+    "triplets.Triplets._drawn: weight = torch.where(some[:, None], log_weight - log_weight.amax(1, keepdim=True), 0.0).exp() | "
+    "0.0 -> 1.0": NOT_READ,
     "triplets.Triplets._drawn: square = (2 - 2 * affinity.detach()).clamp(self.nearest ** 2, 3.999) | 3.999 -> 4.9990000000000006": (
         "nothing is drawn beyond `farthest`; the clip only keeps the log there finite"
     ),

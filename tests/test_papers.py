@@ -53,13 +53,12 @@ def test_entries_are_whole() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda c: c.__name__)
 def test_an_objective_names_the_papers_of_its_docstring(kind: type[Objective | WeightedSum]) -> None:
-    named = set(KEY.findall(kind.__doc__ or ""))
+    named = set(KEY.findall(kind.__doc__ or ""))  # which may name others in passing
     assert set(kind.keys) <= bibliography().keys()
-    assert named <= set(kind.keys), "a paper in the docstring is missing among keys"
     if kind in (Objective, NeighbourhoodObjective, WeightedSum):
-        assert not kind.keys
+        assert not kind.keys and not named
     elif kind is not CentreLoss:  # whose softmax is named in Softmax
-        assert named == set(kind.keys) and named
+        assert kind.keys and set(kind.keys) <= named
 
 
 def test_cite_takes_instances_classes_and_sums() -> None:

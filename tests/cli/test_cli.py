@@ -6,6 +6,8 @@ import json
 import resource
 import subprocess
 import sys
+import threading
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +89,33 @@ def test_ctrl_c_is_one_word_and_no_traceback(monkeypatch: pytest.MonkeyPatch, tm
     def interrupted(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
+    threads = torch.get_num_threads()
     monkeypatch.setattr(demo, "fit", interrupted)
     assert cli.main(["demo", "--quick", "--out", str(tmp_path)]) == 130
     assert capsys.readouterr().err.endswith("\nstopped\n")
+    assert torch.get_num_threads() == threads and not any(tmp_path.iterdir())
+
+
+def test_networks_in_training_hear_of_ctrl_c_at_the_end_of_their_epoch() -> None:
+    from nearkin.cli.demo import Watch, one_thread_each
+    from nearkin.train.fit import Epoch
+
+    watch, begun, tasks = Watch(total=1), threading.Event(), []
+
+    def endless() -> None:
+        while True:
+            begun.set()
+            watch.tick(Epoch(1, 1, 0.0))
+
+    def interrupted() -> None:
+        with one_thread_each(watch) as pool:
+            tasks.append(pool.submit(endless))
+            begun.wait()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert isinstance(tasks[0].exception(), CancelledError)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ columns spans[i, 0] .. spans[i, 1] - 1 (counted from the first column of all; th
 elsewhere, in both directions alike. Targets are None where pairs are right or wrong: numba then compiles no costs.
 
 The trap on a CPU is the exponential, not the product: so there is one per pair and pass, of a shift shared by the tile,
-and both the row's and the column's sum read it. A row the shared shift does not suit (its sum left the range in which
-float32 is exact to rounding) is done again with a shift of its own.
+and both the row's and the column's sum read it (`summarise`, `weigh`). What the shared shift does not suit, because sums
+leave the range in which float32 is exact to rounding, is done with a shift for every row (`summarise_each`, `weigh_each`);
+so are the far points, whose tiles are float64.
 
 All in one file: numba's cache on disk looks at the file of the function it is asked for, not at those of its callees.
 """
@@ -30,7 +31,7 @@ _C0, _C1, _C2, _C3, _C4, _C5 = (_F(c) for c in (1.0000001192, 0.693146944, 0.240
 _LOWEST, _HIGHEST = _F(-127), _F(100)  # 2^-127 comes out as 0; sums of 2^100 are still finite
 _REACH = 86.0
 _LEAST, _MOST = _F(2.0**-_REACH), _F(2.0**100)  # a sum in between has lost nothing that counts to underflow or to the clamp
-_SPREAD = 180.0  # bits between the largest and the smallest log-sum that one gradient shift can serve
+SPREAD = 180.0  # bits between the largest and the smallest log-sum that one gradient shift can serve
 HOLE = -1e30
 _NOWHERE = -1e29
 _RIGHT, _WRONG = 0, 1
@@ -162,18 +163,17 @@ def _sample(tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array,
 @outer
 def summarise(
     tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
-    targets_rows: Array | None, targets_columns: Array | None, shared: bool, rows: Array, shifts: Array, down: Array,
+    targets_rows: Array | None, targets_columns: Array | None, rows: Array, bad: Array, shifts: Array, down: Array,
 ) -> int:  # fmt: skip
-    """Add a tile to its rows' running sums; the number of rows done twice.
+    """Add a tile to its rows' running sums; the number of (row, kind) marked in `bad` (n, 2) and not added.
 
     `rows` (n, 2, 3) in float64: for right and wrong the shift, the sum, the sum with costs. The shared `shifts` (2,) and
     the columns' sums under them, `down` (2, 2, m) of zeros, are left for `merge_columns`.
     """
     n, m = tile.shape
     totals, costlies, widths = np.zeros(2, _F), np.zeros(2, _F), np.zeros(2, np.int64)
-    unused = np.zeros((2, m), _F)
     cost = None if targets_columns is None else np.zeros(m, _F)
-    redone = 0
+    count = 0
     for kind in range(2):
         shifts[kind] = _sample(tile, scale, minus_rows, minus_columns, spans, parts, left, kind)
     for i in range(n):
@@ -183,33 +183,56 @@ def summarise(
             totals[kind], costlies[kind], widths[kind] = 0, 0, 0
         for number in range(parts):
             start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2
-            widths[kind] += max(end - start, 0)
-            if start < end and shared:
+            if start < end:
                 its_cost = None if cost is None else cost[start:end]
                 total, costly = _sum(
-                    tile[i, start:end], scale, minus_rows[i] - tile.dtype.type(shifts[kind]), minus_columns[start:end],
+                    tile[i, start:end], scale, minus_rows[i] - _F(shifts[kind]), minus_columns[start:end],
                     its_cost, down[kind, 0, start:end], down[kind, 1, start:end],
                 )  # fmt: skip
                 totals[kind] += total
                 costlies[kind] += costly
+                widths[kind] += end - start
         for kind in range(2):
-            if widths[kind] == 0:
-                continue
-            if shared and _suits(totals[kind], shifts[kind], rows, i, kind):
+            if widths[kind] == 0 or _suits(totals[kind], shifts[kind], rows, i, kind):
                 _merge(rows, i, kind, shifts[kind], totals[kind], costlies[kind])
+            else:
+                bad[i, kind] = True
+                count += 1
+    return count
+
+
+@outer
+def summarise_each(
+    tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
+    targets_rows: Array | None, targets_columns: Array | None, rows: Array, bad: Array,
+) -> int:  # fmt: skip
+    """Add those rows of a tile to their running sums that are marked in `bad` (n, 2), each under a shift of its own.
+
+    The number of them that had any candidate.
+    """
+    n, m = tile.shape
+    count = 0
+    unused = np.zeros((2, m), _F)
+    cost = None if targets_columns is None else np.zeros(m, _F)
+    for i in range(n):
+        if targets_rows is not None:
+            _costs(targets_rows[i], targets_columns, cost)
+        for kind in range(2):
+            top = _top(tile, i, scale, minus_columns, spans, parts, left, kind) if bad[i, kind] else tile.dtype.type(HOLE)
+            if top < _NOWHERE:
                 continue
-            redone += 1
-            shift = float(math.ceil(_top(tile, i, scale, minus_columns, spans, parts, left, kind) + minus_rows[i]))
+            count += 1
+            shift = float(math.ceil(top + minus_rows[i]))
             for number in range(parts):
                 start, end = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m)
-                if start < end and (kind == _RIGHT) == (number == 1) and shift > _NOWHERE:
+                if start < end and (kind == _RIGHT) == (number == 1):
                     its_cost = None if cost is None else cost[start:end]
                     total, costly = _sum(
                         tile[i, start:end], scale, minus_rows[i] - tile.dtype.type(shift), minus_columns[start:end],
                         its_cost, unused[0, start:end], unused[1, start:end],
                     )  # fmt: skip
                     _merge(rows, i, kind, shift, total, costly)
-    return redone
+    return count
 
 
 @outer
@@ -231,25 +254,8 @@ def merge_columns(down: Array, shifts: Array, spans: Array, top: int, height: in
 
 
 @_inner(True)
-def _shared_shift(lse: Array, other: Array) -> tuple[Scalar, bool]:
-    """The middle of the log-sums of a tile's rows and columns, and whether they are near enough to share it."""
-    low, high = -HOLE, HOLE
-    for values in (lse, other):
-        for value in values:
-            if value < -_NOWHERE:
-                low, high = min(low, value), max(high, value)
-    if low > high:
-        return 0.0, True
-    return (low + high) / 2, high - low < _SPREAD
-
-
-@_inner(True)
-def _amounts(pull: Array, lse: Array, shift: Scalar, shared: bool, sign: Scalar, out: Array) -> None:
-    """pull 2^(shift - lse), split into integer and fraction in float64; the pull alone where shifts are not shared."""
-    if not shared:
-        for i in range(pull.size):
-            out[i] = sign * pull[i]
-        return
+def _amounts(pull: Array, lse: Array, shift: Scalar, sign: Scalar, out: Array) -> None:
+    """sign * pull * 2^(shift - lse), split into integer and fraction in float64."""
     for i in range(pull.size):
         exponent = max(shift - lse[i], -127.0)
         whole = math.floor(exponent)
@@ -293,39 +299,59 @@ def _weigh_twice(
 def weigh(
     tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
     targets_rows: Array | None, targets_columns: Array | None, lse_rows: Array, lse_columns: Array,
-    pull_rows: Array, pull_columns: Array, mean_rows: Array, mean_columns: Array, rows: Array, columns: Array,
+    pull_rows: Array, pull_columns: Array, mean_rows: Array, mean_columns: Array, shifts: Array, rows: Array, columns: Array,
 ) -> None:  # fmt: skip
     """Replace a tile of dots by its gradient weights W_ij + W_ji, and add their sums to `rows` and to `columns`.
 
-    `lse` (2, n) holds the log-sums over right and wrong in float64, -HOLE where the pull is 0.
+    `lse` (2, n) holds the log-sums over right and wrong in float64, -HOLE where the pull is 0; all others of the tile lie
+    within SPREAD / 2 of `shifts` (2,).
     """
     n, m = tile.shape
     cost, down = np.zeros(m, _F), np.zeros(m, _F)
-    mine, theirs, their_minus = np.zeros((2, n), _F), np.zeros((2, m), _F), np.zeros((2, m), tile.dtype)
-    shifts, shared = np.zeros(2), np.zeros(2, np.bool_)
+    mine, theirs = np.zeros((2, n), _F), np.zeros((2, m), _F)
     for kind in range(2):
         sign = -1.0 if kind == _RIGHT else 1.0
-        shifts[kind], shared[kind] = _shared_shift(lse_rows[kind], lse_columns[kind])
-        _amounts(pull_rows, lse_rows[kind], shifts[kind], shared[kind], sign, mine[kind])
-        _amounts(pull_columns, lse_columns[kind], shifts[kind], shared[kind], sign, theirs[kind])
-        for j in range(m):  # as an array expression it would cost numba four seconds of compiling
-            their_minus[kind, j] = minus_columns[j] - lse_columns[kind, j]
+        _amounts(pull_rows, lse_rows[kind], shifts[kind], sign, mine[kind])
+        _amounts(pull_columns, lse_columns[kind], shifts[kind], sign, theirs[kind])
     for i in range(n):
         if targets_rows is not None:
             _costs(targets_rows[i], targets_columns, cost)
         for number in range(parts):
             start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2
-            if start >= end:
-                continue
-            base = minus_rows[i] - tile.dtype.type(shifts[kind] if shared[kind] else lse_rows[kind, i])
-            its_cost = None if targets_columns is None else cost[start:end]
-            row, minus, them, out = tile[i, start:end], minus_columns[start:end], theirs[kind, start:end], down[start:end]
-            if shared[kind]:
-                rows[i] += _weigh(row, scale, base, minus, mine[kind, i], them, its_cost, mean_rows[i], mean_columns[start:end], out)
-            else:
+            if start < end:
+                its_cost = None if targets_columns is None else cost[start:end]
+                rows[i] += _weigh(
+                    tile[i, start:end], scale, minus_rows[i] - _F(shifts[kind]), minus_columns[start:end], mine[kind, i],
+                    theirs[kind, start:end], its_cost, mean_rows[i], mean_columns[start:end], down[start:end],
+                )  # fmt: skip
+    for j in range(m):
+        columns[j] += down[j]
+
+
+@outer
+def weigh_each(
+    tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
+    targets_rows: Array | None, targets_columns: Array | None, lse_rows: Array, lse_columns: Array,
+    pull_rows: Array, pull_columns: Array, mean_rows: Array, mean_columns: Array, rows: Array, columns: Array,
+) -> None:  # fmt: skip
+    """The same for log-sums however far apart, from two exponentials a pair."""
+    n, m = tile.shape
+    cost, down, their_minus, theirs = np.zeros(m, _F), np.zeros(m, _F), np.zeros((2, m), tile.dtype), np.zeros((2, m), _F)
+    for kind in range(2):
+        for j in range(m):  # as array expressions these would cost numba four seconds of compiling
+            their_minus[kind, j] = minus_columns[j] - lse_columns[kind, j]
+            theirs[kind, j] = -pull_columns[j] if kind == _RIGHT else pull_columns[j]
+    for i in range(n):
+        if targets_rows is not None:
+            _costs(targets_rows[i], targets_columns, cost)
+        for number in range(parts):
+            start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2
+            if start < end:
+                its_cost = None if targets_columns is None else cost[start:end]
                 rows[i] += _weigh_twice(
-                    row, scale, base, minus, mine[kind, i], them, its_cost, mean_rows[i], mean_columns[start:end], out,
-                    minus_rows[i], their_minus[kind, start:end],
+                    tile[i, start:end], scale, minus_rows[i] - tile.dtype.type(lse_rows[kind, i]), minus_columns[start:end],
+                    -pull_rows[i] if kind == _RIGHT else pull_rows[i], theirs[kind, start:end], its_cost, mean_rows[i],
+                    mean_columns[start:end], down[start:end], minus_rows[i], their_minus[kind, start:end],
                 )  # fmt: skip
     for j in range(m):
         columns[j] += down[j]

@@ -82,7 +82,7 @@ class Hinge(NeighbourhoodObjective):
         form="one-vs-rest":     sum_c [margin - t_c s_c]+,   t_y = 1, t_c = -1 for the others
 
     The first is the best-k gap at k = 1. [crammer2001multiclass]; [tang2013svm]
-    Differs: [hao2018anchor]'s table says only "hinge"; both readings are here.
+    Differs: tables that compare with it say only "hinge"; both readings are here.
     """
 
     keys = ("crammer2001multiclass", "tang2013svm")

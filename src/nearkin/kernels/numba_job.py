@@ -1,0 +1,82 @@
+"""Work made ready for the compiled loops: blocks of queries and references, and the tiles between them."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.kernels.layout import FAR, Apart, Tile, longest, set_apart, square_lengths, tiles
+from nearkin.kernels.numba_loops import Array
+from nearkin.kernels.work import Work, sizes
+
+
+class Block(NamedTuple):
+    """Consecutive queries or references as the loops want them, sliced once and not at every tile."""
+
+    points: Tensor  # (r, d) float32
+    factors: Tensor  # (r, d): the points, in float64 where float32 dots would be too coarse
+    turned: Tensor  # (d, r): the factors transposed; oneDNN on ARM loses half a millisecond a call on a transposed view
+    minus: Array  # (r,) negated square lengths in the type of the factors; zeros for an inner product
+    spans: Array  # (r, 2); 0, 0 where nothing is right but what is set apart
+    targets: Array | None  # (r, t) float32
+    turned_targets: Array | None  # (t, r)
+
+
+class Job(NamedTuple):
+    """One evaluation, as all threads read it."""
+
+    work: Work
+    special: Apart
+    block: int
+    tiles: list[Tile]
+    rows: list[Block]
+    columns: list[Block]
+    scale: np.floating[Any]  # of the factors' type
+    far: bool  # the factors are float64
+    finite: bool
+
+    def facing(self, tile: Tile) -> tuple[Block, Block]:
+        return self.rows[tile.top // self.block], self.columns[tile.left // self.block]
+
+
+def prepared(work: Work, block: int) -> Job:
+    """Blocks of at most `block` points, in float64 where they lie far out."""
+    own = work.references is None
+    references = work.queries if work.references is None else work.references
+    block = min(block, max(sizes(work)[:2]))
+    lengths = square_lengths(work.queries), work.queries.new_empty(0, dtype=torch.float64) if own else square_lengths(references)
+    furthest = longest(*lengths)
+    kind = torch.float64 if furthest > FAR else torch.float32
+    mine, theirs = _centred_targets(work)
+    rows = _blocks(work.queries, lengths[0] if work.squared else None, work.span, mine, kind, block)
+    columns = rows if own else _blocks(references, lengths[1] if work.squared else None, None, theirs, kind, block)
+    scale = (np.float64 if kind is torch.float64 else np.float32)(2 if work.squared else 1)
+    special = set_apart(work)
+    return Job(work, special, block, tiles(work, special, block), rows, columns, scale, furthest > FAR, math.isfinite(furthest))
+
+
+def _blocks(
+    points: Tensor, lengths: Tensor | None, span: Tensor | None, targets: Tensor | None, kind: torch.dtype, block: int
+) -> list[Block]:
+    points = points.contiguous()
+    minus = torch.zeros(len(points), dtype=kind) if lengths is None else -lengths.to(kind)
+    spans = torch.zeros(len(points), 2, dtype=torch.int64) if span is None else span.contiguous()
+    found = []
+    for start in range(0, len(points), block):
+        here = slice(start, start + block)
+        factors = points[here].to(kind)
+        some = None if targets is None else targets[here]
+        facing = (None, None) if some is None else (some.numpy(), some.T.contiguous().numpy())
+        found.append(Block(points[here], factors, factors.T.contiguous(), minus[here].numpy(), spans[here].numpy(), *facing))
+    return found
+
+
+def _centred_targets(work: Work) -> tuple[Tensor | None, Tensor | None]:
+    """Targets around zero, so that years or timestamps keep their digits in float32."""
+    if work.targets is None:
+        return None, None
+    queries, references = (targets.double() for targets in work.targets)
+    centre = references.mean(0)
+    return (queries - centre).float().contiguous(), (references - centre).float().contiguous()
