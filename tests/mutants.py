@@ -12,6 +12,7 @@ import ast
 import copy
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -56,6 +57,7 @@ EQUIVALENT = {
     ),
 }
 
+MEMORY = 12 * 2**30
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 OPERATORS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
@@ -175,6 +177,7 @@ def green(package: Path, tests: tuple[str, ...], limit: float) -> bool:
         status = 1
         try:
             os.chdir(ROOT)
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))  # a mutant may loop and grow
             silent = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silent, 1), os.dup2(silent, 2)
             status = int(pytest.main([*tests, *OPTIONS, "-o", f"pythonpath={ROOT} {package}"]))

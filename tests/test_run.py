@@ -9,7 +9,9 @@ def test_json_round_trip():
 
 
 def test_overrides_reach_leaves_and_options():
-    run = override(Run(), {"optimiser.learning_rate": "1", "network.normalise": "true", "objective.name": "nca", "sampler.options.per_class": "11"})
+    run = override(
+        Run(), {"optimiser.learning_rate": "1", "network.normalise": "true", "objective.name": "nca", "sampler.options.per_class": "11"}
+    )
     assert run.optimiser.learning_rate == 1.0
     assert run.network.normalise is True
     assert run.objective.name == "nca"

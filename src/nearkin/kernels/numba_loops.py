@@ -101,17 +101,25 @@ def _top(tile: Array, i: int, scale: Scalar, minus: Array, spans: Array, parts: 
 
 @_inner(True)
 def _sum(
-    row: Array, scale: Scalar, base: Scalar, minus: Array, cost: Array | None, down: Array, costly_down: Array
+    tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, cost: Array | None, down: Array, kind: int
 ) -> tuple[Scalar, Scalar]:
-    """Sum of 2^(base + minus_j + scale row_j), and of that times the cost; each term goes to its column `down` as well."""
+    """Sum of 2^(base + minus_j + scale tile_ij) over columns, and of that times the cost; each term goes `down` its column too."""
+    # Slices are taken here, not by the caller: it would count references, by calls that clear the loop's registers.
+    row, its_minus, out, costly_out = tile[i, start:end], minus[start:end], down[kind, 0, start:end], down[kind, 1, start:end]
     total, costly = _F(0), _F(0)
-    for j in range(row.size):
-        e = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-        total += e
-        down[j] += e
-        if cost is not None:
-            costly += e * cost[j]
-            costly_down[j] += e * cost[j]
+    if cost is None:
+        for j in range(row.size):
+            e = exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
+            total += e
+            out[j] += e
+    else:
+        its_cost = cost[start:end]
+        for j in range(row.size):
+            e = exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
+            total += e
+            out[j] += e
+            costly += e * its_cost[j]
+            costly_out[j] += e * its_cost[j]
     return total, costly
 
 
@@ -142,10 +150,15 @@ def _power(exponent: Scalar) -> Scalar:
 
 @_inner(True)
 def _suits(total: Scalar, shift: Scalar, sums: Array, i: int, kind: int) -> bool:
-    """Is a sum under the shared shift exact enough, by itself or beside what its row has already?"""
+    """Is a sum under the shared shift exact enough, by itself or beside what its row has already?
+
+    The logarithm is read off the exponent: a call to log2 would push the inner loop's constants out of their registers.
+    """
     if total >= _MOST:
         return False
-    return bool(total >= _LEAST) or bool(sums[i, kind, 1] > 0 and sums[i, kind, 0] + math.log2(sums[i, kind, 1]) > shift - _REACH)
+    before = np.float64(sums[i, kind, 1])
+    exponent = (before.view(np.int64) >> np.int64(52)) - 1023
+    return bool(total >= _LEAST) or bool(before > 0 and sums[i, kind, 0] + exponent > shift - _REACH)
 
 
 @_inner(True)
@@ -184,11 +197,8 @@ def summarise(
         for number in range(parts):
             start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2
             if start < end:
-                its_cost = None if cost is None else cost[start:end]
-                total, costly = _sum(
-                    tile[i, start:end], scale, minus_rows[i] - _F(shifts[kind]), minus_columns[start:end],
-                    its_cost, down[kind, 0, start:end], down[kind, 1, start:end],
-                )  # fmt: skip
+                base = minus_rows[i] - _F(shifts[kind])
+                total, costly = _sum(tile, i, start, end, scale, base, minus_columns, cost, down, kind)
                 totals[kind] += total
                 costlies[kind] += costly
                 widths[kind] += end - start
@@ -212,7 +222,7 @@ def summarise_each(
     """
     n, m = tile.shape
     count = 0
-    unused = np.zeros((2, m), _F)
+    unused = np.zeros((1, 2, m), _F)
     cost = None if targets_columns is None else np.zeros(m, _F)
     for i in range(n):
         if targets_rows is not None:
@@ -226,11 +236,8 @@ def summarise_each(
             for number in range(parts):
                 start, end = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m)
                 if start < end and (kind == _RIGHT) == (number == 1):
-                    its_cost = None if cost is None else cost[start:end]
-                    total, costly = _sum(
-                        tile[i, start:end], scale, minus_rows[i] - tile.dtype.type(shift), minus_columns[start:end],
-                        its_cost, unused[0, start:end], unused[1, start:end],
-                    )  # fmt: skip
+                    base = minus_rows[i] - tile.dtype.type(shift)
+                    total, costly = _sum(tile, i, start, end, scale, base, minus_columns, cost, unused, 0)
                     _merge(rows, i, kind, shift, total, costly)
     return count
 

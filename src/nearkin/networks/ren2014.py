@@ -1,4 +1,4 @@
-"""[ren2014convolutional]'s networks: three tanh convolutions with overlapping max-pools, then two linear layers. [ren2014convolutional] section IV
+"""[ren2014convolutional]'s networks: three tanh convolutions with overlapping max-pools, then two linear layers.
 
 Three times (32 maps of 5 x 5, padding 2, tanh, max-pool 3 x 3 of stride 2), then hidden, tanh, embedding. MNIST: hidden 128, 64
 dimensions; CIFAR-10: hidden 200, 100 dimensions. For pictures of the embedding: dimension=2.

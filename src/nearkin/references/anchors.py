@@ -79,7 +79,8 @@ def simplex(num_classes: int, dimension: int) -> Tensor:
     check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     if num_classes > dimension + 1:
         raise ValueError(
-            f"a simplex of {num_classes} anchors does not fit into {dimension} dimensions; raise dimension to {num_classes - 1}, or use packed()"
+            f"a simplex of {num_classes} anchors does not fit into {dimension} dimensions; "
+            f"raise dimension to {num_classes - 1}, or use packed()"
         )
     corners = torch.zeros(num_classes, dimension, dtype=torch.float64)
     radius = 1.0
