@@ -368,7 +368,7 @@ def demo() -> str | None:
     lines += ["", f"Digits moved about on a larger canvas; test accuracy in per cent; {spread}. {stopped}"]
     lines += [f"The whole run took {run['seconds']:.0f} s on {run['device']}; {versions}."]
     if PICTURE.exists():
-        lines += ["", f"![The test digits in two dimensions]({PICTURE.relative_to(ROOT)})"]
+        lines += ["", f"![The test digits in two dimensions]({PICTURE.parent.name}/{PICTURE.name})"]
     return "\n".join(lines)
 
 
@@ -403,7 +403,7 @@ def main() -> int:
     stale = []
     for path, text in ((PAGE, page()), (README, readme())):
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(path.relative_to(ROOT))
+            stale.append(path.name)
             if not check:
                 path.write_text(text, encoding="utf-8")
     for path in stale:

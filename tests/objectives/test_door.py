@@ -267,7 +267,7 @@ def test_relations_by_id_say_when_ids_are_missing_or_unknown() -> None:
     ("table", "trusted", "error", "match"),
     [
         (IDS[:, None], None, ValueError, r"table has shape \(6, 1\); this relation holds \(6, 2\): a row for every point"),
-        (torch.arange(12).reshape(6, 2) - 5, None, ValueError, "table holds ids from -5 to 6; ids run from 0 to 5"),
+        (torch.arange(-6, 6).reshape(6, 2), None, ValueError, "table holds ids from -6 to 5; ids run from 0 to 5"),
         (torch.arange(12).reshape(6, 2).clamp_max(6), None, ValueError, "table holds ids from 0 to 6; ids run from 0 to 5"),
         (torch.full((6, 2), -1), None, ValueError, "table holds ids from -1 to -1; ids run from 0 to 5"),
         (torch.zeros(6, 2), None, TypeError, "table and trusted are torch.float32; a table holds integer ids"),
