@@ -41,12 +41,17 @@ EQUIVALENT = {
     "criterion.logsumexp: filled = torch.where(some[:, None], filled, torch.zeros_like(x)) | torch.zeros_like -> torch.ones_like": NOT_READ,
     "criterion.any_positive: zero = torch.zeros_like(chosen) | torch.zeros_like -> torch.ones_like": NOT_READ,
     "criterion.any_positive: share = 1 - relation.cost.clamp(0, 1) | 1 -> 2 #2": "a share below zero is masked like a share of zero",
+    "criterion._first: order = x.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True) | True -> False #2": (
+        "torch sorts stably on the CPU unasked; on CUDA it does not"
+    ),
     "criterion.soft_hinge: return softplus(x, threshold=40) | 40 -> 41": "exact in float64 on both sides",
     "criterion.SmoothBestK.__call__: values = self.smoothing * torch.where(priced, terms[0] - terms[1] - terms[2], "
     "torch.zeros_like(terms[0])) | 0 -> 1 #2": "all three terms have the shape",
     "criterion.SmoothBestK.__call__: terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), "
     "strict=True)] | True -> False": "three and three",
     "triplets._all: running = torch.nn.functional.pad(ranked.double().cumsum(1), (1, 0)) | 0 -> 1": "a column behind the last is not read",
+    "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | nearer < count[:, None] -> "
+    "nearer <= count[:, None]": "behind the last wrong one stands -inf, which is never inside the margin",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | (nearer < count[:, None]) & "
     "(farther > fixed - margin) -> (nearer < count[:, None]) | (farther > fixed - margin)": "beyond the margin any wrong one costs nothing",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | farther > fixed - margin -> "
