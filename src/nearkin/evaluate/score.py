@@ -1,0 +1,125 @@
+"""Score: a figure that says how sure it is, what chance would give, and whom it left out.
+
+Nothing is chosen by a figure of the test part: two such scores refuse to be compared, so `max`, `sorted` and `best` fail on
+them with the mend. Reading, printing and tabulating them is free.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+LEVEL = 0.95  # of every interval
+DRAWS = 1000
+FLOATS = 1 << 22  # drawn numbers held at once
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """One figure of an evaluation. `low` and `high` bound it with 95 % confidence, NaN where no interval is known."""
+
+    name: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    chance: float | None = None  # what an embedding that knows nothing would get; None where that is not defined
+    per_query: Tensor | None = None  # (n,) float64, NaN for a query that was left out
+    counted: int = 0  # queries (or points, or pairs) behind the figure
+    left_out: Mapping[str, int] = field(default_factory=dict)  # reason -> how many
+    notes: tuple[str, ...] = ()  # what the reader should know, such as a k that had to be lowered
+    larger_is_better: bool = True
+    split: str | None = None  # the part of the data it was measured on, if told
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __lt__(self, other: "Score") -> bool:
+        return self._worth(other) < other._worth(self)
+
+    def __gt__(self, other: "Score") -> bool:
+        return self._worth(other) > other._worth(self)
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything but the per-query values, ready for JSON: NaN becomes None."""
+        names = ("name", "value", "low", "high", "chance", "counted", "larger_is_better", "split")
+        plain: dict[str, object] = {name: _or_none(getattr(self, name)) for name in names}
+        return {**plain, "left_out": dict(self.left_out), "notes": list(self.notes)}
+
+    def _worth(self, other: "Score") -> float:
+        """What it is chosen by, larger is better; the test part answers no such question."""
+        for score in (self, other):
+            if score.split == "test":
+                raise ValueError(
+                    f"{score.name} was measured on the test part, and nothing is chosen there; compare scores of the validation part"
+                )
+        if self.name != other.name:
+            raise ValueError(f"{self.name} and {other.name} are different figures; compare scores of one name")
+        return self.value if self.larger_is_better else -self.value
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A curve over thresholds of affinity, from the strictest to the loosest, and the area under it."""
+
+    name: str
+    x: Tensor  # (t,) recall, or false positive rate
+    y: Tensor  # (t,) precision, or true positive rate
+    thresholds: Tensor  # (t,) a pair counts as found when its affinity is at least this
+    area: Score
+
+
+def best(scores: Mapping[str, Score]) -> str:
+    """The key of the best score, the first among equals; refuses scores of the test part."""
+    if not scores:
+        raise ValueError("scores is empty; there is nothing to choose from")
+    keys = list(scores)
+    winner = keys[0]
+    for key in keys:  # the first meets itself: a single score of the test part is refused, too
+        if scores[key] > scores[winner]:
+            winner = key
+    return winner
+
+
+def mean_score(
+    name: str,
+    per_query: Tensor,
+    *,
+    chance: float | None = None,
+    left_out: Mapping[str, int] | None = None,
+    notes: tuple[str, ...] = (),
+    larger_is_better: bool = True,
+    split: str | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Score:
+    """The mean of `per_query` (n,) over the entries that are not NaN, with a bootstrap interval over queries."""
+    values = per_query.double()
+    known = values[~values.isnan()]
+    value = float(known.mean()) if len(known) else math.nan
+    low, high = bootstrap_interval(known, draws, seed)
+    out = {reason: count for reason, count in (left_out or {}).items() if count}
+    return Score(name, value, low, high, chance, values, len(known), out, notes, larger_is_better, split)
+
+
+def bootstrap_interval(values: Tensor, draws: int = DRAWS, seed: int = 0) -> tuple[float, float]:
+    """The middle 95 % of the means of `draws` resamplings with replacement of `values` (n,); NaN if there are none."""
+    if len(values) == 0 or draws == 0:
+        return math.nan, math.nan
+    generator = torch.Generator().manual_seed(seed)
+    n, means, values = len(values), [], values.detach().double().cpu()
+    for start in range(0, draws, step := max(FLOATS // n, 1)):
+        rows = torch.randint(n, (min(step, draws - start), n), generator=generator)
+        means.append(values[rows].mean(1))
+    return interval(torch.cat(means))
+
+
+def interval(drawn: Tensor) -> tuple[float, float]:
+    """The middle 95 % of drawn values (draws,)."""
+    low, high = torch.quantile(drawn.double(), torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)).tolist()
+    return low, high
+
+
+def _or_none(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
