@@ -129,7 +129,7 @@ CPU = {
     "scikit-learn NCA, one evaluation": Contender(scikit_learn, "sklearn", form="expected", largest=20_000),
     "plain torch": Contender(plain, largest=20_000),
     "torch.compile of the same": Contender(compiled, largest=20_000),
-    "KeOps": Contender(keops, "pykeops", largest=8_192),
+    "KeOps": Contender(keops, "pykeops", largest=2_048),
 }
 
 CUDA = {

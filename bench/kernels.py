@@ -86,7 +86,7 @@ def on_cpu(quick: bool) -> dict[str, Any]:
     rates = cpu_rates()
     print(f"floor: sgemm {rates['flop_per_s'] / 1e9:.1f} GFLOP/s, exp2 {rates['exp_per_s'] / 1e9:.2f} G/s, one core")
     rows: list[Row] = []
-    for n in (2048,) if quick else (8192, 16384):
+    for n in (2048,) if quick else (2048, 8192, 16384):
         rows += compared(n, 64, asked(quick), rates, 3 if quick else 5, 5 if quick else 60)
     if not quick:
         name = "nearkin numba, 2 threads"

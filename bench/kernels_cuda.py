@@ -77,11 +77,17 @@ def measured(name: str, n: int, m: int, d: int, evaluate: Evaluate, rates: dict[
 
 
 def squares(quick: bool, rates: dict[str, float]) -> Iterator[Row]:
+    """Own references. Where the host sets the time, everybody has three turns of thirty."""
     for n in (4096, 16_384) if quick else (4096, 16_384, 65_536, 131_072):
         data = drawn(n, 64, device="cuda")
-        for name, contender in CUDA.items():
-            row = measured(name, n, n, 64, contender.make(*data), rates)
-            yield row | (errors(contender, 4096, 64, "cuda") if n == 4096 else {})
+        tasks = {name: contender.make(*data) for name, contender in CUDA.items()}
+        rows = {name: measured(name, n, n, 64, task, rates) for name, task in tasks.items()}
+        for _ in range(3 if n <= 16_384 else 0):
+            for name, task in tasks.items():
+                ms = min(rows[name]["ms"], best_ms(task, 30))
+                rows[name] |= {"ms": ms, "share_of_floor": floor_ms(n, n, 64, rates) / ms}
+        for name, row in rows.items():
+            yield row | (errors(CUDA[name], 4096, 64, "cuda") if n == 4096 else {})
 
 
 def bank(n: int, m: int, d: int, precision: str, both: bool) -> Evaluate:

@@ -1,13 +1,12 @@
-"""Small evaluations as one launch: a pure function of tensors, recorded as a CUDA graph and replayed.
+"""Small evaluations as two launches: value and gradient recorded as CUDA graphs over the same memory, and replayed.
 
 At a few thousand points an evaluation is some forty launches of microseconds each, and the host is the bottleneck. The third
-call with the same shapes is replayed from a graph: inputs are copied in, outputs copied out, so nothing a caller holds
-is ever overwritten. A handful of shapes are kept.
+call with the same shapes is recorded. Inputs are copied in and answers copied out, so nothing a caller holds is ever
+overwritten; what the gradient needs of the value stays inside. A handful of shapes are kept.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,46 +14,70 @@ from torch import Tensor
 MOST_PAIRS = 1 << 28  # above, the arithmetic hides the launches
 KEPT = 16  # recordings
 
-Pure = Callable[[Sequence[Tensor | None]], tuple[Tensor, ...]]
+Tensors = Sequence[Tensor | None]
+Forward = Callable[[Tensors], tuple[Tensor, ...]]  # inputs -> value, priced, summary...
+Backward = Callable[[Tensors, Sequence[Tensor], Tensor], tuple[Tensor, ...]]  # inputs, summary, upstream -> gradients
 
 
-class _Recording(NamedTuple):
-    graph: torch.cuda.CUDAGraph
-    inputs: list[Tensor | None]
-    outputs: tuple[Tensor, ...]
+class Recording:
+    """One evaluation with its memory. `turn` counts the values computed: a gradient belongs to one of them."""
+
+    def __init__(self, forward: Forward, backward: Backward, tensors: Tensors) -> None:
+        self.turn = 0
+        self._inputs = [None if t is None else t.detach().clone() for t in tensors]
+        self._backward = backward
+        self._forward_graph, self._outputs = _captured(lambda: forward(self._inputs))
+        self._upstream = torch.zeros_like(self._outputs[0])
+        self._backward_graph: torch.cuda.CUDAGraph | None = None
+        self._gradients: tuple[Tensor, ...] = ()
+        self._warm = False
+
+    def value(self, tensors: Tensors) -> tuple[Tensor, Tensor]:
+        """Value and priced, of the caller's own."""
+        self._compute(tensors)
+        return self._outputs[0].clone(), self._outputs[1].clone()
+
+    def gradient(self, turn: int, tensors: Tensors, upstream: Tensor) -> tuple[Tensor, ...]:
+        """The gradients of the value computed at `turn`, which is computed again if another came in between."""
+        if turn != self.turn:
+            self._compute(tensors)
+        if not self._warm:  # compiled before it is recorded
+            self._warm = True
+            return self._backward(self._inputs, self._outputs[2:], upstream)
+        if self._backward_graph is None:
+            self._backward_graph, self._gradients = _captured(lambda: self._backward(self._inputs, self._outputs[2:], self._upstream))
+        self._upstream.copy_(upstream)
+        self._backward_graph.replay()
+        return tuple(gradient.clone() for gradient in self._gradients)
+
+    def _compute(self, tensors: Tensors) -> None:
+        self.turn += 1
+        pairs = [(mine, t.detach()) for mine, t in zip(self._inputs, tensors, strict=True) if mine is not None and t is not None]
+        for dtype in {mine.dtype for mine, _ in pairs}:
+            some = [(mine, t) for mine, t in pairs if mine.dtype == dtype]
+            torch._foreach_copy_([mine for mine, _ in some], [t for _, t in some])
+        self._forward_graph.replay()
 
 
-_seen: OrderedDict[Hashable, int | _Recording] = OrderedDict()
+_seen: OrderedDict[Hashable, int | Recording] = OrderedDict()
 
 
-def replayed(function: Pure, tensors: Sequence[Tensor | None], key: Hashable, worth: bool) -> tuple[Tensor, ...]:
-    """function(tensors), replayed if that is worth it. It must depend on nothing but its tensors and `key`."""
-    if not worth or torch.cuda.is_current_stream_capturing():
-        return function(tensors)
-    first = next(t for t in tensors if t is not None)
-    signature = (key, first.device, tuple(None if t is None else (t.shape, t.dtype) for t in tensors))
+def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hashable) -> Recording | None:
+    """The recording of an evaluation that depends on nothing but its tensors and `key`; None for the first two calls."""
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    signature = (key, torch.cuda.current_stream().cuda_stream, tuple(None if t is None else (t.device, t.shape, t.dtype) for t in tensors))
     known = _seen.pop(signature, 0)
     if isinstance(known, int):
-        # Twice as it is: compiled by the first, warm after the second.
-        known = known + 1 if known < 2 else _recorded(function, tensors)
+        known = known + 1 if known < 2 else Recording(forward, backward, tensors)  # compiled by the first, warm after the second
     _seen[signature] = known
     while len(_seen) > KEPT:
         _seen.popitem(last=False)
-    return function(tensors) if isinstance(known, int) else _replay(known, tensors)
+    return known if isinstance(known, Recording) else None
 
 
-def _recorded(function: Pure, tensors: Sequence[Tensor | None]) -> _Recording:
-    inputs = [None if t is None else t.detach().clone() for t in tensors]
+def _captured(function: Callable[[], tuple[Tensor, ...]]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        outputs = function(inputs)
-    return _Recording(graph, inputs, outputs)
-
-
-def _replay(recording: _Recording, tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-    pairs = [(mine, t.detach()) for mine, t in zip(recording.inputs, tensors, strict=True) if mine is not None and t is not None]
-    for dtype in {mine.dtype for mine, _ in pairs}:
-        some = [(mine, t) for mine, t in pairs if mine.dtype == dtype]
-        torch._foreach_copy_([mine for mine, _ in some], [t for _, t in some])
-    recording.graph.replay()
-    return tuple(output.clone() for output in recording.outputs)
+        outputs = function()
+    return graph, outputs

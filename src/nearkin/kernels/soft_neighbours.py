@@ -10,14 +10,14 @@ discrimination and neighbourhood discovery, and its graded sibling serves NCA re
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nearkin.kernels.engines import choose
-from nearkin.kernels.replay import MOST_PAIRS, replayed
+from nearkin.kernels.replay import MOST_PAIRS, Recording, recording
 from nearkin.kernels.work import Engine, Work, sizes
 
 Form = Literal["log", "expected"]
@@ -72,7 +72,7 @@ def _values(work: Work, form: Form, first: Tensor, second: Tensor) -> tuple[Tens
 
 
 def _tensors(work: Work) -> list[Tensor | None]:
-    """All tensors of a piece of work, for `replayed`."""
+    """All tensors of a piece of work, for `recording`."""
     targets = work.targets or (None, None)
     return [work.queries, work.references, work.span, work.listed, *targets, work.skip]
 
@@ -85,40 +85,36 @@ def _with(work: Work, tensors: Sequence[Tensor | None]) -> Work:
     return work._replace(queries=queries, references=references, span=span, listed=listed, targets=targets, skip=skip)
 
 
-def _small(work: Work, engine: Engine) -> bool:
-    """Whether launches, not arithmetic, are what this evaluation costs, and a graph may hold it."""
-    n, m, _ = sizes(work)
-    return work.queries.is_cuda and n * m <= MOST_PAIRS and engine.recordable(work)
-
-
 def _forward(work: Work, form: Form, temperature: float, engine: Engine) -> tuple[Tensor, ...]:
     """Value, whether priced, both summaries and the gradient weight of every query."""
-
-    def evaluate(tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        here = _with(work, tensors)
-        first, second = engine.summaries(_scaled(here, temperature)[0])
-        value, weight, priced = _values(here, form, first, second)
-        return value.to(here.queries.dtype), priced, first, second, weight
-
-    return replayed(evaluate, _tensors(work), ("forward", form, temperature, repr(engine), work.squared), _small(work, engine))
+    first, second = engine.summaries(_scaled(work, temperature)[0])
+    value, weight, priced = _values(work, form, first, second)
+    return value.to(work.queries.dtype), priced, first, second, weight
 
 
 def _backward(work: Work, summary: Sequence[Tensor], upstream: Tensor, temperature: float, engine: Engine) -> tuple[Tensor, ...]:
     """Gradients of the queries and, where asked for, of the references."""
+    first, second, weight = summary
+    pull = upstream.to(first.dtype) * weight
+    # A query without a right (or wrong) reference has pull 0; its missing summary only must not be infinite.
+    finite = torch.where(first > -torch.inf, first, torch.where(second > -torch.inf, second, torch.zeros_like(first)))
+    other = second if work.targets is not None else torch.where(second > -torch.inf, second, finite)
+    scaled, back = _scaled(work, temperature)
+    found = engine.gradients(scaled, finite, other, pull)
+    return tuple((gradient * back).to(work.queries.dtype) for gradient in found if gradient is not None)
 
-    def evaluate(tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        here = _with(work, tensors[4:])
-        first, second, weight, given = (t for t in tensors[:4] if t is not None)
-        pull = given.to(first.dtype) * weight
-        # A query without a right (or wrong) reference has pull 0; its missing summary only must not be infinite.
-        finite = torch.where(first > -torch.inf, first, torch.where(second > -torch.inf, second, torch.zeros_like(first)))
-        other = second if here.targets is not None else torch.where(second > -torch.inf, second, finite)
-        scaled, back = _scaled(here, temperature)
-        found = engine.gradients(scaled, finite, other, pull)
-        return tuple((gradient * back).to(here.queries.dtype) for gradient in found if gradient is not None)
 
-    key = ("backward", temperature, repr(engine), work.squared, work.reference_gradient)
-    return replayed(evaluate, [*summary, upstream.detach(), *_tensors(work)], key, _small(work, engine))
+def _recording(work: Work, form: Form, temperature: float, engine: Engine) -> Recording | None:
+    """The evaluation as CUDA graphs, where launches, not arithmetic, are what it costs and a graph may hold it."""
+    n, m, _ = sizes(work)
+    if not work.queries.is_cuda or n * m > MOST_PAIRS or not engine.recordable(work):
+        return None
+    return recording(
+        lambda tensors: _forward(_with(work, tensors), form, temperature, engine),
+        lambda tensors, summary, upstream: _backward(_with(work, tensors), summary, upstream, temperature, engine),
+        _tensors(work),
+        (form, temperature, engine, work.squared, work.reference_gradient),
+    )
 
 
 class _Evaluate(torch.autograd.Function):
@@ -132,18 +128,31 @@ class _Evaluate(torch.autograd.Function):
             references=None if own else references.detach(),
             reference_gradient=not own and ctx.needs_input_grad[1],
         )
-        value, priced, *summary = _forward(work, form, temperature, engine)
+        recorded = _recording(work, form, temperature, engine)
+        summary: Sequence[Tensor] = ()
+        if recorded is None:
+            value, priced, *summary = _forward(work, form, temperature, engine)
+        else:
+            value, priced = recorded.value(_tensors(work))
         ctx.save_for_backward(queries, references, *summary)  # with their graph: a second derivative must be refused
-        ctx.rest = (work._replace(queries=queries[:0], references=None), own, temperature, engine)
+        ctx.own, ctx.recorded, ctx.turn = own, recorded, 0 if recorded is None else recorded.turn
+        ctx.rest = (work._replace(queries=queries[:0], references=None), temperature, engine)
         ctx.mark_non_differentiable(priced)
         return value, priced
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         queries, references, *summary = ctx.saved_tensors
-        bare, own, temperature, engine = ctx.rest
-        work = bare._replace(queries=queries, references=None if own else references)
-        grads = _FirstDerivative.apply(upstream[0], queries, references, work, summary, temperature, engine)  # type: ignore[no-untyped-call]
+        bare, temperature, engine = ctx.rest
+        work = bare._replace(queries=queries.detach(), references=None if ctx.own else references.detach())
+
+        def differentiate(given: Tensor) -> tuple[Tensor, ...]:
+            if ctx.recorded is None:
+                return _backward(work, summary, given, temperature, engine)
+            found: tuple[Tensor, ...] = ctx.recorded.gradient(ctx.turn, _tensors(work), given)
+            return found
+
+        grads = _FirstDerivative.apply(upstream[0], queries, references, differentiate)  # type: ignore[no-untyped-call]
         return grads[0], (grads[1] if work.reference_gradient else None), None, None, None, None
 
 
@@ -152,18 +161,9 @@ class _FirstDerivative(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        upstream: Tensor,
-        queries: Tensor,
-        references: Tensor,
-        work: Work,
-        summary: Sequence[Tensor],
-        temperature: float,
-        engine: Engine,
+        ctx: Any, upstream: Tensor, queries: Tensor, references: Tensor, differentiate: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> tuple[Tensor, Tensor]:
-        own = work.references is None
-        plain = work._replace(queries=queries.detach(), references=None if own else references.detach())
-        to_queries, *rest = _backward(plain, summary, upstream, temperature, engine)
+        to_queries, *rest = differentiate(upstream.detach())
         return to_queries, rest[0] if rest else references.new_empty(0)
 
     @staticmethod

@@ -86,7 +86,7 @@ class TritonEngine:
 
     precision: Precision
     scheme: str | None = None
-    tiles: Mapping[Pass, Tile] = field(default_factory=dict)
+    tiles: Mapping[Pass, Tile] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.precision not in SCHEME_OF:
