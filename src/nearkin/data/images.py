@@ -76,12 +76,31 @@ def image_files(paths: Sequence[str], size: int | None, channels: int | None, on
 def decode(path: str, channels: int, size: int | None = None) -> Tensor:
     """(channels, h, w) uint8; `DamagedImageError` names the file, whatever the decoder stumbled over."""
     try:
-        with Image.open(io.BytesIO(read_bytes(path))) as stored:
-            image = _plain(ImageOps.exif_transpose(stored), channels)
+        content = read_bytes(path)
     except FileNotFoundError:
         raise DamagedImageError(f"{path} is not there") from None
-    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more on broken bytes
+    except Exception as error:  # a zip's members raise errors of many kinds
         raise DamagedImageError(f"{path} cannot be decoded ({_reason(error)})") from error
+    return decode_bytes(content, channels, size, name=path)
+
+
+def decode_bytes(
+    content: bytes,
+    channels: int,
+    size: int | None = None,
+    *,
+    name: str,
+    formats: Sequence[str] | None = None,
+    most_pixels: int | None = None,
+) -> Tensor:
+    """The same from a file's content. For strangers' files: only these `formats` of Pillow's, and no more than so many pixels."""
+    try:
+        with Image.open(io.BytesIO(content), formats=formats) as stored:
+            if most_pixels is not None and stored.width * stored.height > most_pixels:
+                raise ValueError(f"{stored.width} x {stored.height} are more than {most_pixels:,} pixels")
+            image = _plain(ImageOps.exif_transpose(stored), channels)
+    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more on broken bytes
+        raise DamagedImageError(f"{name} cannot be decoded ({_reason(error)})") from error
     if size is not None:
         image = _short_side(image, size)
     array = np.array(image, dtype=np.uint8)  # (h, w) or (h, w, 3), a copy that torch may write to
