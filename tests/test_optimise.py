@@ -74,8 +74,25 @@ def test_adam_and_unknown():
     parameter = nn.Parameter(torch.ones(2))
     optimiser = make_optimiser(OptimiserChoice("adam", epsilon=1e-2), [{"params": [parameter]}], CPU)
     assert optimiser.param_groups[0]["eps"] == 1e-2
-    with pytest.raises(ValueError, match="fits whole batches; see conjugate_gradient"):
-        make_optimiser(OptimiserChoice("conjugate_gradient"), [{"params": [parameter]}], CPU)
+    with pytest.raises(ValueError, match=r"optimiser.iterations \(0\) must be at least 1"):
+        make_optimiser(OptimiserChoice("conjugate_gradient", iterations=0), [{"params": [parameter]}], CPU)
+
+
+def test_conjugate_gradient_as_a_torch_optimiser_needs_a_closure_and_finds_the_minimum():
+    parameter, still = nn.Parameter(torch.ones(3, dtype=torch.float64)), nn.Parameter(torch.ones(2))
+    optimiser = make_optimiser(OptimiserChoice("conjugate_gradient", iterations=30), [{"params": [parameter, still]}], CPU)
+    with pytest.raises(ValueError, match="pass a closure"):
+        optimiser.step()
+
+    def closure():
+        optimiser.zero_grad()
+        loss = (torch.tensor([1.0, 10.0, 100.0]) * parameter**2).sum()
+        loss.backward()
+        return loss.detach()
+
+    assert float(optimiser.step(closure)) < 1e-6
+    assert parameter.abs().max() < 1e-3
+    assert bool((still == 1).all())
 
 
 def test_conjugate_gradient_never_rises_and_finds_the_minimum():

@@ -121,6 +121,8 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
 def build_network(about: dict[str, Any]) -> nn.Module:
     """The network that model.json describes, with fresh weights."""
     chosen, shape = about["network"], tuple(about["shape"])
+    if len(shape) == 3:  # preparation may crop
+        shape = tuple(preprocess.preprocessed(torch.zeros(1, *shape), preprocess.restore(about["prepare"])).shape[1:])
     kind: dict[str, Any] = {"image_shape": shape} if len(shape) == 3 else {"dimension_in": shape[0]}
     return networks.build(chosen["name"], **kind, dimension=chosen["dimension"], normalise=chosen["normalise"], **chosen["options"])
 

@@ -12,7 +12,7 @@ from nearkin.run import OptimiserChoice, ScheduleChoice
 
 
 def make_optimiser(choice: OptimiserChoice, groups: Iterable[dict[str, Any]], device: torch.device) -> torch.optim.Optimizer:
-    """SGD or Adam over parameter groups, each with its `rate` relative to the run's learning rate.
+    """SGD, Adam or conjugate gradient over parameter groups, each with its `rate` relative to the run's learning rate.
 
     On CUDA the learning rate is a tensor and the update is fused, so that a captured graph can follow a schedule.
     """
@@ -25,7 +25,7 @@ def make_optimiser(choice: OptimiserChoice, groups: Iterable[dict[str, Any]], de
         return torch.optim.SGD(listed, lr=rate, momentum=choice.momentum, nesterov=nesterov, weight_decay=decay, fused=cuda or None)
     if choice.name == "adam":
         return torch.optim.Adam(listed, lr=rate, weight_decay=decay, eps=choice.epsilon, fused=cuda or None, capturable=cuda)
-    raise ValueError(f"optimiser {choice.name!r} has no step of its own: it fits whole batches; see conjugate_gradient()")
+    return ConjugateGradient(listed, choice.iterations)
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
@@ -136,6 +136,42 @@ def conjugate_gradient(
 
     found = minimize(function, start, jac=True, method="CG", callback=remember, options={"maxiter": iterations})
     return found.x, trace
+
+
+class ConjugateGradient(torch.optim.Optimizer):
+    """`conjugate_gradient` as a torch optimiser: one step is `iterations` line searches, and keeps nothing for the next.
+
+    The closure must clear the gradients, compute them, and return the same loss for the same parameters.
+    """
+
+    def __init__(self, params: Any, iterations: int = 10) -> None:
+        if iterations < 1:
+            raise ValueError(f"optimiser.iterations ({iterations}) must be at least 1")
+        super().__init__(params, {"lr": 0.0})
+        self.iterations = iterations
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """The loss after the last line search."""
+        if closure is None:
+            raise ValueError("conjugate gradient evaluates the loss many times in a step: pass a closure")
+        moving = [p for group in self.param_groups for p in group["params"]]
+
+        def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
+            unflat(vector, moving)
+            loss = float(closure())
+            return loss, np.concatenate([_slope(p) for p in moving])
+
+        start = flat(moving)
+        first = evaluate(start)[0]
+        found, trace = conjugate_gradient(evaluate, start, self.iterations)
+        unflat(found, moving)
+        return torch.tensor(trace[-1] if trace else first)
+
+
+def _slope(parameter: nn.Parameter) -> np.ndarray:
+    if parameter.grad is None:
+        return np.zeros(parameter.numel())
+    return np.asarray(parameter.grad.detach().cpu().double().reshape(-1).numpy())
 
 
 def flat(parameters: Iterable[nn.Parameter]) -> np.ndarray:

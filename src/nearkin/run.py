@@ -26,6 +26,7 @@ class DataChoice:
     validation: float = 0.1  # share of the training part held out for choosing; 0: none
     test: float = 0.2  # share held out for testing when the data bring no test part
     on_error: Literal["raise", "skip"] = "raise"
+    resident_gigabytes: float = 4.0  # sets up to this size live on the device; larger ones stream
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class OptimiserChoice:
     weight_decay: float = 5e-4
     epsilon: float = 1e-8
     clip: float = 0.0  # largest gradient norm; 0: unbounded
+    iterations: int = 10  # conjugate gradient: line searches an epoch, after which directions start anew
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Run:
     seed: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"  # of the network; objectives are always float32 or better
     capture: bool = True  # on CUDA with device-resident data: the whole step in one graph
+    compile: bool = False  # the network through torch.compile: faster steps for a minute's wait at the start
     validate_every: int = 1  # epochs
     patience: int = 0  # epochs without a better validation figure before stopping; 0: never
     checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end

@@ -145,3 +145,59 @@ def test_every_objective_can_be_named():
 def test_unknown_parts_are_named(tmp_path, digits, setting, value, said):
     with pytest.raises(ValueError, match=said):
         train(override(Run(), {**BASE, setting: value}), tmp_path / "m", data=digits.subset(torch.arange(200)))
+
+
+def test_conjugate_gradient_over_the_whole_training_set(tmp_path, digits):
+    small = digits.subset(torch.arange(200))
+    settings = {**BASE, "references": "training_set", "optimiser.name": "conjugate_gradient", "optimiser.iterations": "4"}
+    notes = Notes()
+    train(override(Run(), settings), tmp_path / "m", data=small, reporter=notes)
+    losses = [epoch["loss"] for epoch in notes.epochs]
+    assert losses[2] < losses[1] < losses[0]  # line searches never rise
+    with pytest.raises(ValueError, match="needs references=training_set"):
+        train(override(Run(), {**BASE, "optimiser.name": "conjugate_gradient"}), tmp_path / "n", data=small)
+
+
+def test_random_crops_train_and_middle_crops_are_deployed(tmp_path, digits):
+    settings = {**BASE, "network.name": "convnet", "network.options": "{}", "epochs": "1"}
+    del settings["network.options"], settings["network.options.hidden"]
+    settings |= {"augment.name": "crop", "augment.options.size": "6", "preprocess.options.crop": "6"}
+    train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(200)))
+    model = nearkin.load(tmp_path / "m")
+    inner = digits.inputs[:5].clone()
+    inner[:, :, 0], inner[:, :, :, 0] = 77, 77  # the rim is cut away
+    torch.testing.assert_close(model.encode(inner), model.encode(digits.inputs[:5]))
+    with pytest.raises(ValueError, match="augment 'shift' does not take"):
+        train(override(Run(), {**BASE, "augment.name": "shift", "augment.options.size": "6"}), tmp_path / "n", data=digits)
+
+
+def test_a_set_that_does_not_fit_streams_to_the_same_weights(tmp_path, digits):
+    small = digits.subset(torch.arange(250))
+    weights = []
+    for name, gigabytes in (("held", "4"), ("streamed", "0")):
+        train(override(Run(), {**BASE, "data.resident_gigabytes": gigabytes, "epochs": "2"}), tmp_path / name, data=small)
+        weights.append(nearkin.load(tmp_path / name, which="last").network.state_dict())
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_queries_without_positives_are_warned_about(tmp_path, digits):
+    lonely = Dataset("lonely", digits.inputs[:200], labels=torch.arange(200) % 100)
+    notes = Notes()
+    settings = {**BASE, "batch_size": "16", "epochs": "1", "data.validation": "0", "data.test": "0"}
+    train(override(Run(), settings), tmp_path / "m", data=lonely, reporter=notes)
+    assert any(
+        "queries have a right neighbour in their batch; use larger batches or sampler.name=per_class" in line for line in notes.lines
+    )
+
+
+def test_gradients_that_are_all_zero_are_warned_about(tmp_path, digits):
+    notes = Notes()
+    settings = {
+        **BASE,
+        "objective.name": "nca",
+        "objective.options.form": "expected",
+        "objective.options.temperature": "1e-9",
+        "epochs": "1",
+    }
+    train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(300)), reporter=notes)
+    assert any("all gradients are zero" in line for line in notes.lines)

@@ -35,6 +35,7 @@ TRAIN_EXAMPLES = """examples:
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
+  nearkin train photos/ --find-rate                   the largest learning rate at which the objective falls steadily
   nearkin train --resume runs/photos"""
 _RAW = argparse.RawDescriptionHelpFormatter
 
@@ -98,6 +99,11 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="size of the embedding (default: 64)")
     parser.add_argument("--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20)")
     parser.add_argument("--seed", type=int, metavar="N", help="of weights, order and draws (default: 0)")
+    parser.add_argument(
+        "--find-rate",
+        action="store_true",
+        help="first sweep the learning rate over a hundred steps, save the curve, and train with the largest steady one",
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="LEAF=VALUE", help="any other setting; a wrong one names the right ones"
     )

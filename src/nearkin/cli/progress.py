@@ -11,7 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 class TrainingView:
     """A Reporter that draws: loss, priced queries, validation figures, points a second, time left."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "training") -> None:
+        self.what = what
         self.console = Console(stderr=True, highlight=False)
         times = (TimeElapsedColumn(), TimeRemainingColumn())
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), *times)
@@ -31,7 +32,7 @@ class TrainingView:
 
     def started(self, steps: int, done: int) -> None:
         """The bar appears."""
-        self.task = self.bar.add_task("training", total=steps, completed=done)
+        self.task = self.bar.add_task(self.what, total=steps, completed=done)
 
     def step(self, done: int, figures: Mapping[str, Any]) -> None:
         """The bar moves."""

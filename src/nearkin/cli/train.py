@@ -13,8 +13,10 @@ from nearkin import data as sources
 from nearkin.cli.progress import TrainingView
 from nearkin.model import Model, load
 from nearkin.run import Run, override
+from nearkin.train.assemble import cut
 from nearkin.train.export import to_onnx
-from nearkin.train.training import TrainingStopped, train
+from nearkin.train.rates import find_rate
+from nearkin.train.training import TrainingStopped, opened, train
 
 
 def run_train(arguments: Namespace) -> int:
@@ -22,6 +24,10 @@ def run_train(arguments: Namespace) -> int:
     resume = arguments.resume is not None
     folder = Path(arguments.resume if resume else arguments.out)
     run = Run.from_json((folder / "run.json").read_text(encoding="utf-8")) if resume else override(Run(), _settings(arguments))
+    if arguments.find_rate:
+        if resume:
+            raise ValueError("--find-rate is for new trainings; a resumed one keeps its rate")
+        run = _with_found_rate(run, folder, arguments)
     with TrainingView() as view:
         try:
             metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume)
@@ -29,6 +35,17 @@ def run_train(arguments: Namespace) -> int:
             raise ValueError(str(error)) from error
     _tell(folder, metrics)
     return 0
+
+
+def _with_found_rate(run: Run, folder: Path, arguments: Namespace) -> Run:
+    """The run with the finder's rate; the curve is kept in the model folder."""
+    device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    with TrainingView("finding the rate") as view:
+        data = cut(run, opened(run, None, arguments.data_root, view)).train
+        sweep = find_rate(run, data, device, view)
+    sweep.save(folder / "learning_rate.json")
+    view.message(f"learning rate {sweep.rate:.2g}: the largest at which the objective falls steadily ({folder}/learning_rate.json)")
+    return override(run, {"optimiser.learning_rate": repr(sweep.rate)})
 
 
 def _settings(arguments: Namespace) -> dict[str, str]:

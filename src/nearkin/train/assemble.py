@@ -1,6 +1,6 @@
 """From a Run and its data to the parts of a training: network, objective, optimiser, schedule, sampler, loader, step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,12 +21,20 @@ from nearkin.train import ranks
 from nearkin.train.choose import Built, build, choose
 from nearkin.train.step import CapturedStep, Step
 
-AUGMENTATIONS: dict[str, tuple[Any, ...]] = {
-    "none": (),
-    "shift": (augment.PadAndCrop(2),),
-    "crop_flip": augment.CIFAR_PLUS,
-    "discovery": augment.AND_CIFAR,
-    "discovery_flip": (augment.HorizontalFlip(), *augment.AND_CIFAR),
+
+def _crop(size: int) -> tuple[Any, ...]:
+    """A random `size` x `size` of every image, flipped or not. [lu2019sampling]"""
+    return (augment.PadAndCrop(0, size), augment.HorizontalFlip())
+
+
+AUGMENTATIONS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "none": lambda: (),
+    "shift": lambda pixels=2: (augment.PadAndCrop(pixels),),
+    "crop": _crop,
+    "crop_flip": lambda pixels=4: (augment.PadAndCrop(pixels), augment.HorizontalFlip()),
+    "affine": lambda **options: (augment.Affine(**options),),
+    "discovery": lambda: augment.AND_CIFAR,
+    "discovery_flip": lambda: (augment.HorizontalFlip(), *augment.AND_CIFAR),
 }
 
 
@@ -79,6 +87,8 @@ def cut(run: Run, data: Dataset) -> Cut:
 
 def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     """All parts, with weights drawn from the run's seed."""
+    if run.optimiser.name == "conjugate_gradient" and run.references != "training_set":
+        raise ValueError("optimiser.name=conjugate_gradient searches along lines of one function: it needs references=training_set")
     torch.manual_seed(run.seed)
     about = describe(run, train)
     network = build_network(about)
@@ -101,7 +111,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     sampler = _sampler(run, train, objective)
     optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
     schedule = make_schedule(run.schedule, run.epochs, len(sampler) if run.references == "objective" else 1)
-    loader = Loader(train, device=device)
+    loader = Loader(train, device=device, resident_bytes=int(run.data.resident_gigabytes * 2**30))
     step = Step(
         network,
         objective,
@@ -113,6 +123,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         generator=torch.Generator(device).manual_seed(run.seed + 1),
         bfloat16=run.precision == "bfloat16",
         clip=run.optimiser.clip,
+        compiled=run.compile,
     )
     return Parts(network, objective, optimiser, schedule, sampler, loader, step, about)
 
@@ -165,17 +176,20 @@ def deployed_metric(objective: Built) -> str:
 
 
 def _preparation(run: Run, train: Dataset) -> Sequence[Any]:
+    """The steps; `crop` among the options cuts the middle out first, where training may cut at random (augment.name=crop)."""
     if train.kind == "vectors":
         return ()
-    name = run.preprocess.name
+    name, options = run.preprocess.name, dict(run.preprocess.options)
+    crop = options.pop("crop", None)
+    first = () if crop is None else (preprocess.CentreCrop(crop),)
     if name in ("auto", "standardise"):
         some = train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
         batches = (train.read(part) for part in torch.split(some, 1000))
-        return (preprocess.Standardise.fitted(batches, **run.preprocess.options),)
+        return (*first, preprocess.Standardise.fitted(batches, **options))
     if name == "local_contrast":
-        return (preprocess.LocalContrast(**run.preprocess.options),)
+        return (*first, preprocess.LocalContrast(**options))
     if name in preprocess.GIVEN:
-        return (preprocess.GIVEN[name],)
+        return (*first, preprocess.GIVEN[name])
     raise ValueError(f"preprocess {name!r} is unknown; choose standardise, local_contrast, {', '.join(preprocess.GIVEN)}")
 
 
@@ -192,13 +206,14 @@ class _Prepare:
         return prepared.to(memory_format=torch.channels_last) if prepared.is_cuda else prepared
 
 
-def _augmentation(run: Run) -> Sequence[Any]:
-    name = run.augment.name
-    if name == "auto":
-        return ()
+def _augmentation(run: Run) -> tuple[Any, ...]:
+    name = "none" if run.augment.name == "auto" else run.augment.name
     if name not in AUGMENTATIONS:
         raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
-    return AUGMENTATIONS[name]
+    try:
+        return AUGMENTATIONS[name](**run.augment.options)
+    except TypeError as error:
+        raise ValueError(f"augment {name!r} does not take {dict(run.augment.options)}: {error}") from error
 
 
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:

@@ -32,7 +32,7 @@ def to_onnx(model: Model, path: Path) -> dict[str, Any]:
     try:
         import onnx  # noqa: F401
     except ImportError as error:
-        raise ImportError("ONNX export needs the onnx package: pip install onnx onnxscript onnxruntime") from error
+        raise ImportError("ONNX export needs the onnx package: pip install 'nearkin[onnx]'") from error
     whole = _Whole(model).eval()
     shape = tuple(model.about["shape"])
     example = torch.rand(2, *shape) * (255 if len(shape) == 3 else 1)

@@ -30,7 +30,9 @@ class Step:
         generator: torch.Generator,
         bfloat16: bool = False,
         clip: float = 0.0,
+        compiled: bool = False,
     ) -> None:
+        self.forward: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if compiled else network
         self.network, self.objective, self.optimiser = network, objective, optimiser
         self.read, self.answers, self.prepare = read, answers, prepare
         self.augment, self.generator = augment, generator
@@ -43,7 +45,7 @@ class Step:
             inputs = augmented(inputs, self.augment, self.generator)
         inputs = self.prepare(inputs)
         with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
-            embeddings: Tensor = self.network(inputs)
+            embeddings = self.forward(inputs)
         return embeddings.float() if self.bfloat16 else embeddings
 
     def __call__(self, mine: Tensor, inputs: Tensor | None = None) -> Tensor:

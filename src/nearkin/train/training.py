@@ -55,7 +55,7 @@ def train(
     _check_folder(folder, resume)
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
-    parts_of_data = cut(run, _opened(run, data, data_root, log))
+    parts_of_data = cut(run, opened(run, data, data_root, log))
     parts = assemble(run, parts_of_data.train, place)
     log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
     if rank == 0:
@@ -77,7 +77,7 @@ class Loop:
 
     def __init__(self, run: Run, folder: Path, parts: Parts, data: Cut, log: Reporter, rank: int) -> None:
         self.run, self.folder, self.parts, self.data, self.log, self.rank = run, folder, parts, data, log, rank
-        self.held = None if data.validation is None else Loader(data.validation, device=parts.step.generator.device)
+        self.held = None if data.validation is None else self._loader(data.validation)
         self.epoch = self.steps = 0
         self.total, self.counted = 0.0, 0  # of the running epoch's losses
         self.best, self.waited = -math.inf, 0
@@ -87,6 +87,10 @@ class Loop:
         self.whole = run.references == "training_set"
         self.step = captured(run, parts)
         self.steps_an_epoch = 1 if self.whole else len(parts.sampler)
+
+    def _loader(self, part: Dataset) -> Loader:
+        resident = int(self.run.data.resident_gigabytes * 2**30)
+        return Loader(part, device=self.parts.step.generator.device, resident_bytes=resident)
 
     def run_epochs(self) -> None:
         """Until the last epoch, or until validation has not improved for `patience` epochs."""
@@ -235,8 +239,7 @@ class Loop:
             "curve": self.curve,
         }
         if data.test is not None and data.test.supervision != "ids":
-            loader = Loader(data.test, device=step.generator.device)
-            asked = points_of(data.test, embed_all(network, loader, step.prepare, step.bfloat16))
+            asked = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare, step.bfloat16))
             metrics["test"] = neighbour_figures(asked, known, data.train.supervision, self.parts.about["metric"])
         if self.rank == 0:
             _save_weights(self.folder / "weights.safetensors", network.state_dict())
@@ -252,7 +255,8 @@ class Loop:
         return metrics
 
 
-def _opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:
+def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:
+    """The data that were handed in, or those that the run names."""
     if data is not None:
         return data
     choice = run.data

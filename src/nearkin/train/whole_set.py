@@ -8,11 +8,30 @@ gradient of one giant batch. Random layers see the same draws in both passes; ba
 import torch
 from torch import Tensor
 
+from nearkin.optimise import ConjugateGradient
 from nearkin.train.step import Step
 
 
 def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
     """One step over all the given points; the loss, detached."""
+    if isinstance(step.optimiser, ConjugateGradient):
+        drawn = _random_state(step)
+
+        def closure() -> Tensor:
+            _restore(step, drawn)  # every line search sees the same draws
+            return whole_set_gradient(step, ids, chunk)[0]
+
+        loss: Tensor = step.optimiser.step(closure)
+        embeddings = whole_set_gradient(step, ids, chunk)[1]
+    else:
+        loss, embeddings = whole_set_gradient(step, ids, chunk)
+        step.move()
+    step.objective.update(embeddings, None if step.answers is None else step.answers[ids], ids=ids)
+    return loss
+
+
+def whole_set_gradient(step: Step, ids: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    """Loss and embeddings of all the given points, detached; the gradients are left in the parameters."""
     step.optimiser.zero_grad(set_to_none=True)
     chunks = torch.split(ids, chunk)
     states, rows = [], []
@@ -30,9 +49,7 @@ def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
         _restore(step, state)
         step.embed(part).backward(gradient)  # type: ignore[no-untyped-call]
     _restore(step, after)
-    step.move()
-    step.objective.update(embeddings.detach(), labels, ids=ids)
-    return loss.detach()
+    return loss.detach(), embeddings.detach()
 
 
 def _random_state(step: Step) -> tuple[Tensor, Tensor, Tensor | None]:
