@@ -159,8 +159,8 @@ def test_conjugate_gradient_over_the_whole_training_set(tmp_path, digits):
 
 
 def test_random_crops_train_and_middle_crops_are_deployed(tmp_path, digits):
-    settings = {**BASE, "network.name": "convnet", "network.options": "{}", "epochs": "1"}
-    del settings["network.options"], settings["network.options.hidden"]
+    settings = {**BASE, "network.name": "convnet", "epochs": "1"}
+    del settings["network.options.hidden"]
     settings |= {"augment.name": "crop", "augment.options.size": "6", "preprocess.options.crop": "6"}
     train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(200)))
     model = nearkin.load(tmp_path / "m")
