@@ -1,7 +1,10 @@
 """Exact search equals a float64 loop, ties go to the earlier reference, and no answer depends on how it was blocked."""
 
+import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -22,25 +25,41 @@ AFFINITIES: dict[str, Affinity] = {
 everywhere = pytest.mark.parametrize("name", AFFINITIES)
 
 
+@pytest.fixture(autouse=True, params=["compiled", "torch"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test with the compiled search, and with the one for machines without numba and for CUDA."""
+    if request.param == "torch":
+        monkeypatch.setattr(module, "find_spec", lambda _: None)
+    else:
+        pytest.importorskip("numba")
+    return str(request.param)
+
+
 def drawn(n: int, d: int, seed: int) -> Tensor:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
 
 
 def loop(q: Tensor, r: Tensor, k: int, name: str, same: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sorted lists in float64, from the definitions, earlier first among equals."""
-    q, r = q.double(), r.double()
+    mine, theirs = ([unit(row) if name in ("cosine", "unit squared") else row for row in x.double().tolist()] for x in (q, r))
+    hidden = None if same is None else same.tolist()
     positions, values = [], []
-    for i in range(len(q)):
+    for i, a in enumerate(mine):
         scores = {}
-        for j in range(len(r)):
-            a, b = (v / v.norm() for v in (q[i], r[j])) if name in ("cosine", "unit squared") else (q[i], r[j])
-            square, inner = (a - b).square().sum(), a @ b
-            near = {"squared": -square, "squared warm": -square / 0.3, "euclidean": -square.sqrt(), "cosine": inner / 0.1}
-            scores[j] = float((near | {"inner": inner, "unit squared": -square})[name])
-        order = sorted((j for j in scores if same is None or not same[i, j]), key=lambda j: (-scores[j], j))[:k]
+        for j, b in enumerate(theirs):
+            if hidden is not None and hidden[i][j]:
+                continue
+            square, inner = sum((x - y) ** 2 for x, y in zip(a, b, strict=True)), sum(x * y for x, y in zip(a, b, strict=True))
+            near = {"squared": -square, "squared warm": -square / 0.3, "euclidean": -math.sqrt(square), "cosine": inner / 0.1}
+            scores[j] = (near | {"inner": inner, "unit squared": -square})[name]
+        order = sorted(scores, key=lambda j: (-scores[j], j))[:k]
         positions.append(order)
         values.append([scores[j] for j in order])
     return torch.tensor(positions), torch.tensor(values, dtype=torch.float64)
+
+
+def unit(row: list[float]) -> list[float]:
+    return [x / math.hypot(*row) for x in row]
 
 
 @everywhere
@@ -57,7 +76,6 @@ def test_the_metric_is_squared_euclidean_unless_told() -> None:
     q, r = drawn(4, 3, 0), drawn(7, 3, 1)
     found = nearest(q, r, 2)
     assert isinstance(found, Neighbours) and torch.equal(found.affinity, nearest(q, r, 2, SquaredEuclidean()).affinity)
-    assert module.BLOCK == 4096
 
 
 @everywhere
@@ -153,6 +171,123 @@ def test_no_graph_is_built() -> None:
     assert not nearest(x, x, 2).affinity.requires_grad
 
 
+@everywhere
+@pytest.mark.parametrize("block", [None, 7])
+def test_groups_are_passed_over(name: str, block: int | None) -> None:
+    q, r = drawn(12, 4, 0), drawn(50, 4, 1)
+    mine, theirs = torch.arange(12) % 5, torch.arange(50) % 6
+    same = mine[:, None] == theirs
+    found = nearest(q, r, 5, AFFINITIES[name], groups=(mine, theirs), block=block)
+    assert torch.equal(found.positions, loop(q, r, 5, name, same)[0])
+    ids, other = torch.arange(12), torch.arange(50) % 13
+    both = nearest(
+        Points(q, None, ids), Points(r, None, other), 5, AFFINITIES[name], exclude_same_id=True, groups=(mine, theirs), block=block
+    )
+    assert torch.equal(both.positions, loop(q, r, 5, name, same | (ids[:, None] == other))[0])
+
+
+def test_references_may_come_from_a_file_or_in_pieces(tmp_path: Path) -> None:
+    q, r, ids = drawn(20, 6, 0), drawn(301, 6, 1), torch.arange(301)
+    expected = nearest(q, r, 8)
+    np.save(tmp_path / "r.npy", r.numpy())
+    mapped = np.load(tmp_path / "r.npy", mmap_mode="r")
+    pieces = (r[start : start + 45] for start in range(0, 301, 45))
+    asked = Points(q, None, ids[:20])
+    whole = nearest(asked, Points(r, None, ids), 8, exclude_same_id=True)
+    with_ids = [Points(mapped[start : start + 100], None, ids[start : start + 100]) for start in range(0, 301, 100)]
+    for found in (nearest(q, mapped, 8), nearest(q, mapped, 8, block=33), nearest(q, pieces, 8), nearest(q, r, 8, block=3)):
+        assert torch.equal(found.positions, expected.positions) and torch.equal(found.affinity, expected.affinity)
+    parts = nearest(asked, with_ids, 8, exclude_same_id=True)
+    assert torch.equal(parts.positions, whole.positions)
+    halves = nearest(q, (r[start : start + 45].half().numpy() for start in range(0, 301, 45)), 8)
+    assert torch.equal(halves.positions, nearest(q, r.half(), 8).positions)
+    groups = torch.arange(20) % 4, torch.arange(301) % 4
+    assert torch.equal(nearest(q, mapped, 8, groups=groups, block=50).positions, nearest(q, r, 8, groups=groups).positions)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize("name", ["squared", "euclidean"])
+def test_the_ranking_is_float64s_at_any_offset(name: str, offset: float) -> None:
+    q, r = drawn(64, 24, 0) + offset, drawn(1500, 24, 1) + offset
+    assert torch.equal(nearest(q, r, 10, AFFINITIES[name]).positions, nearest(q.double(), r.double(), 10).positions)
+    every = torch.cat([nearest(q[i : i + 1], r, 10, AFFINITIES[name]).positions for i in range(64)])
+    assert torch.equal(every, nearest(q, r, 10, AFFINITIES[name]).positions), "one query at a time"
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
+def test_no_scale_is_too_small_or_too_large(scale: float) -> None:
+    q, r = drawn(20, 8, 0), drawn(400, 8, 1)
+    expected = nearest(q.double() * scale, r.double() * scale, 5)
+    for name in ("squared", "cosine", "euclidean"):
+        found = nearest(q * scale, r * scale, 5, AFFINITIES[name])
+        assert torch.equal(found.positions, nearest(q.double() * scale, r.double() * scale, 5, AFFINITIES[name]).positions), name
+    assert torch.equal(nearest(q * scale, r * scale, 5).positions, expected.positions)
+
+
+def test_an_outlier_spoils_nothing() -> None:
+    q, r = drawn(50, 8, 0), drawn(3000, 8, 1)
+    r[7] = 1e7
+    assert torch.equal(nearest(q, r, 6).positions, nearest(q.double(), r.double(), 6).positions)
+
+
+@everywhere
+def test_many_copies_and_many_queries_are_still_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MANY", 100)  # so that copies are looked for
+    base, q = drawn(5, 6, 0), drawn(10, 6, 1)
+    r = base.repeat(80, 1)
+    ids = torch.arange(400) % 90
+    found = nearest(Points(q, None, torch.arange(10)), Points(r, None, ids), 9, AFFINITIES[name], exclude_same_id=True)
+    assert torch.equal(found.positions, loop(q, r, 9, name, torch.arange(10)[:, None] == ids)[0])
+
+
+def test_nearly_equal_rows_are_told_apart() -> None:
+    r = 1 + torch.arange(500)[:, None] * torch.tensor([[2.0**-23, 0.0, 0.0]])  # neighbours in float32
+    found = nearest(r[[0, 250, 499]], r, 3).positions
+    assert found.tolist() == [[0, 1, 2], [250, 249, 251], [499, 498, 497]]
+
+
+def test_threads_change_nothing() -> None:
+    q, r, before = drawn(1300, 16, 0), drawn(2100, 16, 1), torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(nearest(q, r, 4))
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(found[0].positions, other.positions) and torch.equal(found[0].affinity, other.affinity) for other in found[1:])
+
+
+def test_a_large_k_and_wide_rows() -> None:
+    q, r = drawn(30, 5, 0), drawn(9000, 5, 1)
+    exact = torch.cdist(q.double(), r.double()).sort(dim=1, stable=True).indices[:, :300]
+    assert torch.equal(nearest(q, r, 300).positions, exact)
+
+
+def test_an_affinity_of_the_callers_own() -> None:
+    q, r = drawn(9, 5, 0), drawn(5000, 5, 1)
+
+    def manhattan(a: Tensor, b: Tensor) -> Tensor:
+        return -torch.cdist(a, b, p=1)
+
+    found = nearest(q, r, 4, manhattan)
+    assert torch.equal(found.positions, manhattan(q, r).topk(4).indices)
+    ids = torch.arange(5000)
+    kept = nearest(Points(q, None, found.positions[:, 0]), Points(r, None, ids), 3, manhattan, exclude_same_id=True)
+    assert torch.equal(kept.positions, found.positions[:, 1:])
+    same = nearest(q, r[:1].repeat(5000, 1), 4, manhattan).positions
+    assert same.tolist() == [[0, 1, 2, 3]] * 9
+    assert nearest(q, r[:3], 7, manhattan).positions.shape == (9, 3)
+    assert torch.equal(nearest(q, r, 4, manhattan, block=1700).positions, found.positions)
+
+
+def test_tf32_is_left_as_it_was() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32
+    nearest(drawn(3, 2, 0), drawn(4, 2, 1), 1)
+    assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
 X, IDS = drawn(4, 2, 0), torch.arange(4)
 ERRORS: list[tuple[Any, Any, dict[str, Any], str]] = [
     (X, X, {"k": 0}, r"k \(0\) must be a whole number above 0"),
@@ -170,6 +305,15 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], str]] = [
     (Points(X, None, IDS), X, {"exclude_same_id": True}, "exclude_same_id needs ids on both sides"),
     (Points(X, None, IDS[:1]), X, {}, r"queries.ids have shape \(1,\) for 4 embeddings; give one integer for each"),
     (X, Points(X, None, IDS[:, None]), {}, r"references.ids have shape \(4, 1\) for 4 embeddings"),
+    (X, [], {}, "references must be a tensor .* not an empty iterable"),
+    (X, "gallery", {}, "references must be a tensor .* not str"),
+    (X, 7, {}, "references must be a tensor .* not int"),
+    (X, [X, X[:, :1]], {}, "queries have 2 dimensions and references 1"),
+    (X, np.zeros((0, 2)), {}, r"references must be a tensor \(n, d\) with at least one row, not \(0, 2\)"),
+    (X, X, {"groups": IDS}, "groups must be two tensors of whole numbers"),
+    (X, X, {"groups": (IDS[:3], IDS)}, "groups hold 3 numbers for 4 queries; give one for each"),
+    (X, X, {"groups": (IDS, IDS[:3])}, "groups hold 3 numbers for more references; give one for each"),
+    (X, X[:3], {"groups": (IDS, IDS)}, "groups hold 4 numbers for 3 references; give one for each"),
 ]
 
 

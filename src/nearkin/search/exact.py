@@ -1,17 +1,25 @@
 """Exact nearest neighbours under the very affinity an objective was trained with."""
 
-import math
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from itertools import chain
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, Normalised, SquaredEuclidean, unit
-from nearkin.points import Points, same_point
+from nearkin.affinity import Affinity, SquaredEuclidean
+from nearkin.points import Points
+from nearkin.search.candidates import candidates, full_precision, survivors
+from nearkin.search.exclusion import Exclusion
+from nearkin.search.measure import Measure, exact_scores, factors, in_range, inverse_lengths, measure, pair_scores, shown, slack
 
-BLOCK = 4096  # rows and columns of affinities held at once: 64 MB in float32
+BLOCK = 4096  # rows and columns of an unknown affinity held at once: 64 MB in float32
+SEGMENT = 1 << 26  # numbers of references taken at once: 256 MB in float32
+MANY = 1 << 24  # pairs above which copies among the references are looked for before everything is compared
+
+References = Points | Tensor | np.ndarray | Iterable[Points | Tensor | np.ndarray]
 
 
 class Neighbours(NamedTuple):
@@ -21,69 +29,156 @@ class Neighbours(NamedTuple):
     affinity: Tensor  # (n, k), -inf where there is none
 
 
+class _Sides(NamedTuple):
+    """Queries and one block of references, ready to be compared."""
+
+    queries: Tensor  # (n, d)
+    references: Tensor  # (m, d)
+    excluded: Exclusion
+    k: int
+
+
 @torch.no_grad()
 def nearest(
     queries: Points | Tensor,
-    references: Points | Tensor,
+    references: References,
     k: int,
     affinity: Affinity | None = None,
     *,
     exclude_same_id: bool = False,
-    block: int = BLOCK,
+    groups: tuple[Tensor, Tensor] | None = None,
+    block: int | None = None,
 ) -> Neighbours:
     """The k nearest of `references` (m, d) to each of `queries` (n, d), by minus squared Euclidean distance unless told.
 
     Ties go to the earlier reference. With `exclude_same_id` a reference with the query's id is passed over, wherever it
-    stands. k above m is lowered to m. Works through blocks, so nothing n x m is held; float16 and integers are lifted.
+    stands; with `groups`, one number for each query and one for each reference, so are those of the query's group. k above
+    m is lowered to m. References may be larger than memory: a memory-mapped array, or an iterable of consecutive blocks;
+    `block` of them are taken at a time. float16 and integers are lifted.
+
+    Rankings are those of float64 on the given numbers, whatever the block size and however far from the origin the data sit;
+    affinities are rounded to the queries' type. An affinity of the caller's own is ranked as it comes.
     """
-    queries, references = _points(queries, "queries"), _points(references, "references")
-    _check(queries, references, k, exclude_same_id, block)
-    dtype = torch.promote_types(queries.embeddings.dtype, references.embeddings.dtype)
-    queries, references = (p._replace(embeddings=p.embeddings.to(dtype)) for p in (queries, references))
-    affinity = _centred(SquaredEuclidean() if affinity is None else affinity, references.embeddings)
+    asked = _points(queries, "queries")
+    _check_numbers(k, block)
+    how = measure(SquaredEuclidean() if affinity is None else affinity)
+    whole = _check_groups(groups, asked.embeddings)
+    best: Neighbours | None = None
+    start, dtype = 0, asked.embeddings.dtype
+    for some in _blocks(references, asked.embeddings, block):
+        _check_sides(asked, some, exclude_same_id)
+        dtype = torch.promote_types(dtype, some.embeddings.dtype)
+        excluded = _exclusion(asked, some, exclude_same_id, whole, start)
+        sides = _Sides(asked.embeddings.to(dtype), some.embeddings.to(dtype), excluded, k)
+        if how is not None:
+            found = _within(how, sides)
+        else:
+            assert affinity is not None
+            found = _within_unknown(affinity, sides)
+        found = found._replace(positions=torch.where(found.positions >= 0, found.positions + start, -1))
+        best = found if best is None else _merged(best, found, k)
+        start += len(some.embeddings)
+    if best is None:
+        raise ValueError("references must be a tensor (n, d) with at least one row, not an empty iterable")
+    if whole is not None and start != len(whole[1]):
+        raise ValueError(f"groups hold {len(whole[1])} numbers for {start} references; give one for each")
+    scores = best.affinity if how is None else how.affinity(best.affinity)
+    return Neighbours(best.positions, scores.to(dtype))
+
+
+def _within(how: Measure, sides: _Sides) -> Neighbours:
+    """Float64 scores and positions of the k best: candidates by products, ranked exactly, and checked to be all there are."""
+    q, r = in_range(sides.queries), in_range(sides.references)
+    wide = torch.promote_types(q.dtype, r.dtype)
+    q, r = q.to(wide), r.to(wide)
+    to_unit = inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)
+    made = factors(how, q, r, to_unit)
+    k, m = min(sides.k, len(r)), len(r)
+    wanted = k + max(6, k // 16)
+    if q.device.type == "cpu" and wide == torch.float32 and find_spec("numba"):
+        from nearkin.search import numba_scan
+
+        scores, columns, least = numba_scan.candidates(how, q, r, to_unit, made, wanted, sides.excluded)
+        least = least.double()
+    else:
+        with full_precision():
+            products, columns = candidates(made, wanted, sides.excluded)
+        least = products.double().amin(1)
+        columns = columns.sort(dim=1).values  # ties to the earlier
+        scores, by = exact_scores(how, q, r, to_unit, columns).sort(dim=1, descending=True, stable=True)
+        columns = columns.gather(1, by)
+    scores, columns = scores[:, :k], columns[:, :k]
+    if wanted >= m:  # nobody was left behind
+        return Neighbours(columns, scores)
+    kth = scores[:, k - 1]
+    room = slack(how, made, kth)
+    unsure = ((least > -torch.inf) & (shown(how, made, kth) <= least + room)).nonzero()[:, 0]
+    if len(unsure):
+        floor = (shown(how, made, kth) - room)[unsure]
+        scores, columns = scores.clone(), columns.clone()
+        with full_precision():
+            columns[unsure], scores[unsure] = _all_compared(how, sides._replace(queries=q, references=r), unsure, floor)
+    return Neighbours(columns, scores)
+
+
+def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) -> Neighbours:
+    """The k best of the queries `unsure`, from everybody whose product reaches their `floor`: copies tie, and ties have an order."""
+    q, r, k = sides.queries, sides.references, min(sides.k, len(sides.references))
+    kept = torch.arange(len(r), device=r.device)
+    if len(unsure) * len(r) > MANY:
+        kept = _first_copies(r, k + sides.excluded.most)
+    few, excluded = r[kept], sides.excluded.of_references(kept)
+    to_unit = inverse_lengths(q, how.unit_queries), inverse_lengths(few, how.unit_references)
+    made = factors(how, q, r, (to_unit[0], inverse_lengths(r, how.unit_references)))  # around the same centre as the floor
+    made = made._replace(references=made.references[kept], minus=made.minus[kept])
     parts = []
-    for start in range(0, len(queries.embeddings), block):
-        parts.append(_search_rows(_rows(queries, start, block), references, k, affinity, exclude_same_id, block))
+    for rows, least in zip(torch.split(unsure, 1024), torch.split(floor, 1024), strict=True):
+        best = Neighbours(kept.new_full((len(rows), k), -1), floor.new_full((len(rows), k), -torch.inf))
+        for place, column in survivors(made, rows, least, excluded):
+            scores = pair_scores(how, q, few, to_unit, rows[place], column)
+            best = _merged(best, _spread(place, kept[column], scores, len(rows)), k)
+        parts.append(best)
     return Neighbours(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
 
 
-def _centred(affinity: Affinity, references: Tensor) -> Affinity:
-    """With one centre for all blocks: a query's answer must not depend on which block a reference fell into."""
-    if isinstance(affinity, SquaredEuclidean):
-        return partial(affinity.around, _centre(references))
-    if isinstance(affinity, Normalised):
-        return replace(affinity, of=_centred(affinity.of, unit(references) if affinity.references else references))
-    return affinity
+def _spread(rows: Tensor, positions: Tensor, scores: Tensor, n: int) -> Neighbours:
+    """Pairs, sorted by row, as the lines of a table (n, most), -1 and -inf where a row has fewer."""
+    counts = torch.bincount(rows, minlength=n)
+    place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    width = int(counts.max()) if len(rows) else 0
+    table = Neighbours(positions.new_full((n, width), -1), scores.new_full((n, width), -torch.inf))
+    table.positions[rows, place], table.affinity[rows, place] = positions, scores
+    return table
 
 
-def _centre(x: Tensor) -> Tensor:
-    """The mean, rounded to a power of two below the spread: no digits are lost, and whole numbers keep their exact ties."""
-    variance, mean = torch.var_mean(x, dim=0, correction=0)
-    spread = float(variance.mean().sqrt())
-    if not 0 < spread < math.inf:
-        return x[0]
-    step = 2.0 ** math.floor(math.log2(spread))
-    return (mean / step).round() * step
+def _first_copies(x: Tensor, count: int) -> Tensor:
+    """Positions of rows without those that have `count` equal rows before them: they can be nobody's neighbour."""
+    _, which = torch.unique(x, dim=0, return_inverse=True)
+    which, order = which.sort(stable=True)
+    first = torch.searchsorted(which, which)
+    rank = torch.arange(len(x), device=x.device) - first
+    kept: Tensor = order[rank < count].sort().values
+    return kept
 
 
-def _search_rows(queries: Points, references: Points, k: int, affinity: Affinity, exclude: bool, block: int) -> Neighbours:
-    """One block of queries against all references, keeping the best k so far."""
-    best: Neighbours | None = None
-    m = len(references.embeddings)
-    for start in range(0, m, block):
-        # The last block reaches back to full width: products of another shape round otherwise, and equal rows would differ.
-        first = max(min(start, m - block), 0)
-        some = _rows(references, first, block)
-        near = affinity(queries.embeddings, some.embeddings)  # (rows, columns)
-        itself = same_point(queries, some) if exclude else None
-        if itself is not None:
-            near = near.masked_fill(itself, -torch.inf)
-        found = _top_k(near[:, start - first :], k)
-        positions = torch.where(found.affinity > -torch.inf, found.positions + start, -1)
-        found = Neighbours(positions, found.affinity)
-        best = found if best is None else _merge(best, found, k)
-    assert best is not None
-    return best
+def _within_unknown(affinity: Affinity, sides: _Sides) -> Neighbours:
+    """An affinity that only its caller knows: block by block, as it comes."""
+    m, parts = len(sides.references), []
+    for top in range(0, len(sides.queries), BLOCK):
+        rows = slice(top, top + BLOCK)
+        best: Neighbours | None = None
+        for start in range(0, m, BLOCK):
+            # The last block reaches back to full width: products of another shape round otherwise, and equal rows would differ.
+            columns = slice(max(min(start, m - BLOCK), 0), start + BLOCK)
+            near = affinity(sides.queries[rows], sides.references[columns])  # (rows, columns)
+            hidden = sides.excluded.mask(rows, columns)
+            near = near if hidden is None else near.masked_fill(hidden, -torch.inf)
+            found = _top_k(near[:, start - columns.start :], sides.k)
+            found = found._replace(positions=torch.where(found.affinity > -torch.inf, found.positions + start, -1))
+            best = found if best is None else _merged(best, found, sides.k)
+        assert best is not None
+        parts.append(best)
+    return Neighbours(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
 
 
 def _top_k(near: Tensor, k: int) -> Neighbours:
@@ -105,38 +200,90 @@ def _top_k(near: Tensor, k: int) -> Neighbours:
     return Neighbours(columns, values)
 
 
-def _merge(a: Neighbours, b: Neighbours, k: int) -> Neighbours:
-    """Both lists are in order and a's references stand before b's, so a stable sort keeps ties right."""
+def _merged(a: Neighbours, b: Neighbours, k: int) -> Neighbours:
+    """a is in order and its references stand before b's, whose ties are in order: a stable sort keeps ties right."""
     values, order = torch.cat([a.affinity, b.affinity], 1).sort(dim=1, descending=True, stable=True)
     positions = torch.cat([a.positions, b.positions], 1).gather(1, order)
     return Neighbours(positions[:, :k], values[:, :k])
 
 
-def _rows(points: Points, start: int, count: int) -> Points:
-    ids = None if points.ids is None else points.ids[start : start + count]
-    return Points(points.embeddings[start : start + count], None, ids)
+def _blocks(references: References, like: Tensor, block: int | None) -> Iterator[Points]:
+    """Consecutive references, a block at a time and where the queries are."""
+    given: Iterable[Points | Tensor | np.ndarray]
+    given = [references] if isinstance(references, Points | Tensor | np.ndarray) else references
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(f"references must be a tensor (n, d) with at least one row, not {type(references).__name__}")
+    return chain.from_iterable(_cut(some, like, block) for some in given)
+
+
+def _cut(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
+    whole = some if isinstance(some, Points) else Points(some)  # type: ignore[arg-type]
+    _check_shape(whole, "references")
+    x: Tensor | np.ndarray = whole.embeddings
+    step = block or max(SEGMENT // x.shape[1], 1)
+    for start in range(0, len(x), step):
+        part = x[start : start + step]
+        # a copy: an array mapped from a file may be read-only, and stays on disk otherwise
+        tensor = torch.from_numpy(np.array(part)).to(like.device) if isinstance(part, np.ndarray) else part
+        ids = None if whole.ids is None else whole.ids[start : start + step]
+        yield _lifted(Points(tensor, None, ids), "references", start)
+
+
+def _exclusion(asked: Points, some: Points, same_id: bool, groups: tuple[Tensor, Tensor] | None, start: int) -> Exclusion:
+    excluded = Exclusion(asked.ids, some.ids) if same_id else Exclusion()
+    if groups is None:
+        return excluded
+    theirs = groups[1][start : start + len(some.embeddings)]
+    if len(theirs) < len(some.embeddings):
+        raise ValueError(f"groups hold {len(groups[1])} numbers for more references; give one for each")
+    return excluded._replace(groups=groups[0], reference_groups=theirs.to(some.embeddings.device))
 
 
 def _points(points: Points | Tensor, name: str) -> Points:
     given = points if isinstance(points, Points) else Points(points)
-    x = given.embeddings
-    if not isinstance(x, Tensor) or x.ndim != 2 or 0 in x.shape:
-        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
-    if given.ids is not None and given.ids.shape != (len(x),):
-        raise ValueError(f"{name}.ids have shape {tuple(given.ids.shape)} for {len(x)} embeddings; give one integer for each")
+    if not isinstance(given.embeddings, Tensor):
+        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {type(given.embeddings).__name__}")
+    _check_shape(given, name)
+    return _lifted(given, name, 0)
+
+
+def _lifted(points: Points, name: str, start: int) -> Points:
+    """In float32 or float64, and finite."""
+    x = points.embeddings
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     if not bool(torch.isfinite(x).all()):
-        rows = (~torch.isfinite(x)).any(1).nonzero()[:5, 0].tolist()
+        rows = ((~torch.isfinite(x)).any(1).nonzero()[:5, 0] + start).tolist()
         raise ValueError(f"{name} hold NaN or infinity, first in rows {rows}; nothing is near to those: drop them")
-    return given._replace(embeddings=x)
+    return points._replace(embeddings=x)
 
 
-def _check(queries: Points, references: Points, k: int, exclude: bool, block: int) -> None:
+def _check_shape(points: Points, name: str) -> None:
+    x = points.embeddings
+    if not isinstance(x, Tensor | np.ndarray) or x.ndim != 2 or 0 in x.shape:
+        shape = tuple(x.shape) if isinstance(x, Tensor | np.ndarray) else type(x).__name__
+        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
+    if points.ids is not None and points.ids.shape != (len(x),):
+        raise ValueError(f"{name}.ids have shape {tuple(points.ids.shape)} for {len(x)} embeddings; give one integer for each")
+
+
+def _check_numbers(k: int, block: int | None) -> None:
     if isinstance(k, bool) or not isinstance(k, int) or k <= 0:
         raise ValueError(f"k ({k}) must be a whole number above 0")
-    if block <= 0:
+    if block is not None and block <= 0:
         raise ValueError(f"block ({block}) must be above 0")
+
+
+def _check_groups(groups: tuple[Tensor, Tensor] | None, queries: Tensor) -> tuple[Tensor, Tensor] | None:
+    if groups is None:
+        return None
+    if not isinstance(groups, tuple) or len(groups) != 2 or not all(isinstance(some, Tensor) and some.ndim == 1 for some in groups):
+        raise ValueError("groups must be two tensors of whole numbers: (n,) for the queries and (m,) for the references")
+    if len(groups[0]) != len(queries):
+        raise ValueError(f"groups hold {len(groups[0])} numbers for {len(queries)} queries; give one for each")
+    return groups[0].to(queries.device), groups[1]
+
+
+def _check_sides(queries: Points, references: Points, exclude: bool) -> None:
     a, b = queries.embeddings.shape[1], references.embeddings.shape[1]
     if a != b:
         raise ValueError(f"queries have {a} dimensions and references {b}; both must come from the same network")

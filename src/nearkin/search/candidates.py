@@ -1,0 +1,94 @@
+"""Candidates: who may be among the k nearest, by products alone; and everybody who may, where products cannot tell.
+
+Torch engine, for CUDA and for a CPU without numba. The best K of a row lie in the K columns-groups with the best maxima, so
+`topk`, which is slow, sees one number for each group and then only the groups that count.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from nearkin.search.exclusion import Exclusion
+from nearkin.search.measure import Factors
+
+GROUP = 32  # columns that share one maximum
+CPU_TILE = (1024, 8192)
+CUDA_NUMBERS = 1 << 28  # products held at once: 1 GB in float32
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """No tf32: the bound on the products' error counts on float32's own digits."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def candidates(made: Factors, wanted: int, excluded: Exclusion) -> tuple[Tensor, Tensor]:
+    """The `wanted` largest products of every query and their columns, in no order; -inf and -1 where there are fewer."""
+    n, m = len(made.queries), len(made.references)
+    rows, columns = _tile(made.queries.device, m)
+    parts = []
+    for top in range(0, n, rows):
+        best: tuple[Tensor, Tensor] | None = None
+        for left in range(0, m, columns):
+            values, found = _largest(_products(made, slice(top, top + rows), slice(left, left + columns), excluded), wanted)
+            here = values, torch.where(values > -torch.inf, found + left, -1)
+            best = here if best is None else _larger(best, here, wanted)
+        assert best is not None
+        parts.append(best)
+    return torch.cat([values for values, _ in parts]), torch.cat([found for _, found in parts])
+
+
+def survivors(made: Factors, rows: Tensor, floor: Tensor, excluded: Exclusion) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pairs (place in `rows`, column) whose product reaches the row's `floor`, row by row, in tiles from left to right."""
+    m = len(made.references)
+    _, columns = _tile(made.queries.device, m)
+    for left in range(0, m, columns):
+        products = _products(made, rows, slice(left, left + columns), excluded)
+        found = ((products.double() >= floor[:, None]) & (products > -torch.inf)).nonzero()
+        yield found[:, 0], found[:, 1] + left
+
+
+def _products(made: Factors, rows: slice | Tensor, columns: slice, excluded: Exclusion) -> Tensor:
+    """(rows, columns) products, -inf where masked."""
+    products = torch.addmm(made.minus[columns], made.queries[rows], made.references[columns].T)
+    hidden = excluded.mask(rows, columns)
+    return products if hidden is None else products.masked_fill_(hidden, -torch.inf)
+
+
+def _largest(x: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
+    """Row-wise: the `wanted` largest of x (n, m) and their columns, in no order, any among equals."""
+    n, m = x.shape
+    if m <= wanted:
+        return x, torch.arange(m, device=x.device).expand(n, m)
+    whole = m // GROUP  # groups; group g holds the columns g, g + whole, ...: a maximum over rows of a matrix, which is fast
+    if whole < 2 * wanted:
+        values, columns = x.topk(wanted, dim=1, sorted=False)
+        return values, columns
+    tops = x[:, : whole * GROUP].reshape(n, GROUP, whole).amax(1)  # (n, whole)
+    groups = tops.topk(wanted, dim=1, sorted=False).indices  # (n, wanted)
+    columns = (groups[:, :, None] + whole * torch.arange(GROUP, device=x.device)).flatten(1)
+    if whole * GROUP < m:
+        rest = torch.arange(whole * GROUP, m, device=x.device).expand(n, -1)
+        columns = torch.cat([columns, rest], 1)
+    values, at = x.gather(1, columns).topk(wanted, dim=1, sorted=False)
+    return values, columns.gather(1, at)
+
+
+def _larger(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], wanted: int) -> tuple[Tensor, Tensor]:
+    values, columns = torch.cat([a[0], b[0]], 1), torch.cat([a[1], b[1]], 1)
+    if values.shape[1] <= wanted:
+        return values, columns
+    values, at = values.topk(wanted, dim=1, sorted=False)
+    return values, columns.gather(1, at)
+
+
+def _tile(device: torch.device, m: int) -> tuple[int, int]:
+    """Rows and columns of products held at once."""
+    return CPU_TILE if device.type == "cpu" else (max(CUDA_NUMBERS // m, 1), m)

@@ -1,0 +1,133 @@
+"""Measure: a known affinity taken apart, into what is fast (products of float32 factors) and what is exact (pairs in float64).
+
+The fast part finds candidates, the exact part ranks them, and `slack` bounds how far the two can differ. So a ranking never
+depends on rounding, on block sizes or on where the data sit, and equal rows are equal.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nearkin.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean
+
+PAIRED = 1 << 22  # numbers gathered at once for exact pairs
+SAFE = 1e15  # coordinates between its inverse and it can be squared and summed in float32
+
+
+class Measure(NamedTuple):
+    """Score of a pair: minus the squared distance, or the inner product, of rows that may be set to length 1 first."""
+
+    squared: bool
+    root: bool = False
+    unit_queries: bool = False
+    unit_references: bool = False
+    temperature: float = 1.0
+
+    def affinity(self, scores: Tensor) -> Tensor:
+        """What the affinity calls a score: its root if it asks for one, over the temperature; -inf stays."""
+        return (-(-scores).sqrt() if self.root else scores) / self.temperature
+
+
+class Factors(NamedTuple):
+    """Queries and references made ready: products 2 q.r - |r|^2 (or q.r) of `queries` and `references` rank like the scores."""
+
+    queries: Tensor  # (n, d)
+    references: Tensor  # (m, d)
+    minus: Tensor  # (m,) -|r|^2, or zeros
+    lengths: Tensor  # (n,) float64, of the queries
+    longest: float  # of the references
+
+
+def measure(affinity: Affinity) -> Measure | None:
+    """The affinity taken apart; None for one that is not known."""
+    if isinstance(affinity, Normalised):
+        inside = measure(affinity.of)
+        return inside and inside._replace(unit_queries=True, unit_references=inside.unit_references or affinity.references)
+    if isinstance(affinity, SquaredEuclidean | Euclidean | InnerProduct) and affinity.temperature > 0:
+        squared = not isinstance(affinity, InnerProduct)
+        return Measure(squared, isinstance(affinity, Euclidean), temperature=affinity.temperature)
+    return None
+
+
+def inverse_lengths(x: Tensor, unit: bool) -> Tensor:
+    """(n,) float64: what brings rows to length 1, zero rows left as they are; ones when they keep their length."""
+    if not unit:
+        return torch.ones(len(x), dtype=torch.float64, device=x.device)
+    lengths = torch.cat([part.double().norm(dim=1) for part in torch.split(x, max(PAIRED // x.shape[1], 1))])
+    return torch.where(lengths > 0, 1 / lengths, 1.0)
+
+
+def factors(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor]) -> Factors:
+    """Both sides on unit length if the measure says so, and around the references' mean if distances are asked."""
+    q, r = (queries, references) if not how.unit_queries else (queries * to_unit[0][:, None].to(queries.dtype), references)
+    r = r * to_unit[1][:, None].to(r.dtype) if how.unit_references else r
+    if how.squared:
+        middle = centre(r)
+        q, r = q - middle, r - middle
+    squares = _squares(r)
+    minus = -squares.to(r.dtype) if how.squared else torch.zeros(len(r), dtype=r.dtype, device=r.device)
+    lengths = _squares(q).sqrt()
+    return Factors(2 * q if how.squared else q, r, minus, lengths, float(squares.max().sqrt()))
+
+
+def slack(how: Measure, made: Factors, scores: Tensor) -> Tensor:
+    """(n,) how far a product may be from its score, for any reference whose true score is not below `scores` (n,).
+
+    d roundings of the sum and a few of the factors. References farther off than the score allows cannot come into
+    question, so one outlier among them does not spoil the bound.
+    """
+    d, roundoff = made.queries.shape[1], torch.finfo(made.queries.dtype).eps / 2
+    tiny = torch.finfo(made.queries.dtype).tiny * (d + 1) * 4
+    reach = torch.full_like(made.lengths, made.longest)
+    if not how.squared:
+        return (d + 32) * roundoff * reach * made.lengths + tiny
+    reach = torch.minimum(reach, (made.lengths + (-scores).sqrt()) * (1 + 1e-3))
+    return roundoff * ((2 * d + 32) * reach * (made.lengths + reach) + 32 * made.lengths.square()) + tiny
+
+
+def shown(how: Measure, made: Factors, scores: Tensor) -> Tensor:
+    """Exact scores (n,) in the units of the products."""
+    return scores + made.lengths.square() if how.squared else scores
+
+
+def exact_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], columns: Tensor) -> Tensor:
+    """(n, k) float64: the score of each query with the references at `columns` (n, k), -inf where a column is -1."""
+    n, k = columns.shape
+    rows = torch.arange(n, device=columns.device)[:, None].expand(n, k).reshape(-1)
+    scores = pair_scores(how, queries, references, to_unit, rows, columns.clamp_min(0).reshape(-1)).view(n, k)
+    return scores.masked_fill(columns < 0, -torch.inf)
+
+
+def pair_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], rows: Tensor, columns: Tensor) -> Tensor:
+    """(p,) float64: the scores of pairs, each summed over differences, whatever stands beside it."""
+    parts = []
+    step = max(PAIRED // queries.shape[1], 1)
+    for some, others in zip(torch.split(rows, step), torch.split(columns, step), strict=True):
+        q, r = queries[some].double(), references[others].double()
+        q = q * to_unit[0][some, None] if how.unit_queries else q
+        r = r * to_unit[1][others, None] if how.unit_references else r
+        parts.append(-(q - r).square().sum(1) if how.squared else (q * r).sum(1))
+    return torch.cat(parts)
+
+
+def centre(x: Tensor) -> Tensor:
+    """The mean, rounded to a power of two below the spread: no digits are lost, and whole numbers keep their exact ties."""
+    variance, mean = torch.var_mean(x, dim=0, correction=0)
+    spread = float(variance.mean().sqrt())
+    if not 0 < spread < math.inf:
+        return x[0]
+    step = 2.0 ** math.floor(math.log2(spread))
+    return (mean / step).round() * step
+
+
+def _squares(x: Tensor) -> Tensor:
+    """(n,) float64 square lengths."""
+    return torch.cat([part.double().square().sum(1) for part in torch.split(x, max(PAIRED // x.shape[1], 1))])
+
+
+def in_range(x: Tensor) -> Tensor:
+    """The same rows, in float64 when float32 could not hold their squares."""
+    largest = float(x.abs().max())
+    return x if largest == 0 or 1 / SAFE < largest < SAFE else x.double()

@@ -1,0 +1,183 @@
+"""The CPU's search, compiled: a tile of products is read once, and only what beats a row's K-th best is looked at twice.
+
+BLAS fills a tile that stays in cache; the maximum of a few columns is compared with the row's threshold, and a heap takes the
+few that pass. Threads own whole rows, so nothing is merged.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearkin.search.exclusion import Exclusion
+from nearkin.search.measure import Factors, Measure
+
+Array = NDArray[Any]
+ROWS, COLUMNS, GROUP = 512, 1024, 32
+_ORDERED = {"nnan", "nsz", "contract"}  # infinities are used
+_one_at_a_time = threading.RLock()  # torch's number of threads is a setting of the whole process
+
+
+def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compiled without the lock, and kept on disk where some cache folder can be written."""
+
+    def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
+        options: dict[str, Any] = {"fastmath": fastmath, "nogil": True, "error_model": "numpy"}
+        try:
+            return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
+        except RuntimeError:  # no writable cache folder: a read-only install
+            return cast(Callable[..., Any], numba.njit(**options)(function))
+
+    return compile_it
+
+
+@_compiled(_ORDERED)
+def scan(
+    tile: Array,
+    minus: Array,
+    left: int,
+    group: int,
+    values: Array,
+    columns: Array,
+    whose: Array,
+    who: Array,
+    whose_group: Array,
+    who_group: Array,
+) -> None:
+    """Push what beats the smallest of each row's heap `values` (r, K), smallest first, `columns` beside it.
+
+    `whose` (r, 1) or (r, 0) and `who` (m, 1) or (m, 0): ids, or nothing; equal ones are passed over. Groups likewise.
+    """
+    width, size = tile.shape[1], values.shape[1]
+    for i in range(tile.shape[0]):
+        row, heap, where = tile[i], values[i], columns[i]
+        least = heap[0]
+        for start in range(0, width, group):
+            stop = min(start + group, width)
+            top = np.float32(-np.inf)
+            for j in range(start, stop):
+                top = max(top, row[j] + minus[left + j])
+            if top <= least:
+                continue
+            for j in range(start, stop):
+                value = row[j] + minus[left + j]
+                if value <= least:
+                    continue
+                if whose.shape[1] and whose[i, 0] == who[left + j, 0]:
+                    continue
+                if whose_group.shape[1] and whose_group[i, 0] == who_group[left + j, 0]:
+                    continue
+                at = 0
+                while True:  # sift down
+                    child = 2 * at + 1
+                    if child >= size:
+                        break
+                    if child + 1 < size and heap[child + 1] < heap[child]:
+                        child += 1
+                    if heap[child] >= value:
+                        break
+                    heap[at], where[at] = heap[child], where[child]
+                    at = child
+                heap[at], where[at] = value, left + j
+                least = heap[0]
+
+
+@_compiled({"nnan", "nsz", "contract", "reassoc"})
+def score(queries: Array, references: Array, q_unit: Array, r_unit: Array, squared: bool, columns: Array, scores: Array) -> None:
+    """Exact scores (r, K) of the columns, each summed in float64; -inf for column -1."""
+    for i in range(columns.shape[0]):
+        query = queries[i]
+        for c in range(columns.shape[1]):
+            column = columns[i, c]
+            if column < 0:
+                scores[i, c] = -np.inf
+                continue
+            reference, mine, theirs = references[column], q_unit[i], r_unit[column]
+            total = 0.0
+            if squared:
+                for k in range(query.size):
+                    gap = np.float64(query[k]) * mine - np.float64(reference[k]) * theirs
+                    total += gap * gap
+                scores[i, c] = -total
+            else:
+                for k in range(query.size):
+                    total += (np.float64(query[k]) * mine) * (np.float64(reference[k]) * theirs)
+                scores[i, c] = total
+
+
+@_compiled({"nsz"})
+def order(scores: Array, columns: Array) -> None:
+    """Sort each row by score, largest first, among equals by column; -1 stands last."""
+    size = scores.shape[1]
+    for i in range(scores.shape[0]):
+        s, c = scores[i], columns[i]
+        by = np.argsort(-s)
+        s[:], c[:] = s[by], c[by]
+        for j in range(1, size):
+            value, column, at = s[j], c[j], j
+            while at > 0 and (s[at - 1] < value or (s[at - 1] == value and c[at - 1] > column)):
+                s[at], c[at] = s[at - 1], c[at - 1]
+                at -= 1
+            s[at], c[at] = value, column
+
+
+def _facing(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple[Array, Array]:
+    """Both sides as columns, (n, 1) and (m, 1); (n, 0) and (m, 0) when nothing is passed over by them."""
+    if mine is None or theirs is None:
+        return np.empty((n, 0), np.int64), np.empty((m, 0), np.int64)
+    return mine.long()[:, None].numpy(), theirs.long()[:, None].numpy()
+
+
+def candidates(
+    how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], made: Factors, wanted: int, excluded: Exclusion
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(n, wanted): exact scores and columns, in order, and (n,) the smallest product among them: no other product is larger."""
+    n, m = len(queries), len(references)
+    size = min(wanted, m)
+    scores, columns = np.empty((n, size)), np.full((n, size), -1, np.int64)
+    least = np.empty(n, np.float32)
+    turned = [part.T.contiguous() for part in torch.split(made.references, COLUMNS)]
+    minus, q, r = made.minus.numpy(), queries.contiguous().numpy(), references.contiguous().numpy()
+    q_unit, r_unit = (x.numpy() for x in to_unit)
+    whose, who = _facing(excluded.ids, excluded.reference_ids, n, m)
+    whose_group, who_group = _facing(excluded.groups, excluded.reference_groups, n, m)
+
+    def work(rows: slice) -> None:
+        mine = made.queries[rows]
+        heap, found = np.full((len(mine), size), -np.inf, np.float32), columns[rows]
+        buffer = torch.empty(len(mine) * COLUMNS)
+        for number, part in enumerate(turned):
+            tile = buffer[: len(mine) * part.shape[1]].view(len(mine), -1)
+            torch.mm(mine, part, out=tile)
+            scan(tile.numpy(), minus, number * COLUMNS, GROUP, heap, found, whose[rows], who, whose_group[rows], who_group)
+        least[rows] = heap[:, 0]
+        score(q[rows], r, q_unit[rows], r_unit, how.squared, found, scores[rows])
+        order(scores[rows], found)
+
+    _shared_out(work, n)
+    return torch.from_numpy(scores), torch.from_numpy(columns), torch.from_numpy(least)
+
+
+def _shared_out(work: Callable[[slice], None], n: int) -> None:
+    """Rows dealt out to as many threads as torch has, whose products then run on one thread each."""
+    with _one_at_a_time:
+        threads = torch.get_num_threads()
+        step = min(ROWS, -(-n // threads))
+        pieces = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+        torch.set_num_threads(1)
+        try:
+            if threads == 1 or len(pieces) == 1:
+                for piece in pieces:
+                    work(piece)
+                return
+            # OpenMP keeps the number of threads by thread: a new one has to be told
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                list(pool.map(work, pieces))
+        finally:
+            torch.set_num_threads(threads)
