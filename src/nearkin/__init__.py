@@ -39,12 +39,14 @@ _HOMES = {
     "nearkin.evaluate": ("knn_accuracy", "knn_predict"),
     "nearkin.papers": ("cite",),
     "nearkin.model": ("load",),
+    "nearkin.collection": ("open_index",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *_HOME_OF]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from nearkin.collection import open_index as open_index
     from nearkin.evaluate import knn_accuracy as knn_accuracy
     from nearkin.evaluate import knn_predict as knn_predict
     from nearkin.model import load as load

@@ -37,6 +37,26 @@ TRAIN_EXAMPLES = """examples:
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
   nearkin train photos/ --find-rate                   the largest learning rate at which the objective falls steadily
   nearkin train --resume runs/photos"""
+INDEX = """Index a data set in a model folder, or change the index that is there. Every change is durable when the verb returns;
+one that was interrupted goes on with --add. A point that is there already, by its source, is passed over."""
+INDEX_EXAMPLES = """examples:
+  nearkin index runs/photos photos/                 make an index
+  nearkin index runs/photos --add more/             add to it
+  nearkin index runs/photos --delete 3,17,100-199   remove points by their ids
+  nearkin index runs/photos --backend hnsw          approximate search for large sets (pip install 'nearkin[search]')
+  nearkin index runs/photos photos/ --replace       make it anew; the old one serves until the new one is whole"""
+SEARCH = """The nearest neighbours of images, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
+SEARCH_EXAMPLES = """examples:
+  nearkin search runs/photos query.jpg
+  nearkin search runs/photos queries/ -k 5 --json     every image of a folder
+  nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
+  nearkin search runs/photos --vector 0.1,-2,0.5      or a file: --vector queries.npy"""
+SERVE = """Serve the index of a model folder over HTTP, with a page to look at. On this machine only, unless --host says otherwise;
+then a token is required. An index that is changed meanwhile is taken over without a pause."""
+SERVE_EXAMPLES = """examples:
+  nearkin serve runs/photos
+  NEARKIN_TOKEN=... nearkin serve runs/photos --host 0.0.0.0 --port 80 --no-browser
+  curl -F image=@query.jpg 'http://127.0.0.1:8000/search?k=5'"""
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -66,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(verbs)
     _add_embed(verbs)
     _add_export(verbs)
+    _add_index(verbs)
+    _add_search(verbs)
+    _add_serve(verbs)
     return parser
 
 
@@ -129,6 +152,53 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("folder", metavar="FOLDER", help="a model folder")
     parser.add_argument("--onnx", required=True, metavar="FILE.onnx", help="where to write")
     parser.set_defaults(run=_lazily("nearkin.cli.train", "run_export"))
+
+
+def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "index", help="make or change the index of a model folder", description=INDEX, epilog=INDEX_EXAMPLES, formatter_class=_RAW
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder")
+    parser.add_argument("data", nargs="?", metavar="DATA", help="as for train")
+    parser.add_argument("--add", metavar="DATA", help="add these data")
+    parser.add_argument("--delete", metavar="IDS", help="remove points: 3,17,100-199")
+    parser.add_argument("--replace", action="store_true", help="make the index anew although there is one")
+    parser.add_argument("--backend", choices=("exact", "hnsw", "ivf_pq"), help="how to search (default: exact, or as it is)")
+    parser.add_argument("--compact", action="store_true", help="free the room of removed points")
+    parser.add_argument("--check", action="store_true", help="compare every file with its checksum")
+    _add_places(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.index"))
+
+
+def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "search", help="which of my images are like this one?", description=SEARCH, epilog=SEARCH_EXAMPLES, formatter_class=_RAW
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
+    parser.add_argument("queries", nargs="*", metavar="IMAGE", help="image files, or folders of them")
+    parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index")
+    parser.add_argument("--vector", metavar="NUMBERS", help="an embedding as 1,2,3, or a .npy file of one or several")
+    parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="how many neighbours (default: %(default)s)")
+    parser.add_argument("--label", action="append", default=[], metavar="NAME", help="only neighbours of this class (may be given again)")
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbours with this metadata, such as split=test"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    parser.set_defaults(run=_lazily("nearkin.cli.search"))
+
+
+def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "serve", help="search over HTTP, and a page to look at", description=SERVE, epilog=SERVE_EXAMPLES, formatter_class=_RAW
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="0 takes any free one (default: %(default)s)")
+    parser.add_argument("--token", metavar="SECRET", help="what clients must send (default: the environment's NEARKIN_TOKEN)")
+    parser.add_argument("--no-browser", action="store_true", help="do not open the page")
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    parser.set_defaults(run=_lazily("nearkin.cli.serve"))
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:

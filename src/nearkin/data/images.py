@@ -90,14 +90,14 @@ def decode_bytes(
     size: int | None = None,
     *,
     name: str,
-    formats: Sequence[str] | None = None,
+    formats: tuple[str, ...] | None = None,
     most_pixels: int | None = None,
 ) -> Tensor:
     """The same from a file's content. For strangers' files: only these `formats` of Pillow's, and no more than so many pixels."""
     try:
         with Image.open(io.BytesIO(content), formats=formats) as stored:
-            if most_pixels is not None and stored.width * stored.height > most_pixels:
-                raise ValueError(f"{stored.width} x {stored.height} are more than {most_pixels:,} pixels")
+            if most_pixels is not None:
+                _check_pixels(stored.width, stored.height, size, most_pixels)
             image = _plain(ImageOps.exif_transpose(stored), channels)
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more on broken bytes
         raise DamagedImageError(f"{name} cannot be decoded ({_reason(error)})") from error
@@ -105,6 +105,13 @@ def decode_bytes(
         image = _short_side(image, size)
     array = np.array(image, dtype=np.uint8)  # (h, w) or (h, w, 3), a copy that torch may write to
     return torch.from_numpy(array[None] if channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1)))
+
+
+def _check_pixels(width: int, height: int, size: int | None, most: int) -> None:
+    """As stored, and after the resize too: a picture of 1 x 1,000,000 is small until its short side grows to `size`."""
+    grown = 0 if size is None else size * size * max(width, height) // max(min(width, height), 1)
+    if max(width * height, grown) > most:
+        raise ValueError(f"{width} x {height} are more than {most:,} pixels, or become so when resized")
 
 
 def resized(images: Tensor, size: int) -> Tensor:

@@ -1,0 +1,101 @@
+"""`nearkin index`: make, fill, thin out and mend the index of a model folder."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from rich.console import Console
+
+from nearkin import data as sources
+from nearkin.collection import Added, build_index, open_index
+from nearkin.data.dataset import Dataset
+from nearkin.model import load
+from nearkin.search.index import LocalIndex
+
+
+def run(arguments: Namespace) -> int:
+    """Do what was asked, in this order: make or add, delete, choose the backend, compact, check; then tell how it stands."""
+    _check(arguments)
+    console = Console(highlight=False, soft_wrap=True)
+    if arguments.data:
+        data = _opened(arguments, arguments.data)
+        made, added = build_index(
+            arguments.folder, data, backend=arguments.backend or "exact", replace=arguments.replace, device=arguments.device, report=_note
+        )
+        _tell_added(console, added)
+        index = made.index
+    elif arguments.add:
+        collection = open_index(arguments.folder, device=arguments.device)
+        _tell_added(console, collection.add(_opened(arguments, arguments.add), _note))
+        index = collection.index
+    else:
+        index = LocalIndex.open(Path(arguments.folder) / "index")
+    _maintain(arguments, index, console)
+    _tell(console, index)
+    return 0
+
+
+def _check(arguments: Namespace) -> None:
+    if arguments.data and arguments.add:
+        raise ValueError("DATA makes an index and --add adds to one; give one of them")
+    if arguments.replace and not arguments.data:
+        raise ValueError("--replace needs DATA to make the index from")
+
+
+def _maintain(arguments: Namespace, index: LocalIndex, console: Console) -> None:
+    if arguments.delete:
+        ids = parsed_ids(arguments.delete)
+        try:
+            index.delete(ids)
+        except KeyError as error:
+            raise ValueError(f"--delete: {error.args[0]}; nothing was removed") from None
+        console.print(f"{len(ids):,} points removed")
+    if arguments.backend and not arguments.data:
+        index.build(arguments.backend)
+    if arguments.compact:
+        index.compact()
+    if arguments.check:
+        index.verify()
+        console.print("every file matches its checksum")
+
+
+def parsed_ids(text: str) -> list[int]:
+    """'3,17,100-199' as numbers."""
+    found: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"--delete {text!r}: {piece.strip()!r} is no id; give whole numbers and ranges such as 3,17,100-199")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _opened(arguments: Namespace, what: str) -> Dataset:
+    """The data, as the model reads them; damaged files are left out and named."""
+    about = load(arguments.folder, device="cpu").about
+    channels, size = (about["shape"][0], about["shape"][1]) if about["kind"] == "images" else (None, None)
+    data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, on_error="skip", report=_note)
+    if tuple(data.shape) != tuple(about["shape"]):
+        raise ValueError(f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}")
+    return data
+
+
+def _note(line: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+
+
+def _tell_added(console: Console, added: Added) -> None:
+    damaged = f", {added.damaged:,} could not be decoded" if added.damaged else ""
+    known = f", {added.known:,} were there already" if added.known else ""
+    console.print(f"{added.added:,} points added{known}{damaged}")
+
+
+def _tell(console: Console, index: LocalIndex) -> None:
+    console.print(f"{index.count:,} points of {index.dimension} dimensions in {index.folder}, searched by {index.backend}")
+    rule = index.calibration
+    if rule is None:
+        console.print("no verdict 'same kind?': too few labelled pairs to fit one on")
+    else:
+        console.print(
+            f"'same kind?' from affinity {rule['threshold']:.4g}: right for {rule['accuracy']:.1%}, the two kinds weighed "
+            f"alike; fitted on {rule['fitted_on']}"
+        )

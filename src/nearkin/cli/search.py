@@ -1,0 +1,102 @@
+"""`nearkin search`: which of my images are like this one?"""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from nearkin.collection import Collection, open_index
+from nearkin.data.files import listing
+from nearkin.search.contract import Answer, Where
+
+TOGETHER = 256  # images encoded and searched at once
+
+
+class Asked(NamedTuple):
+    """A query and its answer."""
+
+    query: str
+    answer: Answer
+
+
+def run(arguments: Namespace) -> int:
+    """Answer every query, as tables or as JSON."""
+    where = Where(labels=tuple(arguments.label), metadata=dict(_pair(text) for text in arguments.where))
+    collection = open_index(arguments.folder, device=arguments.device)
+    found = list(_answers(collection, arguments, where))
+    if not found:
+        raise ValueError("nothing to search for: name image files or folders, or give --id or --vector")
+    if arguments.json:
+        json.dump([_plain(asked) for asked in found], sys.stdout, indent=1)
+        sys.stdout.write("\n")
+    else:
+        _show(collection, found, arguments.k)
+    return 0
+
+
+def _answers(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Asked]:
+    paths = [path for query in arguments.queries for path in _files(query)]
+    for start in range(0, len(paths), TOGETHER):
+        some = paths[start : start + TOGETHER]
+        yield from map(Asked, some, collection.search_files(some, arguments.k, where=where))
+    for point in arguments.id:
+        try:
+            yield Asked(f"id {point}", collection.search(point, arguments.k, where=where))
+        except KeyError as error:
+            raise ValueError(f"--id: {error.args[0]}") from None
+    for number, vector in enumerate(_vectors(arguments.vector)):
+        yield Asked(f"vector {number}", collection.search(vector, arguments.k, where=where))
+
+
+def _files(query: str) -> list[str]:
+    if not Path(query).is_dir():
+        return [query]
+    found = listing(query)
+    if not found:
+        raise ValueError(f"{query} holds no images")
+    return found
+
+
+def _vectors(text: str | None) -> np.ndarray:
+    """(n, d) from '1,2,3' or a .npy file."""
+    if text is None:
+        return np.empty((0, 0), np.float32)
+    if text.endswith(".npy"):
+        return np.atleast_2d(np.load(text, allow_pickle=False))
+    try:
+        return np.array([[float(number) for number in text.split(",")]], dtype=np.float32)
+    except ValueError:
+        raise ValueError(f"--vector {text!r} must be numbers such as 0.1,-2,0.5, or a file that ends in .npy") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--where {text!r} must read key=value, such as split=test")
+    return key, value
+
+
+def _plain(asked: Asked) -> dict[str, object]:
+    return {"query": asked.query, "exact": asked.answer.exact, "neighbours": [hit._asdict() for hit in asked.answer.hits]}
+
+
+def _show(collection: Collection, found: list[Asked], k: int) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    for query, answer in found:
+        title = f"{query}: the {len(answer.hits)} nearest{'' if answer.exact else ' (approximate: a nearer one may be missing)'}"
+        table = Table("", "affinity", "label", "same kind?", "id", "path", title=title, title_justify="left", title_style="bold")
+        for rank, hit in enumerate(answer.hits, 1):
+            verdict = {True: "yes", False: "no", None: ""}[hit.same_kind]
+            table.add_row(str(rank), f"{hit.affinity:.4g}", hit.label or "", verdict, str(hit.id), hit.source)
+        console.print(table)
+        if len(answer.hits) < k:
+            console.print(f"{k} were asked for; there are no more")
+    rule = collection.index.calibration
+    if rule is not None:
+        console.print(f"same kind? yes from affinity {rule['threshold']:.4g}, right for {rule['accuracy']:.1%} of {rule['fitted_on']}")

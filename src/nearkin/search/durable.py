@@ -1,0 +1,129 @@
+"""Files that survive a kill or a power cut: written, synced, and only then named in a manifest that is swapped in one rename."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+PATIENCE = 60.0  # seconds a writer waits for another
+
+
+class IndexDamagedError(ValueError):
+    """A file of the index is missing or not what the manifest says; the message names it."""
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """A safetensors file, on disk when this returns; its record for the manifest: name, bytes, sha256."""
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+        _sync(path)
+    except BaseException:
+        path.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
+        raise
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest(path)}
+
+
+def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file as views of its memory map: what is not touched is not read.
+
+    Copy on write, since torch wants memory it could write to; the file itself is never changed.
+    """
+    raw = np.memmap(path, dtype=np.uint8, mode="c")
+    length = int.from_bytes(raw[:8].tobytes(), "little")
+    header = json.loads(raw[8 : 8 + length].tobytes())
+    kinds = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
+    arrays = {}
+    for name, about in header.items():
+        if name != "__metadata__":
+            start, end = (8 + length + offset for offset in about["data_offsets"])
+            arrays[name] = np.asarray(raw[start:end]).view(kinds[about["dtype"]]).reshape(about["shape"])
+    return arrays
+
+
+def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool) -> None:
+    """The file is there and of the right size; with `whole` its content is right, too."""
+    path = folder / record["file"]
+    if path.stat().st_size != record["bytes"]:
+        raise IndexDamagedError(
+            f"{path} has {path.stat().st_size:,} bytes where the manifest says {record['bytes']:,}; build the index anew"
+        )
+    if whole and digest(path) != record["sha256"]:
+        raise IndexDamagedError(f"{path} does not match its checksum; build the index anew")
+
+
+def write_manifest(path: Path, body: Mapping[str, Any]) -> None:
+    """Swap the manifest: after a crash there is either the old one or the new one."""
+    aside = path.with_name(f".{path.name}-{os.getpid()}")
+    _sync(path.parent)  # the names of the files it speaks of
+    with aside.open("w", encoding="utf-8") as file:
+        json.dump({"sha256": _body_digest(body), "body": body}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+    _sync(path.parent)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest's body, if it is whole."""
+    try:
+        page = json.loads(path.read_text(encoding="utf-8"))
+        body: dict[str, Any] = page["body"]
+        if _body_digest(body) == page["sha256"]:
+            return body
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise IndexDamagedError(f"{path} is damaged: it does not match its own checksum; build the index anew")
+
+
+@contextmanager
+def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
+    """One writer at a time, across threads and processes; a writer that dies lets go."""
+    import fcntl  # not on Windows, where an index can be read but not written
+
+    handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        until = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise TimeoutError(f"{folder} is being written by another process; waited {patience:.0f} s, try again later") from None
+                time.sleep(0.01)
+        yield
+    finally:
+        os.close(handle)
+
+
+def sweep(folder: Path, keep: set[str]) -> None:
+    """Remove what no manifest names: files of older generations, and what a killed writer left behind."""
+    for path in folder.iterdir():
+        if path.name not in keep and path.name not in ("manifest.json", "lock"):
+            with suppress(OSError):
+                path.unlink()
+
+
+def digest(path: Path) -> str:
+    """Of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _body_digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

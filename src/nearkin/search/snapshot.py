@@ -1,0 +1,215 @@
+"""A snapshot: one generation of an index, complete and unchanging, whatever is written meanwhile."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearkin.affinity import Normalised
+from nearkin.points import Points
+from nearkin.search import segment as segments_
+from nearkin.search.contract import METRICS, Answer, Entry, Hit, Where, as_text
+from nearkin.search.exact import nearest
+from nearkin.search.structure import Structure
+
+SELECTIVE = 0.5  # below this share of allowed points a graph would come back half empty: search the allowed ones exactly
+UNCOVERED = 0.2  # above this share of points that the structure does not know, exact search is the better deal
+
+
+class Snapshot:
+    """The live points of some segments, and how to search them."""
+
+    def __init__(
+        self,
+        manifest: Mapping[str, Any],
+        segments: Sequence[Mapping[str, np.ndarray]],
+        deleted: np.ndarray,
+        structure: Structure | None = None,
+    ) -> None:
+        self.manifest, self.segments, self.structure = manifest, segments, structure
+        self.affinity = METRICS[manifest["metric"]]
+        self.dimension: int = manifest["dimension"]
+        keep = [~np.isin(part["ids"], deleted) for part in segments]
+        if len(segments) == 1 and keep[0].all():  # the common case after compaction: nothing is copied
+            self.ids, self.vectors, self.codes = (segments[0][name] for name in ("ids", "vectors", "labels"))
+        else:
+            self.ids = _live(segments, "ids", keep, np.empty(0, np.int64))
+            self.vectors = _live(segments, "vectors", keep, np.empty((0, self.dimension), np.float32))
+            self.codes = _live(segments, "labels", keep, np.empty(0, np.int32))
+        self._part = np.repeat(np.arange(len(segments)), [int(mask.sum()) for mask in keep])  # of each row, its segment
+        self._place = np.concatenate([np.flatnonzero(mask) for mask in keep]) if segments else self.ids  # and where in it
+        self._order = np.argsort(self.ids, kind="stable")
+        self._tensors = (torch.from_numpy(self.vectors), torch.from_numpy(self.ids)) if len(self.ids) else None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Where the points with these ids stand, of any shape; -1 where there is no such point."""
+        asked = np.asarray(ids, dtype=np.int64)
+        if not len(self):
+            return np.full(asked.shape, -1)
+        at = self._order[np.searchsorted(self.ids, asked, sorter=self._order).clip(max=len(self) - 1)]
+        return np.where(self.ids[at] == asked, at, -1)
+
+    def known_rows(self, ids: Sequence[int]) -> np.ndarray:
+        """The same; an unknown id is an error."""
+        rows = self.rows(ids)
+        if (rows < 0).any():
+            missing = np.asarray(ids)[rows < 0][:5].tolist()
+            raise KeyError(f"no point has the id {', '.join(map(str, missing))}; the index holds {len(self):,} points")
+        return rows
+
+    def entry(self, row: int) -> Entry:
+        """What is known of the point in this row."""
+        told = segments_.row_of(self.segments[self._part[row]], int(self._place[row]))
+        code = int(self.codes[row])
+        return Entry(int(self.ids[row]), None if code < 0 else self.manifest["labels"][code], told["source"], told["metadata"])
+
+    def picture(self, row: int) -> bytes:
+        """The thumbnail of the point in this row, b"" if it has none."""
+        return segments_.picture_of(self.segments[self._part[row]], int(self._place[row]))
+
+    def sources(self) -> list[str]:
+        """Of every point, row by row."""
+        return [row["source"] for row in self._told]
+
+    def allowed(self, where: Where) -> np.ndarray:
+        """(m,) the rows that `where` allows, in order."""
+        mask = np.ones(len(self), dtype=np.bool_)
+        if where.labels:
+            wanted = [code for code, name in enumerate(self.manifest["labels"]) if name in where.labels]
+            mask &= np.isin(self.codes, wanted)
+        for key, value in where.metadata.items():
+            mask &= self._column(key) == as_text(value)
+        if where.ids is not None:
+            mask &= np.isin(self.ids, np.asarray(where.ids, dtype=np.int64))
+        return np.flatnonzero(mask)
+
+    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
+        """The contract's search."""
+        queries = self._checked(vectors, k, exclude)
+        rows = None if where is None or where.everything else self.allowed(where)
+        mine = None if exclude is None else self.rows(exclude)
+        if self._structure_serves(rows):
+            found, affinity, exact = self._approximate(queries, k, rows, mine)
+        else:
+            found, affinity = self._exact(queries, k, rows, exclude)
+            exact = np.ones(len(queries), dtype=np.bool_)
+        return [Answer(self._hits(*one), bool(sure)) for *one, sure in zip(found, affinity, exact, strict=True)]
+
+    def _exact(self, queries: np.ndarray, k: int, rows: np.ndarray | None, exclude: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (n, k) and affinities, by the one exact search; -1 where there are no more."""
+        if self._tensors is None or (rows is not None and not len(rows)):
+            return np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
+        vectors, ids = self._tensors if rows is None else (part[torch.from_numpy(rows)] for part in self._tensors)
+        asked, known = Points(torch.from_numpy(queries)), Points(vectors)
+        if exclude is not None:
+            asked, known = asked._replace(ids=torch.as_tensor(list(exclude))), known._replace(ids=ids)
+        near = nearest(asked, known, min(k, len(vectors)), self.affinity, exclude_same_id=exclude is not None)
+        found = near.positions.numpy()
+        return found if rows is None else np.where(found < 0, -1, rows[found.clip(0)]), near.affinity.numpy()
+
+    def _structure_serves(self, rows: np.ndarray | None) -> bool:
+        if self.structure is None or not len(self):
+            return False
+        return len(self._uncovered) <= UNCOVERED * len(self) and (rows is None or len(rows) > SELECTIVE * len(self))
+
+    def _approximate(
+        self, queries: np.ndarray, k: int, rows: np.ndarray | None, mine: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Candidates of the structure and all points it does not know, scored; whoever comes back short is searched exactly."""
+        assert self.structure is not None
+        may = np.ones(len(self), dtype=np.bool_)
+        if rows is not None:
+            may[:] = False
+            may[rows] = True
+        living = max(1, int(may.sum()) - len(self._uncovered))
+        asked = math.ceil((k + (mine is not None)) * max(1.0, len(self.structure) / living))
+        proposed = self.rows(self.structure.candidates(queries, asked, self._unit))  # (n, c)
+        fresh = np.broadcast_to(self._uncovered, (len(queries), len(self._uncovered)))
+        proposed = np.concatenate([proposed, fresh], axis=1)
+        valid = (proposed >= 0) & may[proposed.clip(0)]
+        if mine is not None:
+            valid &= proposed != mine[:, None]
+        affinity = np.where(valid, self._scored(queries, proposed.clip(0)), -np.inf)
+        order = np.lexsort((proposed, -affinity), axis=1)[:, :k]
+        found, affinity = np.take_along_axis(proposed, order, 1), np.take_along_axis(affinity, order, 1)
+        found = np.where(affinity > -np.inf, found, -1)
+        exact = (found >= 0).sum(1) < min(k, int(may.sum()) - (mine is not None))
+        if exact.any():
+            exclude = None if mine is None else np.where(mine[exact] < 0, -1, self.ids[mine[exact].clip(0)]).tolist()
+            again, theirs = self._exact(queries[exact], k, rows, exclude)
+            found, affinity = _wide(found, k, -1), _wide(affinity, k, -np.inf)
+            found[exact], affinity[exact] = _wide(again, k, -1), _wide(theirs, k, -np.inf)
+        return found, affinity, exact
+
+    def _scored(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """(n, c) affinities of each query with its own candidates, from differences."""
+        candidates = self.vectors[rows]  # (n, c, d)
+        if self._unit:
+            return np.asarray(np.einsum("nd,ncd->nc", _unit(queries), _unit(candidates)))
+        difference = candidates - queries[:, None]
+        return -np.asarray(np.einsum("ncd,ncd->nc", difference, difference))
+
+    def _hits(self, rows: np.ndarray, affinity: np.ndarray) -> tuple[Hit, ...]:
+        rule = self.manifest["calibration"]
+        hits = []
+        for row, near in zip(rows.tolist(), affinity.tolist(), strict=True):
+            if row >= 0:
+                one = self.entry(row)  # the sum below turns -0.0 into 0.0
+                same = None if rule is None else near >= rule["threshold"]
+                hits.append(Hit(one.id, near + 0.0, one.label, one.source, one.metadata, same))
+        return tuple(hits)
+
+    def _checked(self, vectors: np.ndarray, k: int, exclude: Sequence[int] | None) -> np.ndarray:
+        queries = np.ascontiguousarray(vectors, dtype=np.float32)
+        if queries.ndim != 2 or queries.shape[1] != self.dimension or not len(queries):
+            raise ValueError(
+                f"vectors have shape {queries.shape}; this index holds points of {self.dimension} dimensions: give (n, {self.dimension})"
+            )
+        if not np.isfinite(queries).all():
+            raise ValueError("vectors hold NaN or infinity; nothing is near to those")
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ValueError(f"k ({k}) must be a whole number of at least 1")
+        if exclude is not None and len(exclude) != len(queries):
+            raise ValueError(f"exclude has {len(exclude)} ids for {len(queries)} queries; give one for each")
+        return queries
+
+    def _column(self, key: str) -> np.ndarray:
+        """(n,) a metadata value of every point, as text; None where it has none."""
+        return np.array([as_text(row["metadata"][key]) if key in row["metadata"] else None for row in self._told], dtype=object)
+
+    @property
+    def _unit(self) -> bool:
+        return isinstance(self.affinity, Normalised)
+
+    @cached_property
+    def _uncovered(self) -> np.ndarray:
+        """(u,) rows of the points the structure does not know."""
+        assert self.structure is not None
+        return np.flatnonzero(~np.isin(self.ids, self.structure.ids))
+
+    @cached_property
+    def _told(self) -> list[dict[str, Any]]:
+        """Source and metadata of every live point."""
+        everything = [list(segments_.rows_of(part)) for part in self.segments]
+        return [everything[part][place] for part, place in zip(self._part.tolist(), self._place.tolist(), strict=True)]
+
+
+def _live(segments: Sequence[Mapping[str, np.ndarray]], name: str, keep: Sequence[np.ndarray], none: np.ndarray) -> np.ndarray:
+    parts = [part[name] if mask.all() else part[name][mask] for part, mask in zip(segments, keep, strict=True)]
+    return np.concatenate([none, *parts])
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    length = np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.asarray(x / np.where(length > 0, length, 1))
+
+
+def _wide(x: np.ndarray, k: int, filling: float) -> np.ndarray:
+    """(n, k): cut, or filled up on the right."""
+    return np.pad(x[:, :k], ((0, 0), (0, max(0, k - x.shape[1]))), constant_values=filling)

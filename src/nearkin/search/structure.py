@@ -1,0 +1,91 @@
+"""Approximate search by faiss (`pip install 'nearkin[search]'`): HNSW graphs and IVF-PQ codes over the points of an index.
+
+A structure only proposes candidates, by id; the index scores them again with its own vectors and affinity. It is built on
+centred vectors (unit vectors for cosine): far from the origin float32 distances have no digits left.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+KINDS = ("hnsw", "ivf_pq")
+LINKS, BUILD_EFFORT, EFFORT = 32, 200, 96  # of HNSW: edges a point, candidates looked at while building and while searching
+FEWEST = 10_000  # points that 256 codes a sub-quantiser want for training
+PROBED = 1 / 16  # share of the IVF lists looked into
+SPARE = 10  # IVF-PQ's own distances are coarse: so many times k are scored again
+
+
+class Structure:
+    """A faiss index over points with ids."""
+
+    def __init__(self, kind: str, faiss_index: Any, ids: np.ndarray, centre: np.ndarray) -> None:
+        self.kind, self.faiss_index, self.ids, self.centre = kind, faiss_index, ids, centre
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def candidates(self, queries: np.ndarray, count: int, unit: bool) -> np.ndarray:
+        """(n, count) ids that may be near, -1 where faiss found none."""
+        count = min(count * (SPARE if self.kind == "ivf_pq" else 1), len(self))
+        if self.kind == "hnsw":
+            parameters = _faiss().SearchParametersHNSW(efSearch=max(EFFORT, 2 * count))
+            _, found = self.faiss_index.search(shifted(queries, self.centre, unit), count, params=parameters)
+        else:
+            _, found = self.faiss_index.search(shifted(queries, self.centre, unit), count)
+        return np.where(found < 0, -1, self.ids[found.clip(0)])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is written to disk."""
+        return {"ids": self.ids, "centre": self.centre, "faiss": _faiss().serialize_index(self.faiss_index)}
+
+
+def build(kind: str, vectors: np.ndarray, ids: np.ndarray, unit: bool) -> Structure:
+    """A structure of this kind over the points (n, d)."""
+    if kind not in KINDS:
+        raise ValueError(f"backend {kind!r} is unknown; choose exact, {' or '.join(KINDS)}")
+    builders: Mapping[str, Callable[[np.ndarray], Any]] = {"hnsw": _hnsw, "ivf_pq": _ivf_pq}
+    centre = np.zeros(vectors.shape[1], np.float32) if unit else vectors.mean(0, dtype=np.float64).astype(np.float32)
+    return Structure(kind, builders[kind](shifted(vectors, centre, unit)), np.array(ids), centre)
+
+
+def restored(kind: str, arrays: Mapping[str, np.ndarray]) -> Structure:
+    """A structure from what was written."""
+    return Structure(kind, _faiss().deserialize_index(np.array(arrays["faiss"])), np.array(arrays["ids"]), np.array(arrays["centre"]))
+
+
+def shifted(vectors: np.ndarray, centre: np.ndarray, unit: bool) -> np.ndarray:
+    """Where faiss sees the vectors."""
+    if unit:
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors / np.where(length > 0, length, 1)
+    return np.ascontiguousarray(vectors - centre, dtype=np.float32)
+
+
+def _hnsw(vectors: np.ndarray) -> Any:
+    graph = _faiss().IndexHNSWFlat(vectors.shape[1], LINKS)
+    graph.hnsw.efConstruction = BUILD_EFFORT
+    graph.add(vectors)
+    return graph
+
+
+def _ivf_pq(vectors: np.ndarray) -> Any:
+    faiss, (n, d) = _faiss(), vectors.shape
+    if n < FEWEST:
+        raise ValueError(f"backend ivf_pq needs at least {FEWEST:,} points to learn its codes, and there are {n:,}; use exact or hnsw")
+    lists = round(math.sqrt(n))
+    parts = max(m for m in range(1, d // 2 + 1) if d % m == 0) if d > 1 else 1
+    codes = faiss.index_factory(d, f"IVF{lists},PQ{parts}x8")
+    codes.train(vectors)
+    codes.add(vectors)
+    codes.nprobe = max(1, math.ceil(lists * PROBED))
+    return codes
+
+
+def _faiss() -> Any:
+    try:
+        return import_module("faiss")
+    except ImportError as error:
+        raise ImportError("approximate search needs faiss, which is not installed; pip install 'nearkin[search]', or use exact") from error
