@@ -12,7 +12,8 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from nearkin.explore import figures
-from nearkin.explore.figures import PALETTE, Panel, scatter
+from nearkin.explore.drawing import MARKERS, PALETTE
+from nearkin.explore.figures import Panel, embedding_map, number_map, scatter
 
 # What is left of linear RGB without the long, middle or short cones. Machado, Oliveira and Fernandes (2009), severity 1.
 SIGHT = {
@@ -64,13 +65,9 @@ def test_every_class_is_drawn_in_its_colour_the_same_in_all_panels(tmp_path: Pat
         assert found == expected
 
 
-def test_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = []
-    real = figures._figure
-    monkeypatch.setattr(figures, "_figure", lambda *size: made.append(real(*size)) or made[-1])
+def test_words() -> None:
     points, labels = cloud(classes=3)
-    scatter([Panel("PCA", points, labels, 0.4567), Panel("no figure", points, labels)], tmp_path / "f.png")
-    first, second = made[0].axes
+    first, second = embedding_map([Panel("PCA", points, labels, 0.4567), Panel("no figure", points, labels)]).axes
     assert first.get_title() == "PCA\n1-NN 45.7 %" and second.get_title() == "no figure"
     assert [text.get_text() for text in first.texts] == ["0", "1", "2"]
     for text in first.texts:
@@ -78,18 +75,44 @@ def test_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert bool((low < text.get_position()).all() and (text.get_position() < high).all())
 
 
-def test_labels_on_one_spot_are_pushed_apart_and_stay_in_the_frame(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = []
-    real = figures._figure
-    monkeypatch.setattr(figures, "_figure", lambda *size: made.append(real(*size)) or made[-1])
+def test_labels_on_one_spot_are_pushed_apart_and_stay_in_the_frame() -> None:
     random = np.random.default_rng(0)
-    scatter([Panel("mixed", random.normal(size=(300, 2)), random.integers(0, 10, 300))], tmp_path / "f.png", width=400)
-    axes = made[0].axes[0]
+    axes = embedding_map([Panel("mixed", random.normal(size=(300, 2)), random.integers(0, 10, 300))], width=400).axes[0]
     spots = np.array([text.get_position() for text in axes.texts])
     side = np.ptp(axes.get_xlim())
     apart = np.linalg.norm(spots[:, None] - spots[None], axis=2)[np.triu_indices(10, 1)]
     assert apart.min() > 0.9 * figures.TOGETHER * side
     assert (spots > [axes.get_xlim()[0], axes.get_ylim()[0]]).all() and (spots < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
+
+
+def test_every_class_has_its_anchor_inside_the_frame() -> None:
+    points, labels = cloud(classes=3)
+    anchors = np.array([[40.0, 0.0], [-40.0, 0.0], [0.0, 40.0]])
+    axes = embedding_map([Panel("anchors", points, labels, anchors=anchors)], width=400).axes[0]
+    stars = axes.collections[-1]
+    assert np.allclose(stars.get_offsets(), anchors)
+    assert [tuple(colour[:3]) for colour in stars.get_facecolors()] == [to_rgb(colour) for colour in PALETTE[:3]]
+    assert axes.get_xlim()[1] > 40 and axes.get_ylim()[1] > 40
+
+
+def test_from_the_eleventh_class_on_another_marker_tells_and_above_thirty_none_is_named() -> None:
+    points, labels = cloud(classes=25)
+    axes = embedding_map([Panel("many", points, labels)], width=400).axes[0]
+    assert len(axes.collections) == 3 and len(axes.texts) == 25 and len(set(MARKERS)) == len(MARKERS)
+    points, labels = cloud(classes=31)
+    assert not embedding_map([Panel("too many to name", points, labels)], width=400).axes[0].texts
+
+
+def test_long_names_are_cut() -> None:
+    points, labels = cloud(classes=2)
+    axes = embedding_map([Panel("birds", points, np.array(["a", "093.Clark_Nutcracker"])[labels])], width=400).axes[0]
+    assert sorted(text.get_text() for text in axes.texts) == ["093.Clark_N…", "a"]
+
+
+def test_numbers_are_colours_with_their_scale() -> None:
+    points, _ = cloud()
+    axes, scale = number_map(points, points[:, 0], "pose", "degrees").axes
+    assert np.allclose(axes.collections[0].get_array(), points[:, 0]) and scale.get_ylabel() == "degrees"
 
 
 def test_one_far_point_does_not_shrink_the_rest() -> None:
@@ -134,5 +157,9 @@ def test_errors(tmp_path: Path) -> None:
         scatter([Panel("a", points, labels[1:])], tmp_path / "f.png")
     with pytest.raises(ValueError, match="embeddings of 'a' hold NaN or infinity"):
         scatter([Panel("a", points * np.nan, labels)], tmp_path / "f.png")
+    with pytest.raises(ValueError, match=r"anchors of 'a' have shape \(3,\); a scatter needs \(C, 2\)"):
+        embedding_map([Panel("a", points, labels, anchors=[1, 2, 3])])
+    with pytest.raises(ValueError, match="anchors of 'a' are 3 for 10 classes; give one for each class"):
+        embedding_map([Panel("a", points, labels, 0.5, anchors=np.zeros((3, 2)))])
     with pytest.raises(ValueError, match=r"width \(299\) leaves 2 panels too small to read; give at least 300"):
         scatter([Panel("a", points, labels)] * 2, tmp_path / "f.png", width=299)

@@ -1,5 +1,28 @@
-"""Explore: look at an embedding."""
+"""Explore: look at an embedding, at what it gets wrong, and at what is wrong with the data."""
 
-from nearkin.explore.figures import PALETTE, Panel, scatter
+from nearkin.explore.curves import Series, line, pr_roc, training_curves
+from nearkin.explore.drawing import PALETTE, as_bytes, save
+from nearkin.explore.figures import Panel, embedding_map, number_map, scatter
+from nearkin.explore.flow import neighbour_flow
+from nearkin.explore.grad_cam import grad_cam
+from nearkin.explore.pictures import Hit, attention, filters, gallery
 
-__all__ = ["PALETTE", "Panel", "scatter"]
+__all__ = [
+    "PALETTE",
+    "Hit",
+    "Panel",
+    "Series",
+    "as_bytes",
+    "attention",
+    "embedding_map",
+    "filters",
+    "gallery",
+    "grad_cam",
+    "line",
+    "neighbour_flow",
+    "number_map",
+    "pr_roc",
+    "save",
+    "scatter",
+    "training_curves",
+]

@@ -1,24 +1,16 @@
-"""Figures of embeddings, drawn by matplotlib (`pip install 'nearkin[plot]'`), which is imported when first needed.
-
-Figures are made without pyplot and with every size and colour given, so that neither the caller's backend, nor his
-open figures, nor his rcParams are touched or matter.
-"""
+"""Maps of embeddings: every point where it is, in its class's colour, with the classes' names and anchors."""
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-# Ten colours that stay apart for normal, protan, deutan and tritan sight: at least 15 OKLab steps (of 100) between any two,
-# where matplotlib's own ten come as near as 1. Found by search; a test measures them.
-PALETTE = ("#21275d", "#d97812", "#0f8398", "#a43cfc", "#b02c1d", "#e1c93c", "#a09cf9", "#5a0b01", "#56e4d2", "#6c06b2")
-INK, QUIET, PAPER = "#1b1b1b", "#c8c8c8", "#ffffff"
-DPI = 200
-TITLE, LABEL = 8.0, 6.5  # points; at 1,200 pixels shown 850 wide a title is about 16 pixels high
+from nearkin.explore.drawing import DPI, INK, LABEL, MARKERS, PALETTE, PAPER, QUIET, TITLE, blank, light, save, shortened
+
 TOGETHER = 0.105  # labels nearer than this share of a panel's side are pushed apart
+NAMED = 30  # classes whose names still find room in a panel
 
 
 class Panel(NamedTuple):
@@ -28,44 +20,51 @@ class Panel(NamedTuple):
     embeddings: ArrayLike  # (n, 2)
     labels: ArrayLike  # (n,) classes
     accuracy: float | None = None  # of 1-NN, between 0 and 1, for the title
+    anchors: ArrayLike | None = None  # (C, 2): fixed class vectors, in the order of the sorted classes of all panels
 
 
 def scatter(panels: Sequence[Panel], path: str | Path, *, width: int = 1200) -> Path:
-    """2-D embeddings side by side as a PNG `width` pixels wide: a colour for each class, and its name at its median.
+    """`embedding_map`, saved as .png or .svg."""
+    return save(embedding_map(panels, width=width), path)
+
+
+def embedding_map(panels: Sequence[Panel], *, width: int = 1200) -> Any:
+    """2-D embeddings side by side, `width` pixels wide: a colour for each class, its name at its median, a star for its anchor.
 
     Both axes of a panel have one scale, since neighbours are judged by distance; they carry no numbers, since an embedding's
-    units mean nothing.
+    units mean nothing. From the eleventh class on colours come again with another marker; above 30 classes none is named.
     """
     checked = [_checked(panel) for panel in panels]
     if not checked:
         raise ValueError("panels is empty; give at least one Panel(title, embeddings, labels)")
     if width < 150 * len(checked):
         raise ValueError(f"width ({width}) leaves {len(checked)} panels too small to read; give at least {150 * len(checked)}")
-    classes = np.unique(np.concatenate([labels for _, _, labels in checked]))
-    colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(classes.tolist())}
+    classes = np.unique(np.concatenate([labels for _, _, labels, _ in checked])).tolist()
+    for panel, (_, _, _, anchors) in zip(panels, checked, strict=True):
+        if anchors is not None and len(anchors) != len(classes):
+            raise ValueError(f"anchors of {panel.title!r} are {len(anchors)} for {len(classes)} classes; give one for each class")
     side = width / len(checked)
-    figure = _figure(width, round(side + 3.0 * TITLE * DPI / 72))
-    for i, (title, points, labels) in enumerate(checked):
+    figure = blank(width, round(side + 3.0 * TITLE * DPI / 72))
+    for i, (title, points, labels, anchors) in enumerate(checked):
         axes = figure.add_axes(_place(i, side, figure))
-        _draw(axes, points, labels, colours)
+        _draw(axes, points, labels, classes, anchors)
         axes.set_title(title, fontsize=TITLE, color=INK, pad=5, linespacing=1.35)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png", dpi=DPI, facecolor=PAPER)
-    return path
-
-
-def _figure(width: int, height: int) -> Any:
-    figure = _matplotlib("figure").Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor=PAPER)
-    _matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
     return figure
 
 
-def _matplotlib(part: str) -> Any:
-    try:
-        return import_module(f"matplotlib.{part}")
-    except ImportError as error:
-        raise ImportError("figures need matplotlib, which is not installed; pip install 'nearkin[plot]'") from error
+def number_map(embeddings: ArrayLike, numbers: ArrayLike, title: str, what: str = "target", *, width: int = 700) -> Any:
+    """A 2-D embedding (n, 2) whose points are coloured by a number (n,), with the scale beside it: cividis, which all sights read."""
+    title, points, values, _ = _checked(Panel(title, embeddings, numbers))
+    figure = blank(width, round(0.86 * width))
+    axes = figure.add_axes((0.02, 0.02, 0.78, 0.90))
+    _frame(axes, points)
+    drawn = axes.scatter(*points.T, s=_size(points), c=values.astype(np.float64), cmap="cividis", alpha=0.85, linewidths=0)
+    axes.set_title(title, fontsize=TITLE, color=INK, pad=5)
+    scale = figure.colorbar(drawn, cax=figure.add_axes((0.83, 0.1, 0.03, 0.74)))
+    scale.set_label(shortened(what, 30), fontsize=LABEL, color=INK)
+    scale.ax.tick_params(labelsize=LABEL, color=QUIET, labelcolor=INK)
+    scale.outline.set(edgecolor=QUIET, linewidth=0.6)
+    return figure
 
 
 def _place(i: int, side: float, figure: Any) -> tuple[float, float, float, float]:
@@ -75,36 +74,54 @@ def _place(i: int, side: float, figure: Any) -> tuple[float, float, float, float
     return (i * side + gap / 2) / wide, gap / 2 / high, (side - gap) / wide, (side - gap) / high
 
 
-def _draw(axes: Any, points: np.ndarray, labels: np.ndarray, colours: dict[Any, str]) -> None:
+def _frame(axes: Any, points: np.ndarray, anchors: np.ndarray | None = None) -> tuple[np.ndarray, float]:
     middle, half = _window(points)
+    if anchors is not None:
+        half = max(half, 1.12 * float(np.abs(anchors - middle).max()))
     axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half), xticks=[], yticks=[], facecolor=PAPER)
     for spine in axes.spines.values():
         spine.set(color=QUIET, linewidth=0.6)
-    # One call in a shuffled order: drawn class by class, the last would hide the others.
+    return middle, half
+
+
+def _draw(axes: Any, points: np.ndarray, labels: np.ndarray, classes: list[Any], anchors: np.ndarray | None) -> None:
+    at = {name: i for i, name in enumerate(classes)}
+    middle, half = _frame(axes, points, anchors)
+    # One call for each marker, in a shuffled order: drawn class by class, the last would hide the others.
     order = np.random.default_rng(0).permutation(len(points))
-    tints = [colours[name] for name in labels[order].tolist()]
-    size = float(np.clip(1500 / len(points), 1.0, 6.0))
-    axes.scatter(*points[order].T, s=size, c=tints, alpha=0.75, linewidths=0)
+    number = np.array([at[name] for name in labels[order].tolist()])
+    for i, marker in enumerate(MARKERS):
+        mine = order[number // len(PALETTE) % len(MARKERS) == i]
+        if len(mine):
+            tints = [_colour(at[name]) for name in labels[mine].tolist()]
+            axes.scatter(*points[mine].T, s=_size(points), c=tints, marker=marker, alpha=0.75, linewidths=0)
+    if anchors is not None:
+        tints = [_colour(i) for i in range(len(classes))]
+        axes.scatter(*anchors.T, s=70, c=tints, marker="*", edgecolors=INK, linewidths=0.7, zorder=3)
     present = np.unique(labels)
-    medians = np.stack([np.median(points[labels == name], axis=0) for name in present])
-    edge = half * (1 - TOGETHER)  # labels stay inside the frame
-    spots = np.clip(_spread(medians, 2 * half * TOGETHER), middle - edge, middle + edge)
-    _name_classes(axes, present.tolist(), spots, colours)
+    if len(present) <= NAMED:
+        medians = np.stack([np.median(points[labels == name], axis=0) for name in present])
+        edge = half * (1 - TOGETHER)  # labels stay inside the frame
+        spots = np.clip(_spread(medians, 2 * half * TOGETHER), middle - edge, middle + edge)
+        _name_classes(axes, present.tolist(), spots, [_colour(at[name]) for name in present.tolist()])
 
 
-def _name_classes(axes: Any, names: list[Any], spots: np.ndarray, colours: dict[Any, str]) -> None:
+def _size(points: np.ndarray) -> float:
+    return float(np.clip(1500 / len(points), 1.0, 6.0))
+
+
+def _colour(number: int) -> str:
+    return PALETTE[number % len(PALETTE)]
+
+
+def _name_classes(axes: Any, names: list[Any], spots: np.ndarray, colours: list[str]) -> None:
     """A badge in the class's colour, with its name in whichever of black and white stands out from it."""
-    for name, spot in zip(names, spots, strict=True):
-        badge = {"boxstyle": "circle,pad=0.22", "facecolor": colours[name], "edgecolor": PAPER, "linewidth": 0.9}
-        ink = INK if _light(colours[name]) else PAPER
-        axes.text(*spot, str(name), fontsize=LABEL, fontweight="bold", color=ink, ha="center", va="center", bbox=badge)
-
-
-def _light(colour: str) -> bool:
-    """Whether black reads better on it than white, by its relative luminance."""
-    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return bool(linear @ [0.2126, 0.7152, 0.0722] > 0.25)
+    for name, spot, colour in zip(names, spots, colours, strict=True):
+        text = shortened(name, 12)
+        shape = "circle,pad=0.22" if len(text) <= 2 else "round,pad=0.25"
+        badge = {"boxstyle": shape, "facecolor": colour, "edgecolor": PAPER, "linewidth": 0.9}
+        ink = INK if light(colour) else PAPER
+        axes.text(*spot, text, fontsize=LABEL, fontweight="bold", color=ink, ha="center", va="center", bbox=badge)
 
 
 def _window(points: np.ndarray) -> tuple[np.ndarray, float]:
@@ -130,8 +147,8 @@ def _spread(spots: np.ndarray, least: float) -> np.ndarray:
     return spots
 
 
-def _checked(panel: Panel) -> tuple[str, np.ndarray, np.ndarray]:
-    """Title, points and labels as they will be drawn."""
+def _checked(panel: Panel) -> tuple[str, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Title, points, labels and anchors as they will be drawn."""
     points, labels = np.asarray(panel.embeddings, dtype=np.float64), np.asarray(panel.labels)
     if points.ndim != 2 or points.shape[1] != 2 or not len(points):
         raise ValueError(
@@ -141,5 +158,8 @@ def _checked(panel: Panel) -> tuple[str, np.ndarray, np.ndarray]:
         raise ValueError(f"labels of {panel.title!r} have shape {labels.shape} for {len(points)} points; give one for each")
     if not np.isfinite(points).all():
         raise ValueError(f"embeddings of {panel.title!r} hold NaN or infinity; drop these points")
+    anchors = None if panel.anchors is None else np.asarray(panel.anchors, dtype=np.float64)
+    if anchors is not None and (anchors.ndim != 2 or anchors.shape[1] != 2):
+        raise ValueError(f"anchors of {panel.title!r} have shape {anchors.shape}; a scatter needs (C, 2)")
     title = panel.title if panel.accuracy is None else f"{panel.title}\n1-NN {100 * panel.accuracy:.1f} %"
-    return title, points, labels
+    return title, points, labels, anchors
