@@ -73,6 +73,11 @@ class Snapshot:
         """The thumbnail of the point in this row, b"" if it has none."""
         return segments_.picture_of(self.segments[self._part[row]], int(self._place[row]))
 
+    def has_picture(self, row: int) -> bool:
+        """Whether there is a thumbnail."""
+        ends, at = self.segments[self._part[row]]["picture_ends"], int(self._place[row])
+        return bool(ends[at] > (ends[at - 1] if at else 0))
+
     def sources(self) -> list[str]:
         """Of every point, row by row."""
         return [row["source"] for row in self._told]

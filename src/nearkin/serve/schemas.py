@@ -1,0 +1,95 @@
+"""What goes in and comes out, for the OpenAPI description; built for one index, since a vector's length is part of it."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LARGEST_ID = 2**63 - 1
+LARGEST_NUMBER = 1e15  # its square, times any dimension, is still a float32
+PictureTypes = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp")
+
+
+class Told(BaseModel):
+    """What went wrong, in a word for programs and a sentence for people."""
+
+    code: str
+    message: str
+
+
+class ErrorPage(BaseModel):
+    """Every error."""
+
+    error: Told
+
+
+class Point(BaseModel):
+    """A point of the index; `image` is where its thumbnail is, if it has one."""
+
+    id: int
+    label: str | None
+    source: str
+    metadata: dict[str, Any]
+    image: str | None
+
+
+class Neighbour(Point):
+    """A point found: affinity, larger is nearer, and the verdict."""
+
+    affinity: float
+    same_kind: bool | None
+
+
+class Seconds(BaseModel):
+    """Where the time went."""
+
+    encode: float
+    search: float
+
+
+class SearchPage(BaseModel):
+    """The nearest neighbours, nearest first. `exact` is false when a nearer one may have been missed."""
+
+    neighbours: list[Neighbour]
+    exact: bool
+    generation: int
+    seconds: Seconds
+
+
+class PointsPage(BaseModel):
+    """Some of the points, in the order of the index."""
+
+    total: int
+    points: list[Point]
+    generation: int
+
+
+class HealthPage(BaseModel):
+    """How the service stands; `stale` says why a newer index could not be taken over."""
+
+    status: str
+    points: int
+    dimension: int
+    backend: str
+    generation: int
+    labels: list[str]
+    stale: str | None
+
+
+class Question(BaseModel):
+    """By id or by vector: exactly one of them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    id: Annotated[int, Field(ge=0, le=LARGEST_ID)] | None = None
+    vector: list[float] | None = None
+
+
+def question_schema(dimension: int) -> dict[str, Any]:
+    """The body of /search."""
+    number = {"type": "number", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
+    by_id = {"id": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID}}
+    by_vector = {"vector": {"type": "array", "items": number, "minItems": dimension, "maxItems": dimension}}
+    picture = {"type": "string", "format": "binary"}
+    asked = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in (by_id, by_vector)]
+    form = {"type": "object", "properties": {"image": picture}, "required": ["image"], "additionalProperties": False}
+    content = {"application/json": {"schema": {"oneOf": asked}}, "multipart/form-data": {"schema": form}}
+    return {"required": True, "content": {**content, **{kind: {"schema": picture} for kind in PictureTypes}}}

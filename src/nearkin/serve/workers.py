@@ -1,0 +1,44 @@
+"""Workers: a few threads and a bounded queue. When it is full a request is refused at once, and nobody waits in vain."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from nearkin.serve.refusal import Refusal
+
+Found = TypeVar("Found")
+
+
+class Workers:
+    """Runs jobs beside the event loop."""
+
+    def __init__(self, threads: int, queue: int, seconds: float) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="search")
+        self._queue, self._seconds = queue, seconds
+        self._lock = threading.Lock()
+        self.pending = 0  # under way or waiting
+
+    async def run(self, job: Callable[[], Found]) -> Found:
+        """The job's result; 429 when the queue is full, 504 when it takes too long."""
+        with self._lock:
+            if self.pending >= self._queue:
+                raise Refusal(
+                    429, "busy", f"{self._queue} requests are being answered or wait already; try again in a second", {"Retry-After": "1"}
+                )
+            self.pending += 1
+        future = self._threads.submit(job)
+        future.add_done_callback(self._done)  # when it is over, not when nobody waits any more: a thread cannot be stopped
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._seconds)
+        except TimeoutError:
+            raise Refusal(504, "timeout", f"no answer was found within {self._seconds:g} s; ask for less, or later") from None
+
+    def stop(self) -> None:
+        """Drop what waits; what is under way may end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self, _: "Future[Found]") -> None:
+        with self._lock:
+            self.pending -= 1
