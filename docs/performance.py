@@ -102,11 +102,12 @@ def training_part(found: dict[str, Any]) -> list[str]:
     rows = []
     for name, row in found.items():
         if isinstance(row, dict):
-            best = max(row["peer"].values()) if row.get("peer") else None
-            ratio = "" if best is None else f"{row['images_per_second'] / best:.1f}"
-            ours = f"{row['images_per_second']:,.0f}"
-            rows.append((name, ours, "" if best is None else f"{best:,.0f}", ratio, f"{row['first_step_seconds']:.1f}"))
-    head = ("run", "images a second", "best DataLoader loop", "ratio", "first step s")
+            compiled = row["compiled"]
+            best = f"{max(row['peer'].values()):,.0f}" if row["peer"] else ""
+            cells = (f"{row['images_per_second']:,.0f}", f"{compiled['images_per_second']:,.0f}", best, number(row["ratio"], ".1f"))
+            growth = max(row["memory_growth_bytes"], compiled["memory_growth_bytes"])
+            rows.append((name, *cells, f"{row['first_step_seconds']:.1f}", f"{compiled['first_step_seconds']:.1f}", f"{growth / 1e6:.1f}"))
+    head = ("run", "images a second", "compiled", "best DataLoader loop", "ratio", "first step s", "compiled s", "memory growth MB")
     return lines + table(head, rows)
 
 

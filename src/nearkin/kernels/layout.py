@@ -28,6 +28,8 @@ class Apart(NamedTuple):
 class Tile(NamedTuple):
     """Rows top .. bottom - 1 against columns left .. right - 1, with its holes as positions inside it."""
 
+    row: int  # which block of rows
+    column: int  # which block of columns
     top: int
     bottom: int
     left: int
@@ -77,6 +79,9 @@ def nowhere(work: Work) -> tuple[Tensor, Tensor]:
 def set_apart(work: Work) -> Apart:
     """The pairs that are listed or skipped, and in a symmetric sweep their mirror images."""
     n, m, _ = sizes(work)
+    if work.references is None and work.listed is None and work.skip is not None and _only_themselves(work.skip):
+        every = torch.arange(n, device=work.skip.device)
+        return Apart(every, every, torch.full_like(every, NO_CANDIDATE))
     skipped, listed = _keys(work.skip, n, m, work.queries), _keys(work.listed, n, m, work.queries)
     keys = torch.cat([skipped, listed])
     if work.references is None:
@@ -87,9 +92,14 @@ def set_apart(work: Work) -> Apart:
     if work.span is not None:
         low, high = work.span[rows].unbind(1)
         kind[(low <= columns) & (columns < high)] = RIGHT
-    kind[torch.isin(keys, listed)] = RIGHT
-    kind[torch.isin(keys, skipped)] = NO_CANDIDATE
+    kind[torch.searchsorted(keys, listed)] = RIGHT
+    kind[torch.searchsorted(keys, skipped)] = NO_CANDIDATE
     return Apart(rows, columns, kind)
+
+
+def _only_themselves(skip: Tensor) -> bool:
+    """The commonest case by far, and it needs no sorting."""
+    return skip.shape[1] == 1 and torch.equal(skip[:, 0], torch.arange(len(skip), device=skip.device))
 
 
 def _keys(positions: Tensor | None, n: int, m: int, like: Tensor) -> Tensor:
@@ -103,15 +113,16 @@ def tiles(work: Work, apart: Apart, block: int) -> list[Tile]:
     """All tiles in row order; on and above the diagonal when the queries are their own references."""
     n, m, _ = sizes(work)
     own = work.references is None
-    across = -(-m // block)
+    down, across = -(-n // block), -(-m // block)
     place = apart.rows // block * across + apart.columns // block
     order = torch.argsort(place, stable=True)
-    ends = torch.searchsorted(place[order], torch.arange(-(-n // block) * across + 1, device=place.device)).tolist()
+    ends = torch.searchsorted(place[order], torch.arange(down * across + 1, device=place.device)).tolist()
     rows, columns = apart.rows[order] % block, apart.columns[order] % block
-    found = []
-    for top in range(0, n, block):
-        for left in range(top if own else 0, m, block):
-            here = top // block * across + left // block
-            holes = slice(ends[here], ends[here + 1])
-            found.append(Tile(top, min(top + block, n), left, min(left + block, m), own and left > top, rows[holes], columns[holes]))
+    none, found = rows[:0], []
+    for i in range(down):
+        for j in range(i if own else 0, across):
+            start, end = ends[i * across + j], ends[i * across + j + 1]
+            holes = (rows[start:end], columns[start:end]) if start < end else (none, none)
+            edges = (i * block, min((i + 1) * block, n), j * block, min((j + 1) * block, m))
+            found.append(Tile(i, j, *edges, own and j > i, *holes))
     return found

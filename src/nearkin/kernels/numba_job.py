@@ -1,7 +1,7 @@
 """Work made ready for the compiled loops: blocks of queries and references, and the tiles between them."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -11,12 +11,15 @@ from nearkin.kernels.layout import FAR, Apart, Tile, longest, set_apart, square_
 from nearkin.kernels.numba_loops import Array
 from nearkin.kernels.work import Work, sizes
 
+Cut = TypeVar("Cut", Tensor, Array)
+
 
 class Block(NamedTuple):
     """Consecutive queries or references as the loops want them, sliced once and not at every tile."""
 
     points: Tensor  # (r, d) float32
     factors: Tensor  # (r, d): the points, in float64 where float32 dots would be too coarse
+    turned_points: Tensor  # (d, r) float32
     turned: Tensor  # (d, r): the factors transposed; oneDNN on ARM loses half a millisecond a call on a transposed view
     minus: Array  # (r,) negated square lengths in the type of the factors; zeros for an inner product
     spans: Array  # (r, 2); 0, 0 where nothing is right but what is set apart
@@ -37,15 +40,17 @@ class Job(NamedTuple):
     far: bool  # the factors are float64
     finite: bool
 
-    def facing(self, tile: Tile) -> tuple[Block, Block]:
-        return self.rows[tile.top // self.block], self.columns[tile.left // self.block]
+
+def cut(whole: Cut, block: int) -> list[Cut]:
+    """Views of consecutive rows."""
+    return [whole[start : start + block] for start in range(0, len(whole), block)]
 
 
 def prepared(work: Work, block: int) -> Job:
     """Blocks of at most `block` points, in float64 where they lie far out."""
     own = work.references is None
     references = work.queries if work.references is None else work.references
-    block = min(block, max(sizes(work)[:2]))
+    block = _even(max(sizes(work)[:2]), block)
     lengths = square_lengths(work.queries), work.queries.new_empty(0, dtype=torch.float64) if own else square_lengths(references)
     furthest = longest(*lengths)
     kind = torch.float64 if furthest > FAR else torch.float32
@@ -57,6 +62,12 @@ def prepared(work: Work, block: int) -> Job:
     return Job(work, special, block, tiles(work, special, block), rows, columns, scale, furthest > FAR, math.isfinite(furthest))
 
 
+def _even(n: int, block: int) -> int:
+    """The smallest side that needs no more blocks, so that no last one is a sliver; a multiple of 16 suits BLAS."""
+    count = -(-n // block)
+    return min(block, -(-n // (16 * count)) * 16)
+
+
 def _blocks(
     points: Tensor, lengths: Tensor | None, span: Tensor | None, targets: Tensor | None, kind: torch.dtype, block: int
 ) -> list[Block]:
@@ -66,10 +77,9 @@ def _blocks(
     found = []
     for start in range(0, len(points), block):
         here = slice(start, start + block)
-        factors = points[here].to(kind)
-        some = None if targets is None else targets[here]
-        facing = (None, None) if some is None else (some.numpy(), some.T.contiguous().numpy())
-        found.append(Block(points[here], factors, factors.T.contiguous(), minus[here].numpy(), spans[here].numpy(), *facing))
+        turned = points[here].T.contiguous()
+        facing = (None, None) if targets is None else (targets[here].numpy(), targets[here].T.contiguous().numpy())
+        found.append(Block(points[here], points[here].to(kind), turned, turned.to(kind), minus[here].numpy(), spans[here].numpy(), *facing))
     return found
 
 

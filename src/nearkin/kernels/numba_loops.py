@@ -271,34 +271,54 @@ def _amounts(pull: Array, lse: Array, shift: Scalar, sign: Scalar, out: Array) -
 
 @_inner(True)
 def _weigh(
-    row: Array, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
-    cost: Array | None, mean: Scalar, means: Array, down: Array,
+    tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
+    cost: Array | None, mean: Scalar, means: Array, down: Array, kind: int,
 ) -> Scalar:  # fmt: skip
     """Replace dots by 2^(s - shift) (mine + theirs_j), with costs by 2^(s - shift) (mine (cost - mean) + ...); their sum."""
+    row, its_minus, them, out = tile[i, start:end], minus[start:end], theirs[kind, start:end], down[start:end]
     total = _F(0)
-    for j in range(row.size):
-        e = exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-        h = e * (mine + theirs[j]) if cost is None else e * (mine * (cost[j] - mean) + theirs[j] * (cost[j] - means[j]))
-        row[j] = h
-        total += h
-        down[j] += h
+    if cost is None:
+        for j in range(row.size):
+            h = exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST)) * (mine + them[j])
+            row[j] = h
+            total += h
+            out[j] += h
+    else:
+        its_cost, its_means = cost[start:end], means[start:end]
+        for j in range(row.size):
+            e = exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
+            h = e * (mine * (its_cost[j] - mean) + them[j] * (its_cost[j] - its_means[j]))
+            row[j] = h
+            total += h
+            out[j] += h
     return total
 
 
 @_inner(True)
 def _weigh_twice(
-    row: Array, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
-    cost: Array | None, mean: Scalar, means: Array, down: Array, their_base: Scalar, their_minus: Array,
+    tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
+    cost: Array | None, mean: Scalar, means: Array, down: Array, kind: int, their_base: Scalar, their_minus: Array,
 ) -> Scalar:  # fmt: skip
     """The same with one exponential for the row's shift and one for each column's."""
+    row, its_minus, them, out = tile[i, start:end], minus[start:end], theirs[kind, start:end], down[start:end]
+    its_their_minus = their_minus[kind, start:end]
     total = _F(0)
-    for j in range(row.size):
-        e = mine * exp2(min(max(_F((minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-        f = theirs[j] * exp2(min(max(_F((their_minus[j] + their_base) + scale * row[j]), _LOWEST), _HIGHEST))
-        h = e + f if cost is None else e * (cost[j] - mean) + f * (cost[j] - means[j])
-        row[j] = h
-        total += h
-        down[j] += h
+    if cost is None:
+        for j in range(row.size):
+            e = mine * exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
+            f = them[j] * exp2(min(max(_F((its_their_minus[j] + their_base) + scale * row[j]), _LOWEST), _HIGHEST))
+            row[j] = e + f
+            total += e + f
+            out[j] += e + f
+    else:
+        its_cost, its_means = cost[start:end], means[start:end]
+        for j in range(row.size):
+            e = mine * exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
+            f = them[j] * exp2(min(max(_F((its_their_minus[j] + their_base) + scale * row[j]), _LOWEST), _HIGHEST))
+            h = e * (its_cost[j] - mean) + f * (its_cost[j] - its_means[j])
+            row[j] = h
+            total += h
+            out[j] += h
     return total
 
 
@@ -314,7 +334,8 @@ def weigh(
     within SPREAD / 2 of `shifts` (2,).
     """
     n, m = tile.shape
-    cost, down = np.zeros(m, _F), np.zeros(m, _F)
+    cost = None if targets_columns is None else np.zeros(m, _F)
+    down = np.zeros(m, _F)
     mine, theirs = np.zeros((2, n), _F), np.zeros((2, m), _F)
     for kind in range(2):
         sign = -1.0 if kind == _RIGHT else 1.0
@@ -326,10 +347,9 @@ def weigh(
         for number in range(parts):
             start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2
             if start < end:
-                its_cost = None if targets_columns is None else cost[start:end]
                 rows[i] += _weigh(
-                    tile[i, start:end], scale, minus_rows[i] - _F(shifts[kind]), minus_columns[start:end], mine[kind, i],
-                    theirs[kind, start:end], its_cost, mean_rows[i], mean_columns[start:end], down[start:end],
+                    tile, i, start, end, scale, minus_rows[i] - _F(shifts[kind]), minus_columns, mine[kind, i], theirs,
+                    cost, mean_rows[i], mean_columns, down, kind,
                 )  # fmt: skip
     for j in range(m):
         columns[j] += down[j]
@@ -343,7 +363,8 @@ def weigh_each(
 ) -> None:  # fmt: skip
     """The same for log-sums however far apart, from two exponentials a pair."""
     n, m = tile.shape
-    cost, down, their_minus, theirs = np.zeros(m, _F), np.zeros(m, _F), np.zeros((2, m), tile.dtype), np.zeros((2, m), _F)
+    cost = None if targets_columns is None else np.zeros(m, _F)
+    down, their_minus, theirs = np.zeros(m, _F), np.zeros((2, m), tile.dtype), np.zeros((2, m), _F)
     for kind in range(2):
         for j in range(m):  # as array expressions these would cost numba four seconds of compiling
             their_minus[kind, j] = minus_columns[j] - lse_columns[kind, j]
@@ -354,11 +375,10 @@ def weigh_each(
         for number in range(parts):
             start, end, kind = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m), (number + 1) % 2
             if start < end:
-                its_cost = None if targets_columns is None else cost[start:end]
                 rows[i] += _weigh_twice(
-                    tile[i, start:end], scale, minus_rows[i] - tile.dtype.type(lse_rows[kind, i]), minus_columns[start:end],
-                    -pull_rows[i] if kind == _RIGHT else pull_rows[i], theirs[kind, start:end], its_cost, mean_rows[i],
-                    mean_columns[start:end], down[start:end], minus_rows[i], their_minus[kind, start:end],
+                    tile, i, start, end, scale, minus_rows[i] - tile.dtype.type(lse_rows[kind, i]), minus_columns,
+                    -pull_rows[i] if kind == _RIGHT else pull_rows[i], theirs, cost, mean_rows[i], mean_columns, down, kind,
+                    minus_rows[i], their_minus,
                 )  # fmt: skip
     for j in range(m):
         columns[j] += down[j]

@@ -25,11 +25,21 @@ def push_pairs(
     queries: Array, references: Array, squared: bool, rows: Array, columns: Array, weights: Array, to_queries: Array, to_references: Array
 ) -> None:
     """Add the gradient of sum_p weight_p s_p, one pair after the other; an empty `to_references` takes none."""
+    both = len(to_references) > 0
     for p in range(rows.size):
-        query, reference = queries[rows[p]], references[columns[p]]
-        forth, back = to_queries[rows[p]], to_references[columns[p]] if len(to_references) else to_references[:0].ravel()
-        weight = weights[p]
-        for k in range(query.size):
-            forth[k] += 2 * weight * (reference[k] - query[k]) if squared else weight * reference[k]
-        for k in range(back.size):
-            back[k] += 2 * weight * (query[k] - reference[k]) if squared else weight * query[k]
+        query, reference, forth = queries[rows[p]], references[columns[p]], to_queries[rows[p]]
+        weight = np.float32(2 * weights[p] if squared else weights[p])
+        if squared:
+            for k in range(query.size):
+                forth[k] += weight * (reference[k] - query[k])
+        else:
+            for k in range(query.size):
+                forth[k] += weight * reference[k]
+        if both:
+            back = to_references[columns[p]]
+            if squared:
+                for k in range(query.size):
+                    back[k] += weight * (query[k] - reference[k])
+            else:
+                for k in range(query.size):
+                    back[k] += weight * query[k]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nearkin.kernels import apart
 from nearkin.kernels.layout import Apart, Tile, as_two_sets, lopsided, nowhere
-from nearkin.kernels.numba_job import Block, Job, prepared
+from nearkin.kernels.numba_job import Block, Job, cut, prepared
 from nearkin.kernels.numba_loops import HOLE, PARTS, SPREAD, Array, merge_columns, summarise, summarise_each, weigh, weigh_each
 from nearkin.kernels.numba_pairs import pair_affinities, push_pairs
 from nearkin.kernels.tiled import TorchTiles
@@ -39,43 +39,56 @@ def _single_threaded_blas() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _dots(rows: Block, columns: Block, tile: Tile, buffer: Tensor) -> Tensor:
-    """(rows, columns) dot products of one tile, with HOLE where a pair is set apart."""
-    height, width = tile.bottom - tile.top, tile.right - tile.left
-    out = buffer[: height * width].view(height, width)  # contiguous at the edges too: one compiled signature
-    torch.mm(rows.factors, columns.turned, out=out)
-    if tile.hole_rows.numel():
-        out[tile.hole_rows, tile.hole_columns] = HOLE
-    return out
+class _Buffer:
+    """Room for one tile, and its views in every shape met: Python is slow between tiles, when they have filled the cache."""
+
+    def __init__(self, job: Job) -> None:
+        self.room = torch.empty(job.block**2, dtype=job.rows[0].factors.dtype)
+        self.views: dict[tuple[int, int], tuple[Tensor, Array]] = {}
+
+    def dots(self, rows: Block, columns: Block, tile: Tile) -> tuple[Tensor, Array]:
+        """(rows, columns) dot products of one tile, with HOLE where a pair is set apart; as a tensor and as an array."""
+        shape = tile.bottom - tile.top, tile.right - tile.left
+        if shape not in self.views:  # contiguous at the edges too: one compiled signature
+            view = self.room[: shape[0] * shape[1]].view(shape)
+            self.views[shape] = view, view.numpy()
+        tensor, array = self.views[shape]
+        torch.mm(rows.factors, columns.turned, out=tensor)
+        if tile.hole_rows.numel():
+            array[tile.hole_rows.numpy(), tile.hole_columns.numpy()] = HOLE
+        return tensor, array
 
 
 def _summed(job: Job, share: list[Tile]) -> Array:
     """(n, 2, 3) running sums over a share of the tiles."""
-    sums, shifts = np.zeros((len(job.work.queries), 2, 3)), np.zeros(2)
-    buffer = torch.empty(job.block**2, dtype=job.rows[0].factors.dtype)
+    sums, shifts, buffer = np.zeros((len(job.work.queries), 2, 3)), np.zeros(2), _Buffer(job)
+    parts = cut(sums, job.block)
     failed = seen = 0
     for tile in share:
-        above, beside = job.facing(tile)
-        dots, own, across = _dots(above, beside, tile, buffer).numpy(), sums[tile.top : tile.bottom], sums[tile.left : tile.right]
+        above, beside = job.rows[tile.row], job.columns[tile.column]
+        _, dots = buffer.dots(above, beside, tile)
         facing = (dots, job.scale, above.minus, beside.minus, above.spans, PARTS, tile.left, above.targets, beside.turned_targets)
         shared = not job.far and 4 * failed <= seen  # where the shared shift fails too often, do not try it
         bad, down = np.full((len(dots), 2), not shared), np.zeros((2, 2, dots.shape[1]), np.float32)
-        if not shared or summarise(*facing, own, bad, shifts, down):
-            failed += summarise_each(*facing, own, bad)
+        if not shared or summarise(*facing, parts[tile.row], bad, shifts, down):
+            failed += summarise_each(*facing, parts[tile.row], bad)
         seen += len(dots)
-        if tile.mirrored and not (shared and merge_columns(down, shifts, beside.spans, tile.top, len(dots), across)):
+        if not tile.mirrored:
+            continue
+        across = parts[tile.column]
+        if not (shared and merge_columns(down, shifts, beside.spans, tile.top, len(dots), across)):
             turned = (np.ascontiguousarray(dots.T), job.scale, beside.minus, above.minus, beside.spans, PARTS, tile.top)
-            summarise_each(*turned, beside.targets, above.turned_targets, across, np.ones((dots.shape[1], 2), np.bool_))
+            summarise_each(*turned, beside.targets, above.turned_targets, across, np.ones((len(across), 2), np.bool_))
     return sums
 
 
 class _Push(NamedTuple):
-    """What the second pass gathers: H Z and the row sums of H, for either side."""
+    """What the second pass gathers: H Z and the row sums of H, by rows and by columns."""
 
     rows: Tensor  # (n, d)
-    columns: Tensor | None  # (m, d); None when the two sides are one, or the references take no gradient
-    row_sums: Array
-    column_sums: Array
+    columns: list[Tensor]  # (d, c) for each block of columns: transposed, as BLAS then takes the tile as it lies
+    row_sums: Array  # (n,)
+    column_sums: Array  # (m,)
 
 
 class _Slopes(NamedTuple):
@@ -110,41 +123,43 @@ def _shared_shifts(mine: _Slopes, theirs: _Slopes) -> Array | None:
 
 def _pushed(job: Job, rows: list[_Slopes], columns: list[_Slopes], share: list[Tile]) -> _Push:
     n, m, d = sizes(job.work)
-    own = job.work.references is None
-    both_sides = job.work.reference_gradient and not own
-    push = _Push(torch.zeros(n, d), torch.zeros(m, d) if both_sides else None, np.zeros(n), np.zeros(m))
-    unused = np.zeros(m)
-    there, there_sums = (push.rows, push.row_sums) if own else (push.columns, push.column_sums)
-    buffer = torch.empty(job.block**2, dtype=job.rows[0].factors.dtype)
+    both_sides = job.work.references is not None and job.work.reference_gradient
+    push = _Push(torch.zeros(n, d), [torch.zeros(d, len(block.minus)) for block in job.columns], np.zeros(n), np.zeros(m))
+    parts, row_sums, column_sums = cut(push.rows, job.block), cut(push.row_sums, job.block), cut(push.column_sums, job.block)
+    buffer, unused = _Buffer(job), np.zeros(job.block)
     for tile in share:
-        here, across = slice(tile.top, tile.bottom), slice(tile.left, tile.right)
-        above, beside = job.facing(tile)
-        mine, theirs = rows[tile.top // job.block], columns[tile.left // job.block]
+        above, beside, mine, theirs = job.rows[tile.row], job.columns[tile.column], rows[tile.row], columns[tile.column]
         both = tile.mirrored or both_sides
-        weights = _dots(above, beside, tile, buffer)
-        facing = (
-            weights.numpy(),
-            job.scale,
-            above.minus,
-            beside.minus,
-            above.spans,
-            PARTS,
-            tile.left,
-            above.targets,
-            beside.turned_targets,
-        )
+        weights, array = buffer.dots(above, beside, tile)
+        facing = (array, job.scale, above.minus, beside.minus, above.spans, PARTS, tile.left, above.targets, beside.turned_targets)
         slopes = (mine.lse, theirs.lse, mine.pull, theirs.pull, mine.mean, theirs.mean)
-        sums = push.row_sums[here], there_sums[across] if both else unused[across]
+        sums = row_sums[tile.row], column_sums[tile.column] if both else unused[: len(theirs.pull)]
         shifts = None if job.far else _shared_shifts(mine, theirs)
         if shifts is None:
             weigh_each(*facing, *slopes, *sums)
         else:
             weigh(*facing, *slopes, shifts, *sums)
         weights = weights.float()
-        push.rows[here].addmm_(weights, beside.points)
-        if both and there is not None:
-            there[across].addmm_(weights.T, above.points)
+        parts[tile.row].addmm_(weights, beside.points)
+        if both:
+            push.columns[tile.column].addmm_(above.turned_points, weights)
     return push
+
+
+def _gathered(parts: list[_Push], work: Work) -> _Push:
+    """All threads' pushes in the first one's memory; with own references the columns' join the rows'."""
+    total = parts[0]
+    for part in parts[1:]:
+        total.rows.add_(part.rows)
+        np.add(total.row_sums, part.row_sums, out=total.row_sums)
+        np.add(total.column_sums, part.column_sums, out=total.column_sums)
+        for mine, theirs in zip(total.columns, part.columns, strict=True):
+            mine.add_(theirs)
+    if work.references is None:
+        for here, block in zip(cut(total.rows, total.columns[0].shape[1]), total.columns, strict=True):
+            here.add_(block.T)
+        np.add(total.row_sums, total.column_sums, out=total.row_sums)
+    return total
 
 
 def _finished(squared: bool, push: Tensor, sums: Array, points: Tensor, size: float) -> Tensor:
@@ -156,9 +171,9 @@ def _finished(squared: bool, push: Tensor, sums: Array, points: Tensor, size: fl
 
 @dataclass(frozen=True)
 class NumbaTiles:
-    """Tiles of block x block on `threads` threads (torch's own number unless given). float64 goes to torch tiles."""
+    """Tiles of at most block x block on `threads` threads (torch's own number unless given). float64 goes to torch tiles."""
 
-    block: int = 512
+    block: int = 704  # two of the 352 that OpenBLAS packs at a time on ARM; between 500 and 1,000 it matters little
     threads: int | None = None
 
     def recordable(self, work: Work) -> bool:
@@ -198,14 +213,12 @@ class NumbaTiles:
         if work.references is not None:  # references of their own choose nobody
             nobody = pull.new_zeros(len(work.references))
             columns = _slopes(work, nobody, nobody, nobody, job.block)
-        parts = self._shared_out(job, partial(_pushed, job, rows, columns))
-        total = parts[0]
-        for part in parts[1:]:
-            _add(total, part)
+        total = _gathered(self._shared_out(job, partial(_pushed, job, rows, columns)), work)
         to_queries = _finished(work.squared, total.rows, total.row_sums, work.queries, size)
         to_references = None
-        if total.columns is not None and work.references is not None:
-            to_references = _finished(work.squared, total.columns, total.column_sums, work.references, size)
+        if work.references is not None and work.reference_gradient:
+            push = torch.cat(total.columns, 1).T.contiguous()
+            to_references = _finished(work.squared, push, total.column_sums, work.references, size)
         _push_pairs(job, (first, second, pull * size), to_queries, to_references)
         return to_queries, to_references
 
@@ -250,11 +263,3 @@ def _push_pairs(job: Job, summary: tuple[Tensor, Tensor, Tensor], to_queries: Te
     target = to_queries if job.work.references is None else to_references
     out = to_queries.numpy(), to_queries[:0].numpy() if target is None else target.numpy()
     push_pairs(*_points(job.work), job.work.squared, pairs.rows.numpy(), pairs.columns.numpy(), weight.numpy(), *out)
-
-
-def _add(total: _Push, part: _Push) -> None:
-    total.rows.add_(part.rows)
-    total.row_sums.__iadd__(part.row_sums)
-    total.column_sums.__iadd__(part.column_sums)
-    if total.columns is not None and part.columns is not None:
-        total.columns.add_(part.columns)
