@@ -37,6 +37,7 @@ _HOMES = {
     "nearkin.references.anchors": ("assign", "circle", "orthonormal", "packed", "polar_grid", "simplex", "smallest_angle"),
     "nearkin.search": ("nearest",),
     "nearkin.evaluate": ("knn_accuracy", "knn_predict"),
+    "nearkin.linear": ("LMNN", "MLKR", "LinearNCA", "LinearNCARegression", "ProbabilisticPCA"),
     "nearkin.papers": ("cite",),
     "nearkin.model": ("load",),
     "nearkin.collection": ("open_index",),
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
     from nearkin.collection import open_index as open_index
     from nearkin.evaluate import knn_accuracy as knn_accuracy
     from nearkin.evaluate import knn_predict as knn_predict
+    from nearkin.linear import LMNN as LMNN
+    from nearkin.linear import MLKR as MLKR
+    from nearkin.linear import LinearNCA as LinearNCA
+    from nearkin.linear import LinearNCARegression as LinearNCARegression
+    from nearkin.linear import ProbabilisticPCA as ProbabilisticPCA
     from nearkin.model import load as load
     from nearkin.objectives import *  # noqa: F403
     from nearkin.papers import cite as cite

@@ -1,0 +1,49 @@
+"""Runs scikit-learn's checks on the estimators named on the command line and prints what came of each, as JSON.
+
+A process of its own: one of the checks wants SCIPY_ARRAY_API to be set before scipy is imported.
+"""
+
+import inspect
+import json
+import sys
+import warnings
+
+import sklearn
+from sklearn.utils.estimator_checks import check_estimator
+
+import nearkin
+
+SETTINGS = {
+    "LinearNCA": {"max_iter": 20},
+    "LinearNCARegression": {"max_iter": 10},
+    "MLKR": {"max_iter": 10},
+    "LMNN": {"n_neighbors": 2, "max_iter": 20},  # the checks' smallest class has three members
+    "ProbabilisticPCA": {"n_components": 1},  # some checks have two features
+    "NeighbourhoodEmbedding": {"epochs": 10},
+    "NeighbourhoodClassifier": {"epochs": 10},
+    "NeighbourhoodRegressor": {"epochs": 10},
+}
+
+
+def checked(name: str) -> dict[str, list[str]]:
+    """Names of the checks by what came of them: passed, skipped, failed."""
+    estimator = getattr(nearkin, name)(**SETTINGS[name])
+    found: dict[str, list[str]] = {"passed": [], "skipped": [], "failed": []}
+    if "on_fail" not in inspect.signature(check_estimator).parameters:  # before scikit-learn 1.6
+        for instance, check in check_estimator(estimator, generate_only=True):
+            try:
+                check(instance)
+                found["passed"].append(str(check))
+            except Exception as error:
+                kind = "skipped" if type(error).__name__ == "SkipTest" else "failed"
+                found[kind].append(f"{check}: {error!r}")
+        return found
+    for result in check_estimator(estimator, on_fail=None, on_skip=None):
+        told = result["check_name"] if result["status"] == "passed" else f"{result['check_name']}: {result['exception']!r}"
+        found[result["status"]].append(told)
+    return found
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # short fits warn that they did not converge
+    print(json.dumps({"scikit-learn": sklearn.__version__, **{name: checked(name) for name in sys.argv[1:] or SETTINGS}}))
