@@ -87,7 +87,9 @@ def test_laws_of_the_heat(layer: str, affinity: object) -> None:
 
 def test_the_last_layer_with_maps() -> None:
     net = small()
-    assert last_maps(net, torch.zeros(1, 2, 8, 8, dtype=torch.float64)) == "act2"
+    assert last_maps(net, torch.zeros(1, 2, 8, 8, dtype=torch.float64)) == "act2"  # 5 x 5
+    assert last_maps(net, torch.zeros(1, 2, 6, 6, dtype=torch.float64)) == "act1"  # 4 x 4, where act2 has 3 x 3
+    assert last_maps(net, torch.zeros(1, 2, 5, 5, dtype=torch.float64)) == "act2"  # nothing has 4
     with pytest.raises(ValueError, match="no layer that gives maps"):
         last_maps(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.zeros(1, 1, 2, 2))
 

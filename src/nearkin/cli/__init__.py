@@ -57,6 +57,16 @@ SERVE_EXAMPLES = """examples:
   nearkin serve runs/photos
   NEARKIN_TOKEN=... nearkin serve runs/photos --host 0.0.0.0 --port 80 --no-browser
   curl -F image=@query.jpg 'http://127.0.0.1:8000/search?k=5'"""
+EVALUATE = """Are a model's neighbours right? Queries are the part of the data that the run held out for testing, or DATA; the training part
+answers them. Prints a table and writes, into the model folder unless --out names another:
+  report.html            figures with definitions, intervals, chance and counts, pictures, and what may be wrong with the data
+  evaluation.json        the same figures for machines
+  suspected_labels.csv   points whose neighbours contradict their label"""
+EVALUATE_EXAMPLES = """examples:
+  nearkin evaluate runs/photos                  on the run's own test part
+  nearkin evaluate runs/photos --compare        beside raw pixels, PCA, PPCA, LDA, linear NCA and LMNN
+  nearkin evaluate runs/photos new/ --out runs/photos/new
+  nearkin evaluate runs/photos --part validation"""
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -84,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     _add_demo(verbs)
     _add_train(verbs)
+    _add_evaluate(verbs)
     _add_embed(verbs)
     _add_export(verbs)
     _add_index(verbs)
@@ -132,6 +143,25 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.train", "run_train"))
+
+
+def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "evaluate",
+        help="are the neighbours right? a table, JSON and a report with pictures",
+        description=EVALUATE,
+        epilog=EVALUATE_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("folder", metavar="DIR", help="a model folder")
+    parser.add_argument("data", nargs="?", metavar="DATA", help="other queries, as for train (default: the part that the run held out)")
+    parser.add_argument("--part", choices=("test", "validation"), default="test", help="which part asks (default: %(default)s)")
+    parser.add_argument("--weights", choices=("best", "last"), default="best", help="which weights (default: best, chosen on validation)")
+    parser.add_argument("--compare", action="store_true", help="fit the classical methods on the same data and put them beside the model")
+    parser.add_argument("--figures", action="store_true", help="write every picture as .png and .svg, too")
+    parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR)")
+    _add_places(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
 
 
 def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -81,6 +81,19 @@ def line(
     return figure
 
 
+def predicted_against_true(truth: ArrayLike, predicted: ArrayLike, what: str, *, width: int = 700) -> Any:
+    """Predicted (n,) against true numbers (n,); on the dotted diagonal they agree."""
+    x = _row(truth, "truth")
+    y = _row(predicted, "predicted", len(x))
+    figure = blank(width, round(0.86 * width))
+    axes = framed(figure.add_axes((0.13, 0.13, 0.82, 0.78)))
+    axes.scatter(x, y, s=float(np.clip(1500 / len(x), 1.0, 6.0)), color=PALETTE[0], alpha=0.5, linewidths=0)
+    ends = [min(x.min(), y.min()), max(x.max(), y.max())]
+    axes.plot(ends, ends, color=GREY, linestyle=":", linewidth=1)
+    named(axes, f"{what}: predicted from neighbours, against the truth", f"true {what}", f"predicted {what}")
+    return figure
+
+
 def pr_roc(trades: Sequence[Trade], *, kin: float, width: int = 1200) -> Any:
     """Precision against recall, and true against false positives, side by side; `kin` is the share of pairs that are kin.
 

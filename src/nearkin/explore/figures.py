@@ -29,7 +29,7 @@ def scatter(panels: Sequence[Panel], path: str | Path, *, width: int = 1200) -> 
 
 
 def embedding_map(panels: Sequence[Panel], *, width: int = 1200) -> Any:
-    """2-D embeddings side by side, `width` pixels wide: a colour for each class, its name at its median, a star for its anchor.
+    """2-D embeddings side by side, `width` pixels wide: a colour for each class, its name in its middle, a star for its anchor.
 
     Both axes of a panel have one scale, since neighbours are judged by distance; they carry no numbers, since an embedding's
     units mean nothing. From the eleventh class on colours come again with another marker; above 30 classes none is named.
@@ -100,10 +100,15 @@ def _draw(axes: Any, points: np.ndarray, labels: np.ndarray, classes: list[Any],
         axes.scatter(*anchors.T, s=70, c=tints, marker="*", edgecolors=INK, linewidths=0.7, zorder=3)
     present = np.unique(labels)
     if len(present) <= NAMED:
-        medians = np.stack([np.median(points[labels == name], axis=0) for name in present])
+        medians = np.stack([_middle(points[labels == name]) for name in present])
         edge = half * (1 - TOGETHER)  # labels stay inside the frame
         spots = np.clip(_spread(medians, 2 * half * TOGETHER), middle - edge, middle + edge)
         _name_classes(axes, present.tolist(), spots, [_colour(at[name]) for name in present.tolist()])
+
+
+def _middle(points: np.ndarray) -> np.ndarray:
+    """The point nearest to the median: a class in two heaps is named on one of them, not between."""
+    return np.asarray(points[np.linalg.norm(points - np.median(points, axis=0), axis=1).argmin()])
 
 
 def _size(points: np.ndarray) -> float:

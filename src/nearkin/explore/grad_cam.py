@@ -38,10 +38,10 @@ def grad_cam(
 
 
 def last_maps(network: nn.Module, inputs: Tensor) -> str:
-    """The name of the last layer that still gives maps (n, maps, h, w) of more than one pixel for these inputs: the usual choice."""
-    found: list[str] = []
+    """The name of the last layer whose maps (n, maps, h, w) still have a side of 4 pixels, or else 2, for these inputs: the usual choice."""
+    found: list[tuple[str, int]] = []
     handles = [
-        module.register_forward_hook(lambda _module, _inputs, output, name=name: found.append(name) if _is_map(output) else None)
+        module.register_forward_hook(lambda _module, _inputs, output, name=name: found.append((name, _side(output))))
         for name, module in network.named_modules()
         if name
     ]
@@ -50,13 +50,15 @@ def last_maps(network: nn.Module, inputs: Tensor) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    if not found:
-        raise ValueError("the network has no layer that gives maps of more than one pixel; Grad-CAM needs one")
-    return found[-1]
+    for least in (4, 2):
+        if names := [name for name, side in found if side >= least]:
+            return names[-1]
+    raise ValueError("the network has no layer that gives maps of more than one pixel; Grad-CAM needs one")
 
 
-def _is_map(output: object) -> bool:
-    return isinstance(output, Tensor) and output.ndim == 4 and min(output.shape[2:]) > 1
+def _side(output: object) -> int:
+    """The shorter side of maps in pixels, 0 for anything else."""
+    return min(output.shape[2:]) if isinstance(output, Tensor) and output.ndim == 4 else 0
 
 
 @torch.no_grad()

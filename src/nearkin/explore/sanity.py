@@ -4,6 +4,7 @@ Every check is a pure function of arrays; `findings` of a report put them in wor
 """
 
 import csv
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -13,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nearkin.affinity import SquaredEuclidean, cosine, unit
+from nearkin.affinity import Affinity, SquaredEuclidean, cosine, unit
 from nearkin.evaluate.neighbours import vote
 from nearkin.points import Points
 from nearkin.search import nearest
 
-THUMBNAIL = 32  # side of the pictures that near-duplicates are looked for in
+THUMBNAIL = 16  # side of the pictures that near-duplicates are looked for in
 APART_IMAGES = 0.1  # of two thumbnails' length: a correlation of 0.995
 APART_VECTORS = 1e-3  # vectors of few numbers come near by chance, so only rounding is forgiven
 UNEVEN = 0.05  # spread of lengths over their mean, above which a cosine model's vectors count as unnormalised
@@ -96,12 +97,17 @@ def scaled_columns(queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]
     return ((queries - mean) / spread.clamp_min(1e-30))[:, moving], ((references - mean) / spread.clamp_min(1e-30))[:, moving]
 
 
-def same_content(queries: Tensor, references: Tensor) -> Pairs:
-    """Queries whose inputs are, byte for byte, those of a reference: the query stands in the gallery."""
+def digests(inputs: Tensor) -> list[bytes]:
+    """A short name for the very bytes of each input (n, ...)."""
+    return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in np.ascontiguousarray(inputs.cpu().numpy())]
+
+
+def same_content(queries: Sequence[bytes], references: Sequence[bytes]) -> Pairs:
+    """Queries whose digest is that of a reference: the query stands in the gallery. The first such reference is named."""
     where: dict[bytes, int] = {}
-    for row, content in enumerate(references.cpu().numpy()):
-        where.setdefault(content.tobytes(), row)
-    pairs = [(row, where[text]) for row, content in enumerate(queries.cpu().numpy()) if (text := content.tobytes()) in where]
+    for row, content in enumerate(references):
+        where.setdefault(content, row)
+    pairs = [(row, where[content]) for row, content in enumerate(queries) if content in where]
     at = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return Pairs(at[:, 0], at[:, 1], np.zeros(len(at)))
 
@@ -147,10 +153,10 @@ def suspected_labels(labels: Tensor, neighbours: Tensor, agreed: float = AGREED)
     return [Suspect(int(i), int(labels[i]), int(said[i]), float(share[i])) for i in rows.tolist()]
 
 
-def neighbour_labels(points: Points, references: Points, k: int, affinity: object = None) -> Tensor:
+def neighbour_labels(points: Points, references: Points, k: int, affinity: Affinity | None = None) -> Tensor:
     """(n, k) labels of the k nearest references, the point itself (by id) passed over; -1 where there is none."""
     assert references.labels is not None
-    found = nearest(points, references, k, affinity, exclude_same_id=True)  # type: ignore[arg-type]
+    found = nearest(points, references, k, affinity, exclude_same_id=True)
     return torch.where(found.positions >= 0, references.labels[found.positions.clamp_min(0)], -1)
 
 

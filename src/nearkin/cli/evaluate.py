@@ -1,0 +1,259 @@
+"""`nearkin evaluate`: are a model's neighbours right? A table, evaluation.json and report.html."""
+
+import json
+import math
+import os
+import platform
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from nearkin import __version__
+from nearkin import data as sources
+from nearkin.data import Dataset, Partition
+from nearkin.data.dataset import WHOLE
+from nearkin.data.report import Progress as Line
+from nearkin.data.report import Report
+from nearkin.explore import words
+from nearkin.explore.checks import inspect
+from nearkin.explore.comparisons import compare
+from nearkin.explore.drawing import save
+from nearkin.explore.illustrate import Illustration, illustrate
+from nearkin.explore.measure import measure
+from nearkin.explore.report import Findings, as_html, as_json, table_rows
+from nearkin.explore.sanity import write_suspects
+from nearkin.explore.subject import Subject, embedded, in_classes_of, strangers_to
+from nearkin.model import Model, load
+from nearkin.run import Run
+
+SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
+
+
+def run(arguments: Namespace) -> int:
+    """Evaluate, print, write."""
+    began = time.perf_counter()
+    folder = Path(arguments.folder)
+    out = Path(arguments.out or folder)
+    model = load(folder, which=arguments.weights, device=arguments.device)
+    console = Console(highlight=False)
+    with _watch() as report:
+        subject = _subject(arguments, folder, model, report)
+        measured = measure(subject, report)
+        assert measured.found is not None
+        sanity = inspect(subject, measured.found, float(measured.scores["geometry"]["effective_rank"]))
+        rivals = list(compare(subject, report)) if arguments.compare else []
+        pictures = _pictures(console, subject, measured, sanity, folder, report)
+    findings = Findings(subject, measured, sanity, rivals, _about(arguments, folder, time.perf_counter() - began))
+    _print(console, findings)
+    _write(console, out, findings, pictures, arguments.figures)
+    return 0
+
+
+def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -> Subject:
+    """Queries and gallery, as the run cut its data, or as DATA bring them."""
+    parts = _parts(folder, arguments, report)
+    wanted = arguments.part
+    if arguments.data is None:
+        if wanted not in parts:
+            raise ValueError(f"the run held out no {wanted} part (it has {', '.join(parts)}); name other data, or --part one of these")
+        asked, split = parts[wanted], wanted
+    else:
+        given = _opened(arguments, folder, arguments.data, report)
+        parts = parts or {name: given.part(name) for name in given.parts}
+        asked, split = (given.part(wanted), wanted) if wanted in given.parts else (given, f"all of {given.name}")
+    if "train" not in parts:
+        raise ValueError("there is no training part to answer the queries: the run names no data; give DATA with train and test parts")
+    queries, classes = in_classes_of(embedded(model, asked, f"{split} part" if split == wanted else "queries", report), model.classes)
+    gallery, classes = in_classes_of(embedded(model, parts["train"], "training part", report), classes)
+    if arguments.data is not None:
+        queries = strangers_to(queries, gallery)
+    supervision = queries.data.supervision if queries.data.supervision == gallery.data.supervision else "ids"
+    alone = supervision == "classes" and _unseen(queries.points.labels, gallery.points.labels)
+    return Subject(model, queries, None if alone else gallery, classes, supervision, split)
+
+
+def _unseen(asked: torch.Tensor | None, known: torch.Tensor | None) -> bool:
+    """Whether no query's class was trained on: then the queries must be one another's gallery."""
+    assert asked is not None and known is not None
+    return not bool(torch.isin(asked, known).any())
+
+
+def _parts(folder: Path, arguments: Namespace, report: Report) -> dict[str, Dataset]:
+    """The run's data, split as split.json says; nothing when the run names none."""
+    page = folder / "run.json"
+    source = Run.from_json(page.read_text(encoding="utf-8")).data.source if page.exists() else ""
+    if not source:
+        return {}
+    try:
+        data = _opened(arguments, folder, source, report)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"the training part is needed to answer queries, and its data cannot be opened: {error}; run from the folder you trained in, "
+            "or say where known sets are with --data-root"
+        ) from error
+    data = resplit(data, json.loads((folder / "split.json").read_text(encoding="utf-8")))
+    return {name: data.part(name) for name in data.parts}
+
+
+def resplit(data: Dataset, written: dict[str, object]) -> Dataset:
+    """The data as split.json cut them; data that have changed in number since are refused."""
+    cut = written.get("cut", written)
+    assert isinstance(cut, dict)
+    if "rows" not in cut:
+        return data if set(data.parts) != {WHOLE} else data.with_split(["train"] * len(data))
+    made = Partition.from_dict(cut)
+    rows = data.split == "train" if "cut" in written else np.ones(len(data), dtype=np.bool_)
+    if int(rows.sum()) != len(made.names):
+        raise ValueError(
+            f"{data.name} has {int(rows.sum()):,} points where the training cut {len(made.names):,}: the data have changed since; "
+            "train again, or evaluate on the data as they were"
+        )
+    names = data.split.astype("<U10")
+    names[rows] = made.names
+    return data.with_split(names)
+
+
+def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Dataset:
+    """Data as the run would open them, brought to the model's shape where they are images."""
+    about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    page = folder / "run.json"
+    choice = Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
+    own = what == choice.source
+    image = about["kind"] == "images"
+    data = sources.open(
+        what,
+        data_root=arguments.data_root,
+        size=choice.size if own or not image else about["shape"][1],
+        channels=None if own or not image else about["shape"][0],
+        label_column=None if choice.label_column == "label" else choice.label_column,
+        target_columns=choice.target_columns or None,
+        on_error=choice.on_error,
+        report=report,
+    )
+    known = {"classes": data.labels, "numbers": data.targets, "sets": data.sets}.get(about["supervision"])
+    return replace(data, by=about["supervision"]) if known is not None else data
+
+
+def _pictures(console: Console, *what: object) -> list[Illustration]:
+    """All pictures, or a word on why there are none."""
+    try:
+        return list(illustrate(*what))  # type: ignore[arg-type]
+    except ImportError as error:
+        console.print(f"No pictures: {error}", markup=False)
+        return []
+
+
+@contextmanager
+def _watch() -> Iterator[Report]:
+    """A live line on a terminal, plain lines otherwise."""
+    console = Console(stderr=True, highlight=False)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def told(line: str) -> None:
+            if not console.is_terminal:
+                console.print(line, markup=False, soft_wrap=True)
+            elif isinstance(line, Line):
+                bar.update(task, description=line.what, total=line.total, completed=line.done)
+            else:
+                bar.update(task, description=line, total=None)
+
+        yield told
+
+
+def _about(arguments: Namespace, folder: Path, seconds: float) -> dict[str, object]:
+    command = ["nearkin evaluate", str(folder), *([arguments.data] if arguments.data else [])]
+    command += ["--part", arguments.part] if arguments.part != "test" else []
+    command += ["--weights", arguments.weights] if arguments.weights != "best" else []
+    command += ["--compare"] if arguments.compare else []
+    best = arguments.weights == "best" and (folder / "best.safetensors").exists()
+    return {
+        "model": str(folder),
+        "command": " ".join(command),
+        "weights": "those that did best on the validation part" if best else "the last",
+        "seconds": round(seconds, 2),
+        "device": f"{platform.machine()}, {torch.get_num_threads()} threads"
+        if not torch.cuda.is_available()
+        else torch.cuda.get_device_name(),
+        "versions": {"nearkin": __version__, "python": platform.python_version(), "torch": version("torch")},
+    }
+
+
+def _print(console: Console, findings: Findings) -> None:
+    subject = findings.subject
+    answered = "one another" if subject.gallery is None else f"{len(subject.gallery):,} references ({subject.gallery.name})"
+    console.print(f"{len(subject.queries):,} queries ({subject.split}) answered by {answered}.", markup=False)
+    for note in findings.measured.notes:
+        console.print(note, markup=False)
+    table = Table("figure", "value", "95 % interval", "chance", "left out")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    family = None
+    for name, score in table_rows(findings.measured):
+        if name != family:
+            table.add_section()
+            table.add_row(f"[bold]{name}[/]")
+            family = name
+        value, chance = words.number(score.value, score.name), words.number(score.chance, score.name)
+        table.add_row(score.name, value, words.interval(score), chance, words.left_out(score) or "0")
+    console.print(table)
+    if findings.rivals:
+        console.print(_rival_table(findings))
+    for one in findings.sanity.findings:
+        console.print(f"{SIGNS[one.level]} {one.check}: {one.found} {one.mend}".rstrip())
+
+
+def _rival_table(findings: Findings) -> Table:
+    ours = {score.name: score for _, score in table_rows(findings.measured)}
+    names = [name for name in ("1-nn", "10-nn", "map@r", "mae", "r2") if name in findings.rivals[0].scores]
+    table = Table("embedding", "dimensions", *names, "seconds to fit", "note")
+    for column in table.columns[1:-1]:
+        column.justify = "right"
+    dimension = findings.subject.queries.points.embeddings.shape[1]
+    table.add_row("this model", str(dimension), *(words.number(float(ours[name]) if name in ours else math.nan, name) for name in names))
+    for rival in findings.rivals:
+        values = (words.number(float(rival.scores[name]), name) for name in names)
+        table.add_row(rival.name, str(rival.dimension), *values, f"{rival.seconds:.1f}", rival.note)
+    return table
+
+
+def _write(console: Console, out: Path, findings: Findings, pictures: list[Illustration], figures: bool) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    _put(out / "evaluation.json", json.dumps(_finite(as_json(findings)), indent=2, allow_nan=False) + "\n")
+    _put(out / "report.html", as_html(findings, pictures))
+    written = ["evaluation.json", "report.html"]
+    if findings.subject.supervision == "classes":
+        written.append(write_suspects(out / "suspected_labels.csv", findings.sanity.suspects, findings.subject.classes).name)
+    if figures:
+        for one in pictures:
+            for suffix in (".png", ".svg"):
+                save(one.figure, out / "figures" / f"{one.name}{suffix}")
+        written.append("figures/")
+    console.print(f"{', '.join(written)} in {out}; open {out / 'report.html'} in a browser", markup=False, soft_wrap=True)
+
+
+def _put(path: Path, text: str) -> None:
+    """Written aside and then put in its place, so that nobody reads half a file."""
+    aside = path.with_suffix(".writing")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, path)
+
+
+def _finite(value: object) -> object:
+    """NaN and infinity as None, which JSON can say."""
+    if isinstance(value, dict):
+        return {key: _finite(inside) for key, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inside) for inside in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,153 @@
+"""The sanity section: every check of `sanity` on the subject of an evaluation, in words, with a mend and the rows to look at."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from nearkin.explore.measure import NEAR, neighbours_of
+from nearkin.explore.sanity import (
+    APART_IMAGES,
+    APART_VECTORS,
+    OFF_CENTRE,
+    UNEVEN,
+    Finding,
+    Pairs,
+    Suspect,
+    changed_by_lengths,
+    length_spread,
+    near_duplicates,
+    neighbour_labels,
+    off_centre,
+    same_content,
+    scaled_columns,
+    suspected_labels,
+)
+from nearkin.explore.subject import Side, Subject
+from nearkin.search import Neighbours
+
+COLLAPSED = 0.1  # effective rank over dimensions, below which most of the embedding is idle
+
+
+@dataclass
+class Sanity:
+    """What was found, and the rows behind it."""
+
+    findings: list[Finding] = field(default_factory=list)
+    duplicates: Pairs | None = None  # queries and gallery
+    suspects: list[tuple[str, str, Suspect]] = field(default_factory=list)  # (part, source, suspect)
+
+
+def inspect(subject: Subject, found: Neighbours, effective_rank: float) -> Sanity:
+    """Run every check that the subject allows."""
+    sanity = Sanity()
+    _contents(subject, sanity)
+    _lengths(subject, sanity)
+    _centres(subject, sanity)
+    _collapse(subject, effective_rank, sanity)
+    if subject.supervision == "classes":
+        _labels(subject, found, sanity)
+    for side in (subject.queries, *([subject.gallery] if subject.gallery else [])):
+        if side.left_out:
+            listed = ", ".join(f"{count:,} {reason}" for reason, count in side.left_out.items())
+            sanity.findings.append(Finding(f"Points left out of the {side.name}", "look", f"{listed}.", "Repair or remove them."))
+    return sanity
+
+
+def _contents(subject: Subject, sanity: Sanity) -> None:
+    if subject.gallery is None:
+        sanity.findings.append(
+            Finding("Query inside the gallery", "fine", "The queries are their own gallery; each is passed over by its id when it asks.")
+        )
+        return
+    same = same_content(subject.queries.contents, subject.gallery.contents)
+    total = len(subject.queries)
+    if len(same.queries):
+        text = f"{len(same.queries):,} of {total:,} queries are, byte for byte, points of the {subject.gallery.name}."
+        mend = "They measure memory, not learning: remove them from one side, or split by group."
+        sanity.findings.append(Finding("Query inside the gallery", "wrong", text, mend))
+    else:
+        sanity.findings.append(Finding("Query inside the gallery", "fine", f"None of {total:,} queries is a point of the gallery."))
+    pairs = _near(subject.queries, subject.gallery)
+    other = len(pairs.queries) - len(set(pairs.queries.tolist()) & set(same.queries.tolist()))
+    sanity.duplicates = pairs
+    what = "pictures that differ by 10 % or less after brightness, contrast and size are taken away"
+    what = what if subject.queries.data.kind == "images" else "vectors that differ by a thousandth or less"
+    if other:
+        text = f"{other:,} of {total:,} queries have a near-duplicate in the {subject.gallery.name} ({what})."
+        mend = "Look at the nearest pairs below; split by group if they are copies or frames of one film."
+        sanity.findings.append(Finding("Near-duplicates across splits", "look", text, mend))
+    else:
+        sanity.findings.append(Finding("Near-duplicates across splits", "fine", f"None found ({what})."))
+
+
+def _near(queries: Side, gallery: Side) -> Pairs:
+    if queries.data.kind == "images":
+        return near_duplicates(queries.prints, gallery.prints, APART_IMAGES)
+    return near_duplicates(*scaled_columns(queries.prints, gallery.prints), APART_VECTORS)
+
+
+def _lengths(subject: Subject, sanity: Sanity) -> None:
+    if subject.model.about["metric"] != "cosine":
+        return
+    queries, references = subject.queries.points.embeddings, subject.references.points.embeddings
+    spread = length_spread(references)
+    if spread <= UNEVEN:
+        text = f"Lengths differ by {100 * spread:.1f} % of their mean: any index may be used."
+        sanity.findings.append(Finding("Unnormalised features with a cosine model", "fine", text))
+        return
+    if subject.gallery is not None:
+        changed = (
+            f"; without normalising, {100 * changed_by_lengths(queries, references):.0f} % of the queries get another nearest neighbour"
+        )
+    else:
+        changed = ""
+    text = f"This model was trained with cosine, and the lengths of its embeddings differ by {100 * spread:.0f} % of their mean{changed}."
+    mend = "Here they were compared by cosine. Set them to length 1 before you hand them to an index, or train with network.normalise=true."
+    sanity.findings.append(Finding("Unnormalised features with a cosine model", "look", text, mend))
+
+
+def _centres(subject: Subject, sanity: Sanity) -> None:
+    fed, made = subject.references.off_centre, off_centre(subject.references.points.embeddings)
+    for name, ratio, mend in (
+        ("Uncentred inputs", fed, "Standardise them (preprocess.name=standardise for images; vectors before they are handed in)."),
+        (
+            "Uncentred embeddings",
+            made,
+            "Subtract the mean before an index that expands |a - b|², such as a flat one in float32, or before cosine.",
+        ),
+    ):
+        text = f"The mean lies {ratio:.2f} times the spread from the origin."
+        level = "look" if ratio > OFF_CENTRE else "fine"
+        sanity.findings.append(Finding(name, level, text, mend if level == "look" else ""))  # type: ignore[arg-type]
+
+
+def _collapse(subject: Subject, effective_rank: float, sanity: Sanity) -> None:
+    dimension = subject.queries.points.embeddings.shape[1]
+    text = f"The embedding uses about {effective_rank:.1f} of its {dimension} dimensions."
+    low = effective_rank < max(1.5, COLLAPSED * dimension) and dimension > 1
+    mend = "Fewer dimensions would do; if the accuracy is low too, the training collapsed: lower the learning rate, or draw larger batches."
+    sanity.findings.append(Finding("Collapse", "look" if low else "fine", text, mend if low else ""))
+
+
+def _labels(subject: Subject, found: Neighbours, sanity: Sanity) -> None:
+    """Queries by their neighbours, and the gallery's points by one another."""
+    queries, references = subject.queries, subject.references
+    assert queries.points.labels is not None and references.points.labels is not None
+    asked = neighbours_of(found, references.points.labels)
+    known = bool(torch.isin(queries.points.labels, references.points.labels).all())
+    sanity.suspects += _named(queries, suspected_labels(queries.points.labels, asked))
+    if subject.gallery is not None:
+        near = neighbour_labels(references.points, references.points, NEAR, subject.model.affinity)
+        sanity.suspects += _named(references, suspected_labels(references.points.labels, near))
+    sanity.suspects.sort(key=lambda row: -row[2].confidence)
+    total = len(queries) + (len(references) if subject.gallery is not None else 0)
+    text = f"{len(sanity.suspects):,} of {total:,} points have a label that most of their {NEAR} nearest neighbours contradict."
+    if not known:
+        text += " Some queries are of classes that no reference has: they are contradicted of necessity."
+    mend = "The list is in suspected_labels.csv: mend what is wrong there, and train again. A weak model suspects too many."
+    level = "look" if sanity.suspects else "fine"
+    sanity.findings.append(Finding("Suspected wrong labels", level, text, mend if sanity.suspects else ""))  # type: ignore[arg-type]
+
+
+def _named(side: Side, suspects: list[Suspect]) -> list[tuple[str, str, Suspect]]:
+    return [(side.name, side.data.sources[one.row], one) for one in suspects]

@@ -1,0 +1,121 @@
+"""Classical comparisons: the same data and the same questions, answered by raw inputs and by linear maps of them."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.data.report import Report, tell
+from nearkin.evaluate import Score, classification, regression, retrieval
+from nearkin.explore.measure import NEAR
+from nearkin.explore.subject import Side, Subject, prepared
+from nearkin.linear import LMNN, LinearNCA, ProbabilisticPCA
+from nearkin.points import Points
+from nearkin.search import nearest
+
+FITTED = 5000  # points the maps are fitted on: NCA and LMNN look at pairs
+REDUCED = 64  # dimensions of a PCA before NCA and LMNN, whose maps would otherwise hold too many numbers
+ITERATIONS = 50
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One row of the comparison."""
+
+    name: str
+    dimension: int
+    scores: dict[str, Score]
+    seconds: float  # to fit
+    note: str = ""
+
+
+def compare(subject: Subject, report: Report | None = None) -> Iterator[Rival]:
+    """Raw inputs, PCA, PPCA, and with classes LDA, linear NCA and LMNN, each fitted on the references and asked as the model was.
+
+    Without references of their own (unseen classes) the maps are fitted on the queries without labels, so only PCA and PPCA are.
+    """
+    labels = subject.references.points.labels
+    known, asked = _inputs(subject, subject.references), _inputs(subject, subject.queries)
+    fitted = _rows(len(known))
+    part = f"fitted on {len(fitted):,} of {len(known):,} references" if len(fitted) < len(known) else ""
+    for name, maker, note in _methods(subject, known.shape[1], len(fitted)):
+        tell(report, f"comparing with {name}")
+        began = time.perf_counter()
+        method = maker()
+        if method is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # "not converged": the note says that it was stopped
+                method.fit(known[fitted], None if labels is None else labels.cpu().numpy()[fitted])
+        seconds = time.perf_counter() - began
+        a, b = (rows if method is None else np.asarray(method.transform(rows)) for rows in (known, asked))
+        scores = _scores(subject, torch.from_numpy(b).float(), torch.from_numpy(a).float())
+        yield Rival(name, a.shape[1], scores, seconds, "; ".join(text for text in (note, part if method is not None else "") if text))
+
+
+def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Callable[[], Any], str]]:
+    from sklearn.decomposition import PCA
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.pipeline import make_pipeline
+
+    wanted = min(subject.queries.points.embeddings.shape[1], inputs, points - 1)
+    raw = "raw pixels" if subject.queries.data.kind == "images" else "raw inputs"
+    methods: list[tuple[str, Callable[[], Any], str]] = [
+        (raw, lambda: None, ""),
+        ("PCA", lambda: PCA(wanted, random_state=SEED), ""),
+        ("PPCA", lambda: ProbabilisticPCA(min(wanted, inputs - 1)), ""),
+    ]
+    if subject.supervision != "classes" or subject.gallery is None:
+        return methods
+    first = min(REDUCED, inputs, points - 1)
+    assert subject.references.points.labels is not None
+    classes = len(np.unique(subject.references.points.labels.cpu().numpy()))
+    stopped = f"at most {ITERATIONS} iterations" + (f", after PCA to {first}" if first < inputs else "")
+
+    def reduced(last: Any) -> Any:
+        return make_pipeline(PCA(first, random_state=SEED), last) if first < inputs else last
+
+    least = min(wanted, first)
+    if classes > 1:
+        most = min(classes - 1, wanted)
+        methods += [
+            ("LDA", lambda: LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=most), "with shrinkage"),
+            ("linear NCA", lambda: reduced(LinearNCA(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
+            ("LMNN", lambda: reduced(LMNN(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
+        ]
+    return methods
+
+
+def _inputs(subject: Subject, side: Side) -> np.ndarray:
+    """(n, p) what the network is fed, as rows."""
+    parts = [prepared(subject.model, side.data.read(ids)).flatten(1).cpu() for ids in torch.split(side.data.ids, 1024)]
+    return torch.cat(parts).numpy()
+
+
+def _rows(count: int) -> np.ndarray:
+    if count <= FITTED:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(SEED).choice(count, FITTED, replace=False))
+
+
+def _scores(subject: Subject, asked: Tensor, known: Tensor) -> dict[str, Score]:
+    """The model's own headline figures for another embedding; by Euclidean distance, as is the custom for linear maps."""
+    queries, references = subject.queries.points, subject.references.points
+    q = Points(asked, None if queries.labels is None else queries.labels.cpu(), None if queries.ids is None else queries.ids.cpu())
+    r = Points(
+        known, None if references.labels is None else references.labels.cpu(), None if references.ids is None else references.ids.cpu()
+    )
+    if subject.supervision == "numbers":
+        assert q.labels is not None and r.labels is not None
+        found = nearest(q, r, min(NEAR, len(known) - (subject.gallery is None)), exclude_same_id=True)
+        return regression(r.labels[found.positions].float().mean(1), q.labels, split=subject.split)
+    if subject.supervision != "classes":
+        return {}
+    gallery = None if subject.gallery is None else r
+    scores = classification(q, gallery, None, (1, min(NEAR, len(known) - (gallery is None))), split=subject.split)
+    return {**scores, **retrieval(q, gallery, None, (1,), split=subject.split)}
