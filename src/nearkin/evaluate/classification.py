@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from nearkin.affinity import Affinity
-from nearkin.evaluate.retrieval import Groups
+from nearkin.evaluate.comparison import Groups
 from nearkin.evaluate.score import DRAWS, Score
 from nearkin.points import Points
 

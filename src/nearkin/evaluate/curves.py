@@ -1,7 +1,7 @@
 """Are two points kin? Precision, recall and false alarms of every threshold on the affinity of a pair."""
 
 from nearkin.affinity import Affinity
-from nearkin.evaluate.retrieval import Groups
+from nearkin.evaluate.comparison import Groups
 from nearkin.evaluate.score import Curve
 from nearkin.points import Points
 

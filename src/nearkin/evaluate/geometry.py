@@ -2,17 +2,55 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from nearkin.affinity import Affinity
-from nearkin.evaluate.retrieval import Groups
-from nearkin.evaluate.score import DRAWS, Score
+from nearkin.evaluate.comparison import Groups, finite
+from nearkin.evaluate.retrieval import NO_KIN, retrieval
+from nearkin.evaluate.score import DRAWS, Score, interval, mean_score, resamples
 from nearkin.points import Points
 
+BLOCKS = 100  # of points that are drawn together: second moments of single points would not fit
 
+
+@torch.no_grad()
 def collapse(points: Points | Tensor, *, split: str | None = None, draws: int = DRAWS, seed: int = 0) -> dict[str, Score]:
-    """effective_rank: how many dimensions (n, d) embeddings use, exp of the entropy of the normalised singular values after centring; 1 to d."""
-    raise NotImplementedError
+    """effective_rank: how many dimensions (n, d) embeddings use, between 1 and min(n - 1, d); 0 if all are one point.
+
+    exp of the entropy of the singular values after centring, each divided by their sum. The interval draws blocks of points.
+    """
+    x = finite(points.embeddings if isinstance(points, Points) else points, "points").double()
+    x = x - x.mean(0)
+    blocks = torch.tensor_split(x[torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(x.device)], min(BLOCKS, len(x)))
+    moments = torch.stack([_moments(block) for block in blocks])  # (b, d + 1, d + 1)
+    value = float(_effective_rank(moments.sum(0)[None])[0])
+    drawn = [
+        _effective_rank(torch.einsum("sb,bij->sij", counts.to(x.device), moments))
+        for counts in resamples(len(blocks), min(draws, 200), seed)
+    ]
+    low, high = interval(torch.cat(drawn).cpu()) if drawn else (float("nan"), float("nan"))
+    return {"effective_rank": Score("effective_rank", value, low, high, None, None, len(x), split=split)}
+
+
+def _moments(x: Tensor) -> Tensor:
+    """Sums of products of the coordinates and a 1, so that the mean of any mixture of blocks can be taken out."""
+    wide = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+    return wide.T @ wide
+
+
+def _effective_rank(moments: Tensor) -> Tensor:
+    """(s,) from moments (s, d + 1, d + 1)."""
+    count = moments[:, -1:, -1:]
+    sums = moments[:, :-1, -1:]
+    scatter = moments[:, :-1, :-1] - sums @ sums.mT / count
+    squares = torch.linalg.eigvalsh(scatter).clamp_min(0)
+    # what is left of a dimension after rounding is no dimension
+    squares = torch.where(squares > squares.amax(1, keepdim=True) * 1e-13, squares, 0.0)
+    singular = squares.sqrt()
+    total = singular.sum(1, keepdim=True)
+    share = singular / torch.where(total > 0, total, 1.0)
+    return torch.where(total[:, 0] > 0, torch.special.entr(share).sum(1).exp(), 0.0)
 
 
 def consistency(
@@ -26,5 +64,21 @@ def consistency(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """consistency@k: the share of points all of whose k nearest others are of their class, over `selected` (n,) bool if told."""
-    raise NotImplementedError
+    """consistency@k: the share of points all of whose k nearest others are of their class, over `selected` (n,) bool if told.
+
+    What neighbourhood discovery [huang2019and] relies on. A point without others of its class is left out and counted.
+    """
+    if selected is not None and (selected.shape != (len(points.embeddings),) or selected.dtype != torch.bool):
+        raise ValueError(f"selected has shape {tuple(selected.shape)} and type {selected.dtype}; give one bool for each of the points")
+    found = {}
+    for name, score in retrieval(points, None, affinity, ks, groups=groups, draws=0).items():
+        if not name.startswith("consistency") or score.per_query is None:
+            continue
+        values, left_out = score.per_query, dict(score.left_out)
+        if selected is not None:
+            left_out = {NO_KIN: int((values.isnan() & selected).sum()), "not selected": int((~selected).sum())}
+            values = torch.where(selected, values, torch.nan)
+        found[name] = mean_score(
+            name, values, chance=score.chance, left_out=left_out, notes=score.notes, split=split, draws=draws, seed=seed
+        )
+    return found

@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from nearkin.affinity import Affinity
-from nearkin.evaluate.score import DRAWS, Score
+from nearkin.evaluate.comparison import Comparison, Groups, compare, ranker, whole_numbers_above_zero
+from nearkin.evaluate.ranks import single_tie, standing, worth
+from nearkin.evaluate.score import DRAWS, Score, bootstrap_intervals
 from nearkin.points import Points
+from nearkin.search.threads import dealt_out
 
-Groups = Tensor | tuple[Tensor, Tensor]
+NO_KIN = "no kin in the gallery"
 
 
+@torch.no_grad()
 def retrieval(
     queries: Points,
     gallery: Points | None = None,
@@ -26,6 +31,80 @@ def retrieval(
 
     Without a gallery the queries are ranked among themselves. A gallery point with the query's id is the query and is never
     ranked; with `groups`, (n,) or a pair of (n,) and (m,), neither are the points of the query's group. Queries with no
-    kin in the gallery are left out and counted. Ties give the expected value over all their orders.
+    kin in the gallery are left out and counted. Ties give the expected value over all their orders, and k above the number
+    of candidates is lowered to it. docs/metrics.md defines every figure.
     """
-    raise NotImplementedError
+    ks = whole_numbers_above_zero(ks)
+    comparison = compare(queries, gallery, affinity, groups)
+    values, kin, candidates = _every_query(comparison, ks)
+    return _scores(values, kin, candidates, comparison.notes + _lowered(ks, kin, candidates), ks, split, draws, seed)
+
+
+def _every_query(comparison: Comparison, ks: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """All metrics of all queries, (n,) each, with R and the number of candidates, block by block."""
+    comparison, spans = _by_class(comparison)
+    ready = ranker(comparison)
+    n = len(spans)
+    pieces: dict[int, tuple[dict[str, Tensor], Tensor, Tensor]] = {}
+
+    @torch.no_grad()  # a setting of each thread
+    def work(rows: slice) -> None:
+        at = standing(ready.scores(rows), spans[rows])
+        pieces[rows.start] = worth(at, ks), at.kin, at.candidates
+
+    if spans.device.type == "cpu":
+        dealt_out(work, n, ready.step())
+    else:
+        for start in range(0, n, ready.step()):
+            work(slice(start, start + ready.step()))
+    ordered = [pieces[start] for start in sorted(pieces)]
+    values = {name: torch.cat([piece[0][name] for piece in ordered]) for name in ordered[0][0]}
+    return values, torch.cat([piece[1] for piece in ordered]), torch.cat([piece[2] for piece in ordered])
+
+
+def _by_class(comparison: Comparison) -> tuple[Comparison, Tensor]:
+    """The gallery sorted by class, and (n, 2) where each query's class starts and ends in it."""
+    mine, theirs = comparison.same_class
+    theirs, order = theirs.sort(stable=True)
+    gallery = Points(comparison.gallery.embeddings[order])
+    spans = torch.stack([torch.searchsorted(theirs, mine), torch.searchsorted(theirs, mine, right=True)], 1)
+    return comparison._replace(gallery=gallery, excluded=comparison.excluded.of_references(order)), spans
+
+
+def _scores(
+    values: dict[str, Tensor],
+    kin: Tensor,
+    candidates: Tensor,
+    notes: tuple[str, ...],
+    ks: tuple[int, ...],
+    split: str | None,
+    draws: int,
+    seed: int,
+) -> dict[str, Score]:
+    counted = kin > 0
+    intervals = bootstrap_intervals(torch.stack(list(values.values()), 1), draws, seed)
+    chance = _chance(kin[counted], candidates[counted], ks)
+    left_out = {NO_KIN: int((~counted).sum())} if not bool(counted.all()) else {}
+    scores = {}
+    for (name, per_query), (low, high) in zip(values.items(), intervals, strict=True):
+        value = float(per_query[counted].mean())  # NaN when nobody is counted
+        scores[name] = Score(name, value, low, high, chance.get(name), per_query, int(counted.sum()), left_out, notes, True, split)
+    return scores
+
+
+def _chance(kin: Tensor, candidates: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
+    """The mean worth of a ranking that is one single tie; queries of equal numbers are worked out once."""
+    if not len(kin):
+        return {}
+    kinds, counts = torch.unique(torch.stack([kin, candidates], 1), dim=0, return_counts=True)
+    found = worth(single_tie(kinds[:, 0], kinds[:, 1]), ks)
+    return {name: float((values * counts).sum() / counts.sum()) for name, values in found.items()}
+
+
+def _lowered(ks: tuple[int, ...], kin: Tensor, candidates: Tensor) -> tuple[str, ...]:
+    fewest = int(candidates[kin > 0].min()) if bool((kin > 0).any()) else 0
+    short = [k for k in ks if 0 < fewest < k]
+    if not short:
+        return ()
+    number = int((candidates[kin > 0] < max(short)).sum())
+    return (f"k was lowered to the number of candidates (at least {fewest}) for {number} queries",)

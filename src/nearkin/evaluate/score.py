@@ -5,7 +5,7 @@ them with the mend. Reading, printing and tabulating them is free.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -95,28 +95,43 @@ def mean_score(
     seed: int = 0,
 ) -> Score:
     """The mean of `per_query` (n,) over the entries that are not NaN, with a bootstrap interval over queries."""
+    ((low, high),) = bootstrap_intervals(per_query[:, None], draws, seed)
     values = per_query.double()
     known = values[~values.isnan()]
     value = float(known.mean()) if len(known) else math.nan
-    low, high = bootstrap_interval(known, draws, seed)
     out = {reason: count for reason, count in (left_out or {}).items() if count}
     return Score(name, value, low, high, chance, values, len(known), out, notes, larger_is_better, split)
 
 
-def bootstrap_interval(values: Tensor, draws: int = DRAWS, seed: int = 0) -> tuple[float, float]:
-    """The middle 95 % of the means of `draws` resamplings with replacement of `values` (n,); NaN if there are none."""
-    if len(values) == 0 or draws == 0:
-        return math.nan, math.nan
+def bootstrap_intervals(values: Tensor, draws: int = DRAWS, seed: int = 0) -> list[tuple[float, float]]:
+    """The middle 95 % of the means of resampled queries, for each column of `values` (n, c); NaN entries are no queries.
+
+    All columns see the same resamples, so differences between them can be trusted as far as each of them.
+    """
+    values = values.detach().double().cpu()
+    known = ~values.isnan()
+    if draws == 0 or len(values) == 0:
+        return [(math.nan, math.nan)] * values.shape[1]
+    facts = torch.cat([values.nan_to_num(0.0), known.double()], 1)  # (n, 2c)
+    sums = torch.cat([counts @ facts for counts in resamples(len(values), draws, seed)])  # (draws, 2c)
+    means = sums[:, : values.shape[1]] / sums[:, values.shape[1] :]
+    return [interval(column[~column.isnan()]) for column in means.T]
+
+
+def resamples(n: int, draws: int, seed: int) -> Iterator[Tensor]:
+    """How often each of n queries is drawn, (some, n) float64, in pieces that make `draws` rows together."""
     generator = torch.Generator().manual_seed(seed)
-    n, means, values = len(values), [], values.detach().double().cpu()
-    for start in range(0, draws, step := max(FLOATS // n, 1)):
-        rows = torch.randint(n, (min(step, draws - start), n), generator=generator)
-        means.append(values[rows].mean(1))
-    return interval(torch.cat(means))
+    step = max(FLOATS // n, 1)
+    for start in range(0, draws, step):
+        size = min(step, draws - start)
+        at = torch.randint(n, (size, n), generator=generator) + torch.arange(size)[:, None] * n
+        yield torch.bincount(at.reshape(-1), minlength=size * n).view(size, n).double()
 
 
 def interval(drawn: Tensor) -> tuple[float, float]:
-    """The middle 95 % of drawn values (draws,)."""
+    """The middle 95 % of drawn values (draws,); NaN if there are none."""
+    if len(drawn) == 0:
+        return math.nan, math.nan
     low, high = torch.quantile(drawn.double(), torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)).tolist()
     return low, high
 

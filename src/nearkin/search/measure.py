@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nearkin.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean
 
+SAMPLED = 1000  # rows that tell how far the data spread
 PAIRED = 1 << 22  # numbers gathered at once for exact pairs
 SAFE = 1e15  # coordinates between its inverse and it can be squared and summed in float32
 
@@ -66,10 +67,10 @@ def factors(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Te
     if how.squared:
         middle = centre(r)
         q, r = q - middle, r - middle
-    squares = _squares(r)
-    minus = -squares.to(r.dtype) if how.squared else torch.zeros(len(r), dtype=r.dtype, device=r.device)
-    lengths = _squares(q).sqrt()
-    return Factors(2 * q if how.squared else q, r, minus, lengths, float(squares.max().sqrt()))
+    sizes = torch.linalg.vector_norm(r, dim=1)
+    minus = -sizes.square() if how.squared else torch.zeros_like(sizes)
+    lengths = torch.cat([part.double().norm(dim=1) for part in torch.split(q, max(PAIRED // q.shape[1], 1))])
+    return Factors(2 * q if how.squared else q, r, minus, lengths, float(sizes.max()))
 
 
 def slack(how: Measure, made: Factors, scores: Tensor) -> Tensor:
@@ -114,20 +115,16 @@ def pair_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tupl
 
 def centre(x: Tensor) -> Tensor:
     """The mean, rounded to a power of two below the spread: no digits are lost, and whole numbers keep their exact ties."""
-    variance, mean = torch.var_mean(x, dim=0, correction=0)
-    spread = float(variance.mean().sqrt())
+    mean = x.mean(0)
+    some = x[:: max(len(x) // SAMPLED, 1)]
+    spread = float((some - mean).square().mean().sqrt())
     if not 0 < spread < math.inf:
         return x[0]
     step = 2.0 ** math.floor(math.log2(spread))
     return (mean / step).round() * step
 
 
-def _squares(x: Tensor) -> Tensor:
-    """(n,) float64 square lengths."""
-    return torch.cat([part.double().square().sum(1) for part in torch.split(x, max(PAIRED // x.shape[1], 1))])
-
-
 def in_range(x: Tensor) -> Tensor:
     """The same rows, in float64 when float32 could not hold their squares."""
-    largest = float(x.abs().max())
+    largest = max(abs(float(end)) for end in torch.aminmax(x))
     return x if largest == 0 or 1 / SAFE < largest < SAFE else x.double()

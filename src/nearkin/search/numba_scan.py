@@ -1,12 +1,10 @@
 """The CPU's search, compiled: a tile of products is read once, and only what beats a row's K-th best is looked at twice.
 
-BLAS fills a tile that stays in cache; the maximum of a few columns is compared with the row's threshold, and a heap takes the
-few that pass. Threads own whole rows, so nothing is merged.
+BLAS fills a tile that stays in cache; every product is compared with the row's threshold, and a heap takes the few that pass.
+Threads own whole rows, so nothing is merged.
 """
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numba
@@ -17,11 +15,11 @@ from torch import Tensor
 
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Factors, Measure
+from nearkin.search.threads import dealt_out
 
 Array = NDArray[Any]
-ROWS, COLUMNS, GROUP = 512, 1024, 32
+ROWS, COLUMNS = 512, 1024
 _ORDERED = {"nnan", "nsz", "contract"}  # infinities are used
-_one_at_a_time = threading.RLock()  # torch's number of threads is a setting of the whole process
 
 
 def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -42,7 +40,6 @@ def scan(
     tile: Array,
     minus: Array,
     left: int,
-    group: int,
     values: Array,
     columns: Array,
     whose: Array,
@@ -55,19 +52,19 @@ def scan(
     `whose` (r, 1) or (r, 0) and `who` (m, 1) or (m, 0): ids, or nothing; equal ones are passed over. Groups likewise.
     """
     width, size = tile.shape[1], values.shape[1]
+    passes = np.zeros((width + 7) // 8 * 8, np.uint8)
+    eights = passes.view(np.uint64)  # what no column of eight passes is skipped with one look
     for i in range(tile.shape[0]):
         row, heap, where = tile[i], values[i], columns[i]
         least = heap[0]
-        for start in range(0, width, group):
-            stop = min(start + group, width)
-            top = np.float32(-np.inf)
-            for j in range(start, stop):
-                top = max(top, row[j] + minus[left + j])
-            if top <= least:
+        for j in range(width):
+            passes[j] = row[j] + minus[j] > least
+        for eight in range(eights.size):
+            if eights[eight] == 0:
                 continue
-            for j in range(start, stop):
-                value = row[j] + minus[left + j]
-                if value <= least:
+            for j in range(8 * eight, min(8 * eight + 8, width)):
+                value = row[j] + minus[j]
+                if value <= least:  # it has risen since
                     continue
                 if whose.shape[1] and whose[i, 0] == who[left + j, 0]:
                     continue
@@ -155,29 +152,11 @@ def candidates(
         for number, part in enumerate(turned):
             tile = buffer[: len(mine) * part.shape[1]].view(len(mine), -1)
             torch.mm(mine, part, out=tile)
-            scan(tile.numpy(), minus, number * COLUMNS, GROUP, heap, found, whose[rows], who, whose_group[rows], who_group)
+            left = number * COLUMNS
+            scan(tile.numpy(), minus[left : left + part.shape[1]], left, heap, found, whose[rows], who, whose_group[rows], who_group)
         least[rows] = heap[:, 0]
         score(q[rows], r, q_unit[rows], r_unit, how.squared, found, scores[rows])
         order(scores[rows], found)
 
-    _shared_out(work, n)
+    dealt_out(work, n, ROWS)
     return torch.from_numpy(scores), torch.from_numpy(columns), torch.from_numpy(least)
-
-
-def _shared_out(work: Callable[[slice], None], n: int) -> None:
-    """Rows dealt out to as many threads as torch has, whose products then run on one thread each."""
-    with _one_at_a_time:
-        threads = torch.get_num_threads()
-        step = min(ROWS, -(-n // threads))
-        pieces = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-        torch.set_num_threads(1)
-        try:
-            if threads == 1 or len(pieces) == 1:
-                for piece in pieces:
-                    work(piece)
-                return
-            # OpenMP keeps the number of threads by thread: a new one has to be told
-            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                list(pool.map(work, pieces))
-        finally:
-            torch.set_num_threads(threads)

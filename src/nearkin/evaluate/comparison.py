@@ -1,0 +1,194 @@
+"""Comparison: queries against a gallery, checked once, with who is kin to whom and who must not be asked.
+
+Affinities are computed in float64 around the gallery's mean and compared in float32: what differs by less than float32 can
+tell is a tie, and every metric gives a tie its expected value. Equal rows of the gallery always tie.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nearkin.affinity import Affinity, SquaredEuclidean
+from nearkin.points import Points
+from nearkin.search.candidates import full_precision
+from nearkin.search.exclusion import Exclusion
+from nearkin.search.measure import Factors, Measure, factors, inverse_lengths, measure
+
+Groups = Tensor | tuple[Tensor, Tensor]
+NUMBERS = 1 << 22  # affinities held at once: 32 MB in float64
+
+
+class Comparison(NamedTuple):
+    """n queries and m gallery points with their classes, and whom each query passes over."""
+
+    queries: Points
+    gallery: Points
+    affinity: Affinity
+    excluded: Exclusion
+    notes: tuple[str, ...] = ()
+
+    @property
+    def same_class(self) -> tuple[Tensor, Tensor]:
+        """Class numbers 0..C-1 of both sides, (n,) and (m,), from labels of any size."""
+        assert self.queries.labels is not None and self.gallery.labels is not None
+        both = torch.cat([self.queries.labels, self.gallery.labels])
+        codes = torch.unique(both, return_inverse=True)[1]
+        return codes[: len(self.queries.labels)], codes[len(self.queries.labels) :]
+
+
+class Ranker(NamedTuple):
+    """A comparison made ready for products: `scores` gives blocks of it."""
+
+    how: Measure | None  # None for an affinity of the caller's own
+    made: Factors | None
+    comparison: Comparison
+    copies: Tensor | None  # (m,) which distinct gallery row each one is, when some are equal
+
+    def scores(self, rows: slice) -> Tensor:
+        """(rows, m) float32, larger is nearer; -inf for whom the query passes over."""
+        near = self._raw(rows)
+        near = near if self.copies is None else near[:, self.copies]
+        hidden = self.comparison.excluded.mask(rows, slice(None))
+        return near if hidden is None else near.masked_fill_(hidden, -torch.inf)
+
+    def _raw(self, rows: slice) -> Tensor:
+        if self.how is None or self.made is None:
+            gallery = self.comparison.gallery.embeddings
+            return self.comparison.affinity(self.comparison.queries.embeddings[rows], gallery).float()
+        near = torch.addmm(self.made.minus, self.made.queries[rows], self.made.references.T)
+        if self.how.squared:
+            near.sub_(self.made.lengths[rows, None].square()).clamp_(max=0)
+        return near.float()
+
+    def step(self) -> int:
+        """Rows of one block."""
+        return max(NUMBERS // len(self.comparison.gallery.embeddings), 1)
+
+
+def compare(
+    queries: Points, gallery: Points | None, affinity: Affinity | None, groups: Groups | None = None, *, labelled: bool = True
+) -> Comparison:
+    """Queries among themselves, each passing over itself, or against a gallery, passing over equal ids."""
+    among = gallery is None
+    if among:
+        _check(queries, "queries", labelled)
+        ids = torch.arange(len(queries.embeddings), device=queries.embeddings.device)
+        queries = queries if queries.ids is not None else queries._replace(ids=ids)
+        gallery = queries
+    assert gallery is not None
+    _check(queries, "queries", labelled)
+    _check(gallery, "gallery", labelled)
+    a, b = queries.embeddings.shape[1], gallery.embeddings.shape[1]
+    if a != b:
+        raise ValueError(f"queries have {a} dimensions and the gallery {b}; both must come from the same network")
+    known = queries.ids is not None and gallery.ids is not None
+    excluded = Exclusion(queries.ids, gallery.ids) if known else Exclusion()
+    if groups is not None:
+        mine, theirs = _groups(groups, among, len(queries.embeddings), len(gallery.embeddings))
+        excluded = excluded._replace(groups=mine, reference_groups=theirs)
+    affinity = SquaredEuclidean() if affinity is None else affinity
+    found = Comparison(queries, gallery, affinity, excluded)
+    return found if known else found._replace(notes=_strangers_inside(found))
+
+
+def ranker(comparison: Comparison) -> Ranker:
+    """Everything that is computed once for all blocks."""
+    queries, gallery = comparison.queries.embeddings, comparison.gallery.embeddings
+    gallery, copies = _distinct(gallery)
+    how = measure(comparison.affinity)
+    q, r = queries.double(), gallery.double()
+    if how is None:
+        points = comparison.gallery._replace(embeddings=r)
+        return Ranker(None, None, comparison._replace(queries=comparison.queries._replace(embeddings=q), gallery=points), copies)
+    with full_precision():
+        made = factors(how, q, r, (inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)))
+    return Ranker(how, made, comparison, copies)
+
+
+def class_labels(labels: Any, count: int, name: str) -> Tensor:
+    """(n,) whole numbers, or an error that says how to get them."""
+    if not isinstance(labels, Tensor):
+        kind = type(labels[0]).__name__ if isinstance(labels, Sequence) and len(labels) else type(labels).__name__
+        raise ValueError(f"{name} hold {kind}, not a tensor of classes; codes, names = nearkin.encode_labels(...) makes one")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(
+            f"{name} are {labels.dtype}; classes are whole numbers: nearkin.encode_labels makes them, regression() takes numbers"
+        )
+    if labels.shape != (count,):
+        raise ValueError(
+            f"{name} have shape {tuple(labels.shape)} for {count} embeddings; give one class for each, and drop points without"
+        )
+    return labels
+
+
+def finite(x: Any, name: str) -> Tensor:
+    """(n, d) with at least one row and no NaN."""
+    if not isinstance(x, Tensor) or x.ndim != 2 or 0 in x.shape:
+        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
+    bad = ~torch.isfinite(x).all(1)
+    if bool(bad.any()):
+        rows = bad.nonzero()[:5, 0].tolist()
+        raise ValueError(f"{name} hold NaN or infinity in {int(bad.sum())} rows, first in {rows}; nothing is near to those: drop them")
+    return x
+
+
+def whole_numbers_above_zero(ks: Sequence[int]) -> tuple[int, ...]:
+    """ks, or an error."""
+    for k in ks:
+        if isinstance(k, bool) or not isinstance(k, int) or k <= 0:
+            raise ValueError(f"k ({k}) must be a whole number above 0")
+    return tuple(dict.fromkeys(ks))
+
+
+def _check(points: Points, name: str, labelled: bool) -> None:
+    if not isinstance(points, Points):
+        raise ValueError(f"{name} must be Points(embeddings, labels), not {type(points).__name__}")
+    finite(points.embeddings, name)
+    if labelled and points.labels is None:
+        raise ValueError(f"{name}.labels are missing; are neighbours right? needs them: Points(embeddings, labels)")
+    if labelled:
+        class_labels(points.labels, len(points.embeddings), f"{name}.labels")
+    if points.ids is not None and points.ids.shape != (len(points.embeddings),):
+        raise ValueError(
+            f"{name}.ids have shape {tuple(points.ids.shape)} for {len(points.embeddings)} embeddings; give one integer for each"
+        )
+
+
+def _groups(groups: Groups, among: bool, n: int, m: int) -> tuple[Tensor, Tensor]:
+    mine, theirs = groups if isinstance(groups, tuple) else (groups, groups)
+    if not among and not isinstance(groups, tuple):
+        raise ValueError("groups must be a pair, (n,) for the queries and (m,) for the gallery, when a gallery is given")
+    for some, count, name in ((mine, n, "queries"), (theirs, m, "gallery points")):
+        if some.shape != (count,):
+            raise ValueError(f"groups have shape {tuple(some.shape)} for {count} {name}; give one number for each")
+    return mine, theirs
+
+
+def _distinct(x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Distinct rows and which of them each row is; x itself and None when no two are equal."""
+    if len(torch.unique(_fingerprints(x))) == len(x):
+        return x, None
+    rows, which = torch.unique(x, dim=0, return_inverse=True)
+    return (x, None) if len(rows) == len(x) else (rows, which)
+
+
+def _strangers_inside(comparison: Comparison) -> tuple[str, ...]:
+    """A word of warning when queries seem to stand in their own gallery, and nobody said so."""
+    q, r = comparison.queries.embeddings, comparison.gallery.embeddings
+    if q.dtype != r.dtype or q.device != r.device:
+        return ()
+    inside = int(torch.isin(_fingerprints(q), _fingerprints(r)).sum())
+    if not inside:
+        return ()
+    return (f"{inside} queries have an equal row in the gallery; if they are the same samples, give ids on both sides",)
+
+
+def _fingerprints(x: Tensor) -> Tensor:
+    """(n,) int64: equal for equal rows, and hardly ever for others."""
+    whole = (x.double() + 0.0).contiguous().view(torch.int64)  # -0.0 is 0.0
+    odd = torch.randint(1 << 62, (x.shape[1],), generator=torch.Generator().manual_seed(0)).to(x.device) * 2 + 1
+    mixed = (whole ^ (whole >> 29)) * odd
+    return (mixed ^ (mixed >> 32)).sum(1)

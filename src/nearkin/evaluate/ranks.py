@@ -1,0 +1,146 @@
+"""Ranks: where a query's kin stand in its ranking, and what that is worth, with ties as the mean over all their orders.
+
+For each of a query's R kin, sorted: how many strangers stand strictly above it and how many are tied with it. Among tied
+points every order is equally likely, so a tie is worth its expected value, in closed form.
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Standing(NamedTuple):
+    """Tie groups of n queries, padded to (n, g): one entry for each kin, or `weight` kin to an entry."""
+
+    above: Tensor  # strangers strictly nearer
+    tied: Tensor  # strangers equally near
+    kin_above: Tensor  # kin strictly nearer
+    kin_tied: Tensor  # kin equally near, itself included
+    weight: Tensor  # kin that the entry stands for; 0 is padding
+    kin: Tensor  # (n,) R
+    candidates: Tensor  # (n,) all that are ranked
+
+
+def standing(near: Tensor, spans: Tensor) -> Standing:
+    """From near (n, m) with the gallery sorted by class, the kin of query i in columns spans[i, 0]..spans[i, 1]-1, -inf = not ranked."""
+    widest = max(int((spans[:, 1] - spans[:, 0]).max()), 1)
+    columns = spans[:, :1] + torch.arange(widest, device=near.device)
+    inside = columns < spans[:, 1:]
+    kin = near.gather(1, columns.clamp_max(near.shape[1] - 1)).masked_fill(~inside, -torch.inf).sort(dim=1, descending=True).values
+    weight = kin > -torch.inf
+    number = weight.sum(1)
+    if near.device.type == "cpu" and find_spec("numba"):
+        from nearkin.evaluate.numba_ranks import strangers
+
+        above, tied, candidates = strangers(near, spans, kin)
+    else:
+        above, tied, candidates = _strangers(near, spans, kin)
+    kin_above = torch.searchsorted(-kin, -kin)
+    kin_tied = torch.searchsorted(-kin, -kin, right=True) - kin_above
+    return Standing(above, tied, kin_above, kin_tied, weight.long(), number, candidates + number)
+
+
+def _strangers(near: Tensor, spans: Tensor, kin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(n, g) strangers above and tied with each kin, and (n,) all of them."""
+    columns = torch.arange(near.shape[1], device=near.device)
+    ranked = (near > -torch.inf) & ~((columns >= spans[:, :1]) & (columns < spans[:, 1:]))
+    up = -kin  # ascending
+    first, last = torch.searchsorted(up, -near), torch.searchsorted(up, -near, right=True)
+    counts = torch.zeros(len(kin), kin.shape[1] + 1, dtype=torch.int64, device=near.device)
+    reached = counts.scatter_add(1, first, ranked.long()).cumsum(1)[:, :-1]  # strangers at least as near as the kin
+    nearer = counts.scatter_add(1, last, ranked.long()).cumsum(1)[:, :-1]  # strictly nearer
+    return nearer, reached - nearer, ranked.sum(1)
+
+
+def single_tie(kin: Tensor, candidates: Tensor) -> Standing:
+    """The standing of an embedding that tells nobody apart: all candidates in one tie. Its worth is the chance level."""
+    nought = torch.zeros_like(kin)[:, None]
+    return Standing(nought, (candidates - kin)[:, None], nought, kin[:, None], kin[:, None], kin, candidates)
+
+
+def worth(at: Standing, ks: Sequence[int]) -> dict[str, Tensor]:
+    """Every retrieval metric of every query, (n,) float64; NaN for a query without kin."""
+    harmonic = _harmonic(int(at.candidates.max()), at.kin.device)
+    found: dict[str, Tensor] = {}
+    for k in ks:
+        limit = at.candidates.clamp_max(k)  # (n,)
+        found[f"precision@{k}"] = _hits(at, limit) / limit
+        found[f"recall@{k}"] = 1 - _none_of(at.tied[:, 0], at.kin_tied[:, 0], limit - at.above[:, 0])
+        found[f"map@{k}"] = _precisions(at, limit, harmonic) / torch.minimum(at.kin, limit)
+        found[f"consistency@{k}"] = _all_kin(at, limit)
+    found["r_precision"] = _hits(at, at.kin) / at.kin
+    found["map"] = _precisions(at, at.candidates, harmonic) / at.kin
+    found["map@r"] = _precisions(at, at.kin, harmonic) / at.kin
+    found["mrr"] = _reciprocal_rank(at)
+    return {name: torch.where(at.kin > 0, values, torch.nan) for name, values in found.items()}
+
+
+def _hits(at: Standing, limit: Tensor) -> Tensor:
+    """(n,) expected kin among the first `limit` (n,)."""
+    size = at.tied + at.kin_tied
+    places = torch.minimum((limit[:, None] - at.above - at.kin_above).clamp_min(0), size)  # of the tie within the limit
+    return (at.weight * places / size.double()).sum(1)
+
+
+def _precisions(at: Standing, limit: Tensor, harmonic: Tensor) -> Tensor:
+    """(n,) the expected sum, over kin among the first `limit`, of the precision at their rank.
+
+    In a tie of t with p kin after a others, h of them kin, place i holds kin with probability p / t, and then
+    h + 1 + (i - 1)(p - 1)/(t - 1) kin have been met on average among a + i.
+    """
+    size = at.tied + at.kin_tied  # t
+    before = at.above + at.kin_above  # a
+    places = torch.minimum((limit[:, None] - before).clamp_min(0), size)
+    slope = (at.kin_tied - 1) / (size - 1).clamp_min(1).double()
+    last = harmonic.numel() - 1
+    steps = harmonic[(before + places).clamp_max(last)] - harmonic[before.clamp_max(last)]
+    total = slope * places + (at.kin_above + 1 - slope * (before + 1)) * steps
+    return (at.weight * total / size).sum(1)
+
+
+def _none_of(others: Tensor, wanted: Tensor, places: Tensor) -> Tensor:
+    """(n,) the probability that none of the `wanted` stands in the first `places` of a shuffled `others` + `wanted`."""
+    places = places.clamp_min(0)
+    size = others + wanted
+    some = torch.minimum(places, others).double()
+    log = _log_falling(others.double(), some) - _log_falling(size.double(), some)
+    return torch.where(places > others, 0.0, torch.where(places == 0, 1.0, log.exp()))
+
+
+def _all_kin(at: Standing, limit: Tensor) -> Tensor:
+    """(n,) the probability that the first `limit` are all kin."""
+    ahead = at.weight * (at.above == 0)
+    sure = (ahead * (at.tied == 0)).sum(1)  # before every stranger
+    tie = ahead * (at.tied > 0)
+    kin, strangers = tie.sum(1), (at.tied * (tie > 0)).amax(1)
+    return _none_of(kin, strangers, limit - sure)
+
+
+def _reciprocal_rank(at: Standing) -> Tensor:
+    """(n,) the expected 1 / rank of the first kin."""
+    first = torch.stack([at.above[:, 0], at.tied[:, 0], at.kin_tied[:, 0]], 1)
+    kinds, which = torch.unique(first, dim=0, return_inverse=True)
+    values = torch.empty(len(kinds), dtype=torch.float64, device=first.device)
+    loose = kinds[:, 1] > 0
+    values[~loose] = 1 / (kinds[~loose, 0] + 1).double()
+    for at_kind in loose.nonzero()[:, 0].tolist():
+        above, tied, kin = kinds[at_kind].tolist()
+        place = torch.arange(1, tied + 2, dtype=torch.float64, device=first.device)  # of the first kin, within the tie
+        size = float(tied + kin)
+        # kin at `place` and strangers before it: C(size - place, kin - 1) / C(size, kin)
+        log = _log_falling(torch.full_like(place, tied), place - 1) - _log_falling(torch.full_like(place, size), place)
+        values[at_kind] = (log.exp() * kin / (above + place)).sum()
+    return values[which]
+
+
+def _log_falling(n: Tensor, k: Tensor) -> Tensor:
+    """log n (n - 1) ... (n - k + 1)."""
+    return torch.lgamma(n + 1) - torch.lgamma(n - k + 1)
+
+
+def _harmonic(most: int, device: torch.device) -> Tensor:
+    """(most + 1,) 0, 1, 1 + 1/2, ..."""
+    return torch.cat([torch.zeros(1, dtype=torch.float64), (1 / torch.arange(1, most + 1, dtype=torch.float64)).cumsum(0)]).to(device)

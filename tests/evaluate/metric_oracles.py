@@ -1,0 +1,73 @@
+"""Metrics from their definitions: a ranking is a list, a tie is every order of it. Nothing of nearkin is imported."""
+
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from statistics import fmean
+
+Ranking = Sequence[bool]  # True where kin stand
+
+
+def precision_at(k: int) -> Callable[[Ranking], float]:
+    return lambda ranking: sum(ranking[: min(k, len(ranking))]) / min(k, len(ranking))
+
+
+def recall_at(k: int) -> Callable[[Ranking], float]:
+    return lambda ranking: float(any(ranking[:k]))
+
+
+def consistency_at(k: int) -> Callable[[Ranking], float]:
+    return lambda ranking: float(all(ranking[:k]))
+
+
+def map_at(k: int) -> Callable[[Ranking], float]:
+    def value(ranking: Ranking) -> float:
+        limit = min(k, len(ranking))
+        return sum(sum(ranking[: i + 1]) / (i + 1) for i in range(limit) if ranking[i]) / min(sum(ranking), limit)
+
+    return value
+
+
+def r_precision(ranking: Ranking) -> float:
+    return sum(ranking[: sum(ranking)]) / sum(ranking)
+
+
+def average_precision(ranking: Ranking) -> float:
+    return sum(sum(ranking[: i + 1]) / (i + 1) for i in range(len(ranking)) if ranking[i]) / sum(ranking)
+
+
+def map_at_r(ranking: Ranking) -> float:
+    size = sum(ranking)
+    return sum(sum(ranking[: i + 1]) / (i + 1) for i in range(size) if ranking[i]) / size
+
+
+def reciprocal_rank(ranking: Ranking) -> float:
+    return 1 / (list(ranking).index(True) + 1)
+
+
+def metrics(ks: Sequence[int]) -> dict[str, Callable[[Ranking], float]]:
+    found: dict[str, Callable[[Ranking], float]] = {}
+    for k in ks:
+        found |= {
+            f"precision@{k}": precision_at(k),
+            f"recall@{k}": recall_at(k),
+            f"map@{k}": map_at(k),
+            f"consistency@{k}": consistency_at(k),
+        }
+    return found | {"r_precision": r_precision, "map": average_precision, "map@r": map_at_r, "mrr": reciprocal_rank}
+
+
+def orders(near: Sequence[float], kin: Sequence[bool]) -> list[Ranking]:
+    """Every order of the candidates that puts nearer ones first."""
+    found = []
+    for order in permutations(range(len(near))):
+        if all(near[a] >= near[b] for a, b in zip(order, order[1:], strict=False)):
+            found.append([kin[j] for j in order])
+    return found
+
+
+def expected(near: Sequence[float], kin: Sequence[bool], ks: Sequence[int]) -> dict[str, float] | None:
+    """The mean of each metric over all orders of the ties; None for a query without kin."""
+    if not any(kin):
+        return None
+    every = orders(near, kin)
+    return {name: fmean(metric(ranking) for ranking in every) for name, metric in metrics(ks).items()}

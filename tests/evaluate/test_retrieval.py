@@ -1,0 +1,289 @@
+"""Retrieval equals the enumeration of all tie orders, does not depend on rows, blocks or engines, and says whom it left out."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin.affinity import Affinity, Euclidean, InnerProduct, SquaredEuclidean, cosine
+from nearkin.evaluate import Score, consistency, retrieval
+from nearkin.evaluate import comparison as comparing
+from nearkin.evaluate import ranks as ranking
+from nearkin.points import Points
+from tests.evaluate.metric_oracles import expected
+
+KS = (1, 2, 3, 5)
+
+
+@pytest.fixture(autouse=True, params=["compiled", "torch"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "torch":
+        monkeypatch.setattr(ranking, "find_spec", lambda _: None)
+    else:
+        pytest.importorskip("numba")
+    return str(request.param)
+
+
+def lattice(n: int, classes: int, seed: int, d: int = 2) -> Points:
+    """Whole numbers, which tie."""
+    g = torch.Generator().manual_seed(seed)
+    return Points(torch.randint(-1, 2, (n, d), generator=g).float(), torch.randint(classes, (n,), generator=g), torch.arange(n))
+
+
+def near_of(affinity: Affinity | None, q: Tensor, r: Tensor) -> list[float]:
+    """The definition, on whole numbers: exact."""
+    if isinstance(affinity, InnerProduct):
+        return (r @ q).tolist()
+    return (-(r - q).square().sum(1)).tolist()
+
+
+def check(found: dict[str, Score], queries: Points, gallery: Points, hidden: Tensor, affinity: Affinity | None = None) -> None:
+    left, per_query = 0, {name: [] for name in found}
+    for i in range(len(queries.embeddings)):
+        seen = (~hidden[i]).nonzero()[:, 0]
+        near = near_of(affinity, queries.embeddings[i], gallery.embeddings[seen])
+        kin = (gallery.labels[seen] == queries.labels[i]).tolist()
+        values = expected(near, kin, KS)
+        left += values is None
+        for name in found:
+            per_query[name].append(math.nan if values is None else values[name])
+    assert set(found) == set(per_query)
+    for name, score in found.items():
+        torch.testing.assert_close(
+            score.per_query, torch.tensor(per_query[name], dtype=torch.float64), rtol=1e-9, atol=1e-9, equal_nan=True
+        )
+        known = [value for value in per_query[name] if not math.isnan(value)]
+        assert score.counted == len(known) and score.left_out == ({"no kin in the gallery": left} if left else {})
+        if known:
+            assert (
+                score.value == pytest.approx(sum(known) / len(known))
+                and score.low <= score.value + 1e-9
+                and score.value <= score.high + 1e-9
+            )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_queries_among_themselves_equal_the_enumeration(seed: int) -> None:
+    points = lattice(6, 3, seed)
+    check(retrieval(points, ks=KS, draws=50), points, points, torch.eye(6, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("affinity", [None, InnerProduct(0.5), Euclidean()])
+def test_separate_sets_equal_the_enumeration(seed: int, affinity: Affinity | None) -> None:
+    queries, gallery = lattice(7, 3, seed)._replace(ids=None), lattice(5, 3, seed + 100)
+    check(retrieval(queries, gallery, affinity, KS, draws=20), queries, gallery, torch.zeros(7, 5, dtype=torch.bool), affinity)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ids_and_groups_are_passed_over(seed: int) -> None:
+    queries, gallery = lattice(5, 2, seed), lattice(7, 2, seed + 50)
+    gallery = gallery._replace(ids=torch.tensor([3, 3, 1, 9, 8, 0, 7]))
+    mine, theirs = torch.tensor([0, 1, 2, 0, 1]), torch.tensor([5, 0, 1, 1, 6, 6, 2])
+    hidden = (queries.ids[:, None] == gallery.ids) | (mine[:, None] == theirs)
+    check(retrieval(queries, gallery, ks=KS, groups=(mine, theirs), draws=20), queries, gallery, hidden)
+    own = torch.arange(7) // 2
+    alone = own[:, None] == own
+    check(retrieval(gallery._replace(ids=None), ks=KS, groups=own, draws=20), gallery, gallery, alone | torch.eye(7, dtype=torch.bool))
+
+
+def drawn(n: int, d: int, classes: int, seed: int = 0) -> Points:
+    g = torch.Generator().manual_seed(seed)
+    return Points(torch.randn(n, d, generator=g), torch.randint(classes, (n,), generator=g))
+
+
+def values(found: dict[str, Score]) -> Tensor:
+    return torch.tensor([score.value for score in found.values()], dtype=torch.float64)
+
+
+def test_trap_26_a_constant_embedding_scores_chance_for_any_order() -> None:
+    labels = torch.tensor([0] * 4 + [1] * 9 + [2] * 30 + [3])
+    for seed in range(3):
+        order = torch.randperm(44, generator=torch.Generator().manual_seed(seed))
+        found = retrieval(Points(torch.full((44, 5), 7.3), labels[order]), draws=0)
+        for score in found.values():
+            assert score.value == pytest.approx(score.chance, rel=1e-9) and math.isnan(score.low), score.name
+    assert found["precision@1"].value == pytest.approx(sum(n * (n - 1) / 43 for n in (4, 9, 30)) / 43)
+    assert found["precision@1"].left_out == {"no kin in the gallery": 1} and found["precision@1"].counted == 43
+
+
+def test_chance_is_what_random_embeddings_get() -> None:
+    total, times = torch.zeros(16, dtype=torch.float64), 40
+    for seed in range(times):
+        found = retrieval(drawn(60, 8, 4, seed)._replace(labels=torch.arange(60) % 4), draws=0)
+        total += values(found) / times
+    chance = torch.tensor([score.chance for score in found.values()], dtype=torch.float64)
+    torch.testing.assert_close(total, chance, rtol=0, atol=0.025)
+
+
+@pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Euclidean(2.0)])
+def test_order_of_rows_blocks_and_threads_change_nothing(affinity: Affinity | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = drawn(150, 6, 5)
+    whole = values(retrieval(points, None, affinity, draws=0))
+    order = torch.randperm(150, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(values(retrieval(Points(points.embeddings[order], points.labels[order]), None, affinity, draws=0)), whole)
+    monkeypatch.setattr(comparing, "NUMBERS", 1000)
+    torch.testing.assert_close(values(retrieval(points, None, affinity, draws=0)), whole, rtol=1e-12, atol=1e-12)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        torch.testing.assert_close(values(retrieval(points, None, affinity, draws=0)), whole, rtol=1e-12, atol=1e-12)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_trap_36_an_offset_changes_nothing() -> None:
+    points = drawn(300, 16, 10)
+    whole = torch.round(points.embeddings * 2**10) / 2**10
+    near = retrieval(points._replace(embeddings=whole), draws=0)
+    far = retrieval(points._replace(embeddings=whole + 1024), draws=0)
+    torch.testing.assert_close(values(far), values(near), rtol=1e-12, atol=1e-12)
+
+
+def test_trap_24_copies_are_passed_over_by_id_and_tie_otherwise() -> None:
+    unique = Points(drawn(12, 4, 1).embeddings.repeat(3, 1), torch.arange(12).repeat(3), torch.arange(12).repeat(3))
+    found = retrieval(unique, draws=0)["precision@1"]
+    assert math.isnan(found.value) and found.counted == 0 and found.left_out == {"no kin in the gallery": 36}
+    apart = retrieval(unique._replace(ids=torch.arange(36), labels=torch.arange(36)), draws=0)["precision@1"]
+    assert apart.counted == 0
+    labels = torch.cat([torch.arange(12), torch.arange(12), torch.arange(12) + 50])
+    mixed = Points(drawn(12, 4, 1).embeddings.repeat(3, 1), labels)
+    assert retrieval(mixed, draws=0)["precision@1"].value == pytest.approx(0.5), "a copy of its own class and one of another are tied"
+
+
+def test_trap_27_labels_beyond_float_precision_stay_apart() -> None:
+    x = torch.tensor([[0.0], [1.0], [0.1], [1.1]])
+    labels = torch.tensor([2**24, 2**24 + 1, 2**24 + 1, 2**24])
+    assert retrieval(Points(x, labels), draws=0)["precision@1"].value == 0.0
+    assert retrieval(Points(x, torch.tensor([-5, 7, -5, 7])), draws=0)["precision@1"].value == 1.0
+
+
+def test_trap_28_the_divisor_of_map_at_k() -> None:
+    x = torch.cat([torch.zeros(1), torch.ones(1), 2 + torch.arange(9.0), 20 + torch.arange(9.0)])[:, None]
+    labels = torch.tensor([0] + [0] + [1] * 9 + [0] * 9)
+    found = retrieval(Points(x[:1], labels[:1]), Points(x[1:], labels[1:]), ks=(10,), draws=0)
+    assert found["map@10"].value == pytest.approx(0.1), "one hit at rank 1, R = 10, k = 10: divided by min(R, k)"
+    perfect = Points(torch.arange(4).repeat_interleave(50)[:, None].float(), torch.arange(4).repeat_interleave(50))
+    found = retrieval(perfect, ks=(5,), draws=0)
+    assert all(found[name].value == pytest.approx(1.0) for name in ("map@5", "map@r", "r_precision", "map", "precision@5", "mrr"))
+
+
+def test_trap_29_queries_without_kin_do_not_poison_the_mean() -> None:
+    queries = Points(torch.tensor([[0.0], [5.0], [9.0]]), torch.tensor([0, 7, 1]))
+    found = retrieval(queries, Points(torch.tensor([[0.1], [9.1]]), torch.tensor([0, 1])), ks=(1, 4), draws=0)
+    assert found["precision@1"].value == 1.0 and found["precision@1"].counted == 2
+    assert found["precision@1"].left_out == {"no kin in the gallery": 1} and found["precision@1"].per_query.isnan().tolist() == [
+        False,
+        True,
+        False,
+    ]
+    assert found["precision@4"].value == 0.5, "k is lowered to the two candidates there are"
+    assert found["precision@4"].notes == ("k was lowered to the number of candidates (at least 2) for 2 queries",)
+
+
+def test_trap_31_the_mean_is_over_queries_not_over_places() -> None:
+    x = torch.cat([torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) * 0.01, torch.tensor([[50.0, 0], [-50.0, 0]])])
+    x = torch.cat([x, torch.tensor([[50.1, 0], [-50.1, 0]])])
+    labels = torch.tensor([0] * 200 + [1, 1] + [2, 3])
+    found = retrieval(Points(x, labels), draws=0)["r_precision"]
+    assert found.per_query[200:202].tolist() == [0.0, 0.0] and found.value == pytest.approx(200 / 202)
+
+
+def test_trap_35_a_query_in_its_own_gallery_is_noticed() -> None:
+    points = drawn(20, 4, 3)
+    found = retrieval(points, points, draws=0)["precision@1"]
+    assert found.value == 1.0 and found.notes == (
+        "20 queries have an equal row in the gallery; if they are the same samples, give ids on both sides",
+    )
+    known = points._replace(ids=torch.arange(20))
+    assert retrieval(known, known, draws=0)["precision@1"].notes == ()
+    assert retrieval(known, known, draws=0)["map"].value == retrieval(points, draws=0)["map"].value
+    assert retrieval(points, drawn(20, 4, 3, 1), draws=0)["precision@1"].notes == ()
+
+
+def test_precision_at_one_and_recall_at_one_are_one_figure_and_recall_is_never_below() -> None:
+    found = retrieval(drawn(200, 3, 6), ks=(1, 5, 10))
+    assert found["precision@1"].value == pytest.approx(found["recall@1"].value) == pytest.approx(found["consistency@1"].value)
+    assert all(found[f"recall@{k}"].value >= found[f"precision@{k}"].value >= found[f"consistency@{k}"].value for k in (5, 10))
+    assert all(score.low <= score.value <= score.high and score.split is None for score in found.values())
+    assert found["map"].low < found["map"].value < found["map"].high
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    inside, g = 0, torch.Generator().manual_seed(1)
+    for _ in range(60):
+        labels = torch.randint(2, (80,), generator=g)
+        fixed = Points(torch.linspace(-2, 3, 400)[:, None], (torch.linspace(-2, 3, 400) > 0.5).long())
+        queries = Points(torch.randn(80, 1, generator=g) + labels[:, None], labels)
+        score = retrieval(queries, fixed, ks=(1,), draws=300)["precision@1"]
+        truth = float(torch.special.ndtr(torch.tensor(0.5)))
+        inside += score.low <= truth <= score.high
+    assert inside >= 50
+
+
+def test_consistency_and_selection() -> None:
+    points = drawn(60, 3, 3)
+    whole = retrieval(points, ks=(1, 4), draws=0)
+    found = consistency(points, ks=(1, 4), draws=0)
+    assert list(found) == ["consistency@1", "consistency@4"]
+    assert all(found[name].value == pytest.approx(whole[name].value) for name in found)
+    selected = torch.arange(60) < 20
+    part = consistency(points, ks=(4,), selected=selected, draws=0)["consistency@4"]
+    assert part.value == pytest.approx(float(whole["consistency@4"].per_query[:20].mean())) and part.counted == 20
+    assert part.left_out == {"not selected": 40}
+
+
+def test_float64_and_half_are_welcome() -> None:
+    points = drawn(50, 4, 3)
+    expected_values = values(retrieval(points, draws=0))
+    torch.testing.assert_close(values(retrieval(points._replace(embeddings=points.embeddings.double()), draws=0)), expected_values)
+    half = points._replace(embeddings=points.embeddings.half())
+    torch.testing.assert_close(
+        values(retrieval(half, draws=0)), values(retrieval(half._replace(embeddings=half.embeddings.float()), draws=0))
+    )
+
+
+def test_an_affinity_of_the_callers_own() -> None:
+    points = drawn(50, 4, 3)
+    own = retrieval(points, None, lambda a, b: -torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist"), draws=0)
+    torch.testing.assert_close(values(own), values(retrieval(points, draws=0)))
+    copies = Points(points.embeddings.repeat(2, 1), points.labels.repeat(2))
+    copied = retrieval(copies, None, lambda a, b: -torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist"), draws=0)
+    torch.testing.assert_close(values(copied), values(retrieval(copies, None, SquaredEuclidean(), draws=0)))
+
+
+P = drawn(6, 2, 2)
+ERRORS: list[tuple[Any, dict[str, Any], str]] = [
+    (P, {"ks": (0,)}, r"k \(0\) must be a whole number above 0"),
+    (P, {"ks": (1, -2)}, r"k \(-2\) must be a whole number above 0"),
+    (P, {"ks": (True,)}, r"k \(True\) must be a whole number above 0"),
+    (
+        P,
+        {"gallery": Points(torch.zeros(0, 2), torch.zeros(0).long())},
+        r"gallery must be a tensor \(n, d\) with at least one row, not \(0, 2\)",
+    ),
+    (P, {"gallery": drawn(4, 3, 2)}, "queries have 2 dimensions and the gallery 3; both must come from the same network"),
+    (P._replace(labels=None), {}, r"queries.labels are missing; .* Points\(embeddings, labels\)"),
+    (
+        P._replace(labels=P.labels[:3]),
+        {},
+        r"queries.labels have shape \(3,\) for 6 embeddings; give one class for each, and drop points without",
+    ),
+    (P._replace(labels=["cat"] * 6), {}, r"queries.labels hold str, not a tensor of classes; codes, names = nearkin.encode_labels"),
+    (P._replace(labels=P.labels.float()), {}, r"queries.labels are torch.float32; classes are whole numbers: nearkin.encode_labels"),
+    (P, {"gallery": P._replace(labels=["cat", "dog"])}, "gallery.labels hold str"),
+    (P._replace(embeddings=P.embeddings / 0), {}, r"queries hold NaN or infinity in 6 rows, first in \[0, 1, 2, 3, 4\]; .* drop them"),
+    (P._replace(ids=torch.arange(3)), {}, r"queries.ids have shape \(3,\) for 6 embeddings; give one integer for each"),
+    (P.embeddings, {}, r"queries must be Points\(embeddings, labels\), not Tensor"),
+    (P, {"groups": torch.arange(3)}, r"groups have shape \(3,\) for 6 queries; give one number for each"),
+    (P, {"gallery": P, "groups": torch.arange(6)}, r"groups must be a pair, \(n,\) for the queries and \(m,\) for the gallery"),
+    (P, {"gallery": P, "groups": (torch.arange(6), torch.arange(2))}, r"groups have shape \(2,\) for 6 gallery points"),
+]
+
+
+@pytest.mark.parametrize(("queries", "options", "match"), ERRORS, ids=[e[-1][:34] for e in ERRORS])
+def test_errors(queries: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        retrieval(queries, **options)
