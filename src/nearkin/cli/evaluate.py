@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> int:
         sanity = inspect(subject, measured.found, float(measured.scores["geometry"]["effective_rank"]))
         rivals = list(compare(subject, report)) if arguments.compare else []
         pictures = _pictures(console, subject, measured, sanity, folder, report)
-    findings = Findings(subject, measured, sanity, rivals, _about(arguments, folder, time.perf_counter() - began))
+    findings = Findings(subject, measured, sanity, rivals, _about(arguments, folder, model, time.perf_counter() - began))
     _print(console, findings)
     _write(console, out, findings, pictures, arguments.figures)
     return 0
@@ -172,7 +172,7 @@ def _watch() -> Iterator[Report]:
         yield told
 
 
-def _about(arguments: Namespace, folder: Path, seconds: float) -> dict[str, object]:
+def _about(arguments: Namespace, folder: Path, model: Model, seconds: float) -> dict[str, object]:
     command = ["nearkin evaluate", str(folder), *([arguments.data] if arguments.data else [])]
     command += ["--part", arguments.part] if arguments.part != "test" else []
     command += ["--weights", arguments.weights] if arguments.weights != "best" else []
@@ -183,11 +183,15 @@ def _about(arguments: Namespace, folder: Path, seconds: float) -> dict[str, obje
         "command": " ".join(command),
         "weights": "those that did best on the validation part" if best else "the last",
         "seconds": round(seconds, 2),
-        "device": f"{platform.machine()}, {torch.get_num_threads()} threads"
-        if not torch.cuda.is_available()
-        else torch.cuda.get_device_name(),
+        "device": _device(model),
         "versions": {"nearkin": __version__, "python": platform.python_version(), "torch": version("torch")},
     }
+
+
+def _device(model: Model) -> str:
+    if model.device.type == "cuda":
+        return torch.cuda.get_device_name(model.device)
+    return f"cpu ({platform.machine()}), threads: {torch.get_num_threads()}"
 
 
 def _print(console: Console, findings: Findings) -> None:

@@ -38,7 +38,7 @@ def grad_cam(
 
 
 def last_maps(network: nn.Module, inputs: Tensor) -> str:
-    """The name of the last layer whose maps (n, maps, h, w) still have a side of 4 pixels, or else 2, for these inputs: the usual choice."""
+    """The name of the last layer whose maps (n, maps, h, w) still have sides of 4 pixels, or else 2, for these inputs: a good choice."""
     found: list[tuple[str, int]] = []
     handles = [
         module.register_forward_hook(lambda _module, _inputs, output, name=name: found.append((name, _side(output))))

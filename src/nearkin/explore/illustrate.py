@@ -26,6 +26,7 @@ from nearkin.run import Run
 ROWS, FOUND = 6, 8  # queries of a gallery, and neighbours of each
 MAPPED = 1500  # points of a map on each side
 POINTS = 2000  # of a curve; more cannot be seen
+SUSPECTED = 7  # suspected labels of a row, two rows of them
 LOOKED_AT = 4  # neighbour decisions whose heat is shown
 
 
@@ -49,7 +50,8 @@ def illustrate(
 ) -> Iterator[Illustration]:
     """Every picture that the subject allows; `folder` is the model's, for the curve of its training."""
     makers: list[tuple[str, Callable[[], Iterator[Illustration]]]] = [
-        ("drawing the duplicates", lambda: _duplicates(subject, sanity)),
+        ("drawing near-duplicates", lambda: _duplicates(subject, sanity)),
+        ("drawing suspected labels", lambda: _suspects(subject, sanity)),
         ("drawing galleries", lambda: _galleries(subject, measured)),
         ("drawing the flow of wrong neighbours", lambda: _flow(subject, measured)),
         ("drawing a map of the embedding", lambda: _map(subject)),
@@ -79,6 +81,19 @@ def _duplicates(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
     caption = "The nearest pairs of a query and a reference. Are they one picture twice?"
     figure = gallery(rows, title="Near-duplicates across splits", width=1200)
     yield Illustration("duplicates", "sanity", figure, f"{some} pairs of nearly equal pictures", caption)
+
+
+def _suspects(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
+    if not sanity.suspects or subject.queries.data.kind != "images":
+        return
+    hits = []
+    for part, _, one in sanity.suspects[: 2 * SUSPECTED]:
+        side = subject.queries if part == subject.queries.name else subject.references
+        hits.append(Hit(_read(side, np.array([one.row]))[0], f"{subject.classes[one.label]}, not {subject.classes[one.neighbours_say]}?"))
+    rows = [(hits[i], hits[i + 1 : i + SUSPECTED]) for i in range(0, len(hits), SUSPECTED)]
+    caption = "The surest of the list above: is it what its label says, and not what its neighbours say?"
+    figure = gallery(rows, title="Suspected labels", width=1200)
+    yield Illustration("suspects", "sanity", figure, "pictures whose labels are suspected", caption)
 
 
 def _galleries(subject: Subject, measured: Measured) -> Iterator[Illustration]:

@@ -18,6 +18,7 @@ p { margin: .5rem 0; } .quiet, figcaption, caption { color: var(--quiet); font-s
 nav a { margin-right: .9rem; white-space: nowrap; } a { color: inherit; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; margin: .6rem 0; }
+table.large { min-width: 50rem; }
 caption { text-align: left; caption-side: bottom; padding-top: .4rem; }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th.right, td.right { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -54,8 +55,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, right: Seque
             body.append(f'<tr><td class="family" colspan="{len(head)}">{escaped(row[0])}</td></tr>')
         else:
             body.append("<tr>" + "".join(f"<td{_side(i, right)}>{escaped(cell)}</td>" for i, cell in enumerate(row)) + "</tr>")
+    large = ' class="large"' if len(head) > 5 else ""  # scrolls sideways on a narrow screen rather than folding its words
     below = f"<caption>{escaped(caption)}</caption>" if caption else ""
-    return f'<div class="wide"><table>{below}<thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    return f'<div class="wide"><table{large}>{below}<thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
 
 
 def picture(png: bytes, says: str, caption: str) -> str:

@@ -1,0 +1,118 @@
+"""The subject of an evaluation: what is embedded, under which numbers, and what the sanity section says of planted faults."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nearkin.data import Dataset
+from nearkin.explore.checks import inspect
+from nearkin.explore.sanity import off_centre
+from nearkin.explore.subject import Side, Subject, embedded, in_classes_of, prepared, strangers_to
+from nearkin.model import Model
+from nearkin.search import nearest
+
+PREPARE = [{"step": "Standardise", "mean": [0.5], "std": [0.25]}]
+
+
+def model(metric: str = "squared_euclidean", network: nn.Module | None = None) -> Model:
+    about: dict[str, Any] = {"prepare": PREPARE, "metric": metric, "shape": [1, 6, 6], "classes": ["a", "b"], "supervision": "classes"}
+    return Model(network or nn.Flatten(), about)
+
+
+def pictures(n: int, seed: int = 0, classes: tuple[str, ...] = ("a", "b")) -> Dataset:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % len(classes)
+    bright = torch.rand(n, 1, 6, 6, generator=generator) * 60
+    bright[:, :, :, :3] += 150 * (labels == 0)[:, None, None, None]
+    return Dataset("pictures", bright.to(torch.uint8), labels=labels, classes=classes)
+
+
+def side(data: Dataset, name: str = "training part", by: Model | None = None) -> Side:
+    return embedded(by or model(), data, name)
+
+
+def asked(queries: Side, gallery: Side | None, by: Model | None = None, rank: float = 20.0) -> dict[str, Any]:
+    subject = Subject(by or model(), queries, gallery, ("a", "b"), "classes", "test")
+    found = nearest(queries.points, subject.references.points, 10, subject.model.affinity, exclude_same_id=True)
+    sanity = inspect(subject, found, rank)
+    return {"levels": {one.check: one.level for one in sanity.findings}, "sanity": sanity}
+
+
+def test_embedding_keeps_rows_together() -> None:
+    data = pictures(1100).subset(np.arange(50, 1100))  # more than one chunk, and ids that do not start at 0
+    found = side(data)
+    expected = prepared(model(), data.inputs).flatten(1)
+    assert torch.equal(found.points.embeddings, expected) and torch.equal(found.points.ids, data.ids)
+    assert found.points.labels is not None and torch.equal(found.points.labels, data.labels)
+    assert found.off_centre == pytest.approx(off_centre(expected), rel=1e-5) and not found.left_out
+
+
+def test_points_without_a_finite_embedding_are_left_out_and_counted() -> None:
+    data = Dataset("vectors", torch.tensor([[1.0, 2.0], [torch.nan, 0.0], [3.0, 4.0]]), labels=torch.tensor([0, 1, 1]), classes=("a", "b"))
+    about = {"prepare": [], "metric": "squared_euclidean", "shape": [2], "classes": ["a", "b"], "supervision": "classes"}
+    found = embedded(Model(nn.Identity(), about), data, "test part")
+    assert found.left_out == {"embedding not finite": 1} and found.data.ids.tolist() == [0, 2] == found.points.ids.tolist()
+    assert len(found.contents) == len(found.prints) == len(found) == 2
+    nothing = replace(data, inputs=torch.full((3, 2), torch.nan))
+    with pytest.raises(ValueError, match="no point of the test part has a finite embedding"):
+        embedded(Model(nn.Identity(), about), nothing, "test part")
+
+
+def test_a_shape_the_model_does_not_read_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"pictures holds points of shape \(1, 6, 5\); this model reads \(1, 6, 6\)"):
+        side(Dataset("pictures", torch.zeros(3, 1, 6, 5, dtype=torch.uint8)))
+
+
+def test_classes_are_known_by_their_names_and_new_ones_come_last() -> None:
+    theirs, together = in_classes_of(side(pictures(6, classes=("new", "b", "a"))), ("a", "b"))
+    assert together == ("a", "b", "new") and theirs.points.labels is not None
+    assert (
+        [together[i] for i in theirs.points.labels.tolist()]
+        == ["new", "b", "a"] * 2
+        == [theirs.data.classes[i] for i in theirs.data.labels]
+    )
+
+
+def test_other_data_never_share_an_id_with_the_gallery() -> None:
+    queries, gallery = side(pictures(5)), side(pictures(9))
+    assert not set(strangers_to(queries, gallery).points.ids.tolist()) & set(gallery.points.ids.tolist())
+
+
+def test_nothing_is_wrong_where_nothing_is() -> None:
+    found = asked(side(pictures(40, 0)), side(pictures(60, 1)))
+    assert set(found["levels"].values()) == {"fine"} and not found["sanity"].suspects
+    alone = asked(side(pictures(40, 0)), None)
+    assert set(alone["levels"].values()) == {"fine"} and alone["sanity"].duplicates is None
+
+
+def test_planted_faults_are_named() -> None:
+    queries, gallery = pictures(40, 0), pictures(60, 1)
+    assert isinstance(queries.inputs, torch.Tensor) and isinstance(gallery.inputs, torch.Tensor) and gallery.labels is not None
+    queries.inputs[3] = gallery.inputs[5]
+    queries.inputs[7] = gallery.inputs[8] // 2
+    gallery.labels[10] = 1 - gallery.labels[10]
+    found = asked(side(queries, "test part"), side(gallery))
+    levels = found["levels"]
+    assert levels["Query inside the gallery"] == "wrong" and levels["Near-duplicates across splits"] == "look"
+    assert levels["Suspected wrong labels"] == "look"
+    assert ("training part", "pictures row 10") in {(part, source) for part, source, _ in found["sanity"].suspects}
+    assert {3, 7} <= set(found["sanity"].duplicates.queries.tolist())
+
+
+def test_lengths_centres_and_collapse_are_told() -> None:
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.flatten(1)
+            return rows * (1 + rows[:, :1].abs()) * 5 + 300
+
+    by = model("cosine", Odd())
+    levels = asked(side(pictures(40, 0), by=by), side(pictures(60, 1), by=by), by, rank=1.2)["levels"]
+    assert levels["Uncentred embeddings"] == "look" and levels["Collapse"] == "look" and levels["Uncentred inputs"] == "fine"
+    uneven = model("cosine", nn.Flatten())
+    levels = asked(side(pictures(40, 0), by=uneven), side(pictures(60, 1), by=uneven), uneven)["levels"]
+    assert levels["Unnormalised features with a cosine model"] == "look"
+    assert "Unnormalised features with a cosine model" not in asked(side(pictures(4)), side(pictures(6)))["levels"]
