@@ -77,7 +77,7 @@ def _ivf_pq(vectors: np.ndarray) -> Any:
         raise ValueError(f"backend ivf_pq needs at least {FEWEST:,} points to learn its codes, and there are {n:,}; use exact or hnsw")
     lists = round(math.sqrt(n))
     parts = max(m for m in range(1, d // 2 + 1) if d % m == 0) if d > 1 else 1
-    codes = faiss.index_factory(d, f"IVF{lists},PQ{parts}x8")
+    codes = faiss.index_factory(d, f"IVF{lists},PQ{parts}x8np")  # np: codes in no special order, which costs minutes to find
     codes.train(vectors)
     codes.add(vectors)
     codes.nprobe = max(1, math.ceil(lists * PROBED))
