@@ -79,11 +79,14 @@ class Shuffled(Sampler):
 
     An epoch is every image once: ceil(n / batch) batches, floor(n / batch) with `drop_last`. With `labels`, an order in which some batch
     would hold one class only is drawn anew; where that cannot help it is an error. Leave labels out where such batches
-    do no harm: with proxies, anchors, a memory bank, or without classes.
+    do no harm: with proxies, anchors, a memory bank, or without classes. Without `reshuffle` every epoch repeats the first one's batches.
     """
 
-    def __init__(self, size: int, batch: int, *, seed: int, labels: Tensor | None = None, drop_last: bool = False) -> None:
+    def __init__(
+        self, size: int, batch: int, *, seed: int, labels: Tensor | None = None, drop_last: bool = False, reshuffle: bool = True
+    ) -> None:
         super().__init__(size, batch, seed)
+        self.reshuffle = reshuffle
         self.labels = None if labels is None else _check_labels(labels)
         self.drop_last = drop_last
         if drop_last and size < batch:
@@ -106,7 +109,7 @@ class Shuffled(Sampler):
 
     def batches(self, epoch: int) -> Iterator[Tensor]:
         for attempt in range(REDRAWS):
-            order = torch.randperm(self.size, generator=self._generator(epoch, attempt))
+            order = torch.randperm(self.size, generator=self._generator(epoch if self.reshuffle else 0, attempt))
             parts = torch.split(order, self.batch)[: len(self)]
             if self.labels is None or all(_mixed(self.labels[ids]) for ids in parts):
                 return iter(parts)

@@ -34,14 +34,14 @@ class WeightedSum(nn.Module):
         for name, term in self.terms.items():
             if not isinstance(term, Objective | WeightedSum):
                 raise TypeError(f"term {name!r} is a {type(term).__name__}; a term is (weight, objective)")
-        self.keys = tuple(dict.fromkeys(key for term in self._objectives().values() for key in term.keys))
+        self.keys = tuple(dict.fromkeys(key for term in self.named_objectives().values() for key in term.keys))
 
     @property
     def last(self) -> dict[str, Any]:
         """What the last call did, term by term; a sum inside a sum gives its own dictionary."""
-        return {name: term.last for name, term in self._objectives().items()}
+        return {name: term.last for name, term in self.named_objectives().items()}
 
-    def _objectives(self) -> dict[str, "Objective | WeightedSum"]:
+    def named_objectives(self) -> dict[str, "Objective | WeightedSum"]:
         return {name: term for name, term in self.terms.items() if isinstance(term, Objective | WeightedSum)}
 
     def forward(
@@ -56,7 +56,7 @@ class WeightedSum(nn.Module):
 
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         """Move the state of every term."""
-        for term in self._objectives().values():
+        for term in self.named_objectives().values():
             term.update(embeddings, labels, ids=ids)
 
 

@@ -5,9 +5,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from nearkin import objectives as o
 from nearkin.objectives import Objective, WeightedSum
-from nearkin.references.anchors import assign, orthonormal, packed, simplex
+from nearkin.objectives.direct_regression import DirectRegression
+from nearkin.references.anchors import assign, circle, orthonormal, packed, simplex
 from nearkin.relation import LabelOverlap
 
 Built = Objective | WeightedSum
@@ -23,7 +26,12 @@ def nearest_class_mean(
     seed: int = 0,
 ) -> Objective:
     """NearestClassMean with anchors made by name, dealt to the classes at random, `length` long."""
-    makers = {"orthonormal": orthonormal, "simplex": simplex, "packed": packed}
+    makers: dict[str, Callable[[int, int], Tensor]] = {
+        "orthonormal": orthonormal,
+        "simplex": simplex,
+        "packed": packed,
+        "circle": lambda count, _: circle(count),
+    }
     if anchors not in makers:
         raise ValueError(f"anchors {anchors!r} is unknown; choose one of {', '.join(makers)}")
     return o.NearestClassMean(length * assign(makers[anchors](num_classes, dimension), seed), metric, scale)  # type: ignore[arg-type]
@@ -38,6 +46,7 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "nca": o.NCA,
     "nca_regression": o.NCARegression,
     "nca_of_sets": nca_of_sets,
+    "direct_regression": DirectRegression,
     "nearest_class_mean": nearest_class_mean,
     "instance_discrimination": o.InstanceDiscrimination,
     "neighbourhood_discovery": o.NeighbourhoodDiscovery,

@@ -23,7 +23,7 @@ from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
 from nearkin.train.card import write_card
 from nearkin.train.report import Log, Reporter, Silence
 from nearkin.train.state import capture_state, restore_state
-from nearkin.train.validate import embed_all, neighbour_figures, points_of, score, validate
+from nearkin.train.validate import embed_all, figures_of, points_of, score, validate
 from nearkin.train.whole_set import whole_set_step
 
 LOOK_EVERY = 20  # steps between two looks at the loss on CUDA, where a look makes the host wait
@@ -229,7 +229,7 @@ class Loop:
         """The last weights, the references, and the one look at the test part."""
         step, data = self.parts.step, self.data
         network = self.parts.network.eval()
-        known = points_of(data.train, embed_all(network, self.parts.loader, step.prepare, step.bfloat16))
+        known = points_of(data.train, embed_all(network, self.parts.loader, step.prepare))
         metrics: dict[str, Any] = {
             "epochs": self.epoch,
             "steps": self.steps,
@@ -239,8 +239,8 @@ class Loop:
             "curve": self.curve,
         }
         if data.test is not None and data.test.supervision != "ids":
-            asked = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare, step.bfloat16))
-            metrics["test"] = neighbour_figures(asked, known, data.train.supervision, self.parts.about["metric"])
+            asked = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))
+            metrics["test"] = figures_of(self.parts, asked, known, data.train.supervision)
         if self.rank == 0:
             _save_weights(self.folder / "weights.safetensors", network.state_dict())
             _save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())

@@ -3,28 +3,31 @@
 import torch
 from torch import Tensor, nn
 
+from nearkin.affinity import InnerProduct
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
 from nearkin.evaluate.neighbours import knn_accuracy
 from nearkin.model import METRICS
+from nearkin.objectives import NeighbourhoodObjective, WeightedSum
 from nearkin.points import Points
+from nearkin.references import Anchors, Proxies
 from nearkin.search import nearest
 from nearkin.train.assemble import Parts
+from nearkin.train.choose import Built
 
 CHUNK = 1024
 
 
 @torch.no_grad()
-def embed_all(network: nn.Module, loader: Loader, prepare: "object", bfloat16: bool = False) -> Tensor:
-    """Embeddings of every point the loader serves, in evaluation mode, in the order of their ids."""
+def embed_all(network: nn.Module, loader: Loader, prepare: "object") -> Tensor:
+    """Embeddings of every point the loader serves, in evaluation mode and float32 as when deployed, in the order of their ids."""
     assert callable(prepare)
     mode = network.training
     network.eval()
     try:
         rows = []
         for inputs, _ in loader(torch.split(loader.data.ids, CHUNK)):
-            with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=bfloat16):
-                rows.append(network(prepare(inputs)).float())
+            rows.append(network(prepare(inputs)).float())
         return torch.cat(rows)
     finally:
         network.train(mode)
@@ -53,14 +56,35 @@ def neighbour_figures(queries: Points, references: Points, supervision: str, met
     return {}
 
 
+def by_class_vectors(objective: Built, embeddings: Tensor) -> Tensor | None:
+    """The class whose vector (anchor or proxy) is nearest by the objective's own affinity, (n,); None where it has no such vectors."""
+    for part in objective.named_objectives().values() if isinstance(objective, WeightedSum) else [objective]:
+        slot = getattr(part, "references", None)
+        if isinstance(slot, Anchors | Proxies):
+            vectors = slot(Points(embeddings[:1]))
+            assert vectors.labels is not None
+            affinity = part.affinity if isinstance(part, NeighbourhoodObjective) else InnerProduct()
+            nearest_one: Tensor = vectors.labels[affinity(embeddings, vectors.embeddings).argmax(1)]
+            return nearest_one
+    return None
+
+
+def figures_of(parts: Parts, queries: Points, references: Points, supervision: str) -> dict[str, float]:
+    """The neighbours' figures, and for objectives with a vector for each class the accuracy of choosing the nearest of those."""
+    found = neighbour_figures(queries, references, supervision, parts.about["metric"])
+    chosen = by_class_vectors(parts.objective, queries.embeddings)
+    if "1-nn" in found and chosen is not None and queries.labels is not None:
+        found["class vectors"] = float((chosen == queries.labels).double().mean())
+    return found
+
+
 def validate(parts: Parts, train: Dataset, validation: Dataset | None, loader: Loader | None) -> dict[str, float]:
     """The validation part against the training part; nothing when there is no such part or nothing to compare."""
     if validation is None or loader is None or validation.supervision == "ids":
         return {}
-    bfloat16 = parts.step.bfloat16
-    known = points_of(train, embed_all(parts.network, parts.loader, parts.step.prepare, bfloat16))
-    asked = points_of(validation, embed_all(parts.network, loader, parts.step.prepare, bfloat16))
-    return neighbour_figures(asked, known, train.supervision, parts.about["metric"])
+    known = points_of(train, embed_all(parts.network, parts.loader, parts.step.prepare))
+    asked = points_of(validation, embed_all(parts.network, loader, parts.step.prepare))
+    return figures_of(parts, asked, known, train.supervision)
 
 
 def score(figures: dict[str, float]) -> float | None:

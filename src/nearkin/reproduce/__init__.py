@@ -1,0 +1,1 @@
+"""The documents' tables, run again and set beside what is printed."""

@@ -1,0 +1,62 @@
+"""A printed table as data: what is printed where, and what we do to get the same figure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Literal
+
+Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds"]
+Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One thing that is trained (or fitted), tuned on a validation part, and measured once on the test part for every seed.
+
+    `settings` are leaves of a Run. `tune` lists values of further leaves; every combination is tried for `tuning_epochs` with
+    a tenth of the training part held out, the best by `figure` is taken, and the training is done anew on the whole training part.
+    `method` other than "train" is a classical method, whose options are the settings.
+    """
+
+    name: str
+    data: str
+    settings: Settings = field(default_factory=dict)
+    tune: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tuning_epochs: int = 0  # 0: as many as the training itself
+    figure: str = "1-nn"
+    seeds: int = 3
+    method: str = "train"
+
+    def candidates(self) -> list[Settings]:
+        """Every combination of the values to tune, as leaves."""
+        names = list(self.tune)
+        return [dict(zip(names, values, strict=True)) for values in product(*self.tune.values())] if names else [{}]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed figure, and the trial and figure that answer it; without a trial it is another paper's, and only cited."""
+
+    table: str
+    row: str
+    printed: float | None  # None: nothing is printed, the row is ours
+    unit: Unit
+    trial: str | None = None
+    figure: str = "1-nn"
+    column: str = ""
+    wanted: float | None = None  # what we set out to reach, where that is not the printed figure
+    note: str = ""
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Errors and seconds fall, accuracies rise."""
+        return self.unit != "accuracy %"
+
+    def value(self, figures: Mapping[str, float]) -> float | None:
+        """The figure of one run in this cell's unit; shares become per cent, accuracies errors where errors are printed."""
+        if self.figure not in figures:
+            return None
+        found = figures[self.figure]
+        if self.unit == "error %":
+            return 100 * (1 - found)
+        return 100 * found if self.unit == "accuracy %" else found

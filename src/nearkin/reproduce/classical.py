@@ -1,0 +1,62 @@
+"""The classical rows: raw pixels and linear maps of them, asked by their nearest neighbours."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearkin.data import open as open_data
+from nearkin.evaluate import knn_accuracy
+from nearkin.linear import LMNN, LinearNCA, ProbabilisticPCA
+from nearkin.points import Points
+from nearkin.reproduce.cell import Settings, Trial
+
+FITTED = 60_000
+
+
+def perform(trial: Trial, seed: int, chosen: Settings, data_root: Path, device: str) -> dict[str, float]:
+    """1-NN, 3-NN and 10-NN accuracy on the test part.
+
+    Settings: `dimension`; `first`, that of a PCA before the map; `fitted`, how many points it is fitted on; `iterations`.
+    """
+    data = open_data(trial.data, data_root=data_root)
+    known, asked = (data.part(name) for name in ("train", "test"))
+    settings = {**trial.settings, **chosen}
+    rows = [part.read(part.ids).flatten(1).numpy().astype(np.float32) / 255 for part in (known, asked)]
+    assert known.labels is not None and asked.labels is not None
+    method = _method(trial.method, settings, seed)
+    if method is not None:
+        some = np.random.default_rng(seed).permutation(len(rows[0]))[: int(settings.get("fitted", FITTED))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the number of iterations is part of the setting
+            method.fit(rows[0][some], known.labels.numpy()[some])
+        rows = [np.asarray(method.transform(part)) for part in rows]
+    there = [torch.from_numpy(part).float().to(device) for part in rows]
+    references, queries = Points(there[0], known.labels.to(device)), Points(there[1], asked.labels.to(device))
+    return {f"{k}-nn": knn_accuracy(queries, references, k) for k in (1, 3, 10)}
+
+
+def _method(name: str, settings: Settings, seed: int) -> Any:
+    from sklearn.decomposition import PCA
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.pipeline import make_pipeline
+
+    dimension = int(settings.get("dimension", 2))
+    iterations = int(settings.get("iterations", 50))
+    makers: dict[str, Callable[[], Any]] = {
+        "raw": lambda: None,
+        "pca": lambda: PCA(dimension, random_state=seed),
+        "ppca": lambda: ProbabilisticPCA(dimension),
+        "lda": lambda: LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=dimension),
+        "linear_nca": lambda: LinearNCA(dimension, max_iter=iterations, random_state=seed),
+        "lmnn": lambda: LMNN(dimension, max_iter=iterations, random_state=seed),
+    }
+    if name not in makers:
+        raise ValueError(f"method {name!r} is unknown; choose one of {', '.join(makers)}")
+    made = makers[name]()
+    if made is None or "first" not in settings:
+        return made
+    return make_pipeline(PCA(int(settings["first"]), random_state=seed), made)

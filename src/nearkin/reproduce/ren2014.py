@@ -1,0 +1,170 @@
+"""Tables I and II and figure 3 of [ren2014convolutional]: NCA on a convnet, MNIST and CIFAR-10.
+
+The document gives momentum, the plateau rule and two candidate rates; batch, epochs, augmentation and preprocessing are not given and
+are ours, the same for every row of a table: batch 1,000, one-cycle, the rate chosen from three on a tenth of the training part.
+"""
+
+from nearkin.reproduce.cell import Cell, Settings, Trial
+
+_RATES = {"optimiser.learning_rate": ("0.03", "0.1", "0.3")}
+_COMMON = {"batch_size": "1000", "schedule.name": "one_cycle", "precision": "bfloat16", "optimiser.weight_decay": "1e-4"}
+_MNIST: Settings = {**_COMMON, "network.name": "ren2014-mnist", "network.dimension": "64", "epochs": "20"}
+_CIFAR: Settings = {**_COMMON, "network.name": "ren2014-cifar", "network.dimension": "100", "epochs": "60"}
+_LOG = {"objective.name": "nca"}
+_EXPECTED = {"objective.name": "nca", "objective.options.form": "expected"}
+_SOFTMAX = {"objective.name": "softmax"}
+_SHIFT = {"augment.name": "shift"}
+_CROP = {"augment.name": "crop_flip", "epochs": "100"}
+
+
+def _mnist(name: str, *settings: Settings, tune: bool = True, seeds: int = 3) -> Trial:
+    merged: dict[str, str] = dict(_MNIST)
+    for one in settings:
+        merged |= one
+    return Trial(f"ren2014-mnist-{name}", "mnist", merged, _RATES if tune else {}, seeds=seeds)
+
+
+def _cifar(name: str, *settings: Settings, seeds: int = 3) -> Trial:
+    merged: dict[str, str] = dict(_CIFAR)
+    for one in settings:
+        merged |= one
+    return Trial(f"ren2014-cifar-{name}", "cifar10", merged, _RATES, tuning_epochs=20, seeds=seeds)
+
+
+_FLAT = {"network.dimension": "2"}
+_WHOLE = {"references": "training_set", "epochs": "150", "schedule.name": "cosine", "optimiser.learning_rate": "0.3"}
+_FAST_MNIST = {"epochs": "8", "optimiser.learning_rate": "0.1", **_SHIFT, **_LOG}
+_FAST_CIFAR = {"epochs": "16", "optimiser.learning_rate": "0.1", "augment.name": "crop_flip", **_LOG}
+
+TRIALS = (
+    Trial("ren2014-mnist-raw", "mnist", method="raw", seeds=1),
+    _mnist("softmax", _SOFTMAX),
+    _mnist("nca-log", _LOG),
+    _mnist("nca-expected", _EXPECTED),
+    _mnist("nca-log-same-batches", _LOG, {"sampler.options.reshuffle": "false"}),
+    _mnist("softmax-shift", _SOFTMAX, _SHIFT),
+    _mnist("nca-log-shift", _LOG, _SHIFT),
+    _mnist("nca-expected-shift", _EXPECTED, _SHIFT),
+    _mnist("nca-beyond", _LOG, {"augment.name": "affine", "epochs": "80"}),
+    _mnist("nca-2d", _LOG, _FLAT),
+    _mnist("softmax-2d", _SOFTMAX, _FLAT),
+    _mnist("nca-whole-set", _LOG, _WHOLE, tune=False, seeds=1),
+    _mnist("fast", _FAST_MNIST, tune=False),
+    _mnist("fast-uncaptured", _FAST_MNIST, {"capture": "false"}, tune=False),
+    _mnist("fast-compiled", _FAST_MNIST, {"compile": "true"}, tune=False),
+    *(
+        Trial(f"ren2014-mnist-{name}-2d", "mnist", {"dimension": "2", **more}, method=name, seeds=1)
+        for name, more in (
+            ("pca", {}),
+            ("ppca", {"first": "100"}),
+            ("lda", {}),
+            ("lmnn", {"first": "50", "fitted": "10000", "iterations": "30"}),
+            ("linear_nca", {"first": "50", "fitted": "10000", "iterations": "30"}),
+        )
+    ),
+    Trial("ren2014-mnist-lmnn", "mnist", {"dimension": "50", "first": "50", "fitted": "10000", "iterations": "50"}, method="lmnn", seeds=1),
+    _cifar("softmax", _SOFTMAX),
+    _cifar("nca-log", _LOG),
+    _cifar("nca-expected", _EXPECTED, {"objective.options.temperature": "10.0"}),
+    _cifar("softmax-crop", _SOFTMAX, _CROP),
+    _cifar("nca-log-crop", _LOG, _CROP),
+    _cifar("nca-beyond", _LOG, _CROP, {"epochs": "300", "network.options.pooling": "ceil"}, seeds=2),
+    Trial("ren2014-cifar-fast", "cifar10", {**_CIFAR, **_FAST_CIFAR}),
+    Trial("ren2014-cifar-fast-uncaptured", "cifar10", {**_CIFAR, **_FAST_CIFAR, "capture": "false"}),
+)
+
+_I, _II, _3 = (
+    "[ren2014convolutional] table I, MNIST",
+    "[ren2014convolutional] table II, CIFAR-10",
+    "[ren2014convolutional] figure 3, MNIST in 2-D",
+)
+_TIME = "Time to accuracy (ours)"
+_CITED_I = (
+    ("AE + wd", 1.68),
+    ("DAE-b", 1.57),
+    ("RBM", 1.30),
+    ("CAE", 1.14),
+    ("Deep AE", 1.40),
+    ("DBN", 1.20),
+    ("Nonlinear NCA, 7-NN", 1.01),
+)
+_CITED_II = (
+    ("Sparse AE", 73.4),
+    ("Improved LCC", 74.5),
+    ("K-means (1600)", 77.9),
+    ("Hamming metric", 78.0),
+    ("K-means + 1-NN (1600)", 57.3),
+)
+
+
+def _table_i() -> tuple[Cell, ...]:
+    def cell(row: str, printed: float | None, trial: str, figure: str = "1-nn", **more: object) -> Cell:
+        return Cell(_I, row, printed, "error %", f"ren2014-mnist-{trial}", figure, **more)  # type: ignore[arg-type]
+
+    return (
+        *(Cell(_I, row, value, "error %") for row, value in _CITED_I),
+        cell("Euclidean kNN", 2.12, "raw", "3-nn", note="k and preprocessing are not given; raw pixels, k = 3"),
+        cell("LMNN", 1.18, "lmnn", "3-nn", note="ours: PCA to 50, fitted on 10,000 of 60,000"),
+        cell("CNN features + 1-NN", 1.28, "softmax"),
+        cell("NCA, 1-NN", 0.83, "nca-log"),
+        cell("NCA, 10-NN", 0.75, "nca-log", "10-nn"),
+        cell("NCA, expected form, 1-NN", 0.83, "nca-expected", note="as printed; the row above is the log form"),
+        cell("NCA, expected form, 10-NN", 0.75, "nca-expected", "10-nn"),
+        cell(
+            "NCA, the same batches every epoch, 1-NN",
+            None,
+            "nca-log-same-batches",
+            note="the document: not shuffling sometimes leads to worse models",
+        ),
+        cell("NCA, whole training set a step, 1-NN", None, "nca-whole-set", note="150 steps of 60,000"),
+        cell("CNN features + 1-NN, shifted by up to 2 pixels", None, "softmax-shift"),
+        cell("NCA, shifted by up to 2 pixels, 1-NN", None, "nca-log-shift"),
+        cell("NCA, shifted by up to 2 pixels, 10-NN", None, "nca-log-shift", "10-nn"),
+        cell("NCA, expected form, shifted, 10-NN", None, "nca-expected-shift", "10-nn"),
+        cell("NCA, small affine, 80 epochs, 10-NN", None, "nca-beyond", "10-nn", wanted=0.35),
+    )
+
+
+def _table_ii() -> tuple[Cell, ...]:
+    def cell(row: str, printed: float | None, trial: str, figure: str = "1-nn", **more: object) -> Cell:
+        return Cell(_II, row, printed, "accuracy %", f"ren2014-cifar-{trial}", figure, **more)  # type: ignore[arg-type]
+
+    return (
+        *(Cell(_II, row, value, "accuracy %") for row, value in _CITED_II),
+        cell("CNN features + 1-NN", 73.6, "softmax"),
+        cell("NCA, 1-NN", 75.2, "nca-log"),
+        cell("NCA, 10-NN", 78.3, "nca-log", "10-nn"),
+        cell("NCA, expected form, 1-NN", 75.2, "nca-expected", note="temperature 10, without which it stays on its plateau"),
+        cell("NCA, expected form, 10-NN", 78.3, "nca-expected", "10-nn"),
+        cell("CNN features + 1-NN, crop and flip", None, "softmax-crop"),
+        cell("NCA, crop and flip, 1-NN", 75.2, "nca-log-crop", note="the document does not say whether it augments"),
+        cell("NCA, crop and flip, 10-NN", 78.3, "nca-log-crop", "10-nn"),
+        cell("NCA, crop and flip, 300 epochs, ceil pooling, 10-NN", None, "nca-beyond", "10-nn", wanted=86.0),
+    )
+
+
+def _figure_3() -> tuple[Cell, ...]:
+    rows = (
+        ("PCA", "pca-2d"),
+        ("PPCA", "ppca-2d"),
+        ("LDA", "lda-2d"),
+        ("LMNN", "lmnn-2d"),
+        ("NCA, linear", "linear_nca-2d"),
+        ("softmax features of the convnet", "softmax-2d"),
+        ("NCA on the convnet", "nca-2d"),
+    )
+    return tuple(Cell(_3, row, None, "accuracy %", f"ren2014-mnist-{trial}") for row, trial in rows)
+
+
+def _times() -> tuple[Cell, ...]:
+    found = []
+    for data, k, unit, wanted in (("mnist", 0.75, "error %", 3.0), ("cifar", 78.3, "accuracy %", 8.0)):
+        for row, trial in (("captured", "fast"), ("not captured", "fast-uncaptured"), ("captured and compiled", "fast-compiled")):
+            name = f"ren2014-{data}-{trial}"
+            if any(one.name == name for one in TRIALS):
+                found.append(Cell(_TIME, f"{data}, {row}: 10-NN", k, unit, name, "10-nn"))  # type: ignore[arg-type]
+                found.append(Cell(_TIME, f"{data}, {row}: training", None, "seconds", name, "seconds", wanted=wanted))
+    return tuple(found)
+
+
+CELLS = (*_table_i(), *_table_ii(), *_figure_3(), *_times())

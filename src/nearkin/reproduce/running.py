@@ -1,0 +1,202 @@
+"""Runs trials: tunes on a validation part, trains on everything, looks at the test part once, and saves after every run."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from nearkin.data import Dataset, partition
+from nearkin.data import open as open_data
+from nearkin.reproduce import classical, taylor2010
+from nearkin.reproduce.cell import Settings, Trial
+from nearkin.run import Run, override
+from nearkin.train.training import train
+
+TUNING_SEED = 1000  # far from the seeds that are reported
+HELD_OUT = "0.1"
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a trial: tuning (no seed) or final."""
+
+    trial: Trial
+    chosen: Settings
+    seed: int | None
+
+
+@dataclass
+class Ledger:
+    """What is known of a trial, as it stands in its JSON file."""
+
+    trial: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    tuning: list[dict[str, Any]] = field(default_factory=list)
+    chosen: dict[str, str] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    @staticmethod
+    def read(folder: Path, trial: Trial) -> "Ledger":
+        """The saved one; an empty one where there is none, or where the trial has since been set up otherwise."""
+        path = folder / f"{trial.name}.json"
+        fresh = Ledger(trial.name, _described(trial))
+        if not path.exists():
+            return fresh
+        saved = Ledger(**json.loads(path.read_text(encoding="utf-8")))
+        return saved if saved.settings == fresh.settings else fresh
+
+    def save(self, folder: Path) -> None:
+        """Under another name first: a run that is cut off here loses nothing."""
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = folder / f".{self.trial}.writing"
+        aside.write_text(json.dumps(self.__dict__, indent=1) + "\n", encoding="utf-8")
+        os.replace(aside, folder / f"{self.trial}.json")
+
+    def missing(self, trial: Trial) -> list[Job]:
+        """What can be run next: the tuning first, then the seeds with what it chose."""
+        candidates = trial.candidates()
+        tried = [entry["settings"] for entry in self.tuning]
+        if len(candidates) > 1 and len(tried) < len(candidates):
+            return [Job(trial, dict(candidate), None) for candidate in candidates if dict(candidate) not in tried]
+        done = {run["seed"] for run in self.runs}
+        return [Job(trial, self.chosen, seed) for seed in range(trial.seeds) if seed not in done]
+
+    def add(self, job: Job, result: dict[str, Any]) -> None:
+        """One more run; the best candidate is chosen once all were tried."""
+        if job.seed is not None:
+            self.runs = sorted([*self.runs, {"seed": job.seed, **result}], key=lambda run: int(run["seed"]))
+            return
+        figure = result["figures"].get(job.trial.figure)
+        self.tuning.append({"settings": dict(job.chosen), "figure": figure, "seconds": result["seconds"]})
+        if len(self.tuning) == len(job.trial.candidates()):
+            best = max(self.tuning, key=lambda entry: -1.0 if entry["figure"] is None else entry["figure"])
+            self.chosen = best["settings"]
+
+
+def _described(trial: Trial) -> dict[str, Any]:
+    plain = {name: getattr(trial, name) for name in ("data", "method", "tuning_epochs", "figure")}
+    return {**plain, "settings": dict(trial.settings), "tune": {name: list(values) for name, values in trial.tune.items()}}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the data lie, and where it is computed."""
+
+    data_root: str
+    device: str
+
+
+def perform(job: Job, place: Place) -> dict[str, Any]:
+    """One run: figures, seconds, device and date. A training that diverges has no figures."""
+    started = time.perf_counter()
+    trial = job.trial
+    if trial.method == "train":
+        figures, seconds = _trained(job, place)
+    else:
+        perform_one = taylor2010.perform if trial.method == "pose" else classical.perform
+        figures = perform_one(trial, job.seed or 0, job.chosen, Path(place.data_root), place.device)
+        seconds = time.perf_counter() - started
+    name = torch.cuda.get_device_name() if place.device.startswith("cuda") else f"CPU, {torch.get_num_threads()} threads"
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    whole = round(time.perf_counter() - started, 2)
+    return {"figures": figures, "seconds": round(seconds, 2), "whole_seconds": whole, "device": name, "date": date}
+
+
+def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
+    trial, tuning = job.trial, job.seed is None
+    settings = {"data.source": trial.data, "validate_every": "1000000", "checkpoint_seconds": "1e9", **trial.settings, **job.chosen}
+    settings |= {"seed": str(TUNING_SEED if job.seed is None else job.seed), "data.validation": HELD_OUT if tuning else "0"}
+    if tuning and trial.tuning_epochs:
+        settings["epochs"] = str(trial.tuning_epochs)
+    data = _opened(trial.data, place.data_root)
+    with TemporaryDirectory() as folder:
+        try:
+            metrics = train(
+                override(Run(), settings), Path(folder) / "model", data=_training_part(data) if tuning else data, device=place.device
+            )
+        except RuntimeError as error:
+            if "lower the learning rate" not in str(error):
+                raise
+            return {}, 0.0
+    figures = metrics["curve"][-1] if tuning else metrics["test"]
+    return {name: value for name, value in figures.items() if isinstance(value, float)}, metrics["seconds"]
+
+
+@lru_cache(2)
+def _opened(name: str, data_root: str) -> Dataset:
+    """With a fifth as its test part where it brings none, the same in every run."""
+    data = open_data(name, data_root=data_root)
+    return data if "test" in data.parts else data.with_split(partition(data, None, {"train": 0.8, "test": 0.2}, 0).names)
+
+
+def _training_part(data: Dataset) -> Dataset:
+    """Without the test part: tuning cannot look at what it does not have."""
+    return data.part("train").renumbered()
+
+
+def run_trials(trials: Sequence[Trial], folder: Path, place: Place, tell: Tell, *, minutes: float = float("inf"), at_once: int = 1) -> bool:
+    """Run what is missing, in order, until all is there (True) or no time is left to begin another."""
+    deadline = time.monotonic() + 60 * minutes
+    ledgers = {trial.name: Ledger.read(folder, trial) for trial in trials}
+
+    def record(job: Job, result: dict[str, Any]) -> None:
+        ledger = ledgers[job.trial.name]
+        ledger.add(job, result)
+        ledger.save(folder)
+        tell(f"{_said(job)}: {_figures(result)} ({result['seconds']:.1f} s)")
+
+    if at_once == 1:
+        while job := next(_waiting(trials, ledgers, ()), None):
+            if time.monotonic() > deadline:
+                return False
+            record(job, perform(job, place))
+        return True
+    return _in_parallel(trials, ledgers, place, at_once, deadline, record)
+
+
+def _in_parallel(
+    trials: Sequence[Trial],
+    ledgers: Mapping[str, Ledger],
+    place: Place,
+    at_once: int,
+    deadline: float,
+    record: Callable[[Job, dict[str, Any]], None],
+) -> bool:
+    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
+        running: dict[Future[dict[str, Any]], Job] = {}
+        while True:
+            for job in _waiting(trials, ledgers, running.values()):
+                if len(running) >= at_once or time.monotonic() > deadline:
+                    break
+                running[pool.submit(perform, job, place)] = job
+            if not running:
+                return not list(_waiting(trials, ledgers, ()))
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                record(running.pop(done), done.result())
+
+
+def _waiting(trials: Sequence[Trial], ledgers: Mapping[str, Ledger], running: Iterable[Job]) -> Iterator[Job]:
+    busy = list(running)
+    for trial in trials:
+        for job in ledgers[trial.name].missing(trial):
+            if job not in busy:
+                yield job
+
+
+def _said(job: Job) -> str:
+    return f"{job.trial.name}, " + (f"tuning {dict(job.chosen)}" if job.seed is None else f"seed {job.seed}")
+
+
+def _figures(result: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in result["figures"].items()) or "diverged"

@@ -1,0 +1,48 @@
+"""All tables, all cells, all trials, and where each stands."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from nearkin.reproduce import digits, hao2018, ren2014, taylor2010
+from nearkin.reproduce.cell import Cell, Trial
+from nearkin.reproduce.running import Ledger
+from nearkin.reproduce.verdict import Verdict, judge
+
+TABLES: dict[str, tuple[tuple[Trial, ...], tuple[Cell, ...]]] = {
+    "ren2014": (ren2014.TRIALS, ren2014.CELLS),
+    "taylor2010": (taylor2010.TRIALS, taylor2010.CELLS),
+    "hao2018": (hao2018.TRIALS, hao2018.CELLS),
+    "digits": (digits.TRIALS, digits.CELLS),
+}
+
+
+def chosen(names: Sequence[str]) -> tuple[tuple[Trial, ...], tuple[Cell, ...]]:
+    """Trials and cells by the names of tables, or of single trials (a beginning of the name is enough); all without any."""
+    trials: list[Trial] = []
+    for name in names or tuple(TABLES):
+        found = TABLES[name][0] if name in TABLES else tuple(trial for trial in _all_trials() if trial.name.startswith(name))
+        if not found:
+            near = difflib.get_close_matches(name, [*TABLES, *(trial.name for trial in _all_trials())], n=1, cutoff=0.0)
+            raise ValueError(
+                f"TABLE {name!r} is unknown; did you mean {near[0]!r}? Tables: {', '.join(TABLES)}; or the beginning of a trial's name"
+            )
+        trials += [trial for trial in found if trial not in trials]
+    wanted = {trial.name for trial in trials}
+    cells = tuple(cell for _, some in TABLES.values() for cell in some if cell.trial in wanted or (cell.trial is None and not names))
+    return tuple(trials), cells
+
+
+def verdicts(cells: Sequence[Cell], folder: Path) -> list[tuple[Cell, Verdict]]:
+    """Every cell with what the saved runs say of it."""
+    trials = {trial.name: trial for trial in _all_trials()}
+    ledgers = {name: Ledger.read(folder, trial) for name, trial in trials.items()}
+    found = []
+    for cell in cells:
+        runs = ledgers[cell.trial].runs if cell.trial is not None else []
+        found.append((cell, judge(cell, runs, trials[cell.trial].data if cell.trial is not None else None)))
+    return found
+
+
+def _all_trials() -> list[Trial]:
+    return [trial for some, _ in TABLES.values() for trial in some]

@@ -1,0 +1,63 @@
+"""Ours against the printed figure: mean, spread, and one word."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nearkin.reproduce.cell import Cell
+
+Word = Literal["reproduced", "better", "short", "cited", "not run here", "ours"]
+TEST_SIZE = {"mnist": 10_000, "cifar10": 10_000, "cifar100": 10_000, "digits": 360}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a cell. `margin` is the half-width within which a printed figure counts as reproduced."""
+
+    word: Word
+    mean: float | None = None
+    spread: float | None = None  # standard deviation over seeds; None for a single one
+    seeds: int = 0
+    margin: float = 0.0
+    seconds: float | None = None
+    device: str = ""
+
+    def reached(self, cell: Cell) -> bool | None:
+        """Whether our mean is at least what was wanted (the printed figure unless the cell says otherwise)."""
+        wanted = cell.printed if cell.wanted is None else cell.wanted
+        if self.mean is None or wanted is None:
+            return None
+        return self.mean <= wanted if cell.smaller_is_better else self.mean >= wanted
+
+
+def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None) -> Verdict:
+    """The verdict on a cell from the runs of its trial."""
+    if cell.trial is None:
+        return Verdict("cited")
+    values = [value for run in runs if (value := cell.value({**run["figures"], "seconds": run["seconds"]})) is not None]
+    if not values:
+        return Verdict("not run here")
+    mean = statistics.fmean(values)
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    margin = max(2 * (spread or 0.0), _binomial(cell, mean, data))
+    seconds = statistics.fmean(run["seconds"] for run in runs)
+    return Verdict(_word(cell, mean, margin), mean, spread, len(values), margin, seconds, str(runs[0]["device"]))
+
+
+def _word(cell: Cell, mean: float, margin: float) -> Word:
+    if cell.printed is None:
+        return "ours"
+    if abs(mean - cell.printed) <= margin:
+        return "reproduced"
+    return "better" if (mean < cell.printed) == cell.smaller_is_better else "short"
+
+
+def _binomial(cell: Cell, mean: float, data: str | None) -> float:
+    """95 % of what counting a share on the test part leaves open, in per cent; 0 for other units."""
+    size = TEST_SIZE.get(data or "")
+    if size is None or not cell.unit.endswith("%"):
+        return 0.0
+    share = min(max(mean / 100, 1 / size), 1 - 1 / size)
+    return 100 * 1.96 * math.sqrt(share * (1 - share) / size)
