@@ -67,6 +67,12 @@ EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos --compare        beside raw pixels, PCA, PPCA, LDA, linear NCA and LMNN
   nearkin evaluate runs/photos new/ --out runs/photos/new
   nearkin evaluate runs/photos --part validation"""
+REPRODUCE = """Run the cells of the papers' tables: settings are chosen on a validation part, the test part is looked at once. Every run is
+saved when it ends, so a budget or an interruption loses nothing."""
+REPRODUCE_EXAMPLES = """examples:
+  nearkin reproduce --list
+  nearkin reproduce digits                                a small table that runs anywhere
+  nearkin reproduce ren2014 --data-root data --resume --budget 20 --at-once 4"""
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -100,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_index(verbs)
     _add_search(verbs)
     _add_serve(verbs)
+    _add_reproduce(verbs)
     return parser
 
 
@@ -158,7 +165,9 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--part", choices=("test", "validation"), default="test", help="which part asks (default: %(default)s)")
     parser.add_argument("--weights", choices=("best", "last"), default="best", help="which weights (default: best, chosen on validation)")
     parser.add_argument("--compare", action="store_true", help="fit the classical methods on the same data and put them beside the model")
-    parser.add_argument("--figures", action="store_true", help="write every picture as .png and .svg, too")
+    pictures = parser.add_mutually_exclusive_group()
+    pictures.add_argument("--figures", action="store_true", help="write every picture as .png and .svg, too")
+    pictures.add_argument("--no-pictures", action="store_true", help="draw none: quicker, and matplotlib is not needed")
     parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR)")
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
@@ -229,6 +238,30 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--no-browser", action="store_true", help="do not open the page")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
     parser.set_defaults(run=_lazily("nearkin.cli.serve"))
+
+
+def _add_reproduce(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "reproduce",
+        help="the papers' tables, run again beside the printed figures",
+        description=REPRODUCE,
+        epilog=REPRODUCE_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument(
+        "tables", nargs="*", metavar="TABLE", help="ren2014, taylor2010, hao2018, digits, or the beginning of a trial's name (default: all)"
+    )
+    parser.add_argument("--list", action="store_true", help="only show every cell and its state")
+    parser.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="begin no run after this time")
+    parser.add_argument("--resume", action="store_true", help="keep the runs that are saved; without it they are done anew")
+    parser.add_argument(
+        "--at-once", type=_at_least_one, default=1, metavar="N", help="runs side by side, each in a process of its own (default: 1)"
+    )
+    parser.add_argument(
+        "--out", default="docs/results", metavar="FOLDER", help="where runs are saved; the page is FOLDER.md (default: %(default)s)"
+    )
+    _add_places(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.reproduce"))
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:

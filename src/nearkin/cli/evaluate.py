@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
         assert measured.found is not None
         sanity = inspect(subject, measured.found, float(measured.scores["geometry"]["effective_rank"]))
         rivals = list(compare(subject, report)) if arguments.compare else []
-        pictures = _pictures(console, subject, measured, sanity, folder, report)
+        pictures = [] if arguments.no_pictures else _pictures(console, subject, measured, sanity, folder, report)
     findings = Findings(subject, measured, sanity, rivals, _about(arguments, folder, model, time.perf_counter() - began))
     _print(console, findings)
     _write(console, out, findings, pictures, arguments.figures)

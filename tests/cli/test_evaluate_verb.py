@@ -1,0 +1,265 @@
+"""`nearkin evaluate`: on what a training left behind, with classes, numbers, sets and nothing at all."""
+
+import contextlib
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from nearkin import cli
+from nearkin.data import Dataset
+from nearkin.data import open as open_data
+from nearkin.run import Run, override
+from nearkin.train.assemble import cut
+from nearkin.train.training import train
+
+SETTINGS = {"network.dimension": "8", "epochs": "2", "batch_size": "64", "checkpoint_seconds": "9999"}
+DIGITS = load_digits()
+PIXELS = (DIGITS.images[:400] * 15).astype(np.uint8)
+ZERO = 20  # the row of a zero that is called a four
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+def trained(folder: Path, name: str, settings: dict[str, str] | None = None, **arrays: Any) -> Path:
+    """A model folder, trained for two epochs on arrays in a file beside it."""
+    source = folder / f"{name}.npz"
+    np.savez(source, **arrays)
+    run = override(Run(), {**SETTINGS, "data.source": str(source), **(settings or {})})
+    train(run, folder / name, device="cpu")
+    return folder / name
+
+
+def evaluated(*arguments: str) -> tuple[str, str]:
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("COLUMNS", "200")
+        assert cli.main(["evaluate", *arguments, "--device", "cpu"]) == 0, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def scores(page: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: score for family in page["scores"].values() for name, score in family.items()}
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Digits with one wrong label, evaluated beside the classical methods; the folder and what was said."""
+    names = np.array([f"digit {label}" for label in DIGITS.target[:400]])
+    names[ZERO] = "digit 4"
+    folder = trained(tmp_path_factory.mktemp("runs"), "digits", x=PIXELS, y=names)
+    return folder, evaluated(str(folder), "--compare", "--figures")[0]
+
+
+def test_the_folder_gets_its_report(classes: tuple[Path, str]) -> None:
+    folder, _ = classes
+    assert {"report.html", "evaluation.json", "suspected_labels.csv", "figures"} <= {path.name for path in folder.iterdir()}
+    drawn = {path.name for path in (folder / "figures").iterdir()}
+    names = {"gallery", "worst", "flow", "map", "by_k", "pairs", "filters", "grad_cam", "training"}
+    assert {f"{name}{suffix}" for name in names for suffix in (".png", ".svg")} <= drawn
+
+
+def test_every_score_comes_with_chance_interval_and_counts(classes: tuple[Path, str]) -> None:
+    page = json.loads((classes[0] / "evaluation.json").read_text())
+    found = scores(page)
+    assert {"1-nn", "10-nn", "precision@5", "recall@5", "map@r", "r_precision", "mrr", "nmi", "ami", "ari", "effective_rank"} <= set(found)
+    for name in ("1-nn", "10-nn", "precision@5", "map@r"):
+        assert found[name]["low"] <= found[name]["value"] <= found[name]["high"] and 0 < found[name]["chance"] < 0.5
+        assert (
+            found[name]["split"] == "test" and found[name]["counted"] + sum(found[name]["left_out"].values()) == page["queries"]["points"]
+        )
+    assert page["queries"] == {"part": "test", "data": "digits", "points": 80, "left_out": {}} and page["references"]["points"] == 280
+    assert sum(map(sum, page["confusion"])) == 80 and [row["name"] for row in page["per_class"]] == [f"digit {i}" for i in range(10)]
+    assert page["command"].endswith("--compare") and page["weights"] == "those that did best on the validation part"
+    assert list(page["by_k"])[:4] == ["1", "2", "5", "10"] and page["by_k"]["1"]["value"] == found["1-nn"]["value"]
+
+
+def test_the_figures_are_those_of_the_model_on_the_test_part(classes: tuple[Path, str]) -> None:
+    from nearkin.evaluate import knn_accuracy
+    from nearkin.model import load
+    from nearkin.points import Points
+
+    folder, _ = classes
+    model = load(folder, device="cpu")
+    run = Run.from_json((folder / "run.json").read_text())
+    parts = cut(run, open_data(run.data.source))
+    assert parts.test is not None
+
+    def points(data: Dataset) -> Points:
+        return Points(model.encode(data.inputs), data.labels)  # type: ignore[arg-type]
+
+    page = json.loads((folder / "evaluation.json").read_text())
+    for k in (1, 10):
+        assert scores(page)[f"{k}-nn"]["value"] == pytest.approx(knn_accuracy(points(parts.test), points(parts.train), k))
+
+
+def test_classical_methods_stand_beside_it(classes: tuple[Path, str]) -> None:
+    page = json.loads((classes[0] / "evaluation.json").read_text())
+    rows = {row["name"]: row for row in page["comparisons"]}
+    assert list(rows) == ["raw pixels", "PCA", "PPCA", "LDA", "linear NCA", "LMNN"]
+    assert rows["raw pixels"]["dimension"] == 64 and rows["PCA"]["dimension"] == 8 and rows["LDA"]["dimension"] == 8
+    assert all(0.3 < row["scores"]["1-nn"]["value"] <= 1 and row["scores"]["1-nn"]["split"] == "test" for row in rows.values())
+    for name in rows:
+        assert name in classes[1]
+
+
+def test_the_terminal_shows_what_the_json_holds(classes: tuple[Path, str]) -> None:
+    page = json.loads((classes[0] / "evaluation.json").read_text())
+    assert "80 queries (test) answered by 280 references (training part)." in classes[1]
+    assert f"{100 * scores(page)['1-nn']['value']:.1f} %" in classes[1] and "Query inside the gallery" in classes[1]
+    assert f"open {classes[0] / 'report.html'} in a browser" in classes[1] and "\x1b" not in classes[1]
+
+
+def test_the_page_is_whole_and_asks_nothing_of_the_net(classes: tuple[Path, str]) -> None:
+    text = (classes[0] / "report.html").read_text(encoding="utf-8")
+    without_pictures = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", text)
+    assert not re.search(r"https?://|<script|<link|@import|url\(", without_pictures)
+    assert text.count("data:image/png;base64,") >= 9
+    for heading in (
+        "Figures",
+        "Beside classical methods",
+        "Is anything wrong?",
+        "Neighbours",
+        "The embedding",
+        "Classes",
+        "Inside the network",
+    ):
+        assert f"<h2>{heading}</h2>" in text
+    assert "share of queries whose nearest reference has their class" in text and "chance" in text and "left out" in text
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser here")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_shows_it_without_a_word_of_complaint(classes: tuple[Path, str], scheme: Any) -> None:
+    driver = pytest.importorskip("playwright.sync_api")
+    with driver.sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 420, "height": 800}, color_scheme=scheme)
+        said: list[str] = []
+        asked: list[str] = []
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto((classes[0] / "report.html").as_uri())
+        drawn = tab.evaluate("[...document.images].map(i => i.complete && i.naturalWidth > 300 && i.alt.length > 5)")
+        narrow = tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        ink, paper = tab.evaluate("[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]")
+        browser.close()
+    assert not said and len(drawn) >= 9 and all(drawn) and narrow
+    assert [url for url in asked if not url.startswith("data:")] == [(classes[0] / "report.html").as_uri()]
+    brightness = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (ink, paper)]
+    assert (brightness[0] < brightness[1]) == (scheme == "light") and abs(brightness[0] - brightness[1]) > 500
+
+
+def test_other_data_in_another_order_and_with_a_class_nobody_knows(classes: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = classes
+    labels = np.array([f"digit {label}" for label in DIGITS.target[1000:1060]], dtype="<U9")
+    labels[:3] = "an alien"  # sorts before the digits, so all numbers move
+    np.savez(tmp_path / "new.npz", x=(DIGITS.images[1000:1060] * 15).astype(np.uint8), y=labels)
+    evaluated(str(folder), str(tmp_path / "new.npz"), "--out", str(tmp_path / "out"), "--no-pictures")
+    page = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert page["queries"]["points"] == 60 and page["queries"]["part"] == "all of new" and page["classes"][-1] == "an alien"
+    assert scores(page)["map@r"]["counted"] == 57 and sum(scores(page)["map@r"]["left_out"].values()) == 3
+    assert scores(page)["1-nn"]["value"] > 0.5
+
+
+def test_training_points_asked_as_other_data_are_called_out(classes: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = classes
+    said, _ = evaluated(str(folder), str(folder.parent / "digits.npz"), "--out", str(tmp_path), "--no-pictures")
+    page = json.loads((tmp_path / "evaluation.json").read_text())
+    inside = next(one for one in page["sanity"] if one["check"] == "Query inside the gallery")
+    assert inside["level"] == "wrong" and inside["found"].startswith("280 of 400 queries") and "✗ wrong" in said
+
+
+def test_a_wrong_label_is_suspected_and_exported(classes: tuple[Path, str]) -> None:
+    with (classes[0] / "suspected_labels.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["path", "label", "neighbours_say", "confidence", "part"]
+    assert any(row["path"].endswith(f"row {ZERO}") and (row["label"], row["neighbours_say"]) == ("digit 4", "digit 0") for row in rows)
+
+
+def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(240, 5)).astype(np.float32)
+    folder = trained(tmp_path, "numbers", x=x, targets=(2 * x[:, :1] + x[:, 1:2]).astype(np.float32))
+    said, _ = evaluated(str(folder), "--compare")
+    page = json.loads((folder / "evaluation.json").read_text())
+    found = scores(page)
+    assert {"mae", "rmse", "r2", "spearman"} <= set(found) and found["mae"]["low"] <= found["mae"]["value"] <= found["mae"]["high"]
+    assert "mae" in said and not (folder / "suspected_labels.csv").exists()
+    assert [row["name"] for row in page["comparisons"]][:3] == ["raw inputs", "PCA", "PPCA"]
+    assert "Choices and thresholds" in (folder / "report.html").read_text()
+
+
+def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path) -> None:
+    folder = trained(tmp_path, "unlabelled", x=PIXELS[:150])
+    said, _ = evaluated(str(folder))
+    page = json.loads((folder / "evaluation.json").read_text())
+    assert "consistency included, cannot be measured" in said and list(scores(page)) == ["effective_rank"]
+    assert "<h2>Neighbours</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
+
+
+def test_sets_are_compared_by_their_overlap(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    sets = random.random((200, 3)) < 0.5
+    x = (sets @ random.normal(size=(3, 6)) + 0.1 * random.normal(size=(200, 6))).astype(np.float32)
+    folder = trained(tmp_path, "sets", x=x, sets=sets, classes=np.array(["red", "round", "ripe"]))
+    evaluated(str(folder))
+    found = scores(json.loads((folder / "evaluation.json").read_text()))["overlap@1"]
+    assert found["chance"] < 0.6 < found["value"] <= 1
+
+
+def test_unseen_classes_answer_one_another(tmp_path: Path) -> None:
+    folder = trained(tmp_path, "unseen", {"data.split": "classes"}, x=PIXELS, y=DIGITS.target[:400])
+    said, _ = evaluated(str(folder), "--no-pictures")
+    page = json.loads((folder / "evaluation.json").read_text())
+    assert "answered by one another" in said and page["references"] is None
+    assert scores(page)["recall@1"]["value"] > scores(page)["recall@1"]["chance"]
+
+
+def test_without_matplotlib_there_is_a_report_without_pictures(
+    classes: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said, _ = evaluated(str(classes[0]), "--out", str(tmp_path))
+    assert "No pictures: figures need matplotlib" in said and "<h2>Figures</h2>" in (tmp_path / "report.html").read_text()
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(["evaluate", *arguments, "--device", "cpu"]) == 1
+    return capsys.readouterr().err
+
+
+def test_errors_of_the_verb(classes: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, _ = classes
+    assert "is no model folder: it has no model.json" in refused(capsys, str(tmp_path))
+    assert "is neither a file or folder nor a known data set" in refused(capsys, str(folder), "nowhere/at/all")
+    np.savez(tmp_path / "small.npz", x=np.zeros((5, 3), dtype=np.float32))
+    assert "holds points of shape (3,); this model reads (1, 8, 8)" in refused(capsys, str(folder), str(tmp_path / "small.npz"))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("model.json", "best.safetensors", "weights.safetensors", "split.json"):
+        (copy / name).write_bytes((folder / name).read_bytes())
+    assert "there is no training part to answer the queries" in refused(capsys, str(copy), str(tmp_path / "small.npz"))
+    run = json.loads((folder / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps({**run, "data": {**run["data"], "source": str(tmp_path / "gone.npz")}}))
+    assert "the training part is needed to answer queries, and its data cannot be opened" in refused(capsys, str(copy))
+    np.savez(tmp_path / "gone.npz", x=PIXELS[:390], y=DIGITS.target[:390])
+    assert "has 390 points where the training cut 400: the data have changed since" in refused(capsys, str(copy))
+
+
+def test_a_part_that_was_not_held_out_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = trained(tmp_path, "whole", {"data.test": "0", "network.name": "linear", "epochs": "1"}, x=PIXELS[:100], y=DIGITS.target[:100])
+    assert "the run held out no test part (it has train, validation); name other data, or --part" in refused(capsys, str(folder))
+    evaluated(str(folder), "--part", "validation", "--no-pictures")
+    page = json.loads((folder / "evaluation.json").read_text())
+    assert scores(page)["1-nn"]["split"] == "validation" and page["command"].endswith("--part validation")
