@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 
 from nearkin.explore.drawing import RIGHT, WRONG, as_picture
 from nearkin.explore.flow import MOST, neighbour_flow
-from nearkin.explore.pictures import Hit, attention, filters, gallery
+from nearkin.explore.pictures import Hit, attention, contact_sheet, filters, gallery
 
 GREY = np.arange(64, dtype=np.uint8).reshape(1, 8, 8)
 
@@ -30,6 +30,15 @@ def test_rows_of_a_gallery_may_differ_in_length_and_stand_below_one_another() ->
     figure = gallery([(Hit(GREY), [Hit(GREY)] * 3), (Hit(GREY), [Hit(GREY)])])
     tops = [axes.get_position().y1 for axes in figure.axes]
     assert len(tops) == 6 and len({round(top, 6) for top in tops[:4]}) == 1 and max(tops[4:]) < min(tops[:4])
+
+
+def test_a_contact_sheet_fills_its_rows_and_breaks_its_captions() -> None:
+    figure = contact_sheet([Hit(GREY, "cat\nor a very long name of a dog?")] * 5, 3)
+    boxes = [axes.get_position() for axes in figure.axes]
+    assert len(boxes) == 5 and boxes[3].x0 == pytest.approx(boxes[0].x0) and boxes[3].y1 < boxes[0].y0
+    assert figure.axes[0].get_xlabel().startswith("cat\nor a very")
+    with pytest.raises(ValueError, match="0 images in 3 columns cannot be drawn"):
+        contact_sheet([], 3)
 
 
 def test_pictures_are_in_the_range_of_colours() -> None:
@@ -91,6 +100,16 @@ def test_a_flow_of_many_classes_shows_the_busiest_and_counts_the_rest() -> None:
     figure = neighbour_flow(counts, list(range(100)))
     assert f"the {MOST} busiest classes" in figure.axes[0].get_title() and "41  (30 times)" in words(figure)
     assert "no wrong neighbours" in words(neighbour_flow(np.eye(3), "abc"))
+
+
+def test_names_of_thin_bands_do_not_cover_one_another() -> None:
+    counts = np.eye(12) * 50
+    counts[0, 1:], counts[1:, 0] = 1, 1
+    counts[5, 6] = 200
+    axes = neighbour_flow(counts, [f"class {i}" for i in range(12)]).axes[0]
+    for side in ("right", "left"):
+        heights = [text.get_position()[1] for text in axes.texts if text.get_ha() == side]
+        assert len(heights) == 12 and np.diff(heights).min() > 0.025 and min(heights) >= 0 and max(heights) <= 1
 
 
 def test_errors_of_the_flow() -> None:

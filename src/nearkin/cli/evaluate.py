@@ -221,14 +221,15 @@ def _print(console: Console, findings: Findings) -> None:
 def _rival_table(findings: Findings) -> Table:
     ours = {score.name: score for _, score in table_rows(findings.measured)}
     names = [name for name in ("1-nn", "10-nn", "map@r", "mae", "r2") if name in findings.rivals[0].scores]
-    table = Table("embedding", "dimensions", *names, "seconds to fit", "note")
-    for column in table.columns[1:-1]:
+    notes = [f"{rival.name}: {rival.note}." for rival in findings.rivals if rival.note]
+    table = Table("embedding", "dimensions", *names, "seconds to fit", caption="\n".join(notes), caption_justify="left")
+    for column in table.columns[1:]:
         column.justify = "right"
     dimension = findings.subject.queries.points.embeddings.shape[1]
     table.add_row("this model", str(dimension), *(words.number(float(ours[name]) if name in ours else math.nan, name) for name in names))
     for rival in findings.rivals:
         values = (words.number(float(rival.scores[name]), name) for name in names)
-        table.add_row(rival.name, str(rival.dimension), *values, f"{rival.seconds:.1f}", rival.note)
+        table.add_row(rival.name, str(rival.dimension), *values, f"{rival.seconds:.1f}")
     return table
 
 

@@ -5,7 +5,7 @@ from nearkin.explore.drawing import PALETTE, as_bytes, save
 from nearkin.explore.figures import Panel, embedding_map, number_map, scatter
 from nearkin.explore.flow import neighbour_flow
 from nearkin.explore.grad_cam import grad_cam
-from nearkin.explore.pictures import Hit, attention, filters, gallery
+from nearkin.explore.pictures import Hit, attention, contact_sheet, filters, gallery
 
 __all__ = [
     "PALETTE",
@@ -14,6 +14,7 @@ __all__ = [
     "Series",
     "as_bytes",
     "attention",
+    "contact_sheet",
     "embedding_map",
     "filters",
     "gallery",

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from nearkin.explore.drawing import DPI, INK, LABEL, MARKERS, PALETTE, PAPER, QUIET, TITLE, blank, light, save, shortened
 
 TOGETHER = 0.105  # labels nearer than this share of a panel's side are pushed apart
+FEW = 12  # classes that are named in full size
 NAMED = 30  # classes whose names still find room in a panel
 
 
@@ -126,7 +127,16 @@ def _name_classes(axes: Any, names: list[Any], spots: np.ndarray, colours: list[
         shape = "circle,pad=0.22" if len(text) <= 2 else "round,pad=0.25"
         badge = {"boxstyle": shape, "facecolor": colour, "edgecolor": PAPER, "linewidth": 0.9}
         ink = INK if light(colour) else PAPER
-        axes.text(*spot, text, fontsize=LABEL, fontweight="bold", color=ink, ha="center", va="center", bbox=badge)
+        axes.text(
+            *spot,
+            text,
+            fontsize=LABEL if len(names) <= FEW else 0.8 * LABEL,
+            fontweight="bold",
+            color=ink,
+            ha="center",
+            va="center",
+            bbox=badge,
+        )
 
 
 def _window(points: np.ndarray) -> tuple[np.ndarray, float]:

@@ -33,11 +33,13 @@ def neighbour_flow(counts: ArrayLike, classes: Sequence[object], *, width: int =
         return figure
     left, right = _shelves(seen.sum(1)), _shelves(seen.sum(0))
     _bands(axes, seen, shown, left, right)
+    line = 1.2 * LABEL / 72 / (axes.get_position().height * figure.get_size_inches()[1])  # of the height, that a name takes
+    names_left, names_right = _spread(left.mean(1), line), _spread(right.mean(1), line)
     for i, number in enumerate(shown):
         row = table[number]
         share = f"{100 * row[number] / row.sum():.1f} % right" if row.sum() else "no queries"
-        _name(axes, 0.285, left[i], f"{shortened(classes[number], 15)}  ({share})", "right")
-        _name(axes, 0.715, right[i], f"{shortened(classes[number], 15)}  ({seen[:, i].sum():,.0f} times)", "left")
+        _name(axes, 0.285, names_left[i], f"{shortened(classes[number], 15)}  ({share})", "right")
+        _name(axes, 0.715, names_right[i], f"{shortened(classes[number], 15)}  ({seen[:, i].sum():,.0f} times)", "left")
     return figure
 
 
@@ -57,8 +59,20 @@ def _bands(axes: Any, seen: np.ndarray, shown: list[int], left: np.ndarray, righ
             out[i], into[j] = a + wide, b + wide
 
 
-def _name(axes: Any, x: float, shelf: np.ndarray, text: str, side: str) -> None:
-    axes.text(x, shelf.mean(), text, fontsize=LABEL, color=INK, ha=side, va="center")
+def _name(axes: Any, x: float, y: float, text: str, side: str) -> None:
+    axes.text(x, y, text, fontsize=LABEL, color=INK, ha=side, va="center")
+
+
+def _spread(heights: np.ndarray, line: float) -> np.ndarray:
+    """Heights (C,) in order, moved as little as it takes to keep two names from covering one another, and inside 0..1."""
+    least = min(line, 0.98 / max(len(heights) - 1, 1))
+    placed = heights.copy()
+    for i in range(1, len(placed)):
+        placed[i] = max(placed[i], placed[i - 1] + least)
+    placed[-1] = min(placed[-1], 0.99)
+    for i in range(len(placed) - 2, -1, -1):
+        placed[i] = min(placed[i], placed[i + 1] - least)
+    return placed
 
 
 def _shelves(totals: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """The pictures of a report, each drawn from the findings and with a sentence on how to read it."""
 
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from nearkin.explore.figures import Panel, embedding_map, number_map
 from nearkin.explore.flow import neighbour_flow
 from nearkin.explore.grad_cam import grad_cam, last_maps
 from nearkin.explore.measure import NEAR, Measured, worst_queries
-from nearkin.explore.pictures import Hit, attention, filters, gallery
+from nearkin.explore.pictures import Hit, attention, contact_sheet, filters, gallery
 from nearkin.explore.projection import fit
 from nearkin.explore.subject import Side, Subject, prepared
 from nearkin.explore.training_log import learning_rates, read_log
@@ -70,16 +69,11 @@ def _duplicates(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
         return
     some = min(len(pairs.queries), ROWS)
     left, right = (_read(side, rows[:some]) for side, rows in ((subject.queries, pairs.queries), (subject.gallery, pairs.references)))
-    rows = []
-    for i in range(0, some, 3):  # three pairs a row
-        tiles = [
-            Hit(image, caption)
-            for j in range(i, min(i + 3, some))
-            for image, caption in ((left[j], f"query, {100 * pairs.apart[j]:.1f} % apart"), (right[j], "reference"))
-        ]
-        rows.append((tiles[0], tiles[1:]))
+    hits = []
+    for i in range(some):
+        hits += [Hit(left[i], f"query {i + 1}"), Hit(right[i], f"{100 * pairs.apart[i]:.1f} % apart")]
     caption = "The nearest pairs of a query and a reference. Are they one picture twice?"
-    figure = gallery(rows, title="Near-duplicates across splits", width=1200)
+    figure = contact_sheet(hits, 6, title="Near-duplicates across splits: a query, and beside it the reference")
     yield Illustration("duplicates", "sanity", figure, f"{some} pairs of nearly equal pictures", caption)
 
 
@@ -89,10 +83,9 @@ def _suspects(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
     hits = []
     for part, _, one in sanity.suspects[: 2 * SUSPECTED]:
         side = subject.queries if part == subject.queries.name else subject.references
-        hits.append(Hit(_read(side, np.array([one.row]))[0], f"{subject.classes[one.label]}, not {subject.classes[one.neighbours_say]}?"))
-    rows = [(hits[i], hits[i + 1 : i + SUSPECTED]) for i in range(0, len(hits), SUSPECTED)]
+        hits.append(Hit(_read(side, np.array([one.row]))[0], f"{subject.classes[one.label]}\nor {subject.classes[one.neighbours_say]}?"))
     caption = "The surest of the list above: is it what its label says, and not what its neighbours say?"
-    figure = gallery(rows, title="Suspected labels", width=1200)
+    figure = contact_sheet(hits, SUSPECTED, title="Suspected labels: what the label says, or what the neighbours say?")
     yield Illustration("suspects", "sanity", figure, "pictures whose labels are suspected", caption)
 
 
@@ -273,10 +266,11 @@ def _network(subject: Subject, measured: Measured) -> Iterator[Illustration]:
 def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     assert measured.found is not None
     right = right_ones(subject, measured.found.positions)
-    which = torch.arange(len(subject.queries))[:LOOKED_AT]
+    which = _apart(torch.arange(len(subject.queries)), LOOKED_AT)
     if right is not None and not bool(right[:, 0].all()):  # half of them right, half wrong
         right_rows, wrong_rows = right[:, 0].cpu().nonzero()[:, 0], (~right[:, 0].cpu()).nonzero()[:, 0]
-        which = torch.cat([right_rows[: LOOKED_AT // 2], wrong_rows[: math.ceil(LOOKED_AT / 2)]])
+        wrong_rows = _apart(wrong_rows, LOOKED_AT // 2)
+        which = torch.cat([_apart(right_rows, LOOKED_AT - len(wrong_rows)), wrong_rows])
     found = measured.found.positions[which.to(measured.found.positions.device), 0].cpu()
     which, found = which[found >= 0], found[found >= 0]
     model = subject.model
@@ -303,6 +297,11 @@ def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     )
     figure = attention(rows, title="Why are these two near?", width=1000)
     yield Illustration("grad_cam", "network", figure, "heat maps of neighbour decisions", caption)
+
+
+def _apart(rows: Tensor, most: int) -> Tensor:
+    """At most so many of the rows, evenly apart: neighbours in a data set are often of one class."""
+    return rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).round().long()]
 
 
 def _training(folder: Path | None) -> Iterator[Illustration]:

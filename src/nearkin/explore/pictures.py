@@ -25,21 +25,33 @@ def gallery(rows: Sequence[tuple[Hit, Sequence[Hit]]], *, title: str = "", width
     """Each row a query and what was found for it, nearest first: right ones framed green with a tick, wrong ones red with a cross."""
     if not rows:
         raise ValueError("rows is empty; give at least one (query, found)")
-    columns = 1 + max(len(found) for _, found in rows)
-    gap, left = 0.3, 0.02  # between query and found, and before the query, in tiles
+    return _tiled([(query, *found) for query, found in rows], title, width, gap=0.3)
+
+
+def contact_sheet(hits: Sequence[Hit], columns: int, *, title: str = "", width: int = 1200) -> Any:
+    """Images row by row, `columns` of them in each, with a word under each; a line break in it makes two lines."""
+    if not hits or columns < 1:
+        raise ValueError(f"{len(hits)} images in {columns} columns cannot be drawn; give at least one of each")
+    return _tiled([hits[i : i + columns] for i in range(0, len(hits), columns)], title, width, gap=0.0)
+
+
+def _tiled(rows: Sequence[Sequence[Hit]], title: str, width: int, gap: float) -> Any:
+    """Rows of tiles; `gap` stands after the first of each, in tiles."""
+    columns, left = max(map(len, rows)), 0.02
+    lines = 1 + max(hit.caption.count("\n") for row in rows for hit in row)
     side = width / (columns + gap + 2 * left)
-    words = 2.3 * LABEL * DPI / 72
+    words = (1.1 + 1.2 * lines) * LABEL * DPI / 72
     top = 2.6 * TITLE * DPI / 72 if title else 0.1 * words
     figure = blank(width, round(len(rows) * (side + words) + top))
     high = figure.get_size_inches()[1] * DPI
     if title:
         figure.text(0.5, 1 - 0.5 * top / high, title, fontsize=TITLE, color=INK, ha="center", va="center")
-    for i, (query, found) in enumerate(rows):
-        for j, hit in enumerate((query, *found)):
+    for i, row in enumerate(rows):
+        for j, hit in enumerate(row):
             x = (left + j + (gap if j else 0)) * side
             y = high - top - (i + 1) * (side + words) + words
             axes = figure.add_axes(((x + 0.05 * side) / width, (y + 0.03 * side) / high, 0.9 * side / width, 0.9 * side / high))
-            _tile(axes, hit, most=max(6, round(side / 13)))
+            _tile(axes, hit, most=max(6, round(side / 10.5)))
     return figure
 
 
@@ -49,7 +61,8 @@ def _tile(axes: Any, hit: Hit, most: int) -> None:
     colour = GREY if hit.right is None else RIGHT if hit.right else WRONG
     for spine in axes.spines.values():
         spine.set(color=colour, linewidth=0.8 if hit.right is None else 2.2)
-    axes.set_xlabel(shortened(hit.caption, most), fontsize=LABEL, color=INK, labelpad=2.5)
+    caption = "\n".join(shortened(text, most) for text in hit.caption.split("\n"))
+    axes.set_xlabel(caption, fontsize=LABEL, color=INK, labelpad=2.5)
     if hit.right is not None:
         badge = {"boxstyle": "circle,pad=0.15", "facecolor": colour, "edgecolor": PAPER, "linewidth": 0.7}
         sign = "✓" if hit.right else "✗"
