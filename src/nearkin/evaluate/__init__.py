@@ -1,22 +1,36 @@
 """Evaluate: are the neighbours right?"""
 
-from nearkin.evaluate.classification import ClassRow, accuracy, classification, confusion, per_class, predictions
-from nearkin.evaluate.clustering import clustering
-from nearkin.evaluate.curves import pr_curve, roc_curve
+from nearkin.evaluate.classification import NOBODY, ClassRow, accuracy, classification, confusion, per_class, predictions
+from nearkin.evaluate.clustering import agreement, clustering
+from nearkin.evaluate.curves import pair_curves, pr_curve, roc_curve
 from nearkin.evaluate.geometry import collapse, consistency
-from nearkin.evaluate.neighbours import knn_accuracy, knn_predict, vote
+from nearkin.evaluate.neighbours import (
+    class_means,
+    knn_accuracy,
+    knn_predict,
+    knn_regress,
+    nearest_mean_predict,
+    soft_mean,
+    soft_probabilities,
+    vote,
+    weighted_knn_predict,
+    weighted_vote,
+)
 from nearkin.evaluate.probes import linear_probes
 from nearkin.evaluate.regression import angular_error, regression
 from nearkin.evaluate.retrieval import retrieval
 from nearkin.evaluate.score import Curve, Score, best
 
 __all__ = [
+    "NOBODY",
     "ClassRow",
     "Curve",
     "Score",
     "accuracy",
+    "agreement",
     "angular_error",
     "best",
+    "class_means",
     "classification",
     "clustering",
     "collapse",
@@ -24,12 +38,19 @@ __all__ = [
     "consistency",
     "knn_accuracy",
     "knn_predict",
+    "knn_regress",
     "linear_probes",
+    "nearest_mean_predict",
+    "pair_curves",
     "per_class",
     "pr_curve",
     "predictions",
     "regression",
     "retrieval",
     "roc_curve",
+    "soft_mean",
+    "soft_probabilities",
     "vote",
+    "weighted_knn_predict",
+    "weighted_vote",
 ]

@@ -45,13 +45,23 @@ class Ranker(NamedTuple):
     made: Factors | None
     comparison: Comparison
     copies: Tensor | None  # (m,) which distinct gallery row each one is, when some are equal
+    own: Tensor | None  # (n,) where the query stands in the gallery, or -1; None when ids or groups make it more than one place
 
     def scores(self, rows: slice) -> Tensor:
         """(rows, m) float32, larger is nearer; -inf for whom the query passes over."""
         near = self._raw(rows)
         near = near if self.copies is None else near[:, self.copies]
+        if self.own is not None:  # each query in the gallery once at most: no need to compare all ids with all
+            row = (self.own[rows] >= 0).nonzero()[:, 0]
+            near[row, self.own[rows][row]] = -torch.inf
+            return near
         hidden = self.comparison.excluded.mask(rows, slice(None))
         return near if hidden is None else near.masked_fill_(hidden, -torch.inf)
+
+    def affinities(self, rows: slice) -> Tensor:
+        """(rows, m) float64, what the affinity says; -inf for whom the query passes over."""
+        scores = self.scores(rows).double()
+        return scores if self.how is None else self.how.affinity(scores)
 
     def _raw(self, rows: slice) -> Tensor:
         if self.how is None or self.made is None:
@@ -97,14 +107,26 @@ def ranker(comparison: Comparison) -> Ranker:
     """Everything that is computed once for all blocks."""
     queries, gallery = comparison.queries.embeddings, comparison.gallery.embeddings
     gallery, copies = _distinct(gallery)
-    how = measure(comparison.affinity)
+    how, own = measure(comparison.affinity), _own_places(comparison.excluded)
     q, r = queries.double(), gallery.double()
     if how is None:
         points = comparison.gallery._replace(embeddings=r)
-        return Ranker(None, None, comparison._replace(queries=comparison.queries._replace(embeddings=q), gallery=points), copies)
+        return Ranker(None, None, comparison._replace(queries=comparison.queries._replace(embeddings=q), gallery=points), copies, own)
     with full_precision():
         made = factors(how, q, r, (inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)))
-    return Ranker(how, made, comparison, copies)
+    return Ranker(how, made, comparison, copies, own)
+
+
+def _own_places(excluded: Exclusion) -> Tensor | None:
+    """(n,) the one gallery point with the query's id, -1 if there is none; None when that is not all there is to exclude."""
+    ids, theirs = excluded.ids, excluded.reference_ids
+    if ids is None or theirs is None or excluded.groups is not None:
+        return None
+    theirs, order = theirs.sort()
+    if bool((theirs[1:] == theirs[:-1]).any()):
+        return None
+    at = torch.searchsorted(theirs, ids).clamp_max(len(theirs) - 1)
+    return torch.where(theirs[at] == ids, order[at], -1)
 
 
 def class_labels(labels: Any, count: int, name: str) -> Tensor:

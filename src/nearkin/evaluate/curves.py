@@ -1,9 +1,33 @@
-"""Are two points kin? Precision, recall and false alarms of every threshold on the affinity of a pair."""
+"""Are two points kin? Precision, recall and false alarms of every threshold on the affinity of a pair.
+
+All pairs of a query and a gallery point are pooled, so that one threshold serves all queries. A threshold takes a tie whole.
+Small data get every affinity as a threshold; large data get quantiles of the affinities of kin and of strangers, at which the
+curve is exact, and a bound on what the area can miss between them.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
 
 from nearkin.affinity import Affinity
-from nearkin.evaluate.comparison import Groups
-from nearkin.evaluate.score import Curve
+from nearkin.evaluate.comparison import Comparison, Groups, Ranker, compare, ranker
+from nearkin.evaluate.score import DRAWS, Curve, Score, interval, resamples
 from nearkin.points import Points
+
+FEW = 1 << 18  # pairs of which every affinity is a threshold
+QUANTILES = 2048  # thresholds from kin, and as many from strangers, for more pairs than that
+COARSE = 1024  # thresholds that the interval looks at
+BLOCKS = 50  # of queries that are drawn together
+
+
+class _Counts(NamedTuple):
+    """Pairs between thresholds: counts (b, t + 1, 2) of strangers and kin for b blocks of queries, strictest first."""
+
+    thresholds: Tensor  # (t + 1,) falling, -inf last
+    counts: Tensor
+    left_out: dict[str, int]
+    exact: bool
 
 
 def pr_curve(
@@ -15,7 +39,7 @@ def pr_curve(
     split: str | None = None,
 ) -> Curve:
     """Recall (x) and precision (y) over all pairs of a query and a gallery point; the area is the average precision."""
-    raise NotImplementedError
+    return pair_curves(queries, gallery, affinity, groups=groups, split=split)[0]
 
 
 def roc_curve(
@@ -27,4 +51,127 @@ def roc_curve(
     split: str | None = None,
 ) -> Curve:
     """False positive rate (x) and true positive rate (y) over all pairs; the area is the chance that kin are nearer than strangers."""
-    raise NotImplementedError
+    return pair_curves(queries, gallery, affinity, groups=groups, split=split)[1]
+
+
+@torch.no_grad()
+def pair_curves(
+    queries: Points,
+    gallery: Points | None = None,
+    affinity: Affinity | None = None,
+    *,
+    groups: Groups | None = None,
+    split: str | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> tuple[Curve, Curve]:
+    """`pr_curve` and `roc_curve` from one pass over the pairs."""
+    comparison = compare(queries, gallery, affinity, groups)
+    found = _counted(comparison)
+    strangers, kin = found.counts.sum(0).double().cumsum(0).T  # (t + 1,) each: pairs at or above the threshold
+    if float(kin[-1]) == 0 or float(strangers[-1]) == 0:
+        raise ValueError(f"there are {int(kin[-1])} pairs of kin and {int(strangers[-1])} of strangers; a curve needs both")
+    recall, precision = kin / kin[-1], kin / (kin + strangers)
+    false_alarms = strangers / strangers[-1]
+    nought = recall.new_zeros(1)
+    thresholds = torch.cat([nought + torch.inf, found.thresholds])
+    pr_area, roc_area = _areas(found.counts.sum(0)[None].double())
+    drawn = [_areas(torch.einsum("sb,btc->stc", weights.to(kin.device), _coarse(found.counts))) for weights in _weights(found, draws, seed)]
+    total, pairs = int(kin[-1] + strangers[-1]), found.counts.sum(0).double()
+    chance = {"average_precision": float(kin[-1]) / total, "roc_auc": 0.5}
+    curves = []
+    for number, (name, area) in enumerate((("average_precision", pr_area), ("roc_auc", roc_area))):
+        low, high = interval(torch.cat([areas[number] for areas in drawn]).cpu()) if drawn else (float("nan"), float("nan"))
+        notes = comparison.notes if found.exact else (*comparison.notes, _missed(pairs, number))
+        score = Score(name, float(area[0]), low, high, chance[name], None, total, found.left_out, notes, True, split)
+        curves.append(score)
+    pr = Curve("precision-recall", recall, precision, found.thresholds, curves[0])
+    roc = Curve("roc", torch.cat([nought, false_alarms]), torch.cat([nought, recall]), thresholds, curves[1])
+    return pr, roc
+
+
+def _areas(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """(s,) average precision and area under the ROC from counts (s, t, 2), strictest threshold first."""
+    strangers, kin = counts.unbind(2)
+    above, hits = strangers.cumsum(1), kin.cumsum(1)
+    precision = hits / (above + hits).clamp_min(1e-300)  # before the first pair there is nothing to divide
+    average = (kin * precision).sum(1) / hits[:, -1]
+    # kin beat the strangers below, and half of those in the same place
+    wins = (kin * (above[:, -1:] - above + strangers / 2)).sum(1) / (hits[:, -1] * above[:, -1])
+    return average, wins
+
+
+def _missed(counts: Tensor, number: int) -> str:
+    """How far the area can be from the one with every affinity as a threshold."""
+    strangers, kin = counts.unbind(1)
+    above, hits = strangers.cumsum(0), kin.cumsum(0)
+    if number == 1:
+        bound = float((strangers * kin).sum() / (2 * strangers.sum() * kin.sum()))
+    else:
+        best = hits / (above - strangers + hits).clamp_min(1)  # all kin of the place before its strangers
+        bound = float((kin * (best - hits / (above + hits).clamp_min(1))).sum() / kin.sum())
+    return f"{len(counts) - 1} thresholds; the area is off by {bound:.1g} at most"
+
+
+def _counted(comparison: Comparison) -> _Counts:
+    """One pass over all pairs."""
+    mine, theirs = comparison.same_class
+    ready = ranker(comparison)
+    n, m = len(mine), len(theirs)
+    exact = n * m <= FEW
+    edges = _every(ready, n) if exact else _quantiles(ready, mine, theirs)  # rising
+    blocks = min(BLOCKS, n)
+    counts = torch.zeros(blocks, len(edges) + 1, 2, dtype=torch.int64, device=mine.device)
+    hidden = 0
+    for start in range(0, n, ready.step()):
+        rows = slice(start, start + ready.step())
+        near = ready.scores(rows)
+        seen = near > -torch.inf
+        hidden += int((~seen).sum())
+        at = torch.searchsorted(edges, near, right=True)
+        kin = mine[rows, None] == theirs
+        block = torch.arange(start, start + len(near), device=mine.device) % blocks
+        flat = ((block[:, None] * (len(edges) + 1) + at) * 2 + kin)[seen]
+        counts += torch.bincount(flat, minlength=counts.numel()).view(counts.shape)
+    thresholds = torch.cat([edges.double().flip(0), edges.new_full((1,), -torch.inf).double()])
+    if ready.how is not None:
+        thresholds = ready.how.affinity(thresholds)
+    left_out = {"pairs passed over": hidden} if hidden else {}
+    return _Counts(thresholds, counts.flip(1), left_out, exact)
+
+
+def _every(ready: Ranker, n: int) -> Tensor:
+    """Every affinity there is, rising."""
+    scores = torch.cat([ready.scores(slice(start, start + ready.step())).reshape(-1) for start in range(0, n, ready.step())])
+    found: Tensor = torch.unique(scores)
+    return found[found > -torch.inf]
+
+
+def _quantiles(ready: Ranker, mine: Tensor, theirs: Tensor) -> Tensor:
+    """Quantiles of the affinities of kin and of strangers, from evenly spread queries."""
+    n, m = len(mine), len(theirs)
+    some = torch.linspace(0, n - 1, max(min(n, (1 << 23) // m), 1)).long().tolist()
+    near = torch.cat([ready.scores(slice(row, row + 1)) for row in some])
+    kin = mine[some, None] == theirs
+    parts = []
+    for which in (kin, ~kin):
+        values = near[which & (near > -torch.inf)].sort().values
+        if len(values):
+            parts.append(values[torch.linspace(0, len(values) - 1, QUANTILES, device=values.device).long()])
+    edges: Tensor = torch.unique(torch.cat(parts))
+    return edges
+
+
+def _coarse(counts: Tensor) -> Tensor:
+    """(b, about COARSE, 2): neighbouring thresholds together, for the interval only."""
+    width = -(-counts.shape[1] // COARSE)
+    padded = torch.nn.functional.pad(counts, (0, 0, 0, -counts.shape[1] % width))
+    return padded.view(len(counts), -1, width, 2).sum(2).double()
+
+
+def _weights(found: _Counts, draws: int, seed: int) -> list[Tensor]:
+    """Resamples of blocks in which both kinds of pairs occur."""
+    have = found.counts.sum(1).double()  # (b, 2)
+    drawn = torch.cat(list(resamples(len(have), min(draws, 400), seed))) if draws else have.new_empty(0, len(have))
+    drawn = drawn[(drawn.to(have.device) @ have > 0).all(1).cpu()]
+    return list(torch.split(drawn, 50)) if len(drawn) else []

@@ -63,42 +63,65 @@ def single_tie(kin: Tensor, candidates: Tensor) -> Standing:
 
 def worth(at: Standing, ks: Sequence[int]) -> dict[str, Tensor]:
     """Every retrieval metric of every query, (n,) float64; NaN for a query without kin."""
-    harmonic = _harmonic(int(at.candidates.max()), at.kin.device)
+    ties = _ties(at)
     found: dict[str, Tensor] = {}
     for k in ks:
         limit = at.candidates.clamp_max(k)  # (n,)
-        found[f"precision@{k}"] = _hits(at, limit) / limit
+        near = _reached(ties, k)
+        found[f"precision@{k}"] = _hits(near, limit) / limit
         found[f"recall@{k}"] = 1 - _none_of(at.tied[:, 0], at.kin_tied[:, 0], limit - at.above[:, 0])
-        found[f"map@{k}"] = _precisions(at, limit, harmonic) / torch.minimum(at.kin, limit)
+        found[f"map@{k}"] = _precisions(near, limit) / torch.minimum(at.kin, limit)
         found[f"consistency@{k}"] = _all_kin(at, limit)
-    found["r_precision"] = _hits(at, at.kin) / at.kin
-    found["map"] = _precisions(at, at.candidates, harmonic) / at.kin
-    found["map@r"] = _precisions(at, at.kin, harmonic) / at.kin
+    found["r_precision"] = _hits(ties, at.kin) / at.kin
+    found["map"] = _precisions(ties, at.candidates) / at.kin
+    found["map@r"] = _precisions(ties, at.kin) / at.kin
     found["mrr"] = _reciprocal_rank(at)
     return {name: torch.where(at.kin > 0, values, torch.nan) for name, values in found.items()}
 
 
-def _hits(at: Standing, limit: Tensor) -> Tensor:
+class _Ties(NamedTuple):
+    """What the sums over kin need of each entry, (n, g)."""
+
+    size: Tensor  # t, of the tie
+    before: Tensor  # a, everybody strictly nearer
+    kin_above: Tensor  # h
+    slope: Tensor  # (p - 1) / (t - 1)
+    share: Tensor  # weight / t
+    harmonic: Tensor  # 0, 1, 1 + 1/2, ...
+
+
+def _ties(at: Standing) -> _Ties:
+    size, before = at.tied + at.kin_tied, at.above + at.kin_above
+    slope = (at.kin_tied - 1) / (size - 1).clamp_min(1).double()
+    most = int(at.candidates.max())
+    steps = 1 / torch.arange(1, most + 1, dtype=torch.float64, device=size.device)
+    harmonic = torch.cat([steps.new_zeros(1), steps.cumsum(0)])
+    return _Ties(size, before.clamp_max(most), at.kin_above, slope, at.weight / size.double(), harmonic)
+
+
+def _reached(ties: _Ties, k: int) -> _Ties:
+    """Without the entries at the end that no query reaches within its first k."""
+    width = max(int((ties.before < k).any(0).sum()), 1)
+    return ties._replace(**{name: getattr(ties, name)[:, :width] for name in ("size", "before", "kin_above", "slope", "share")})
+
+
+def _hits(ties: _Ties, limit: Tensor) -> Tensor:
     """(n,) expected kin among the first `limit` (n,)."""
-    size = at.tied + at.kin_tied
-    places = torch.minimum((limit[:, None] - at.above - at.kin_above).clamp_min(0), size)  # of the tie within the limit
-    return (at.weight * places / size.double()).sum(1)
+    places = torch.minimum((limit[:, None] - ties.before).clamp_min(0), ties.size)  # of the tie within the limit
+    return (ties.share * places).sum(1)
 
 
-def _precisions(at: Standing, limit: Tensor, harmonic: Tensor) -> Tensor:
+def _precisions(ties: _Ties, limit: Tensor) -> Tensor:
     """(n,) the expected sum, over kin among the first `limit`, of the precision at their rank.
 
     In a tie of t with p kin after a others, h of them kin, place i holds kin with probability p / t, and then
     h + 1 + (i - 1)(p - 1)/(t - 1) kin have been met on average among a + i.
     """
-    size = at.tied + at.kin_tied  # t
-    before = at.above + at.kin_above  # a
-    places = torch.minimum((limit[:, None] - before).clamp_min(0), size)
-    slope = (at.kin_tied - 1) / (size - 1).clamp_min(1).double()
-    last = harmonic.numel() - 1
-    steps = harmonic[(before + places).clamp_max(last)] - harmonic[before.clamp_max(last)]
-    total = slope * places + (at.kin_above + 1 - slope * (before + 1)) * steps
-    return (at.weight * total / size).sum(1)
+    places = torch.minimum((limit[:, None] - ties.before).clamp_min(0), ties.size)
+    ends = (ties.before + places).clamp_max(len(ties.harmonic) - 1)
+    steps = ties.harmonic[ends] - ties.harmonic[ties.before]
+    total = ties.slope * places + (ties.kin_above + 1 - ties.slope * (ties.before + 1)) * steps
+    return (ties.share * total).sum(1)
 
 
 def _none_of(others: Tensor, wanted: Tensor, places: Tensor) -> Tensor:
@@ -139,8 +162,3 @@ def _reciprocal_rank(at: Standing) -> Tensor:
 def _log_falling(n: Tensor, k: Tensor) -> Tensor:
     """log n (n - 1) ... (n - k + 1)."""
     return torch.lgamma(n + 1) - torch.lgamma(n - k + 1)
-
-
-def _harmonic(most: int, device: torch.device) -> Tensor:
-    """(most + 1,) 0, 1, 1 + 1/2, ..."""
-    return torch.cat([torch.zeros(1, dtype=torch.float64), (1 / torch.arange(1, most + 1, dtype=torch.float64)).cumsum(0)]).to(device)

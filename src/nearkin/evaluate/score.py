@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -120,12 +121,13 @@ def bootstrap_intervals(values: Tensor, draws: int = DRAWS, seed: int = 0) -> li
 
 def resamples(n: int, draws: int, seed: int) -> Iterator[Tensor]:
     """How often each of n queries is drawn, (some, n) float64, in pieces that make `draws` rows together."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = np.random.default_rng(seed)
     step = max(FLOATS // n, 1)
     for start in range(0, draws, step):
         size = min(step, draws - start)
-        at = torch.randint(n, (size, n), generator=generator) + torch.arange(size)[:, None] * n
-        yield torch.bincount(at.reshape(-1), minlength=size * n).view(size, n).double()
+        at = generator.integers(n, size=(size, n))
+        counts = np.stack([np.bincount(row, minlength=n) for row in at])
+        yield torch.from_numpy(counts).double()
 
 
 def interval(drawn: Tensor) -> tuple[float, float]:
