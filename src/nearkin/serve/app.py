@@ -20,7 +20,6 @@ from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
 from starlette.responses import Response
 
 from nearkin import __version__
@@ -263,13 +262,10 @@ async def _asked(request: Request, service: Service) -> Asked:
 
 
 async def _uploaded(request: Request, most: int) -> bytes:
-    try:
-        async with request.form(max_files=1, max_fields=1, max_part_size=most) as form:
-            if list(form) != ["image"] or isinstance(form["image"], str):
-                raise Refusal(422, "invalid", "the form must hold one file, and its name must be 'image'")
-            return await form["image"].read()
-    except (MultiPartException, UnicodeDecodeError, LookupError) as error:
-        raise Refusal(400, "bad_form", f"the form cannot be read ({error})") from None
+    async with request.form(max_files=1, max_fields=1, max_part_size=most) as form:
+        if list(form) != ["image"] or isinstance(form["image"], str):
+            raise Refusal(422, "invalid", "the form must hold one file, and its name must be 'image'")
+        return await form["image"].read()
 
 
 def _question(body: bytes, dimension: int) -> Asked:

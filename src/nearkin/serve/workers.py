@@ -15,8 +15,8 @@ class Workers:
     """Runs jobs beside the event loop."""
 
     def __init__(self, threads: int, queue: int, seconds: float) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="search")
-        self._queue, self._seconds = queue, seconds
+        self._threads, self._queue, self._seconds = threads, queue, seconds
+        self._pool: ThreadPoolExecutor | None = None  # started by the first job
         self._lock = threading.Lock()
         self.pending = 0  # under way or waiting
 
@@ -27,8 +27,9 @@ class Workers:
                 raise Refusal(
                     429, "busy", f"{self._queue} requests are being answered or wait already; try again in a second", {"Retry-After": "1"}
                 )
+            self._pool = self._pool or ThreadPoolExecutor(self._threads, thread_name_prefix="search")
             self.pending += 1
-        future = self._threads.submit(job)
+        future = self._pool.submit(job)
         future.add_done_callback(self._done)  # when it is over, not when nobody waits any more: a thread cannot be stopped
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._seconds)
@@ -37,7 +38,9 @@ class Workers:
 
     def stop(self) -> None:
         """Drop what waits; what is under way may end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
 
     def _done(self, _: "Future[Found]") -> None:
         with self._lock:

@@ -1,0 +1,65 @@
+"""A model folder with an index, small enough to be made in a second: an untrained network and sixty coloured pictures."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from nearkin import data as sources
+from nearkin.collection import Collection, build_index
+from nearkin.model import build_network
+from nearkin.train.fit import save
+
+SIDE, D = 16, 8
+COLOURS = {"blue": (40, 60, 200), "green": (40, 180, 60), "red": (210, 50, 40)}
+
+
+def picture(colour: str, seed: int, size: tuple[int, int] = (24, 20)) -> Image.Image:
+    rng = np.random.default_rng(seed)
+    pixels = np.array(COLOURS[colour]) + rng.normal(0, 18, (size[1], size[0], 3))
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind)
+    return out.getvalue()
+
+
+def make_pictures(folder: Path, each: int = 20, first: int = 0) -> Path:
+    for number, colour in enumerate(COLOURS):
+        (folder / colour).mkdir(parents=True)
+        for i in range(each):
+            picture(colour, 1000 * number + first + i).save(folder / colour / f"{first + i:03d}.png")
+    return folder
+
+
+def make_model(folder: Path, seed: int = 0) -> Path:
+    about = {
+        "format": 1,
+        "kind": "images",
+        "shape": [3, SIDE, SIDE],
+        "classes": list(COLOURS),
+        "targets": [],
+        "supervision": "classes",
+        "objective": "nca",
+        "why": "a test",
+        "network": {"name": "convnet", "dimension": D, "normalise": False, "options": {}},
+        "prepare": [],
+        "metric": "squared_euclidean",
+    }
+    torch.manual_seed(seed)
+    save(folder, build_network(about), about)
+    return folder
+
+
+def opened(folder: Path) -> sources.Dataset:
+    return sources.open(folder, size=SIDE, channels=3)
+
+
+def make_collection(folder: Path) -> Collection:
+    """folder/model with an index of folder/pictures."""
+    collection, _ = build_index(make_model(folder / "model"), opened(make_pictures(folder / "pictures")), device="cpu")
+    return collection
