@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 LARGEST_ID = 2**63 - 1
 LARGEST_NUMBER = 1e15  # its square, times any dimension, is still a float32
@@ -75,11 +75,16 @@ class HealthPage(BaseModel):
     stale: str | None
 
 
+def whole(value: Any) -> Any:
+    """5.0 is an integer to JSON Schema, though not to pydantic."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class Question(BaseModel):
     """By id or by vector: exactly one of them."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    id: Annotated[int, Field(ge=0, le=LARGEST_ID)] | None = None
+    id: Annotated[int | None, BeforeValidator(whole), Field(ge=0, le=LARGEST_ID)] = None
     vector: list[float] | None = None
 
 
