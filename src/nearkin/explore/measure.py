@@ -17,12 +17,11 @@ from nearkin.evaluate import (
     confusion,
     consistency,
     per_class,
-    pr_curve,
     predictions,
     regression,
     retrieval,
-    roc_curve,
 )
+from nearkin.evaluate.curves import pair_curves
 from nearkin.evaluate.score import mean_score
 from nearkin.explore.subject import Subject
 from nearkin.points import Points
@@ -31,7 +30,7 @@ from nearkin.search import Neighbours, nearest
 KS = (1, 2, 5, 10, 20, 50, 100, 200)  # neighbours asked, as far as there are references
 NEAR = 10  # neighbours looked at one by one: gallery, flow, suspects
 AT_ONE = ("map@1", "consistency@1")  # which are precision@1 by other names
-MOST_PAIRS = 200_000_000  # queries x gallery whose pairs are sorted for the curves; more are left to a sample of the queries
+MOST_PAIRS = 200_000_000  # queries x gallery whose pairs make the curves; of more, a sample of the queries
 MOST_CLUSTERED = 20_000  # points that k-means sees
 
 
@@ -91,17 +90,17 @@ def _classes(subject: Subject, measured: Measured, report: Report | None) -> Non
     _confusions(subject, measured)
 
 
-def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve]:
+def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
     queries, gallery = subject.queries.points, _gallery(subject)
-    most = max(100, MOST_PAIRS // len(subject.references))
-    some = _some(queries, most)
+    some = _some(queries, max(100, MOST_PAIRS // len(subject.references)))
     if len(some.embeddings) < len(queries.embeddings):
         measured.notes.append(f"The curves of pairs are of {len(some.embeddings):,} queries drawn at random.")
         gallery = queries if gallery is None else gallery
-    curves = (
-        pr_curve(some, gallery, subject.model.affinity, split=subject.split),
-        roc_curve(some, gallery, subject.model.affinity, split=subject.split),
-    )
+    try:
+        curves = pair_curves(some, gallery, subject.model.affinity, split=subject.split)
+    except ValueError as error:  # one class only, or no class in common: that is a finding, not a reason to stop
+        measured.notes.append(f"No curves of pairs: {error}.")
+        return None
     measured.scores["pairs"] = {curve.area.name: curve.area for curve in curves}
     return curves
 

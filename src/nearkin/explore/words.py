@@ -35,8 +35,8 @@ DEFINITIONS = (
     (r"r2", "share of the targets' variance that is explained; 0 is what the mean target explains, below 0 is worse"),
     (r"spearman", "rank correlation of predicted and true targets"),
     (r"overlap@1", "members that a query's label set and its nearest reference's share, over the members of either"),
-    (r"average precision.*", "area under precision over recall of all pairs of a query and a gallery point"),
-    (r"roc.*", "chance that a pair of kin is nearer than a pair of strangers"),
+    (r"average_precision", "area under precision over recall of all pairs of a query and a gallery point"),
+    (r"roc_auc", "chance that a pair of kin is nearer than a pair of strangers"),
 )
 UNKNOWN = "-"
 SHARES = re.compile(
