@@ -37,6 +37,7 @@ _HOMES = {
     "nearkin.references.anchors": ("assign", "circle", "orthonormal", "packed", "polar_grid", "simplex", "smallest_angle"),
     "nearkin.search": ("nearest",),
     "nearkin.evaluate": ("knn_accuracy", "knn_predict"),
+    "nearkin.estimators": ("NeighbourhoodClassifier", "NeighbourhoodEmbedding", "NeighbourhoodRegressor"),
     "nearkin.linear": ("LMNN", "MLKR", "LinearNCA", "LinearNCARegression", "ProbabilisticPCA"),
     "nearkin.papers": ("cite",),
     "nearkin.model": ("load",),
@@ -48,6 +49,9 @@ __all__ = ["__version__", *_HOME_OF]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from nearkin.collection import open_index as open_index
+    from nearkin.estimators import NeighbourhoodClassifier as NeighbourhoodClassifier
+    from nearkin.estimators import NeighbourhoodEmbedding as NeighbourhoodEmbedding
+    from nearkin.estimators import NeighbourhoodRegressor as NeighbourhoodRegressor
     from nearkin.evaluate import knn_accuracy as knn_accuracy
     from nearkin.evaluate import knn_predict as knn_predict
     from nearkin.linear import LMNN as LMNN

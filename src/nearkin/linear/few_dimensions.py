@@ -33,15 +33,15 @@ def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_inner
 def _distances(z: Array, i: int, near: Array) -> None:
-    """Squared distances (n,) of point i to all points z (p, n)."""
-    for k in range(z.shape[0]):
-        column, here = z[k], z[k, i]
+    """Squared distances (n,) of point i to all points z (p, n), two dimensions at a time: the memory is what takes time."""
+    for k in range(0, z.shape[0], 2):
+        first, second, x, y = z[k], z[k + 1], z[k, i], z[k + 1, i]
         if k == 0:
             for j in range(near.size):
-                near[j] = (column[j] - here) * (column[j] - here)
+                near[j] = (first[j] - x) * (first[j] - x) + (second[j] - y) * (second[j] - y)
         else:
             for j in range(near.size):
-                near[j] += (column[j] - here) * (column[j] - here)
+                near[j] += (first[j] - x) * (first[j] - x) + (second[j] - y) * (second[j] - y)
 
 
 @_inner
@@ -63,14 +63,20 @@ def _raised(near: Array, shift: Scalar) -> Scalar:
 
 
 @_inner
-def _pushed(column: Array, here: Scalar, weight: Scalar, near: Array, out: Array) -> Scalar:
-    """weight * near * (column - here): taken from `out`, and summed."""
-    total = np.float32(0)
-    for j in range(near.size):
-        push = weight * near[j] * (column[j] - here)
+def _pushed(z: Array, k: int, i: int, start: int, end: int, weight: Scalar, near: Array, mine: Array, theirs: Array) -> None:
+    """weight * near * (z_j - z_i) of columns start..end-1 in dimensions k and k + 1: added to i's gradient and taken from theirs."""
+    first, second, out, other = z[k, start:end], z[k + 1, start:end], theirs[k, start:end], theirs[k + 1, start:end]
+    x, y, some = z[k, i], z[k + 1, i], near[start:end]
+    total, totals = np.float32(0), np.float32(0)
+    for j in range(some.size):
+        w = weight * some[j]
+        push, pushes = w * (first[j] - x), w * (second[j] - y)
         total += push
+        totals += pushes
         out[j] -= push
-    return total
+        other[j] -= pushes
+    mine[k, i] += total
+    mine[k + 1, i] += totals
 
 
 @outer
@@ -97,19 +103,18 @@ def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine:
         if pull < _STILL:
             continue
         to_right, to_wrong = np.float32(-pull / of_right), np.float32(pull / of_wrong)
-        for k in range(z.shape[0]):
-            column, here, out = z[k], z[k, i], theirs[k]
-            mine[k, i] += (
-                _pushed(column[low:high], here, to_right, kin, out[low:high])
-                + _pushed(column[:low], here, to_wrong, before, out[:low])
-                + _pushed(column[high:], here, to_wrong, after, out[high:])
-            )
+        for k in range(0, z.shape[0], 2):
+            _pushed(z, k, i, 0, low, to_wrong, near, mine, theirs)
+            _pushed(z, k, i, low, high, to_right, near, mine, theirs)
+            _pushed(z, k, i, high, near.size, to_wrong, near, mine, theirs)
 
 
 def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
     """The sum over queries of the chance of a wrong choice, and its gradient (n, p); points (n, p) sorted by class."""
-    z = np.ascontiguousarray((embedded * math.sqrt(_BITS)).numpy().T, dtype=np.float32)  # (p, n)
-    where, n = spans.numpy(), len(embedded)
+    n, p = embedded.shape
+    z = np.zeros((p + p % 2, n), np.float32)  # an even number of dimensions
+    z[:p] = (embedded * math.sqrt(_BITS)).numpy().T
+    where = spans.numpy()
     values, slope = np.empty(n), np.zeros(z.shape)
 
     def some(share: range) -> Array:
@@ -129,4 +134,4 @@ def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
         with ThreadPoolExecutor(threads) as pool:
             for part in pool.map(some, shares):  # added in the order of the shares: no result depends on timing
                 slope += part
-    return float(values.sum()), torch.from_numpy(slope.T * (2 / math.sqrt(_BITS)))
+    return float(values.sum()), torch.from_numpy(slope[:p].T * (2 / math.sqrt(_BITS)))

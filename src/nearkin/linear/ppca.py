@@ -68,6 +68,11 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """The mean log-likelihood."""
         return float(self.score_samples(X).mean())
 
+    @property
+    def _n_features_out(self) -> int:
+        """For scikit-learn's names of the columns."""
+        return len(self.components_)
+
     def _more_tags(self) -> dict[str, Any]:
         """For scikit-learn before 1.6."""
         return {"preserves_dtype": FLOATS}

@@ -102,7 +102,7 @@ def _discriminant_from_sums(x: np.ndarray, classes: np.ndarray) -> np.ndarray:
     within = squares - (means * sizes[:, None]).T @ means
     spread = np.sqrt(np.maximum(np.diag(within) / n, 0))
     spread[spread == 0] = 1.0
-    values, vectors = np.linalg.eigh(within / np.outer(spread, spread) / (n - count))
+    values, vectors = np.linalg.eigh(within / np.outer(spread, spread) / n)
     deviations = np.sqrt(np.maximum(values[::-1], 0))
     rank = int((deviations > TOLERANCE).sum())
     scalings = vectors[:, ::-1][:, :rank] / spread[:, None] / deviations[:rank]  # (d, rank)

@@ -83,6 +83,11 @@ class LinearTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         x = validated(self, X, dtype=FLOATS, reset=False)
         return like(x @ self.components_.T.astype(x.dtype), X)
 
+    @property
+    def _n_features_out(self) -> int:
+        """For scikit-learn's names of the columns."""
+        return len(self.components_)
+
     def _numbers(self) -> bool:
         """Whether y is numbers, not classes."""
         return False
