@@ -82,15 +82,21 @@ def _pairs(sizes: np.ndarray) -> int:
 
 def _chance(truth: np.ndarray, found: np.ndarray) -> dict[str, float]:
     """What clusters of these sizes get, on average, when points are dealt to them at random."""
-    from sklearn.metrics.cluster import contingency_matrix, entropy, expected_mutual_information
+    from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
     n = len(truth)
-    mean_entropy = (entropy(truth) + entropy(found)) / 2
+    mean_entropy = (_entropy(truth) + _entropy(found)) / 2
     information = expected_mutual_information(contingency_matrix(truth, found, sparse=True), n) if mean_entropy > 0 else 0.0
     _, in_truth, in_found = (_pairs(table) for table in _tables(truth, found))
     together = in_truth * in_found / _pairs(np.array([n])) if n > 1 else 0.0
     f1 = 2 * together / (in_truth + in_found) if in_truth + in_found else 1.0
     return {"nmi": float(information / mean_entropy) if mean_entropy > 0 else 1.0, "ami": 0.0, "ari": 0.0, "pairwise_f1": f1}
+
+
+def _entropy(parts: np.ndarray) -> float:
+    share = np.bincount(parts) / len(parts)
+    share = share[share > 0]
+    return float(-(share * np.log(share)).sum())
 
 
 def _range(figures: list[dict[str, float]], name: str) -> tuple[float, float]:

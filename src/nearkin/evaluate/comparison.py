@@ -69,7 +69,7 @@ class Ranker(NamedTuple):
             return self.comparison.affinity(self.comparison.queries.embeddings[rows], gallery).float()
         near = torch.addmm(self.made.minus, self.made.queries[rows], self.made.references.T)
         if self.how.squared:
-            near.sub_(self.made.lengths[rows, None].square()).clamp_(max=0)
+            near.sub_(self.made.squares[rows, None]).clamp_(max=0)
         return near.float()
 
     def step(self) -> int:

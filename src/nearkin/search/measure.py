@@ -37,7 +37,7 @@ class Factors(NamedTuple):
     queries: Tensor  # (n, d)
     references: Tensor  # (m, d)
     minus: Tensor  # (m,) -|r|^2, or zeros
-    lengths: Tensor  # (n,) float64, of the queries
+    squares: Tensor  # (n,) float64, square lengths of the queries
     longest: float  # of the references
 
 
@@ -67,10 +67,10 @@ def factors(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Te
     if how.squared:
         middle = centre(r)
         q, r = q - middle, r - middle
-    sizes = torch.linalg.vector_norm(r, dim=1)
-    minus = -sizes.square() if how.squared else torch.zeros_like(sizes)
-    lengths = torch.cat([part.double().norm(dim=1) for part in torch.split(q, max(PAIRED // q.shape[1], 1))])
-    return Factors(2 * q if how.squared else q, r, minus, lengths, float(sizes.max()))
+    # a norm is much faster than a sum of squares, and its root costs a digit: the slack allows for it in float32
+    sizes = torch.linalg.vector_norm(r, dim=1).square() if r.dtype == torch.float32 else _squares(r)
+    minus = -sizes if how.squared else torch.zeros_like(sizes)
+    return Factors(2 * q if how.squared else q, r, minus, _squares(q), float(sizes.max().sqrt()))
 
 
 def slack(how: Measure, made: Factors, scores: Tensor) -> Tensor:
@@ -81,16 +81,17 @@ def slack(how: Measure, made: Factors, scores: Tensor) -> Tensor:
     """
     d, roundoff = made.queries.shape[1], torch.finfo(made.queries.dtype).eps / 2
     tiny = torch.finfo(made.queries.dtype).tiny * (d + 1) * 4
-    reach = torch.full_like(made.lengths, made.longest)
+    lengths = made.squares.sqrt()
+    reach = torch.full_like(lengths, made.longest)
     if not how.squared:
-        return (d + 32) * roundoff * reach * made.lengths + tiny
-    reach = torch.minimum(reach, (made.lengths + (-scores).sqrt()) * (1 + 1e-3))
-    return roundoff * ((2 * d + 32) * reach * (made.lengths + reach) + 32 * made.lengths.square()) + tiny
+        return (d + 32) * roundoff * reach * lengths + tiny
+    reach = torch.minimum(reach, (lengths + (-scores).sqrt()) * (1 + 1e-3))
+    return roundoff * ((2 * d + 32) * reach * (lengths + reach) + 32 * made.squares) + tiny
 
 
 def shown(how: Measure, made: Factors, scores: Tensor) -> Tensor:
     """Exact scores (n,) in the units of the products."""
-    return scores + made.lengths.square() if how.squared else scores
+    return scores + made.squares if how.squared else scores
 
 
 def exact_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], columns: Tensor) -> Tensor:
@@ -122,6 +123,11 @@ def centre(x: Tensor) -> Tensor:
         return x[0]
     step = 2.0 ** math.floor(math.log2(spread))
     return (mean / step).round() * step
+
+
+def _squares(x: Tensor) -> Tensor:
+    """(n,) float64 square lengths."""
+    return torch.cat([part.double().square().sum(1) for part in torch.split(x, max(PAIRED // x.shape[1], 1))])
 
 
 def in_range(x: Tensor) -> Tensor:
