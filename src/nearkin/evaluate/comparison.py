@@ -107,7 +107,7 @@ def ranker(comparison: Comparison) -> Ranker:
     """Everything that is computed once for all blocks."""
     queries, gallery = comparison.queries.embeddings, comparison.gallery.embeddings
     gallery, copies = _distinct(gallery)
-    how, own = measure(comparison.affinity), _own_places(comparison.excluded)
+    how, own = measure(comparison.affinity), own_places(comparison.excluded)
     q, r = queries.double(), gallery.double()
     if how is None:
         points = comparison.gallery._replace(embeddings=r)
@@ -117,7 +117,7 @@ def ranker(comparison: Comparison) -> Ranker:
     return Ranker(how, made, comparison, copies, own)
 
 
-def _own_places(excluded: Exclusion) -> Tensor | None:
+def own_places(excluded: Exclusion) -> Tensor | None:
     """(n,) the one gallery point with the query's id, -1 if there is none; None when that is not all there is to exclude."""
     ids, theirs = excluded.ids, excluded.reference_ids
     if ids is None or theirs is None or excluded.groups is not None:

@@ -76,7 +76,10 @@ def pair_curves(
     nought = recall.new_zeros(1)
     thresholds = torch.cat([nought + torch.inf, found.thresholds])
     pr_area, roc_area = _areas(found.counts.sum(0)[None].double())
-    drawn = [_areas(torch.einsum("sb,btc->stc", weights.to(kin.device), _coarse(found.counts))) for weights in _weights(found, draws, seed)]
+    drawn = [
+        _areas(torch.einsum("sb,btc->stc", weights.to(kin.device).double(), _coarse(found.counts)))
+        for weights in _weights(found, draws, seed)
+    ]
     total, pairs = int(kin[-1] + strangers[-1]), found.counts.sum(0).double()
     chance = {"average_precision": float(kin[-1]) / total, "roc_auc": 0.5}
     curves = []
@@ -173,5 +176,5 @@ def _weights(found: _Counts, draws: int, seed: int) -> list[Tensor]:
     """Resamples of blocks in which both kinds of pairs occur."""
     have = found.counts.sum(1).double()  # (b, 2)
     drawn = torch.cat(list(resamples(len(have), min(draws, 400), seed))) if draws else have.new_empty(0, len(have))
-    drawn = drawn[(drawn.to(have.device) @ have > 0).all(1).cpu()]
+    drawn = drawn[(drawn.to(have.device).double() @ have > 0).all(1).cpu()]
     return list(torch.split(drawn, 50)) if len(drawn) else []

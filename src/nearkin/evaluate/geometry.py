@@ -26,7 +26,7 @@ def collapse(points: Points | Tensor, *, split: str | None = None, draws: int = 
     moments = torch.stack([_moments(block) for block in blocks])  # (b, d + 1, d + 1)
     value = float(_effective_rank(moments.sum(0)[None])[0])
     drawn = [
-        _effective_rank(torch.einsum("sb,bij->sij", counts.to(x.device), moments))
+        _effective_rank(torch.einsum("sb,bij->sij", counts.to(x.device).double(), moments))
         for counts in resamples(len(blocks), min(draws, 200), seed)
     ]
     low, high = interval(torch.cat(drawn).cpu()) if drawn else (float("nan"), float("nan"))

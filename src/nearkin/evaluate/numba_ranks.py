@@ -1,7 +1,8 @@
-"""Counting strangers before each kin, compiled.
+"""Counting strangers before each kin, compiled, from float32 products with a bound on their error.
 
-The span of a query's kin is cut into equal bins, and each bin knows how many kin stand above it: most strangers fall into a bin
-without kin and are counted with one look; the others are compared with the few kin of their bin.
+A query's kin get their exact scores first. The range they span is cut into bins, and strangers are counted by the bin of their
+product; only in bins with kin in them, or near to one, a stranger is compared with single kin, and only where the bound on
+the error leaves it open, by its own exact score. So the ranking is exact, and nearly all of the work is one product.
 """
 
 from collections.abc import Callable
@@ -13,83 +14,193 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearkin.evaluate.standing import Standing
+from nearkin.search.measure import Factors, Measure, shown, slack
+
 Array = NDArray[Any]
-BINS = 2048
+BINS = 4096
+FLOAT = np.float32
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
-    except RuntimeError:  # no writable cache folder: a read-only install
-        return cast(Callable[..., Any], numba.njit(**options)(function))
+def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
+        options: dict[str, Any] = {"fastmath": fastmath, "nogil": True, "error_model": "numpy"}
+        try:
+            return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
+        except RuntimeError:  # no writable cache folder: a read-only install
+            return cast(Callable[..., Any], numba.njit(**options)(function))
+
+    return compile_it
 
 
-@_compiled
-def _count(near: Array, spans: Array, kin: Array, bins: int, above: Array, tied: Array, candidates: Array) -> None:
-    """above, tied (n, g) and candidates (n,) for near (n, m) and kin (n, g) in falling order, -inf at the end."""
-    m, g = near.shape[1], kin.shape[1]
-    reached = np.empty(g + 1, np.int64)
-    over = np.empty(bins + 1, np.int64)  # kin in higher bins
-    bin_of = np.empty(m, np.int32)
-    for i in range(near.shape[0]):
-        row, mine = near[i], kin[i]
-        number = 0
-        for j in range(g):
-            reached[j] = 0
-            number += mine[j] > -np.inf
-        lowest = mine[number - 1] if number else np.float32(np.inf)
-        highest = mine[0] if number else np.float32(np.inf)
-        spread = highest - lowest
-        scale = np.float32(bins - 1) / spread if spread > 0 else np.float32(0)
-        if not np.isfinite(scale):
-            scale = np.float32(0)
-        # the same roundings for kin and strangers, none of which turns an order round: a higher bin is a higher affinity
-        for j in range(m):
-            bin_of[j] = np.int32((min(max(row[j], lowest), highest) - lowest) * scale)
-        at = number
-        for b in range(bins):
-            while at > 0 and np.int32((mine[at - 1] - lowest) * scale) <= b:
-                at -= 1
-            over[b] = at
-        total = 0
+@_compiled({"nnan", "nsz", "contract", "reassoc"})
+def _score(query: Array, reference: Array, mine: float, theirs: float, squared: bool) -> float:
+    """One pair, summed in float64."""
+    total = 0.0
+    if squared:
+        for k in range(query.size):
+            gap = np.float64(query[k]) * mine - np.float64(reference[k]) * theirs
+            total -= gap * gap
+    else:
+        for k in range(query.size):
+            total += (np.float64(query[k]) * mine) * (np.float64(reference[k]) * theirs)
+    return total
+
+
+@_compiled(set())
+def _kin_scores(
+    queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, spans: Array, own: Array, kin: Array, number: Array
+) -> None:
+    """Exact scores of each query's kin, (n, g) float32 in falling order, -inf at the end, and how many there are."""
+    for i in range(queries.shape[0]):
+        count = 0
+        for j in range(spans[i, 0], spans[i, 1]):
+            if j != own[i]:
+                kin[i, count] = -_score(queries[i], references[j], mine[i], theirs[j], squared)
+                count += 1
+        kin[i, :count].sort()
+        for at in range(count):
+            kin[i, at] = -kin[i, at]
+        number[i] = count
+
+
+@_compiled({"nnan", "nsz", "contract"})
+def _bin(products: Array, minus: Array, low: FLOAT, high: FLOAT, scale: FLOAT, bins: Array) -> None:
+    """Which bin each product falls into; what lies outside falls into the first or the last."""
+    for j in range(products.size):
+        bins[j] = np.int32((min(max(products[j] + minus[j], low), high) - low) * scale)
+
+
+@_compiled(set())
+def _place(ladder: Array, number: int, value: FLOAT) -> int:
+    """How many of the falling `ladder` are above the value."""
+    at, stop = 0, number
+    while at < stop:
+        half = (at + stop) // 2
+        if ladder[half] > value:
+            at = half + 1
+        else:
+            stop = half
+    return at
+
+
+@_compiled(set())
+def _prepare(ladder: Array, number: int, room: FLOAT, low: FLOAT, high: FLOAT, scale: FLOAT, near_kin: Array) -> None:
+    """Mark the bins that hold a product within `room` of a kin's."""
+    near_kin[:] = 0
+    for at in range(number):
+        first = np.int32((min(max(ladder[at] - room, low), high) - low) * scale)
+        last = np.int32((min(max(ladder[at] + room, low), high) - low) * scale)
+        near_kin[first : last + 1] = 1
+
+
+@_compiled(set())
+def _count(
+    products: Array, minus: Array, queries: Array, references: Array, mine: Array, theirs: Array, squared: bool,
+    spans: Array, own: Array, kin: Array, number: Array, shift: Array, room: Array, width: int, above: Array, tied: Array,
+) -> int:  # fmt: skip
+    """Strangers strictly above and tied with each kin, (n, g); returns how many pairs had to be compared exactly."""
+    m = products.shape[1]
+    bins, counts, near_kin = np.empty(m, np.int32), np.empty(width, np.int64), np.empty(width, np.uint8)
+    ladder, reached, exact = np.empty(kin.shape[1], FLOAT), np.empty(kin.shape[1] + 1, np.int64), 0
+    for i in range(products.shape[0]):
+        size = number[i]
+        if size == 0:
+            continue
+        for at in range(size):
+            ladder[at] = kin[i, at] + shift[i]  # in the units of the products
+        reached[:] = 0
+        counts[:] = 0
+        margin = 2 * room[i] + (ladder[0] - ladder[size - 1]) / FLOAT(width // 2)
+        low, high = ladder[size - 1] - margin, ladder[0] + margin
+        scale = FLOAT(width - 1) / (high - low)
+        if not (scale < FLOAT(1e30)) or not (high > low):
+            scale = FLOAT(0)
+        _bin(products[i], minus, low, high, scale, bins)
+        _prepare(ladder, size, room[i], low, high, scale, near_kin)
         for part in range(2):
             start, stop = (0, spans[i, 0]) if part == 0 else (spans[i, 1], m)
             for j in range(start, stop):
-                value = row[j]
-                total += value > -np.inf
-                if value < lowest:
+                b = bins[j]
+                if near_kin[b] == 0:
+                    counts[b] += 1
                     continue
-                b = bin_of[j]
-                at = over[b]
-                stops = over[b - 1] if b > 0 else number
-                if stops - at > 8:  # many kin in one bin: halve
-                    while stops > at:
-                        half = (at + stops) // 2
-                        if mine[half] > value:
-                            at = half + 1
-                        else:
-                            stops = half
-                else:
-                    while at < stops and mine[at] > value:
-                        at += 1
-                reached[at] += 1  # kin from `at` on are not nearer than it
-                if mine[at] == value:
-                    tied[i, at] += 1  # held by the first of a tie until below
-        candidates[i] = total
-        running = 0
-        for j in range(number):
-            running += reached[j]
-            if j > 0 and mine[j] == mine[j - 1]:
-                above[i, j], tied[i, j] = above[i, j - 1], tied[i, j - 1]
+                if j == own[i]:
+                    continue
+                product = products[i, j] + minus[j]
+                at = _place(ladder, size, product)
+                if (at > 0 and ladder[at - 1] - product <= room[i]) or (at < size and product - ladder[at] <= room[i]):
+                    exact += 1
+                    value = FLOAT(_score(queries[i], references[j], mine[i], theirs[j], squared))
+                    at = _place(kin[i], size, value)
+                    if at < size and kin[i, at] == value:
+                        tied[i, at] += 1  # held by the first of a tie
+                reached[at] += 1
+        if own[i] >= 0 and not (spans[i, 0] <= own[i] < spans[i, 1]) and near_kin[bins[own[i]]] == 0:
+            counts[bins[own[i]]] -= 1
+        b, over = width - 1, 0
+        for at in range(size):
+            floor = np.int32((min(max(ladder[at], low), high) - low) * scale)
+            while b > floor:
+                over += counts[b]
+                b -= 1
+            over += reached[at]
+            if at > 0 and kin[i, at] == kin[i, at - 1]:
+                above[i, at], tied[i, at] = above[i, at - 1], tied[i, at - 1]
             else:
-                above[i, j] = running - tied[i, j]
+                above[i, at] = over - tied[i, at]
+    return exact
 
 
-def strangers(near: Tensor, spans: Tensor, kin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, g) strangers above and tied with each kin, and (n,) all of them."""
-    above, tied = torch.zeros(kin.shape, dtype=torch.int64), torch.zeros(kin.shape, dtype=torch.int64)
-    candidates = torch.empty(len(near), dtype=torch.int64)
-    near, spans, kin = near.contiguous(), spans.contiguous(), kin.contiguous()
-    _count(near.numpy(), spans.numpy(), kin.numpy(), BINS, above.numpy(), tied.numpy(), candidates.numpy())
-    return above, tied, candidates
+@_compiled(set())
+def _kin_ties(kin: Array, number: Array, kin_above: Array, kin_tied: Array) -> None:
+    """Kin strictly nearer than, and as near as, each one."""
+    for i in range(kin.shape[0]):
+        start = 0
+        while start < number[i]:
+            stop = start + 1
+            while stop < number[i] and kin[i, stop] == kin[i, start]:
+                stop += 1
+            kin_above[i, start:stop], kin_tied[i, start:stop] = start, stop - start
+            start = stop
+
+
+def standing(
+    how: Measure,
+    sides: tuple[Tensor, Tensor],
+    to_unit: tuple[Tensor, Tensor],
+    made: Factors,
+    turned: Tensor,
+    spans: Tensor,
+    own: Tensor,
+    rows: slice,
+) -> tuple[Standing, float]:
+    """The standing of some queries, and the share of pairs that had to be compared exactly.
+
+    `sides` are queries and gallery (sorted by class) as they came, `made` their factors, `turned` (d, m) the gallery's;
+    `spans` (n, 2) where the query's class stands in the gallery, `own` (n,) where the query itself does, or -1.
+    """
+    queries, gallery = sides[0][rows].numpy(), sides[1].numpy()
+    mine, theirs, m = to_unit[0][rows].numpy(), to_unit[1].numpy(), turned.shape[1]
+    some, here = spans[rows].contiguous().numpy(), own[rows].contiguous().numpy()
+    g, n = max(int((some[:, 1] - some[:, 0]).max()), 1), len(queries)
+    kin, number = np.full((n, g), -np.inf, np.float32), np.empty(n, np.int64)
+    _kin_scores(queries, gallery, mine, theirs, how.squared, some, here, kin, number)
+    part = made._replace(queries=made.queries[rows], squares=made.squares[rows])
+    lowest = torch.from_numpy(kin[np.arange(n), np.maximum(number - 1, 0)]).double()
+    largest = torch.from_numpy(np.abs(np.where(np.isfinite(kin), kin, 0)).max(1)).double()
+    # exact scores are compared as float32, and so are the products they are moved to
+    rounding = torch.finfo(torch.float32).eps * (2 * largest + 2 * part.squares)
+    room = (slack(how, part, lowest.nan_to_num(neginf=0.0)) + rounding).float().numpy()
+    shift = shown(how, part, torch.zeros(n, dtype=torch.float64)).float().numpy()
+    above, tied, kin_above, kin_tied = (np.zeros((n, g), np.int64) for _ in range(4))
+    kin_tied += 1
+    products = torch.mm(part.queries, turned).numpy()
+    compared = _count(
+        products, made.minus.numpy(), queries, gallery, mine, theirs, how.squared, some, here, kin, number, shift, room, BINS, above, tied
+    )
+    _kin_ties(kin, number, kin_above, kin_tied)
+    weight = (np.arange(g) < number[:, None]).astype(np.int64)
+    ranked = np.full(n, m, np.int64) - (here >= 0)
+    arrays = (above, tied, kin_above, kin_tied, weight, number, ranked)
+    return Standing(*(torch.from_numpy(array) for array in arrays)), compared / products.size

@@ -1,68 +1,47 @@
-"""Ranks: where a query's kin stand in its ranking, and what that is worth, with ties as the mean over all their orders.
+"""Ranks: what the standing of a query's kin is worth, with ties as the mean over all their orders.
 
-For each of a query's R kin, sorted: how many strangers stand strictly above it and how many are tied with it. Among tied
-points every order is equally likely, so a tie is worth its expected value, in closed form.
+Among tied points every order is equally likely, so a tie is worth its expected value, in closed form.
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-
-class Standing(NamedTuple):
-    """Tie groups of n queries, padded to (n, g): one entry for each kin, or `weight` kin to an entry."""
-
-    above: Tensor  # strangers strictly nearer
-    tied: Tensor  # strangers equally near
-    kin_above: Tensor  # kin strictly nearer
-    kin_tied: Tensor  # kin equally near, itself included
-    weight: Tensor  # kin that the entry stands for; 0 is padding
-    kin: Tensor  # (n,) R
-    candidates: Tensor  # (n,) all that are ranked
-
-
-def standing(near: Tensor, spans: Tensor) -> Standing:
-    """From near (n, m) with the gallery sorted by class, the kin of query i in columns spans[i, 0]..spans[i, 1]-1, -inf = not ranked."""
-    widest = max(int((spans[:, 1] - spans[:, 0]).max()), 1)
-    columns = spans[:, :1] + torch.arange(widest, device=near.device)
-    inside = columns < spans[:, 1:]
-    kin = near.gather(1, columns.clamp_max(near.shape[1] - 1)).masked_fill(~inside, -torch.inf).sort(dim=1, descending=True).values
-    weight = kin > -torch.inf
-    number = weight.sum(1)
-    if near.device.type == "cpu" and find_spec("numba"):
-        from nearkin.evaluate.numba_ranks import strangers
-
-        above, tied, candidates = strangers(near, spans, kin)
-    else:
-        above, tied, candidates = _strangers(near, spans, kin)
-    kin_above = torch.searchsorted(-kin, -kin)
-    kin_tied = torch.searchsorted(-kin, -kin, right=True) - kin_above
-    return Standing(above, tied, kin_above, kin_tied, weight.long(), number, candidates + number)
-
-
-def _strangers(near: Tensor, spans: Tensor, kin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, g) strangers above and tied with each kin, and (n,) all of them."""
-    columns = torch.arange(near.shape[1], device=near.device)
-    ranked = (near > -torch.inf) & ~((columns >= spans[:, :1]) & (columns < spans[:, 1:]))
-    up = -kin  # ascending
-    first, last = torch.searchsorted(up, -near), torch.searchsorted(up, -near, right=True)
-    counts = torch.zeros(len(kin), kin.shape[1] + 1, dtype=torch.int64, device=near.device)
-    reached = counts.scatter_add(1, first, ranked.long()).cumsum(1)[:, :-1]  # strangers at least as near as the kin
-    nearer = counts.scatter_add(1, last, ranked.long()).cumsum(1)[:, :-1]  # strictly nearer
-    return nearer, reached - nearer, ranked.sum(1)
-
-
-def single_tie(kin: Tensor, candidates: Tensor) -> Standing:
-    """The standing of an embedding that tells nobody apart: all candidates in one tie. Its worth is the chance level."""
-    nought = torch.zeros_like(kin)[:, None]
-    return Standing(nought, (candidates - kin)[:, None], nought, kin[:, None], kin[:, None], kin, candidates)
+from nearkin.evaluate.standing import Standing
 
 
 def worth(at: Standing, ks: Sequence[int]) -> dict[str, Tensor]:
     """Every retrieval metric of every query, (n,) float64; NaN for a query without kin."""
+    found = _worth_untied(at, ks) if at.untied else _worth_of_ties(at, ks)
+    return {name: torch.where(at.kin > 0, values.double(), torch.nan) for name, values in found.items()}
+
+
+def _worth_untied(at: Standing, ks: Sequence[int]) -> dict[str, Tensor]:
+    """The definitions themselves: the j-th kin has one rank."""
+    place = torch.arange(1, at.above.shape[1] + 1, device=at.above.device)
+    rank = torch.where(at.weight > 0, at.above + place, at.candidates[:, None] + 1)  # (n, g); padding stands behind everybody
+    precision = place / rank.double()
+    found: dict[str, Tensor] = {}
+    for k in ks:
+        limit = at.candidates.clamp_max(k)
+        hit = rank[:, :k] <= limit[:, None]
+        hits = hit.sum(1)
+        found[f"precision@{k}"] = hits / limit.double()
+        found[f"recall@{k}"] = hit[:, 0]
+        found[f"map@{k}"] = (precision[:, :k] * hit).sum(1) / torch.minimum(at.kin, limit)
+        found[f"consistency@{k}"] = hits == limit
+    hit = rank <= at.kin[:, None]
+    found["r_precision"] = hit.sum(1) / at.kin.double()
+    found["map"] = (precision * (at.weight > 0)).sum(1) / at.kin
+    found["map@r"] = (precision * hit).sum(1) / at.kin
+    found["mrr"] = 1 / rank[:, 0].double()
+    return found
+
+
+def _worth_of_ties(at: Standing, ks: Sequence[int]) -> dict[str, Tensor]:
+    """The same, every tie as its expected value."""
     ties = _ties(at)
     found: dict[str, Tensor] = {}
     for k in ks:
@@ -76,7 +55,7 @@ def worth(at: Standing, ks: Sequence[int]) -> dict[str, Tensor]:
     found["map"] = _precisions(ties, at.candidates) / at.kin
     found["map@r"] = _precisions(ties, at.kin) / at.kin
     found["mrr"] = _reciprocal_rank(at)
-    return {name: torch.where(at.kin > 0, values, torch.nan) for name, values in found.items()}
+    return found
 
 
 class _Ties(NamedTuple):

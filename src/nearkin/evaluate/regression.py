@@ -71,7 +71,7 @@ class _Resampling(NamedTuple):
 def _resampled(name: str, a: Tensor, b: Tensor, figure: Figure, chance: float | None, how: _Resampling) -> Score:
     """A figure that is no mean over queries, with the middle 95 % of it over resampled queries."""
     once = torch.ones(1, len(a), dtype=torch.float64, device=a.device)
-    drawn = [figure(weights.to(a.device), a, b) for weights in resamples(len(a), how.draws, how.seed)]
+    drawn = [figure(weights.to(a.device).double(), a, b) for weights in resamples(len(a), how.draws, how.seed)]
     values = torch.cat(drawn).cpu() if drawn else torch.empty(0)
     low, high = interval(values[~values.isnan()])
     return Score(name, float(figure(once, a, b)[0]), low, high, chance, None, len(a), {}, how.notes, name != "rmse", how.split)

@@ -1,18 +1,24 @@
 """Retrieval: how high do a query's kin stand in its ranking of the gallery?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 from nearkin.affinity import Affinity
-from nearkin.evaluate.comparison import Comparison, Groups, compare, ranker, whole_numbers_above_zero
-from nearkin.evaluate.ranks import single_tie, standing, worth
+from nearkin.evaluate.comparison import Comparison, Groups, compare, own_places, ranker, whole_numbers_above_zero
+from nearkin.evaluate.ranks import worth
 from nearkin.evaluate.score import DRAWS, Score, bootstrap_intervals
+from nearkin.evaluate.standing import Standing, single_tie, standing
 from nearkin.points import Points
+from nearkin.search.exclusion import Exclusion
+from nearkin.search.measure import factors, in_range, inverse_lengths, measure
 from nearkin.search.threads import dealt_out
 
 NO_KIN = "no kin in the gallery"
+ROWS = 128  # queries whose products are held at once by the compiled engine
+MANY_OPEN = 0.05  # share of pairs compared one by one above which float64 products are faster
 
 
 @torch.no_grad()
@@ -40,26 +46,64 @@ def retrieval(
     return _scores(values, kin, candidates, comparison.notes + _lowered(ks, kin, candidates), ks, split, draws, seed)
 
 
-def _every_query(comparison: Comparison, ks: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+Piece = tuple[dict[str, Tensor], Tensor, Tensor]  # metrics, R and the number of candidates of some queries
+
+
+def _every_query(comparison: Comparison, ks: tuple[int, ...]) -> Piece:
     """All metrics of all queries, (n,) each, with R and the number of candidates, block by block."""
     comparison, spans = _by_class(comparison)
-    ready = ranker(comparison)
-    n = len(spans)
-    pieces: dict[int, tuple[dict[str, Tensor], Tensor, Tensor]] = {}
+    compiled = _compiled(comparison, spans)
+    stand, step = compiled or _in_float64(comparison, spans)
+    pieces: dict[int, Piece] = {}
 
     @torch.no_grad()  # a setting of each thread
     def work(rows: slice) -> None:
-        at = standing(ready.scores(rows), spans[rows])
+        at = stand(rows)
         pieces[rows.start] = worth(at, ks), at.kin, at.candidates
 
     if spans.device.type == "cpu":
-        dealt_out(work, n, ready.step())
+        dealt_out(work, len(spans), step)
     else:
-        for start in range(0, n, ready.step()):
-            work(slice(start, start + ready.step()))
+        for start in range(0, len(spans), step):
+            work(slice(start, start + step))
     ordered = [pieces[start] for start in sorted(pieces)]
     values = {name: torch.cat([piece[0][name] for piece in ordered]) for name in ordered[0][0]}
     return values, torch.cat([piece[1] for piece in ordered]), torch.cat([piece[2] for piece in ordered])
+
+
+def _in_float64(comparison: Comparison, spans: Tensor) -> tuple[Callable[[slice], Standing], int]:
+    """For any affinity, exclusion and device: all affinities from float64 products."""
+    ready = ranker(comparison)
+    return lambda rows: standing(ready.scores(rows), spans[rows]), ready.step()
+
+
+def _compiled(comparison: Comparison, spans: Tensor) -> tuple[Callable[[slice], Standing], int] | None:
+    """On a CPU with numba: float32 products, and exact scores where they leave the order open. None where it cannot serve."""
+    how, q, r = measure(comparison.affinity), comparison.queries.embeddings, comparison.gallery.embeddings
+    excluded = comparison.excluded
+    own = torch.full((len(q),), -1) if excluded == Exclusion() else own_places(excluded)
+    single = q.dtype == r.dtype == torch.float32 and q.device.type == "cpu"
+    if how is None or own is None or not single or find_spec("numba") is None:
+        return None
+    q, r = in_range(q.contiguous()), in_range(r.contiguous())
+    if torch.float64 in (q.dtype, r.dtype):
+        return None
+    from nearkin.evaluate import numba_ranks
+
+    to_unit = inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)
+    made = factors(how, q, r, to_unit)
+    turned = made.references.T.contiguous()
+    slow, step = _in_float64(comparison, spans)
+    open_pairs: list[float] = []
+
+    def stand(rows: slice) -> Standing:
+        if open_pairs and max(open_pairs) > MANY_OPEN:  # copies, or a collapsed embedding: products decide too little
+            return slow(rows)
+        at, share = numba_ranks.standing(how, (q, r), to_unit, made, turned, spans, own, rows)
+        open_pairs.append(share)
+        return at
+
+    return stand, min(step, ROWS)
 
 
 def _by_class(comparison: Comparison) -> tuple[Comparison, Tensor]:

@@ -15,6 +15,8 @@ from torch import Tensor
 LEVEL = 0.95  # of every interval
 DRAWS = 1000
 FLOATS = 1 << 22  # drawn numbers held at once
+_SHARES = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(9)])
+_POISSON = np.searchsorted(_SHARES[:-1], (np.arange(1 << 16) + 0.5) / (1 << 16)).astype(np.float32)  # one count for 16 random bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,21 +115,23 @@ def bootstrap_intervals(values: Tensor, draws: int = DRAWS, seed: int = 0) -> li
     known = ~values.isnan()
     if draws == 0 or len(values) == 0:
         return [(math.nan, math.nan)] * values.shape[1]
-    facts = torch.cat([values.nan_to_num(0.0), known.double()], 1)  # (n, 2c)
-    sums = torch.cat([counts @ facts for counts in resamples(len(values), draws, seed)])  # (draws, 2c)
-    means = sums[:, : values.shape[1]] / sums[:, values.shape[1] :]
+    middle = values.nanmean(0).nan_to_num(0.0)  # taken out first: float32 then has digits enough
+    facts = torch.cat([(values - middle).nan_to_num(0.0), known], 1).float()  # (n, 2c)
+    sums = torch.cat([counts @ facts for counts in resamples(len(values), draws, seed)]).double()  # (draws, 2c)
+    means = middle + sums[:, : values.shape[1]] / sums[:, values.shape[1] :]
     return [interval(column[~column.isnan()]) for column in means.T]
 
 
 def resamples(n: int, draws: int, seed: int) -> Iterator[Tensor]:
-    """How often each of n queries is drawn, (some, n) float64, in pieces that make `draws` rows together."""
+    """How often each of n queries is drawn, (some, n) float32, in pieces of about `draws` rows together.
+
+    Each count is Poisson's with mean 1, independent of the others: the bootstrap for many points, and n times faster to draw.
+    """
     generator = np.random.default_rng(seed)
     step = max(FLOATS // n, 1)
     for start in range(0, draws, step):
-        size = min(step, draws - start)
-        at = generator.integers(n, size=(size, n))
-        counts = np.stack([np.bincount(row, minlength=n) for row in at])
-        yield torch.from_numpy(counts).double()
+        counts = torch.from_numpy(_POISSON[generator.integers(1 << 16, size=(min(step, draws - start), n), dtype=np.uint16)])
+        yield counts[counts.any(1)]  # of very few queries, none may have been drawn
 
 
 def interval(drawn: Tensor) -> tuple[float, float]:

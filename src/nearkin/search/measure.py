@@ -76,8 +76,8 @@ def factors(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Te
 def slack(how: Measure, made: Factors, scores: Tensor) -> Tensor:
     """(n,) how far a product may be from its score, for any reference whose true score is not below `scores` (n,).
 
-    d roundings of the sum and a few of the factors. References farther off than the score allows cannot come into
-    question, so one outlier among them does not spoil the bound.
+    d roundings of the sum and a few of the factors. A reference half as far again from the centre as the score allows is
+    too far off to be mistaken, so one outlier among them does not spoil the bound.
     """
     d, roundoff = made.queries.shape[1], torch.finfo(made.queries.dtype).eps / 2
     tiny = torch.finfo(made.queries.dtype).tiny * (d + 1) * 4
@@ -85,7 +85,7 @@ def slack(how: Measure, made: Factors, scores: Tensor) -> Tensor:
     reach = torch.full_like(lengths, made.longest)
     if not how.squared:
         return (d + 32) * roundoff * reach * lengths + tiny
-    reach = torch.minimum(reach, (lengths + (-scores).sqrt()) * (1 + 1e-3))
+    reach = torch.minimum(reach, (lengths + (-scores).sqrt()) * 1.5)
     return roundoff * ((2 * d + 32) * reach * (lengths + reach) + 32 * made.squares) + tiny
 
 
