@@ -38,7 +38,7 @@ def degrees_apart_of_own_zero(predicted: Tensor, true: Tensor, objects: Tensor) 
     One number for each object is fitted to the answers, so this is a diagnosis and no prediction.
     """
     deviation = _signed(predicted, true)
-    for one in objects.unique():
+    for one in set(objects.tolist()):
         mine = objects == one
         deviation[mine] -= degrees_of(turns(deviation[mine]).mean(0, keepdim=True))
     return ((deviation + 180) % 360 - 180).abs()
@@ -72,10 +72,8 @@ def fitting_temperature(references: Points, seed: int = 0) -> float:
     own = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:ASKED].to(references.embeddings.device)
     asked, answers = references.embeddings[own], references.labels[own].double()
     nearest_two = nearest(asked, references.embeddings, min(2, n), SquaredEuclidean())
-    scale = max(-float(nearest_two.affinities[:, -1].double().mean()), 1e-12)
-    errors = [
-        float((soft_prediction(asked, references, scale * factor, own) - answers).square().sum(1).mean()) for factor in FACTORS
-    ]
+    scale = max(-float(nearest_two.affinity[:, -1].double().mean()), 1e-12)
+    errors = [float((soft_prediction(asked, references, scale * factor, own) - answers).square().sum(1).mean()) for factor in FACTORS]
     return scale * FACTORS[errors.index(min(errors))]
 
 

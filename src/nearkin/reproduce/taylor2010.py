@@ -6,9 +6,9 @@ neighbours; some objects look alike from all sides, and nobody can tell their tu
 zero lies is the photographer's choice, so no method can know it, and 90 degrees is chance; the figure "own zero" takes each object's mean
 deviation away and asks whether at least the turning is followed (chance is then a little below 90).
 
-Every method sees the same images and is chosen by the same rule: at most three candidates, compared on points cut from the training part.
-Raw pixels and PCA have no scale of their own, and neither has the layer before a regression head: their soft neighbours take the temperature
-by which training points best predict one another. NCA regression and MLKR use the weights they were trained with.
+Every method sees the same images and is chosen by the same rule: two candidates, compared on points cut from the training part. Raw pixels
+and PCA have no scale of their own, and neither has the layer before a regression head: their soft neighbours take the temperature by which
+training points best predict one another. NCA regression and MLKR use the weights they were trained with.
 """
 
 import warnings
@@ -59,9 +59,7 @@ TASKS: Mapping[str, Task] = {
 }
 
 
-def perform(
-    trial: Trial, seed: int, chosen: Settings, data_root: Path, device: str, *, validation: bool = False
-) -> dict[str, float]:
+def perform(trial: Trial, seed: int, chosen: Settings, data_root: Path, device: str, *, validation: bool = False) -> dict[str, float]:
     """Errors of one run, smaller is better: "1-nn degrees", "soft degrees", "1-nn pixels", "soft pixels", and "direct ..." of a head.
 
     With `validation` a part of the training points stands in for the test part, which is not looked at. Settings: `method` (chance,
@@ -73,6 +71,8 @@ def perform(
     data = _held_out(task, data) if validation else data
     settings = {**trial.settings, **chosen}
     method = settings.pop("method")
+    if validation and trial.tuning_epochs:
+        settings["epochs"] = str(trial.tuning_epochs)
     if method == "train":
         return _trained(task, data, settings, seed, device)
     known, asked = (data.part(name) for name in ("train", "test"))
@@ -90,16 +90,13 @@ def _posed(name: str, data_root: str) -> Dataset:
     data = open_data("coil-20", data_root=data_root, size=task.size, channels=1)
     assert data.targets is not None and data.labels is not None
     degrees = data.targets[:, 0]
-    if task.kind == "angles":
-        for_test = (degrees.round().long() % 10 == 5).numpy()
-    else:
-        for_test = np.isin(data.labels.numpy(), UNSEEN_OBJECTS)
+    between, unseen = (degrees.round().long() % 10 == 5).numpy(), np.isin(data.labels.numpy(), UNSEEN_OBJECTS)
     return replace(
         data,
         inputs=data.read(data.ids),
         targets=turns(degrees),
         target_names=("sin", "cos"),
-        split=np.where(for_test, "test", "train"),
+        split=np.where(between if task.kind == "angles" else unseen, "test", "train"),
         by="numbers",
     )
 
@@ -198,5 +195,78 @@ def _objects(task: Task, part: Dataset, device: str) -> Tensor | None:
     return part.labels.to(device) if task.kind == "objects" and part.labels is not None else None
 
 
-TRIALS: tuple[Trial, ...] = ()
-CELLS: tuple[Cell, ...] = ()
+_NETWORK: Settings = {
+    "method": "train",
+    "network.name": "taylor2010",
+    "network.dimension": "32",
+    "preprocess.name": "local_contrast",
+    "optimiser.name": "adam",
+    "optimiser.weight_decay": "0",
+    "optimiser.epsilon": "1e-12",  # the published start values make first gradients smaller than the usual 1e-8
+    "schedule.name": "cosine",
+}
+_BY_SIZE: Mapping[int, Settings] = {64: {"network.options.size": "5"}, 128: {"network.options.size": "9"}}
+_LENGTH: Mapping[str, Settings] = {
+    "stick figures, 64 px": {"batch_size": "100", "epochs": "8"},
+    "stick figures, 128 px": {"batch_size": "250", "epochs": "60"},
+    "coil-20 unseen angles, 64 px": {"batch_size": "60", "epochs": "30"},
+    "coil-20 unseen objects, 64 px": {"batch_size": "60", "epochs": "20"},
+}
+_TUNING_EPOCHS = {
+    "stick figures, 64 px": 3,
+    "stick figures, 128 px": 20,
+    "coil-20 unseen angles, 64 px": 15,
+    "coil-20 unseen objects, 64 px": 10,
+}
+_RATES = {"optimiser.learning_rate": ("0.01", "0.03")}
+_LOOKS = {"preprocess": ("none", "local_contrast")}
+_ROWS = ("chance", "raw pixels", "PCA", "linear NCA regression", "MLKR", "C-NCAR network", "the same network, direct regression")
+
+
+def _trials(short: str, data: str) -> tuple[Trial, ...]:
+    """One for each of _ROWS."""
+    task = TASKS[data]
+    network = {**_NETWORK, **_BY_SIZE[task.size], **_LENGTH[data]}
+    answers = "6" if task.kind == "figures" else "2"
+    direct = {**network, "objective.name": "direct_regression", "objective.options.targets": answers}
+    figure = f"1-nn {task.unit}"
+
+    def trial(name: str, settings: Settings, tune: Mapping[str, tuple[str, ...]], seeds: int = 3, figure: str = figure) -> Trial:
+        epochs = _TUNING_EPOCHS[data] if settings["method"] == "train" else 0
+        return Trial(f"taylor2010-{short}-{name}", data, settings, tune, epochs, figure, seeds, "pose")
+
+    return (
+        trial("chance", {"method": "chance"}, {}),
+        trial("pixels", {"method": "pixels"}, {}, seeds=1),
+        trial("pca", {"method": "pca"}, _LOOKS, seeds=1),
+        trial("linear-ncar", {"method": "linear_nca_regression", "first": "64"}, _LOOKS, seeds=1),
+        trial("mlkr", {"method": "mlkr", "first": "64"}, _LOOKS, seeds=1),
+        trial("c-ncar", {**network, "objective.name": "nca_regression"}, _RATES),
+        trial("direct", direct, _RATES, figure=f"direct {task.unit}"),
+    )
+
+
+_SHORT = {
+    "figures": "stick figures, 64 px",
+    "angles": "coil-20 unseen angles, 64 px",
+    "objects": "coil-20 unseen objects, 64 px",
+    "large-figures": "stick figures, 128 px",
+}
+TRIALS: tuple[Trial, ...] = tuple(trial for short, data in _SHORT.items() for trial in _trials(short, data))
+
+
+def _cells(short: str, data: str) -> tuple[Cell, ...]:
+    """1-NN and soft neighbours of every row, the head's own word where there is one, and the turn up to the object's own zero."""
+    task, cells = TASKS[data], list[Cell]()
+    table = f"[taylor2010pose] in its manner: {data}"
+    for row, trial in zip(_ROWS, _trials(short, data), strict=True):
+        kinds = ["1-nn", "soft", *(["direct"] if trial.name.endswith("direct") else [])]
+        columns = [""] if task.unit == "pixels" else ["", ", own zero"] if task.kind == "objects" else ["", ", median"]
+        for kind in kinds:
+            for more in columns:
+                figure = f"{kind} {task.unit}{more}"
+                cells.append(Cell(table, row, None, task.unit, trial.name, figure, figure))
+    return tuple(cells)
+
+
+CELLS: tuple[Cell, ...] = tuple(cell for short, data in _SHORT.items() for cell in _cells(short, data))

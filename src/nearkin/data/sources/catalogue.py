@@ -15,6 +15,7 @@ from nearkin.data.sources.lists import read_cub, read_products
 from nearkin.data.sources.matlab import read_cars, read_dogs, read_svhn
 from nearkin.data.sources.objects import read_coil, read_digits, read_imagenet, read_omniglot
 from nearkin.data.sources.shelf import Official, Shelf
+from nearkin.data.sources.stick_figures import read_stick_figures
 from nearkin.data.sources.wanted import Wanted
 
 
@@ -62,6 +63,7 @@ CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 
 SETS: dict[str, NamedSet] = {
     "digits": NamedSet(read_digits, ("digits",), "https://scikit-learn.org"),
+    "stick-figures": NamedSet(read_stick_figures, ("stick-figures",), "rendered here, from a seed"),
     "mnist": NamedSet(
         partial(read_idx_set, classes=tuple("0123456789")),
         ("mnist", "MNIST/raw"),

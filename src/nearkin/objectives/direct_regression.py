@@ -1,0 +1,56 @@
+"""Direct regression: a learnt linear head says the targets outright, and no neighbour is asked. The baseline of NCA regression."""
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.objectives import door
+from nearkin.objectives.objective import Objective
+from nearkin.outcome import Outcome
+from nearkin.points import Points
+from nearkin.relation import Supervision
+
+
+class DirectRegression(Objective):
+    """The squared error of a learnt linear head. For neighbours, use the layer before the head.
+
+        L = mean_i |W z_i + b - y_i|^2
+
+    Targets are (n,) or (n, t), with t told beforehand as `targets`. What [taylor2010pose] sets against neighbours.
+    """
+
+    keys = ("taylor2010pose",)
+
+    def __init__(self, dimension: int, targets: int = 1) -> None:
+        super().__init__()
+        for name, value in (("dimension", dimension), ("targets", targets)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} ({value}) must be a whole number above 0")
+        self.head = nn.Linear(dimension, targets)
+
+    @property
+    def supervision(self) -> Supervision:
+        return "numbers"
+
+    def known_dimension(self) -> int:
+        return self.head.in_features
+
+    @torch.no_grad()
+    def predict(self, embeddings: Tensor) -> Tensor:
+        """The targets the head says, (n, t)."""
+        embeddings = door.check_embeddings(embeddings)
+        door.check_dimension(embeddings, self.known_dimension())
+        return self._said(embeddings)
+
+    def price(self, batch: Points, references: Points | None) -> Outcome:
+        if references is not None:
+            raise ValueError("DirectRegression asks no neighbours and takes no references=")
+        assert batch.labels is not None
+        given, known = batch.labels.shape[1], self.head.out_features
+        if given != known:
+            raise ValueError(f"labels have {given} numbers for each point, but this objective was built for {known}; give targets={given}")
+        values = (self._said(batch.embeddings) - batch.labels).square().sum(1)  # (n,)
+        return Outcome(values, torch.ones_like(values), torch.tensor(0, device=values.device))
+
+    def _said(self, embeddings: Tensor) -> Tensor:
+        weight, bias = self.head.weight.to(embeddings.dtype), self.head.bias.to(embeddings.dtype)
+        return embeddings @ weight.T + bias  # (n, t)
