@@ -56,14 +56,14 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     names = np.array([f"digit {label}" for label in DIGITS.target[:400]])
     names[ZERO] = "digit 4"
     folder = trained(tmp_path_factory.mktemp("runs"), "digits", x=PIXELS, y=names)
-    return folder, evaluated(str(folder), "--compare", "--figures")[0]
+    return folder, evaluated(str(folder), "--compare", "--probes", "--figures")[0]
 
 
 def test_the_folder_gets_its_report(classes: tuple[Path, str]) -> None:
     folder, _ = classes
     assert {"report.html", "evaluation.json", "suspected_labels.csv", "figures"} <= {path.name for path in folder.iterdir()}
     drawn = {path.name for path in (folder / "figures").iterdir()}
-    names = {"gallery", "worst", "flow", "map", "by_k", "pairs", "filters", "grad_cam", "training"}
+    names = {"gallery", "worst", "flow", "map", "by_k", "pairs", "filters", "grad_cam", "probes", "training"}
     assert {f"{name}{suffix}" for name in names for suffix in (".png", ".svg")} <= drawn
 
 
@@ -77,8 +77,10 @@ def test_every_score_comes_with_chance_interval_and_counts(classes: tuple[Path, 
             found[name]["split"] == "test" and found[name]["counted"] + sum(found[name]["left_out"].values()) == page["queries"]["points"]
         )
     assert page["queries"] == {"part": "test", "data": "digits", "points": 80, "left_out": {}} and page["references"]["points"] == 280
-    assert sum(map(sum, page["confusion"])) == 80 and [row["name"] for row in page["per_class"]] == [f"digit {i}" for i in range(10)]
-    assert page["command"].endswith("--compare") and page["weights"] == "those that did best on the validation part"
+    right = sum(page["confusion"][i][i] for i in range(10))
+    assert sum(map(sum, page["confusion"])) == 80 and right / 80 == found["1-nn"]["value"]
+    assert [row["name"] for row in page["per_class"]] == [f"digit {i}" for i in range(10)]
+    assert page["command"].endswith("--compare --probes") and page["weights"] == "those that did best on the validation part"
     assert list(page["by_k"])[:4] == ["1", "2", "5", "10"] and page["by_k"]["1"]["value"] == found["1-nn"]["value"]
 
 
@@ -109,6 +111,14 @@ def test_classical_methods_stand_beside_it(classes: tuple[Path, str]) -> None:
     assert all(0.3 < row["scores"]["1-nn"]["value"] <= 1 and row["scores"]["1-nn"]["split"] == "test" for row in rows.values())
     for name in rows:
         assert name in classes[1]
+
+
+def test_every_layer_with_weights_is_probed(classes: tuple[Path, str]) -> None:
+    page = json.loads((classes[0] / "evaluation.json").read_text())
+    found = page["scores"]["linear probes by layer"]
+    assert list(found) == [f"probe {layer}" for layer in ("conv1", "conv2", "conv3", "fc", "head")]
+    assert all(score["low"] <= score["value"] <= score["high"] and score["split"] == "test" for score in found.values())
+    assert found["probe conv1"]["value"] > 0.7  # digits are nearly separable
 
 
 def test_the_terminal_shows_what_the_json_holds(classes: tuple[Path, str]) -> None:
@@ -216,8 +226,9 @@ def test_sets_are_compared_by_their_overlap(tmp_path: Path) -> None:
     assert found["chance"] < 0.6 < found["value"] <= 1
 
 
-def test_unseen_classes_answer_one_another(tmp_path: Path) -> None:
+def test_unseen_classes_answer_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trained(tmp_path, "unseen", {"data.split": "classes"}, x=PIXELS, y=DIGITS.target[:400])
+    assert "probes need queries of classes that the references have" in refused(capsys, str(folder), "--probes")
     said, _ = evaluated(str(folder), "--no-pictures")
     page = json.loads((folder / "evaluation.json").read_text())
     assert "answered by one another" in said and page["references"] is None

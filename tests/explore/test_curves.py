@@ -38,6 +38,11 @@ def test_numbers_that_are_no_shares_keep_their_scale_and_wide_choices_get_a_loga
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "10", "100"]
 
 
+def test_positions_may_have_names() -> None:
+    axes = line([0, 1], [Series("probe", [0.5, 0.6])], ticks=["conv1", "a very long layer"], **TITLES).axes[0]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["conv1", "a very long…"]
+
+
 def test_the_two_curves_of_pairs_show_chance_and_areas() -> None:
     t = np.linspace(0, 1, 5)
     left, right = pr_roc([Trade("model", t, 1 - t, t, np.sqrt(t), 0.5, 0.67)], kin=0.25).axes
@@ -69,6 +74,8 @@ def test_errors_of_curves(tmp_path: Path) -> None:
         line([1], [], **TITLES)
     with pytest.raises(ValueError, match=r"y of 'a' has shape \(1,\); give 2 numbers, one for each position"):
         line([1, 2], [Series("a", [0.5])], **TITLES)
+    with pytest.raises(ValueError, match="ticks names 1 of 2 positions; name each"):
+        line([1, 2], [Series("a", [0.5, 0.6])], ticks=["conv1"], **TITLES)
     with pytest.raises(ValueError, match="y holds no finite number"):
         line([1], [Series("a", [np.nan])], **TITLES)
     with pytest.raises(ValueError, match="trades is empty"):

@@ -1,6 +1,7 @@
 """Grad-CAM of a neighbour decision: equal to literal loops, for any layer, leaving the network as it was."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -37,8 +38,13 @@ def above(maps: np.ndarray, net: nn.Sequential, neighbour: np.ndarray) -> float:
     return -float(((embedding - neighbour) ** 2).sum())
 
 
-def literal_heat(image: np.ndarray, net: nn.Sequential, neighbour: np.ndarray) -> np.ndarray:
+def literal_heat(image: np.ndarray, net: nn.Sequential, neighbour: np.ndarray, others: Sequence[np.ndarray] = ()) -> np.ndarray:
     """The definition with every derivative a difference quotient."""
+
+    def score(maps: np.ndarray) -> float:
+        usual = sum(above(maps, net, other) for other in others) / len(others) if others else 0.0
+        return above(maps, net, neighbour) - usual
+
     maps = np.maximum(convolved(image, net.conv1.weight.detach().numpy(), net.conv1.bias.detach().numpy()), 0)
     step, heat = 1e-6, np.zeros(maps.shape[1:])
     for m in range(len(maps)):
@@ -48,16 +54,19 @@ def literal_heat(image: np.ndarray, net: nn.Sequential, neighbour: np.ndarray) -
                 up, down = maps.copy(), maps.copy()
                 up[m, i, j] += step
                 down[m, i, j] -= step
-                total += (above(up, net, neighbour) - above(down, net, neighbour)) / (2 * step)
+                total += (score(up) - score(down)) / (2 * step)
         heat += total / heat.size * maps[m]
     return np.maximum(heat, 0)
 
 
-def test_equal_to_literal_loops() -> None:
+@pytest.mark.parametrize("others", [0, 3])
+def test_equal_to_literal_loops(others: int) -> None:
     net = small()
     images, neighbours = torch.randn(3, 2, 6, 7, dtype=torch.float64), torch.randn(3, 3, dtype=torch.float64)
-    found = grad_cam(net, images, neighbours, "act1", size=(4, 5))  # the maps' own size: nothing is interpolated
-    expected = np.stack([literal_heat(x.numpy(), net, r.numpy()) for x, r in zip(images, neighbours, strict=True)])
+    against = torch.randn(others, 3, dtype=torch.float64) if others else None
+    found = grad_cam(net, images, neighbours, "act1", against=against, size=(4, 5))  # the maps' own size: nothing is interpolated
+    rest = [] if against is None else [other.numpy() for other in against]
+    expected = np.stack([literal_heat(x.numpy(), net, r.numpy(), rest) for x, r in zip(images, neighbours, strict=True)])
     assert expected.max() > 0
     assert np.allclose(found.numpy(), expected, rtol=1e-6, atol=1e-8)
 
@@ -85,6 +94,15 @@ def test_laws_of_the_heat(layer: str, affinity: object) -> None:
         assert torch.allclose(grad_cam(net, images, neighbours, layer, affinity), heat)  # type: ignore[arg-type]
 
 
+def test_against_others_a_distance_forgets_its_own_square() -> None:
+    """-|q - r|^2 minus its mean over r' has the slope 2 (r - mean r'), wherever the query is."""
+    net = nn.Sequential(OrderedDict(same=nn.Identity(), pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())).double()
+    image = torch.tensor([[[[0.0, 1.0], [2.0, 3.0]]]], dtype=torch.float64)
+    near, others = torch.tensor([[1.5]], dtype=torch.float64), torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    assert torch.equal(grad_cam(net, image, near, "same"), torch.zeros(1, 2, 2, dtype=torch.float64))  # it is there already
+    assert torch.allclose(grad_cam(net, image, near, "same", against=others)[0], 2 * (1.5 - 0.5) / 4 * image[0, 0])
+
+
 def test_the_last_layer_with_maps() -> None:
     net = small()
     assert last_maps(net, torch.zeros(1, 2, 8, 8, dtype=torch.float64)) == "act2"  # 5 x 5
@@ -106,4 +124,6 @@ def test_errors_of_grad_cam() -> None:
     wrong(r"layer 'head' gives \(2, 3\); Grad-CAM needs maps", layer="head")
     wrong(r"inputs have shape \(2, 8, 8\)", inputs=images[0])
     wrong(r"neighbours have shape \(1, 3\); give the embedding", near=neighbours[:1])
+    with pytest.raises(ValueError, match=r"against has shape \(5, 2\); give embeddings \(m, 3\) of other references"):
+        grad_cam(net, images, neighbours, "conv1", against=torch.zeros(5, 2))
     wrong(r"neighbours have shape \(2, 2\) for embeddings \(2, 3\)", near=neighbours[:, :2])

@@ -29,7 +29,8 @@ from nearkin.explore.checks import inspect
 from nearkin.explore.comparisons import compare
 from nearkin.explore.drawing import save
 from nearkin.explore.illustrate import Illustration, illustrate
-from nearkin.explore.measure import measure
+from nearkin.explore.measure import PROBES, measure
+from nearkin.explore.probing import probe
 from nearkin.explore.report import Findings, as_html, as_json, table_rows
 from nearkin.explore.sanity import write_suspects
 from nearkin.explore.subject import Subject, embedded, in_classes_of, strangers_to
@@ -50,7 +51,9 @@ def run(arguments: Namespace) -> int:
         subject = _subject(arguments, folder, model, report)
         measured = measure(subject, report)
         assert measured.found is not None
-        sanity = inspect(subject, measured.found, float(measured.scores["geometry"]["effective_rank"]))
+        sanity = inspect(subject, measured.found, float(measured.scores["geometry"]["effective_rank"]), report)
+        if arguments.probes:
+            measured.scores[PROBES] = probe(subject, report)
         rivals = list(compare(subject, report)) if arguments.compare else []
         pictures = [] if arguments.no_pictures else _pictures(console, subject, measured, sanity, folder, report)
     findings = Findings(subject, measured, sanity, rivals, _about(arguments, folder, model, time.perf_counter() - began))
@@ -176,7 +179,7 @@ def _about(arguments: Namespace, folder: Path, model: Model, seconds: float) -> 
     command = ["nearkin evaluate", str(folder), *([arguments.data] if arguments.data else [])]
     command += ["--part", arguments.part] if arguments.part != "test" else []
     command += ["--weights", arguments.weights] if arguments.weights != "best" else []
-    command += ["--compare"] if arguments.compare else []
+    command += [f"--{flag}" for flag in ("compare", "probes") if getattr(arguments, flag)]
     best = arguments.weights == "best" and (folder / "best.safetensors").exists()
     return {
         "model": str(folder),

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
+from nearkin.data.report import Report, tell
 from nearkin.explore.measure import NEAR, neighbours_of
 from nearkin.explore.sanity import (
     APART_IMAGES,
@@ -25,6 +27,7 @@ from nearkin.explore.sanity import (
 from nearkin.explore.subject import Side, Subject
 from nearkin.search import Neighbours
 
+MOST_PAIRS = 1_000_000_000  # of pictures that are compared: minutes, not hours
 COLLAPSED = 0.1  # effective rank over dimensions, below which most of the embedding is idle
 
 
@@ -37,14 +40,16 @@ class Sanity:
     suspects: list[tuple[str, str, Suspect]] = field(default_factory=list)  # (part, source, suspect)
 
 
-def inspect(subject: Subject, found: Neighbours, effective_rank: float) -> Sanity:
+def inspect(subject: Subject, found: Neighbours, effective_rank: float, report: Report | None = None) -> Sanity:
     """Run every check that the subject allows."""
     sanity = Sanity()
+    tell(report, "looking for duplicates across splits")
     _contents(subject, sanity)
     _lengths(subject, sanity)
     _centres(subject, sanity)
     _collapse(subject, effective_rank, sanity)
     if subject.supervision == "classes":
+        tell(report, "looking for wrong labels")
         _labels(subject, found, sanity)
     for side in (subject.queries, *([subject.gallery] if subject.gallery else [])):
         if side.left_out:
@@ -67,23 +72,34 @@ def _contents(subject: Subject, sanity: Sanity) -> None:
         sanity.findings.append(Finding("Query inside the gallery", "wrong", text, mend))
     else:
         sanity.findings.append(Finding("Query inside the gallery", "fine", f"None of {total:,} queries is a point of the gallery."))
-    pairs = _near(subject.queries, subject.gallery)
+    rows = _asked(total, len(subject.gallery))
+    pairs = _near(subject.queries, subject.gallery, rows)
     other = len(pairs.queries) - len(set(pairs.queries.tolist()) & set(same.queries.tolist()))
     sanity.duplicates = pairs
     what = "pictures that differ by 10 % or less after brightness, contrast and size are taken away"
     what = what if subject.queries.data.kind == "images" else "vectors that differ by a thousandth or less"
+    asked = f"{total:,} queries" if len(rows) == total else f"{len(rows):,} queries drawn at random"
     if other:
-        text = f"{other:,} of {total:,} queries have a near-duplicate in the {subject.gallery.name} ({what})."
+        text = f"{other:,} of {asked} have a near-duplicate in the {subject.gallery.name} ({what})."
         mend = "Look at the nearest pairs below; split by group if they are copies or frames of one film."
         sanity.findings.append(Finding("Near-duplicates across splits", "look", text, mend))
     else:
-        sanity.findings.append(Finding("Near-duplicates across splits", "fine", f"None found ({what})."))
+        sanity.findings.append(Finding("Near-duplicates across splits", "fine", f"None found among {asked} ({what})."))
 
 
-def _near(queries: Side, gallery: Side) -> Pairs:
-    if queries.data.kind == "images":
-        return near_duplicates(queries.prints, gallery.prints, APART_IMAGES)
-    return near_duplicates(*scaled_columns(queries.prints, gallery.prints), APART_VECTORS)
+def _asked(queries: int, gallery: int) -> np.ndarray:
+    """The rows of queries that are compared with the whole gallery: all, unless that is too many pairs of pictures."""
+    most = max(1000, MOST_PAIRS // gallery)
+    return np.arange(queries) if queries <= most else np.sort(np.random.default_rng(0).choice(queries, most, replace=False))
+
+
+def _near(queries: Side, gallery: Side, rows: np.ndarray) -> Pairs:
+    mine, apart = queries.prints[torch.from_numpy(rows)], APART_IMAGES
+    theirs = gallery.prints
+    if queries.data.kind == "vectors":
+        (mine, theirs), apart = scaled_columns(mine, theirs), APART_VECTORS
+    found = near_duplicates(mine, theirs, apart)
+    return found._replace(queries=rows[found.queries])
 
 
 def _lengths(subject: Subject, sanity: Sanity) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nearkin.explore.drawing import GREY, INK, LABEL, PALETTE, blank, framed, key, named
+from nearkin.explore.drawing import GREY, INK, LABEL, PALETTE, blank, framed, key, named, shortened
 
 DASHES = ("-", "--", "-.", ":")  # beside the colours, for those who see them alike
 NARROWEST = 0.05  # of an axis of shares: below, the noise of a few queries would look like a landslide
@@ -45,12 +45,14 @@ def line(
     up: str,
     chance: float | None = None,
     share: bool = True,
+    ticks: Sequence[str] | None = None,
     width: int = 1000,
 ) -> Any:
     """Figures against a choice (t,): accuracy against k, rounds, neighbourhood size or active triplets; bands are intervals.
 
     `share` says that the figures lie in 0..1 and are shown in per cent. An axis that does not start at zero says so, and is never
-    so short that noise looks like a trend. Chance is a dotted line, or a number where it lies below the axis.
+    so short that noise looks like a trend. Chance is a dotted line, or a number where it lies below the axis. `ticks` (t,) names
+    positions that are not numbers, such as layers.
     """
     xs = _row(x, "x")
     if not series:
@@ -71,7 +73,11 @@ def line(
     below = _limits(axes, np.concatenate(spans), share, None if chance is None else chance * scale)
     if len(xs) > 1 and xs.min() > 0 and xs.max() / xs.min() > WIDE:
         axes.set_xscale("log")
-    axes.set_xticks(xs[:: math.ceil(len(xs) / 12)], [f"{value:g}" for value in xs[:: math.ceil(len(xs) / 12)]], minor=False)
+    names = [f"{value:g}" for value in xs] if ticks is None else [shortened(name, 12) for name in ticks]
+    if len(names) != len(xs):
+        raise ValueError(f"ticks names {len(names)} of {len(xs)} positions; name each")
+    step = math.ceil(len(xs) / 12)
+    axes.set_xticks(xs[::step], names[::step], minor=False)
     axes.set_xticks([], minor=True)
     named(axes, title, across, f"{up}{' (%)' if share else ''}" + (", axis cut below" if below else ""))
     if chance is not None:

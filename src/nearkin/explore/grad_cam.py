@@ -4,7 +4,10 @@ The score is the affinity s(f(x), r) of a query x to one neighbour r instead of 
 
     alpha_m = mean over positions of ds / dA_m,        heat = [sum_m alpha_m A_m]+
 
-so that heat stands where more of the layer's answer would bring the two nearer.
+so that heat stands where more of the layer's answer would bring the two nearer. A distance alone asks how the two differ, and of a
+pair one side is cold: to become nearer the one needs more and the other less. Why this neighbour rather than others is asked
+with `against`: then the score is s(f(x), r) minus the mean of s(f(x), r') over other references r', in which a distance's own
+square cancels.
 """
 
 import torch
@@ -22,15 +25,19 @@ def grad_cam(
     layer: str,
     affinity: Affinity | None = None,
     *,
+    against: Tensor | None = None,
     size: tuple[int, int] | None = None,
 ) -> Tensor:
     """Heat (n, h, w), never negative, for n prepared inputs (n, c, h, w) and the embedding (n, d) of one neighbour each.
 
-    `layer` is any layer that gives maps (n, maps, h', w'); `networks.layers` lists the names. The heat is brought to `size`, the
-    inputs' own unless told, by bilinear interpolation. The network runs in evaluation mode, and its mode and gradients are put back.
+    `layer` is any layer that gives maps (n, maps, h', w'); `networks.layers` lists the names. `against` are embeddings (m, d) of other
+    references. The heat is brought to `size`, the inputs' own unless told, by bilinear interpolation. The network runs in evaluation
+    mode, and its mode and gradients are put back.
     """
     _check(network, inputs, neighbours, layer)
-    maps, score = _scored(network, inputs, neighbours, layer, affinity or SquaredEuclidean())
+    if against is not None and (against.ndim != 2 or against.shape[1] != neighbours.shape[1] or not len(against)):
+        raise ValueError(f"against has shape {tuple(against.shape)}; give embeddings (m, {neighbours.shape[1]}) of other references")
+    maps, score = _scored(network, inputs, neighbours, layer, affinity or SquaredEuclidean(), against)
     (slope,) = torch.autograd.grad(score, maps)
     weight = slope.mean((2, 3), keepdim=True)  # (n, maps, 1, 1)
     heat = (weight * maps.detach()).sum(1, keepdim=True).clamp_min(0)  # (n, 1, h', w')
@@ -71,7 +78,9 @@ def _run(network: nn.Module, inputs: Tensor) -> None:
         network.train(mode)
 
 
-def _scored(network: nn.Module, inputs: Tensor, neighbours: Tensor, layer: str, affinity: Affinity) -> tuple[Tensor, Tensor]:
+def _scored(
+    network: nn.Module, inputs: Tensor, neighbours: Tensor, layer: str, affinity: Affinity, against: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """The layer's output as a leaf of the graph, and the sum over the inputs of their affinity to their own neighbour."""
     caught: list[Tensor] = []
 
@@ -94,8 +103,9 @@ def _scored(network: nn.Module, inputs: Tensor, neighbours: Tensor, layer: str, 
                 raise ValueError(
                     f"neighbours have shape {tuple(neighbours.shape)} for embeddings {tuple(embeddings.shape)}; give one for each"
                 )
-            near = [affinity(embeddings[i : i + 1], neighbours[i : i + 1]) for i in range(len(inputs))]
-            return caught[-1], torch.cat(near).sum()
+            near = torch.cat([affinity(embeddings[i : i + 1], neighbours[i : i + 1]) for i in range(len(inputs))])  # (n, 1)
+            usual = near.new_zeros(()) if against is None else affinity(embeddings, against).mean(1).sum()
+            return caught[-1], near.sum() - usual
     finally:
         handle.remove()
         network.train(mode)

@@ -15,7 +15,7 @@ from nearkin.explore.drawing import as_bytes
 from nearkin.explore.figures import Panel, embedding_map, number_map
 from nearkin.explore.flow import neighbour_flow
 from nearkin.explore.grad_cam import grad_cam, last_maps
-from nearkin.explore.measure import NEAR, Measured, worst_queries
+from nearkin.explore.measure import NEAR, PROBES, Measured, worst_queries
 from nearkin.explore.pictures import Hit, attention, contact_sheet, filters, gallery
 from nearkin.explore.projection import fit
 from nearkin.explore.subject import Side, Subject, prepared
@@ -56,6 +56,7 @@ def illustrate(
         ("drawing a map of the embedding", lambda: _map(subject)),
         ("drawing curves", lambda: _curves(subject, measured)),
         ("looking into the network", lambda: _network(subject, measured)),
+        ("drawing the probes", lambda: _probes(measured)),
         ("drawing the training", lambda: _training(folder)),
     ]
     for what, maker in makers:
@@ -263,6 +264,22 @@ def _network(subject: Subject, measured: Measured) -> Iterator[Illustration]:
         yield from _heat(subject, measured)
 
 
+def _probes(measured: Measured) -> Iterator[Illustration]:
+    scores = list(measured.scores.get(PROBES, {}).values())
+    if len(scores) < 2:
+        return
+    y, low, high = ([getattr(score, name) for score in scores] for name in ("value", "low", "high"))
+    names = [score.name.removeprefix("probe ") for score in scores]
+    series = Series("linear probe", y, low, high)
+    figure = line(
+        range(len(names)), [series], title="What each layer knows", across="layer", up="accuracy", chance=scores[0].chance, ticks=names
+    )
+    caption = (
+        "Accuracy of softmax regression on each layer's output, the network being left as it is. Where it falls, classes are forgotten."
+    )
+    yield Illustration("probes", "network", figure, "accuracy of linear probes by layer", caption)
+
+
 def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     assert measured.found is not None
     right = right_ones(subject, measured.found.positions)
@@ -280,8 +297,18 @@ def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     layer = last_maps(model.network, prepared(model, asked))
     q, r = (side.points.embeddings[rows.to(model.device)] for side, rows in ((subject.queries, which), (subject.references, found)))
     sides = ((asked, r), (known, q))
+    others_at = torch.from_numpy(_sample(len(subject.references))).to(model.device)
+    others_there = subject.references.points.embeddings[others_at]
     query_heat, found_heat = (
-        grad_cam(model.network, prepared(model, images), others, layer, model.affinity, size=(images.shape[2], images.shape[3]))
+        grad_cam(
+            model.network,
+            prepared(model, images),
+            others,
+            layer,
+            model.affinity,
+            against=others_there,
+            size=(images.shape[2], images.shape[3]),
+        )
         .cpu()
         .numpy()
         for images, others in sides
@@ -292,8 +319,8 @@ def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
         query = Hit(asked[i].numpy(), f"query: {_caption(subject, subject.queries, a)}")
         rows.append((query, query_heat[i], Hit(known[i].numpy(), _caption(subject, subject.references, b), mark), found_heat[i]))
     caption = (
-        f"Grad-CAM at layer {layer}: bright where more of the layer's answer would bring the two pictures nearer together. "
-        "A dark picture has no such place."
+        f"Grad-CAM at layer {layer}: bright where more of the layer's answer would bring the two pictures nearer to each other than "
+        "to the references at large. A dark picture has no such place."
     )
     figure = attention(rows, title="Why are these two near?", width=1000)
     yield Illustration("grad_cam", "network", figure, "heat maps of neighbour decisions", caption)

@@ -17,7 +17,6 @@ from nearkin.evaluate import (
     confusion,
     consistency,
     per_class,
-    predictions,
     regression,
     retrieval,
 )
@@ -29,6 +28,7 @@ from nearkin.search import Neighbours, nearest
 
 KS = (1, 2, 5, 10, 20, 50, 100, 200)  # neighbours asked, as far as there are references
 NEAR = 10  # neighbours looked at one by one: gallery, flow, suspects
+PROBES = "linear probes by layer"  # the family of scores that `probing.probe` adds
 AT_ONE = ("map@1", "consistency@1")  # which are precision@1 by other names
 MOST_PAIRS = 200_000_000  # queries x gallery whose pairs make the curves; of more, a sample of the queries
 MOST_CLUSTERED = 20_000  # points that k-means sees
@@ -109,11 +109,12 @@ def _confusions(subject: Subject, measured: Measured) -> None:
     queries, found = subject.queries.points, measured.found
     assert queries.labels is not None and subject.references.points.labels is not None and found is not None
     count = len(subject.classes)
-    predicted = predictions(queries, _gallery(subject), subject.model.affinity, (1,))["1-nn"]
+    near = neighbours_of(found, subject.references.points.labels)
+    predicted = near[:, 0]  # 1-NN
     known = predicted >= 0
     measured.confusion = confusion(predicted[known], queries.labels[known], count)
     measured.classes = per_class(predicted[known], queries.labels[known], count)
-    measured.flow = flow_counts(queries.labels, neighbours_of(found, subject.references.points.labels), count)
+    measured.flow = flow_counts(queries.labels, near, count)
 
 
 def flow_counts(labels: Tensor, neighbours: Tensor, count: int) -> Tensor:

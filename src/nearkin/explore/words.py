@@ -34,13 +34,14 @@ DEFINITIONS = (
     (r"rmse", "root of the mean squared difference"),
     (r"r2", "share of the targets' variance that is explained; 0 is what the mean target explains, below 0 is worse"),
     (r"spearman", "rank correlation of predicted and true targets"),
+    (r"probe (.*)", "share of queries that softmax regression on the frozen layer {0} names rightly"),
     (r"overlap@1", "members that a query's label set and its nearest reference's share, over the members of either"),
     (r"average_precision", "area under precision over recall of all pairs of a query and a gallery point"),
     (r"roc_auc", "chance that a pair of kin is nearer than a pair of strangers"),
 )
 UNKNOWN = "-"
 SHARES = re.compile(
-    r".*-nn|nearest class mean|soft neighbours|(precision|recall|map|consistency|overlap)@.*|map|r_precision|mrr|pairwise_f1"
+    r".*-nn|probe .*|nearest class mean|soft neighbours|(precision|recall|map|consistency|overlap)@.*|map|r_precision|mrr|pairwise_f1"
 )
 
 
