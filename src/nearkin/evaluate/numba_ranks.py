@@ -51,16 +51,13 @@ def _score(query: Array, reference: Array, mine: float, theirs: float, squared: 
 def _kin_scores(
     queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, spans: Array, own: Array, kin: Array, number: Array
 ) -> None:
-    """Exact scores of each query's kin, (n, g) float32 in falling order, -inf at the end, and how many there are."""
+    """Minus the exact scores of each query's kin, (n, g) float32 in no order, and how many there are."""
     for i in range(queries.shape[0]):
         count = 0
         for j in range(spans[i, 0], spans[i, 1]):
             if j != own[i]:
                 kin[i, count] = -_score(queries[i], references[j], mine[i], theirs[j], squared)
                 count += 1
-        kin[i, :count].sort()
-        for at in range(count):
-            kin[i, at] = -kin[i, at]
         number[i] = count
 
 
@@ -68,13 +65,18 @@ def _kin_scores(
 def _bin(products: Array, minus: Array, low: FLOAT, high: FLOAT, scale: FLOAT, bins: Array) -> None:
     """Which bin each product falls into; what lies outside falls into the first or the last."""
     for j in range(products.size):
-        bins[j] = np.int32((min(max(products[j] + minus[j], low), high) - low) * scale)
+        bins[j] = np.uint32(np.int32((min(max(products[j] + minus[j], low), high) - low) * scale))
 
 
 @_compiled(set())
-def _place(ladder: Array, number: int, value: FLOAT) -> int:
-    """How many of the falling `ladder` are above the value."""
-    at, stop = 0, number
+def _place(ladder: Array, start: int, number: int, value: FLOAT) -> int:
+    """How many of the falling `ladder` are above the value, when the first `start` are: a few steps, then halving."""
+    at, stop = start, min(start + 8, number)
+    while at < stop and ladder[at] > value:
+        at += 1
+    if at < stop:
+        return at
+    stop = number
     while at < stop:
         half = (at + stop) // 2
         if ladder[half] > value:
@@ -85,13 +87,32 @@ def _place(ladder: Array, number: int, value: FLOAT) -> int:
 
 
 @_compiled(set())
-def _prepare(ladder: Array, number: int, room: FLOAT, low: FLOAT, high: FLOAT, scale: FLOAT, near_kin: Array) -> None:
-    """Mark the bins that hold a product within `room` of a kin's."""
-    near_kin[:] = 0
-    for at in range(number):
+def _mark(ladder: Array, number: int, room: FLOAT, low: FLOAT, high: FLOAT, scale: FLOAT, near_kin: Array) -> None:
+    """For bins with a product within `room` of a kin's: how many kin stand surely above; -1 for all others."""
+    near_kin[:] = -1
+    for at in range(number - 1, -1, -1):  # the highest last: of several kin near a bin, its count is the smallest
         first = np.int32((min(max(ladder[at] - room, low), high) - low) * scale)
         last = np.int32((min(max(ladder[at] + room, low), high) - low) * scale)
-        near_kin[first : last + 1] = 1
+        near_kin[first : last + 1] = at
+
+
+@_compiled(set())
+def _above(
+    counts: Array, near_kin: Array, reached: Array, kin: Array, ladder: Array, number: int,
+    low: FLOAT, high: FLOAT, scale: FLOAT, above: Array, tied: Array,
+) -> None:  # fmt: skip
+    """From the strangers in each bin and those placed one by one to those strictly above each kin."""
+    b, over = counts.size - 1, 0
+    for at in range(number):
+        floor = np.int32((min(max(ladder[at], low), high) - low) * scale)
+        while b > floor:
+            over += counts[b] if near_kin[b] < 0 else 0
+            b -= 1
+        over += reached[at]
+        if at > 0 and kin[at] == kin[at - 1]:
+            above[at], tied[at] = above[at - 1], tied[at - 1]
+        else:
+            above[at] = over - tied[at]
 
 
 @_compiled(set())
@@ -101,7 +122,7 @@ def _count(
 ) -> int:  # fmt: skip
     """Strangers strictly above and tied with each kin, (n, g); returns how many pairs had to be compared exactly."""
     m = products.shape[1]
-    bins, counts, near_kin = np.empty(m, np.int32), np.empty(width, np.int64), np.empty(width, np.uint8)
+    bins, counts, near_kin = np.empty(m, np.uint32), np.empty(width, np.int32), np.empty(width, np.int32)
     ladder, reached, exact = np.empty(kin.shape[1], FLOAT), np.empty(kin.shape[1] + 1, np.int64), 0
     for i in range(products.shape[0]):
         size = number[i]
@@ -114,41 +135,28 @@ def _count(
         margin = 2 * room[i] + (ladder[0] - ladder[size - 1]) / FLOAT(width // 2)
         low, high = ladder[size - 1] - margin, ladder[0] + margin
         scale = FLOAT(width - 1) / (high - low)
-        if not (scale < FLOAT(1e30)) or not (high > low):
-            scale = FLOAT(0)
+        scale = scale if scale < FLOAT(1e30) else FLOAT(0)
         _bin(products[i], minus, low, high, scale, bins)
-        _prepare(ladder, size, room[i], low, high, scale, near_kin)
+        _mark(ladder, size, room[i], low, high, scale, near_kin)
         for part in range(2):
             start, stop = (0, spans[i, 0]) if part == 0 else (spans[i, 1], m)
             for j in range(start, stop):
                 b = bins[j]
-                if near_kin[b] == 0:
-                    counts[b] += 1
-                    continue
-                if j == own[i]:
+                counts[b] += 1  # read for the bins far from kin only
+                if near_kin[b] < 0 or j == own[i]:
                     continue
                 product = products[i, j] + minus[j]
-                at = _place(ladder, size, product)
+                at = _place(ladder, near_kin[b], size, product)
                 if (at > 0 and ladder[at - 1] - product <= room[i]) or (at < size and product - ladder[at] <= room[i]):
                     exact += 1
                     value = FLOAT(_score(queries[i], references[j], mine[i], theirs[j], squared))
-                    at = _place(kin[i], size, value)
+                    at = _place(kin[i], 0, size, value)
                     if at < size and kin[i, at] == value:
                         tied[i, at] += 1  # held by the first of a tie
                 reached[at] += 1
-        if own[i] >= 0 and not (spans[i, 0] <= own[i] < spans[i, 1]) and near_kin[bins[own[i]]] == 0:
+        if own[i] >= 0 and (own[i] < spans[i, 0] or own[i] >= spans[i, 1]):
             counts[bins[own[i]]] -= 1
-        b, over = width - 1, 0
-        for at in range(size):
-            floor = np.int32((min(max(ladder[at], low), high) - low) * scale)
-            while b > floor:
-                over += counts[b]
-                b -= 1
-            over += reached[at]
-            if at > 0 and kin[i, at] == kin[i, at - 1]:
-                above[i, at], tied[i, at] = above[i, at - 1], tied[i, at - 1]
-            else:
-                above[i, at] = over - tied[i, at]
+        _above(counts, near_kin, reached, kin[i], ladder, size, low, high, scale, above[i], tied[i])
     return exact
 
 
@@ -184,8 +192,10 @@ def standing(
     mine, theirs, m = to_unit[0][rows].numpy(), to_unit[1].numpy(), turned.shape[1]
     some, here = spans[rows].contiguous().numpy(), own[rows].contiguous().numpy()
     g, n = max(int((some[:, 1] - some[:, 0]).max()), 1), len(queries)
-    kin, number = np.full((n, g), -np.inf, np.float32), np.empty(n, np.int64)
+    kin, number = np.full((n, g), np.inf, np.float32), np.empty(n, np.int64)
     _kin_scores(queries, gallery, mine, theirs, how.squared, some, here, kin, number)
+    kin.sort(axis=1)
+    np.negative(kin, out=kin)  # falling, -inf at the end
     part = made._replace(queries=made.queries[rows], squares=made.squares[rows])
     lowest = torch.from_numpy(kin[np.arange(n), np.maximum(number - 1, 0)]).double()
     largest = torch.from_numpy(np.abs(np.where(np.isfinite(kin), kin, 0)).max(1)).double()

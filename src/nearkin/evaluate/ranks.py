@@ -14,8 +14,12 @@ from nearkin.evaluate.standing import Standing
 
 def worth(at: Standing, ks: Sequence[int]) -> dict[str, Tensor]:
     """Every retrieval metric of every query, (n,) float64; NaN for a query without kin."""
-    found = _worth_untied(at, ks) if at.untied else _worth_of_ties(at, ks)
-    return {name: torch.where(at.kin > 0, values.double(), torch.nan) for name, values in found.items()}
+    loose = at.loose.nonzero()[:, 0]
+    found = {name: values.double() for name, values in _worth_untied(at, ks).items()}
+    if len(loose):
+        for name, values in _worth_of_ties(at.some(loose), ks).items():
+            found[name][loose] = values.double()
+    return {name: torch.where(at.kin > 0, values, torch.nan) for name, values in found.items()}
 
 
 def _worth_untied(at: Standing, ks: Sequence[int]) -> dict[str, Tensor]:

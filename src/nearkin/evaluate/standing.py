@@ -18,10 +18,14 @@ class Standing(NamedTuple):
     candidates: Tensor  # (n,) all that are ranked
 
     @property
-    def untied(self) -> bool:
-        """Nobody is as near as anybody's kin."""
+    def loose(self) -> Tensor:
+        """(n,) where somebody is as near as one of the kin."""
         tie = (self.tied > 0) | (self.kin_tied > 1) | (self.weight > 1)
-        return not bool((tie & (self.weight > 0)).any())
+        return (tie & (self.weight > 0)).any(1)
+
+    def some(self, rows: Tensor) -> "Standing":
+        """Of some of the queries."""
+        return Standing(*(x[rows] for x in self))
 
 
 def standing(near: Tensor, spans: Tensor) -> Standing:
