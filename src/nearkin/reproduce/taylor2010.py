@@ -210,15 +210,15 @@ _LENGTH: Mapping[str, Settings] = {
     "stick figures, 64 px": {"batch_size": "100", "epochs": "8"},
     "stick figures, 128 px": {"batch_size": "250", "epochs": "60"},
     "coil-20 unseen angles, 64 px": {"batch_size": "60", "epochs": "30"},
-    "coil-20 unseen objects, 64 px": {"batch_size": "60", "epochs": "20"},
+    "coil-20 unseen objects, 64 px": {"batch_size": "60", "epochs": "15"},
 }
 _TUNING_EPOCHS = {
     "stick figures, 64 px": 3,
     "stick figures, 128 px": 20,
-    "coil-20 unseen angles, 64 px": 15,
-    "coil-20 unseen objects, 64 px": 10,
+    "coil-20 unseen angles, 64 px": 12,
+    "coil-20 unseen objects, 64 px": 5,
 }
-_RATES = {"optimiser.learning_rate": ("0.01", "0.03")}
+_RATES = {"optimiser.learning_rate": ("0.005", "0.02")}
 _LOOKS = {"preprocess": ("none", "local_contrast")}
 _ROWS = ("chance", "raw pixels", "PCA", "linear NCA regression", "MLKR", "C-NCAR network", "the same network, direct regression")
 
