@@ -26,6 +26,7 @@ class DataChoice:
     validation: float = 0.1  # share of the training part held out for choosing; 0: none
     test: float = 0.2  # share held out for testing when the data bring no test part
     on_error: Literal["raise", "skip"] = "raise"
+    leaks: Literal["error", "allow"] = "error"  # the same content in two parts; "allow" for official splits that have some
     resident_gigabytes: float = 4.0  # sets up to this size live on the device; larger ones stream
 
 

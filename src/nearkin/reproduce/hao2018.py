@@ -70,7 +70,7 @@ _PLAN: tuple[tuple[str, str, str, int], ...] = (
     *(("cifar100", loss, "0.0", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
     *(("cifar10", loss, "0.1", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
     *(("cifar10+", loss, "0.1", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
-    *(("mnist", loss, "0.1", 3) for loss in ("e-ncm", "c-ncm", "softmax")),
+    *(("mnist", loss, "0.1", 2) for loss in ("e-ncm", "c-ncm", "softmax")),
     *(("cifar100", loss, "0.1", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
     ("cifar100+", "e-ncm", "0.1", 1),
     *(("mnist", loss, "0.1", 1) for loss in ("hinge", "l-softmax-2", "l-softmax-3", "l-softmax-4", "e-ncm-simplex", "e-ncm-length-10")),

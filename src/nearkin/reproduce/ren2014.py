@@ -1,13 +1,20 @@
 """Tables I and II and figure 3 of [ren2014convolutional]: NCA on a convnet, MNIST and CIFAR-10.
 
 The document gives momentum, the plateau rule and two candidate rates; batch, epochs, augmentation and preprocessing are not given and
-are ours, the same for every row of a table: batch 1,000, one-cycle, the rate chosen from three on a tenth of the training part.
+are ours, the same for every row of a table: batch 1,000, one-cycle, gradients clipped at 1, the rate chosen from two on a tenth of the
+training part.
 """
 
 from nearkin.reproduce.cell import Cell, Settings, Trial
 
-_RATES = {"optimiser.learning_rate": ("0.03", "0.1", "0.3")}
-_COMMON = {"batch_size": "1000", "schedule.name": "one_cycle", "precision": "bfloat16", "optimiser.weight_decay": "1e-4"}
+_RATES = {"optimiser.learning_rate": ("0.1", "0.3")}
+_COMMON = {
+    "batch_size": "1000",
+    "schedule.name": "one_cycle",
+    "precision": "bfloat16",
+    "optimiser.weight_decay": "1e-4",
+    "optimiser.clip": "1.0",  # without it the softmax rows diverged in some seeds at either rate
+}
 _MNIST: Settings = {**_COMMON, "network.name": "ren2014-mnist", "network.dimension": "64", "epochs": "20"}
 _CIFAR: Settings = {**_COMMON, "network.name": "ren2014-cifar", "network.dimension": "100", "epochs": "60"}
 _LOG = {"objective.name": "nca"}
@@ -33,7 +40,7 @@ def _cifar(name: str, *settings: Settings, seeds: int = 3) -> Trial:
 
 _FLAT = {"network.dimension": "2"}
 _WHOLE = {"references": "training_set", "epochs": "150", "schedule.name": "cosine", "optimiser.learning_rate": "0.3"}
-_FAST_MNIST = {"epochs": "8", "optimiser.learning_rate": "0.1", **_SHIFT, **_LOG}
+_FAST_MNIST = {"epochs": "8", "optimiser.learning_rate": "0.3", **_SHIFT, **_LOG}
 _FAST_CIFAR = {"epochs": "16", "optimiser.learning_rate": "0.1", "augment.name": "crop_flip", **_LOG}
 
 TRIALS = (
@@ -41,10 +48,10 @@ TRIALS = (
     _mnist("softmax", _SOFTMAX),
     _mnist("nca-log", _LOG),
     _mnist("nca-expected", _EXPECTED),
-    _mnist("nca-log-same-batches", _LOG, {"sampler.options.reshuffle": "false"}),
+    _mnist("nca-log-same-batches", _LOG, {"sampler.options.reshuffle": "false"}, seeds=2),
     _mnist("softmax-shift", _SOFTMAX, _SHIFT),
     _mnist("nca-log-shift", _LOG, _SHIFT),
-    _mnist("nca-expected-shift", _EXPECTED, _SHIFT),
+    _mnist("nca-expected-shift", _EXPECTED, _SHIFT, seeds=2),
     _mnist("nca-beyond", _LOG, {"augment.name": "affine", "epochs": "80"}),
     _mnist("nca-2d", _LOG, _FLAT),
     _mnist("softmax-2d", _SOFTMAX, _FLAT),
@@ -66,7 +73,7 @@ TRIALS = (
     _cifar("softmax", _SOFTMAX),
     _cifar("nca-log", _LOG),
     _cifar("nca-expected", _EXPECTED, {"objective.options.temperature": "10.0"}),
-    _cifar("softmax-crop", _SOFTMAX, _CROP),
+    _cifar("softmax-crop", _SOFTMAX, _CROP, seeds=1),
     _cifar("nca-log-crop", _LOG, _CROP),
     _cifar("nca-beyond", _LOG, _CROP, {"epochs": "300", "network.options.pooling": "ceil"}, seeds=2),
     Trial("ren2014-cifar-fast", "cifar10", {**_CIFAR, **_FAST_CIFAR}),
