@@ -59,7 +59,7 @@ def line(
         raise ValueError("series is empty; give at least one Series(name, y)")
     scale = 100.0 if share else 1.0
     figure = blank(width, round(0.56 * width))
-    axes = framed(figure.add_axes((0.10, 0.15, 0.86, 0.72)))
+    axes = framed(figure.add_axes((0.115, 0.15, 0.855, 0.72)))
     spans = []
     for i, one in enumerate(series):
         colour = PALETTE[i % len(PALETTE)]
@@ -172,6 +172,8 @@ def _limits(axes: Any, shown: np.ndarray, share: bool, chance: float | None) -> 
     if low > 0 and (low < 0.6 * high or (chance is not None and chance > low)):
         low = 0.0
     axes.set_ylim(low, high)
+    if share:
+        axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 100])  # nothing is above all
     return low > 0
 
 

@@ -11,6 +11,7 @@ from nearkin.evaluate import (
     ClassRow,
     Curve,
     Score,
+    accuracy,
     classification,
     clustering,
     collapse,
@@ -19,6 +20,7 @@ from nearkin.evaluate import (
     per_class,
     regression,
     retrieval,
+    vote,
 )
 from nearkin.evaluate.curves import pair_curves
 from nearkin.evaluate.score import mean_score
@@ -54,10 +56,16 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
     measured = Measured()
     queries, references = subject.queries.points, subject.references.points
     tell(report, "searching neighbours")
-    measured.found = nearest(queries, references, NEAR, subject.model.affinity, exclude_same_id=True)
-    by: dict[str, Callable[[Subject, Measured, Report | None], None]] = {"classes": _classes, "numbers": _numbers, "sets": _sets}
+    most = max(_ks(len(subject.references) - (subject.gallery is None)))
+    found = nearest(queries, references, max(most, NEAR), subject.model.affinity, exclude_same_id=True)  # one search for every k
+    measured.found = Neighbours(found.positions[:, :NEAR], found.affinity[:, :NEAR])
+    by: dict[str, Callable[[Subject, Measured, Neighbours, Report | None], None]] = {
+        "classes": _classes,
+        "numbers": _numbers,
+        "sets": _sets,
+    }
     if subject.supervision in by:
-        by[subject.supervision](subject, measured, report)
+        by[subject.supervision](subject, measured, found, report)
     else:
         measured.notes.append(
             "These data have no labels: whether the neighbours are right, their consistency included, cannot be measured. "
@@ -68,14 +76,15 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
     return measured
 
 
-def _classes(subject: Subject, measured: Measured, report: Report | None) -> None:
+def _classes(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
     queries, gallery, affinity = subject.queries.points, _gallery(subject), subject.model.affinity
     ks = _ks(len(subject.references) - (subject.gallery is None))
     tell(report, "predicting classes from neighbours")
-    scores = classification(queries, gallery, affinity, ks, split=subject.split)
-    measured.by_k = {k: scores[f"{k}-nn"] for k in ks if f"{k}-nn" in scores}
-    shown = {f"{k}-nn" for k in ks} - {"1-nn", f"{min(10, max(ks))}-nn"}
-    measured.scores["prediction from neighbours"] = {name: score for name, score in scores.items() if name not in shown}
+    family = classification(queries, gallery, affinity, (1, min(10, max(ks))), split=subject.split)
+    measured.scores["prediction from neighbours"] = family
+    assert queries.labels is not None and subject.references.points.labels is not None
+    near = neighbours_of(found, subject.references.points.labels)
+    measured.by_k = {k: accuracy(vote(near[:, :k]), queries.labels, name=f"{k}-nn", split=subject.split) for k in ks}
     tell(report, "ranking the gallery")
     ranked = retrieval(queries, gallery, affinity, [k for k in (1, 5, 10) if k <= max(ks)], split=subject.split)
     measured.scores["retrieval"] = {name: score for name, score in ranked.items() if name not in AT_ONE}
@@ -129,12 +138,11 @@ def neighbours_of(found: Neighbours, labels: Tensor) -> Tensor:
     return torch.where(found.positions >= 0, labels[found.positions.clamp_min(0)], -1)
 
 
-def _numbers(subject: Subject, measured: Measured, report: Report | None) -> None:
+def _numbers(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
     tell(report, "predicting numbers from neighbours")
     targets, known = subject.queries.points.labels, subject.references.points.labels
     assert targets is not None and known is not None
     ks = _ks(len(subject.references) - (subject.gallery is None))
-    found = nearest(subject.queries.points, subject.references.points, max(ks), subject.model.affinity, exclude_same_id=True)
     for k in ks:
         predicted = known[found.positions[:, :k]].float().mean(1)
         scores = regression(predicted, targets, split=subject.split)
@@ -144,10 +152,10 @@ def _numbers(subject: Subject, measured: Measured, report: Report | None) -> Non
             measured.scores[f"regression from the {k} nearest"] = scores
 
 
-def _sets(subject: Subject, measured: Measured, report: Report | None) -> None:
+def _sets(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
     tell(report, "comparing label sets")
-    asked, known, found = subject.queries.points.labels, subject.references.points.labels, measured.found
-    assert asked is not None and known is not None and found is not None
+    asked, known = subject.queries.points.labels, subject.references.points.labels
+    assert asked is not None and known is not None
     per_query = overlap(asked, known[found.positions[:, 0].clamp_min(0)])
     generator = torch.Generator().manual_seed(0)
     anyone = known[torch.randint(len(known), (len(asked),), generator=generator).to(known.device)]
