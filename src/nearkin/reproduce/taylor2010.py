@@ -2,9 +2,10 @@
 
 Three tasks. Stick figures (rendered; head and hands in pixels). COIL-20 at unseen angles: every other picture of every object is for
 testing, so the nearest training picture of the same object is always 5 degrees off, which is the floor of 1-NN and no floor of soft
-neighbours; some objects look alike from all sides, and nobody can tell their turn. COIL-20 with five unseen objects: where an object's
-zero lies is the photographer's choice, so no method can know it, and 90 degrees is chance; the figure "own zero" takes each object's mean
-deviation away and asks whether at least the turning is followed (chance is then a little below 90).
+neighbours. It is an easy cut: the exact opposite of a test view is never a reference, and raw pixels already stand at the floor, so 1-NN
+cannot tell good methods apart here. COIL-20 with five unseen objects: where an object's zero lies is the photographer's choice, so no
+method can know it, and 90 degrees is chance; the figure "own zero" takes each object's mean deviation away and asks whether at least the
+turning is followed (chance is then a little below 90).
 
 Every method sees the same images and is chosen by the same rule: two candidates, compared on points cut from the training part. Raw pixels
 and PCA have no scale of their own, and neither has the layer before a regression head: their soft neighbours take the temperature by which
@@ -109,7 +110,9 @@ def _held_out(task: Task, data: Dataset) -> Dataset:
     elif task.kind == "angles":
         assert known.targets is not None
         degrees = torch.atan2(known.targets[:, 0], known.targets[:, 1]).rad2deg().round().long() % 360
-        for_test = (degrees % 40 == 20).numpy()
+        # Every other angle again. Leaving an angle's exact opposite among the references would be another task: objects that look
+        # alike from behind are then taken for their back (raw pixels: 42.6 degrees instead of 17.3).
+        for_test = (degrees % 20 == 10).numpy()
     else:
         assert known.labels is not None
         for_test = np.isin(known.labels.numpy(), VALIDATION_OBJECTS)
