@@ -17,7 +17,7 @@ from nearkin.search.measure import factors, in_range, inverse_lengths, measure
 from nearkin.search.threads import dealt_out
 
 NO_KIN = "no kin in the gallery"
-ROWS = 256  # queries whose products are held at once by the compiled engine
+ROWS = 512  # queries whose products are held at once by the compiled engine
 MANY_OPEN = 0.05  # share of pairs compared one by one above which float64 products are faster
 
 
