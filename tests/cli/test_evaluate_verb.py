@@ -204,12 +204,15 @@ def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:
     found = scores(page)
     assert {"mae", "rmse", "r2", "spearman"} <= set(found) and found["mae"]["low"] <= found["mae"]["value"] <= found["mae"]["high"]
     assert "mae" in said and not (folder / "suspected_labels.csv").exists()
-    assert [row["name"] for row in page["comparisons"]][:3] == ["raw inputs", "PCA", "PPCA"]
+    rows = {row["name"]: row for row in page["comparisons"]}
+    assert list(rows) == ["raw inputs", "PCA", "PPCA", "linear NCA regression", "MLKR"]
+    assert rows["MLKR"]["scores"]["mae"]["value"] < rows["PCA"]["scores"]["mae"]["value"]  # two of five columns matter
     assert "Choices and thresholds" in (folder / "report.html").read_text()
 
 
-def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path) -> None:
+def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trained(tmp_path, "unlabelled", x=PIXELS[:150])
+    assert "comparisons need classes or numbers to be judged by" in refused(capsys, str(folder), "--compare")
     said, _ = evaluated(str(folder))
     page = json.loads((folder / "evaluation.json").read_text())
     assert "consistency included, cannot be measured" in said and list(scores(page)) == ["effective_rank"]

@@ -26,11 +26,11 @@ from nearkin.data.report import Progress as Line
 from nearkin.data.report import Report
 from nearkin.explore import words
 from nearkin.explore.checks import inspect
-from nearkin.explore.comparisons import compare
+from nearkin.explore.comparisons import check_comparable, compare
 from nearkin.explore.drawing import save
 from nearkin.explore.illustrate import Illustration, illustrate
 from nearkin.explore.measure import PROBES, measure
-from nearkin.explore.probing import probe
+from nearkin.explore.probing import check_probed, probe
 from nearkin.explore.report import Findings, as_html, as_json, table_rows
 from nearkin.explore.sanity import write_suspects
 from nearkin.explore.subject import Subject, embedded, in_classes_of, strangers_to
@@ -49,6 +49,10 @@ def run(arguments: Namespace) -> int:
     console = Console(highlight=False)
     with _watch() as report:
         subject = _subject(arguments, folder, model, report)
+        if arguments.compare:
+            check_comparable(subject)
+        if arguments.probes:
+            check_probed(subject)
         measured = measure(subject, report)
         assert measured.found is not None
         sanity = inspect(subject, measured.found, float(measured.scores["geometry"]["effective_rank"]), report)

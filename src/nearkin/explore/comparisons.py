@@ -14,13 +14,14 @@ from nearkin.data.report import Report, tell
 from nearkin.evaluate import Score, classification, regression, retrieval
 from nearkin.explore.measure import NEAR
 from nearkin.explore.subject import Side, Subject, prepared
-from nearkin.linear import LMNN, LinearNCA, ProbabilisticPCA
+from nearkin.linear import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
 from nearkin.points import Points
 from nearkin.search import nearest
 
 FITTED = 5000  # points the maps are fitted on: NCA and LMNN look at pairs
 REDUCED = 64  # dimensions of a PCA before NCA and LMNN, whose maps would otherwise hold too many numbers
 ITERATIONS = 50
+HELD = 8 << 30  # bytes of inputs
 SEED = 0
 
 
@@ -36,10 +37,15 @@ class Rival:
 
 
 def compare(subject: Subject, report: Report | None = None) -> Iterator[Rival]:
-    """Raw inputs, PCA, PPCA, and with classes LDA, linear NCA and LMNN, each fitted on the references and asked as the model was.
+    """Raw inputs, PCA, PPCA; with classes LDA, linear NCA and LMNN, with numbers linear NCA regression and MLKR.
+
+    Each is fitted on the references and asked as the model was.
 
     Without references of their own (unseen classes) the maps are fitted on the queries without labels, so only PCA and PPCA are.
     """
+    from sklearn.exceptions import ConvergenceWarning
+
+    check_comparable(subject)
     labels = subject.references.points.labels
     known, asked = _inputs(subject, subject.references), _inputs(subject, subject.queries)
     fitted = _rows(len(known))
@@ -50,7 +56,7 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Rival]:
         method = maker()
         if method is not None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # "not converged": the note says that it was stopped
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the note says that it was stopped
                 method.fit(known[fitted], None if labels is None else labels.cpu().numpy()[fitted])
         seconds = time.perf_counter() - began
         a, b = (rows if method is None else np.asarray(method.transform(rows)) for rows in (known, asked))
@@ -70,17 +76,23 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
         ("PCA", lambda: PCA(wanted, random_state=SEED), ""),
         ("PPCA", lambda: ProbabilisticPCA(min(wanted, inputs - 1)), ""),
     ]
-    if subject.supervision != "classes" or subject.gallery is None:
+    if subject.gallery is None:
         return methods
     first = min(REDUCED, inputs, points - 1)
     assert subject.references.points.labels is not None
-    classes = len(np.unique(subject.references.points.labels.cpu().numpy()))
     stopped = f"at most {ITERATIONS} iterations" + (f", after PCA to {first}" if first < inputs else "")
 
     def reduced(last: Any) -> Any:
         return make_pipeline(PCA(first, random_state=SEED), last) if first < inputs else last
 
     least = min(wanted, first)
+    if subject.supervision == "numbers":
+        return [
+            *methods,
+            ("linear NCA regression", lambda: reduced(LinearNCARegression(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
+            ("MLKR", lambda: reduced(MLKR(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
+        ]
+    classes = len(np.unique(subject.references.points.labels.cpu().numpy()))
     if classes > 1:
         most = min(classes - 1, wanted)
         methods += [
@@ -89,6 +101,17 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
             ("LMNN", lambda: reduced(LMNN(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
         ]
     return methods
+
+
+def check_comparable(subject: Subject) -> None:
+    """Refuse what no comparison can be made of, before any time is spent."""
+    if subject.supervision not in ("classes", "numbers"):
+        raise ValueError("comparisons need classes or numbers to be judged by; leave them out for these data")
+    size = 4 * torch.Size(subject.model.about["shape"]).numel() * (len(subject.references) + len(subject.queries))
+    if size > HELD:
+        raise ValueError(
+            f"comparisons hold all inputs at once, here {size / 2**30:.1f} GB; leave them out, or train and evaluate at a smaller data.size"
+        )
 
 
 def _inputs(subject: Subject, side: Side) -> np.ndarray:
@@ -114,8 +137,6 @@ def _scores(subject: Subject, asked: Tensor, known: Tensor) -> dict[str, Score]:
         assert q.labels is not None and r.labels is not None
         found = nearest(q, r, min(NEAR, len(known) - (subject.gallery is None)), exclude_same_id=True)
         return regression(r.labels[found.positions].float().mean(1), q.labels, split=subject.split)
-    if subject.supervision != "classes":
-        return {}
     gallery = None if subject.gallery is None else r
     scores = classification(q, gallery, None, (1, min(NEAR, len(known) - (gallery is None))), split=subject.split)
     return {**scores, **retrieval(q, gallery, None, (1,), split=subject.split)}

@@ -15,8 +15,7 @@ HELD = 1 << 30  # bytes of inputs held at once
 
 def probe(subject: Subject, report: Report | None = None) -> dict[str, Score]:
     """ "probe LAYER" for each outermost layer with weights, in the order of the network: fitted on the references, asked of the queries."""
-    if subject.supervision != "classes" or subject.gallery is None:
-        raise ValueError("probes need queries of classes that the references have; leave them out for these data")
+    check_probed(subject)
     layers = [name for name, part in subject.model.network.named_children() if next(part.parameters(), None) is not None]
     if not layers:
         raise ValueError("the network has no layers inside to probe; leave the probes out")
@@ -27,6 +26,12 @@ def probe(subject: Subject, report: Report | None = None) -> dict[str, Score]:
         (score,) = linear_probes(subject.model.network, [layer], train, test, split=subject.split).values()
         found[f"probe {layer}"] = replace(score, name=f"probe {layer}")
     return found
+
+
+def check_probed(subject: Subject) -> None:
+    """Refuse what cannot be probed, before any time is spent."""
+    if subject.supervision != "classes" or subject.gallery is None:
+        raise ValueError("probes need queries of classes that the references have; leave them out for these data")
 
 
 def _inputs(subject: Subject, side: Side, most: int) -> tuple[Tensor, Tensor]:
