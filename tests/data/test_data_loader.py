@@ -9,6 +9,7 @@ import torch
 
 from nearkin.data import DamagedImageError, Dataset, Loader
 from nearkin.data import open as open_data
+from nearkin.data.loader import without_damaged
 from tests.data.picture_files import save
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
@@ -123,6 +124,16 @@ def test_damaged_files_are_skipped_named_and_counted(folder, limit, workers):
     assert sorted(loader.skipped) == [1, 4] and "04.png cannot be decoded" in loader.skipped[4]
     assert sum("left out: " in line for line in said) == 2
     assert sum("2 of 12 images are damaged and left out" in line for line in said) == 1
+
+
+def test_damaged_files_can_be_taken_out_before_anything_is_drawn(folder):
+    (folder / "04.png").write_bytes(b"no picture")
+    said = []
+    left = without_damaged(open_data(folder, on_error="skip"), said.append)
+    assert len(left) == 11 and left.ids.tolist() == list(range(11)) and not any("04.png" in source for source in left.sources)
+    assert any("04.png cannot be decoded" in line for line in said) and any("1 of 12 images are damaged" in line for line in said)
+    strict = open_data(folder)
+    assert without_damaged(strict) is strict  # where nothing may be skipped, the loader raises
 
 
 def test_skipping_is_never_silent(folder):

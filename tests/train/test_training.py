@@ -201,3 +201,20 @@ def test_gradients_that_are_all_zero_are_warned_about(tmp_path, digits):
     }
     train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(300)), reporter=notes)
     assert any("all gradients are zero" in line for line in notes.lines)
+
+
+def test_a_collapse_is_warned_about_once(tmp_path, digits):
+    notes = Notes()
+    settings = {**BASE, "objective.name": "centre_pull", "optimiser.learning_rate": "0.5", "epochs": "6"}  # nothing pushes apart
+    train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(400)), reporter=notes)
+    warned = [line for line in notes.lines if "the embedding has collapsed" in line]
+    assert len(warned) == 1
+    assert notes.epochs[-1]["dimensions used"] < 1.5
+
+
+def test_class_vectors_answer_for_themselves(tmp_path, digits):
+    small = digits.subset(torch.arange(600))
+    for objective in ("softmax", "nearest_class_mean", "large_margin_softmax", "centre_loss"):
+        settings = {**BASE, "objective.name": objective, "network.dimension": "16", "epochs": "12", "optimiser.learning_rate": "0.2"}
+        assert train(override(Run(), settings), tmp_path / objective, data=small)["test"]["class vectors"] > 0.7, objective
+    assert "class vectors" not in train(override(Run(), {**BASE, "epochs": "1"}), tmp_path / "nca", data=small)["test"]

@@ -2,6 +2,7 @@
 
 import json
 from argparse import Namespace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from rich.table import Table
 
 from nearkin import data as sources
 from nearkin.cli.progress import TrainingView
+from nearkin.explore.curves import Series, line
+from nearkin.explore.drawing import save
 from nearkin.model import Model, load
 from nearkin.run import Run, override
 from nearkin.train.assemble import cut
@@ -44,6 +47,10 @@ def _with_found_rate(run: Run, folder: Path, arguments: Namespace) -> Run:
         data = cut(run, opened(run, None, arguments.data_root, view)).train
         sweep = find_rate(run, data, device, view)
     sweep.save(folder / "learning_rate.json")
+    if find_spec("matplotlib"):
+        title = f"The objective while the learning rate grew; {sweep.rate:.2g} is taken"
+        falling = Series("objective", sweep.objectives)
+        save(line(sweep.rates, [falling], title=title, across="learning rate", up="objective", share=False), folder / "learning_rate.png")
     view.message(f"learning rate {sweep.rate:.2g}: the largest at which the objective falls steadily ({folder}/learning_rate.json)")
     return override(run, {"optimiser.learning_rate": repr(sweep.rate)})
 

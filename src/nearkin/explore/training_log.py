@@ -9,7 +9,15 @@ import numpy as np
 from nearkin.optimise import make_schedule
 from nearkin.run import Run
 
-TOLD = ("time", "kind", "epoch", "loss", "steps", "points_per_second")  # everything else in a line is a validation figure
+TOLD = (
+    "time",
+    "kind",
+    "epoch",
+    "loss",
+    "steps",
+    "points_per_second",
+    "dimensions used",
+)  # everything else in a line is a validation figure
 POSITIONS = 200  # steps at which a learning rate is looked at
 
 

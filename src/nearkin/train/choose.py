@@ -55,6 +55,7 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "hinge": o.Hinge,
     "large_margin_softmax": o.LargeMarginSoftmax,
     "centre_loss": o.CentreLoss,
+    "centre_pull": o.CentrePull,
     "contrastive": o.Contrastive,
     "triplet": o.Triplet,
     "npair": o.NPair,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nearkin import data as sources
 from nearkin.data.dataset import Dataset
-from nearkin.data.loader import Loader
+from nearkin.data.loader import Loader, without_damaged
 from nearkin.optimise import set_rate
 from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
@@ -23,10 +23,11 @@ from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
 from nearkin.train.card import write_card
 from nearkin.train.report import Log, Reporter, Silence
 from nearkin.train.state import capture_state, restore_state
-from nearkin.train.validate import embed_all, figures_of, points_of, score, validate
+from nearkin.train.validate import dimensions_used, embed_all, figures_of, points_of, score, validate
 from nearkin.train.whole_set import whole_set_step
 
 LOOK_EVERY = 20  # steps between two looks at the loss on CUDA, where a look makes the host wait
+COLLAPSED = 1.5  # dimensions used, below which an embedding that needs two or more is worth a warning
 LONG = 2048  # points of a chunk when the whole training set is one batch
 
 
@@ -81,6 +82,7 @@ class Loop:
         self.epoch = self.steps = 0
         self.total, self.counted = 0.0, 0  # of the running epoch's losses
         self.best, self.waited = -math.inf, 0
+        self.warned = False  # of a collapse
         self.curve: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.saved_at = time.monotonic()
@@ -193,8 +195,21 @@ class Loop:
             found = validate(self.parts, self.data.train, self.data.validation, self.held)
             figures |= found
             self._keep_best(score(found))
+            self._watch_for_collapse(figures)
         self.curve.append(figures)
         self.log.epoch(figures)
+
+    def _watch_for_collapse(self, figures: dict[str, Any]) -> None:
+        """An embedding in fewer than two dimensions, where the answers need more, has lost what neighbours could tell."""
+        figures["dimensions used"] = used = dimensions_used(self.parts)
+        train = self.data.train
+        needed = {"classes": len(train.classes) - 1, "numbers": len(train.target_names)}.get(train.supervision, self.run.network.dimension)
+        if used < COLLAPSED and min(needed, self.run.network.dimension) >= 2 and not self.warned:
+            self.warned = True
+            self.log.message(
+                f"warning: the embedding has collapsed: after epoch {self.epoch} it uses {used:.1f} of its {self.run.network.dimension} "
+                "dimensions; lower the learning rate, or take an objective that also pushes apart"
+            )
 
     def _keep_best(self, value: float | None) -> None:
         if value is None:
@@ -260,7 +275,7 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
     if data is not None:
         return data
     choice = run.data
-    return sources.open(
+    found = sources.open(
         choice.source,
         data_root=data_root,
         size=choice.size,
@@ -269,6 +284,7 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
         on_error=choice.on_error,
         report=log.message,
     )
+    return without_damaged(found, log.message)
 
 
 def _check_folder(folder: Path, resume: bool) -> None:

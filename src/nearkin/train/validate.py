@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from nearkin.affinity import InnerProduct
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
-from nearkin.evaluate.neighbours import knn_accuracy
+from nearkin.evaluate import collapse, knn_accuracy
 from nearkin.model import METRICS
 from nearkin.objectives import NeighbourhoodObjective, WeightedSum
 from nearkin.points import Points
@@ -19,14 +19,14 @@ CHUNK = 1024
 
 
 @torch.no_grad()
-def embed_all(network: nn.Module, loader: Loader, prepare: "object") -> Tensor:
-    """Embeddings of every point the loader serves, in evaluation mode and float32 as when deployed, in the order of their ids."""
+def embed_all(network: nn.Module, loader: Loader, prepare: "object", ids: Tensor | None = None) -> Tensor:
+    """Embeddings of every point the loader serves (or of `ids`), in evaluation mode and float32 as when deployed, in that order."""
     assert callable(prepare)
     mode = network.training
     network.eval()
     try:
         rows = []
-        for inputs, _ in loader(torch.split(loader.data.ids, CHUNK)):
+        for inputs, _ in loader(torch.split(loader.data.ids if ids is None else ids, CHUNK)):
             rows.append(network(prepare(inputs)).float())
         return torch.cat(rows)
     finally:
@@ -85,6 +85,14 @@ def validate(parts: Parts, train: Dataset, validation: Dataset | None, loader: L
     known = points_of(train, embed_all(parts.network, parts.loader, parts.step.prepare))
     asked = points_of(validation, embed_all(parts.network, loader, parts.step.prepare))
     return figures_of(parts, asked, known, train.supervision)
+
+
+def dimensions_used(parts: Parts, most: int = 2000) -> float:
+    """The effective rank of the embeddings of some training points, spread over the set; near 1 or 0 the embedding has collapsed."""
+    ids = parts.loader.data.ids
+    some = ids[:: max(len(ids) // most, 1)]
+    found = embed_all(parts.network, parts.loader, parts.step.prepare, some)
+    return collapse(found, draws=0)["effective_rank"].value
 
 
 def score(figures: dict[str, float]) -> float | None:

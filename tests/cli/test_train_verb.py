@@ -1,0 +1,120 @@
+"""`nearkin train`, `embed` and `export` as a stranger would type them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import nearkin
+from nearkin import cli
+
+SMALL = ["--epochs", "2", "--dimension", "4", "--set", "batch_size=32", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each class: bright squares and dark ones."""
+    root = tmp_path_factory.mktemp("photos")
+    generator = np.random.default_rng(0)
+    for name, brightness in (("dark", 40), ("bright", 200)):
+        (root / name).mkdir()
+        for i in range(60):
+            pixels = generator.normal(brightness, 20, (12, 12, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def model(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "photos"
+    assert cli.main(["train", str(photos), "--out", str(folder), *SMALL]) == 0
+    return folder
+
+
+def test_a_folder_of_photos_becomes_a_model(model: Path, photos: Path) -> None:
+    loaded = nearkin.load(model, device="cpu")
+    assert loaded.classes == ("bright", "dark")
+    files = [photos / "dark" / "0.png", photos / "bright" / "0.png"]
+    assert [loaded.classes[i] for i in loaded.predict(files, k=3)] == ["dark", "bright"]
+    log = [json.loads(line) for line in (model / "log.jsonl").read_text().splitlines()]
+    assert any("objective nca: the data have classes" in line.get("text", "") for line in log)
+    assert [line["epoch"] for line in log if line["kind"] == "epoch"] == [1, 2]
+
+
+def test_embeddings_of_any_data(model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["embed", str(model), str(photos), "--out", str(tmp_path / "deep" / "e.npz"), "--device", "cpu"]) == 0
+    assert "120 embeddings of 4 dimensions" in capsys.readouterr().out
+    held = np.load(tmp_path / "deep" / "e.npz")
+    assert held["embeddings"].shape == (120, 4) and len(held["labels"]) == 120
+    assert cli.main(["embed", str(model), str(photos), "--out", str(tmp_path / "e.csv"), "--device", "cpu"]) == 1
+    assert "must end in .npz" in capsys.readouterr().err
+
+
+def test_embeddings_are_data_again(model: Path, photos: Path, tmp_path: Path) -> None:
+    """A head on vectors that somebody has already: the commonest job."""
+    cli.main(["embed", str(model), str(photos), "--out", str(tmp_path / "e.npz"), "--device", "cpu"])
+    held = np.load(tmp_path / "e.npz")
+    np.savez(tmp_path / "vectors.npz", x=held["embeddings"], y=held["labels"])
+    assert cli.main(["train", str(tmp_path / "vectors.npz"), "--out", str(tmp_path / "m"), *SMALL]) == 0
+    loaded = nearkin.load(tmp_path / "m", device="cpu")
+    assert loaded.encode(held["embeddings"][:3]).shape == (3, 4)
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_an_export_is_compared_with_the_model(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(model), "--onnx", str(tmp_path / "m.onnx")]) == 0
+    assert "m.onnx" in capsys.readouterr().out and (tmp_path / "m.onnx").stat().st_size > 1000
+
+
+def test_the_rate_is_found_used_and_kept(photos: Path, tmp_path: Path) -> None:
+    assert cli.main(["train", str(photos), "--out", str(tmp_path / "m"), "--find-rate", *SMALL]) == 0
+    swept = json.loads((tmp_path / "m" / "learning_rate.json").read_text())
+    assert json.loads((tmp_path / "m" / "run.json").read_text())["optimiser"]["learning_rate"] == pytest.approx(swept["rate"])
+    assert (tmp_path / "m" / "learning_rate.png").exists()
+
+
+def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:
+    before = (model / "weights.safetensors").read_bytes()
+    assert cli.main(["train", "--resume", str(model), "--device", "cpu"]) == 0
+    assert (model / "weights.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "DATA is missing: name a folder"),
+        (["PHOTOS", "--set", "epoch=3"], "setting 'epoch' is unknown; did you mean 'epochs'?"),
+        (["PHOTOS", "--set", "epochs"], "must read leaf=value"),
+        (["PHOTOS", "--objective", "ncaa"], "objective 'ncaa' is unknown; did you mean 'nca'?"),
+        (["PHOTOS", "--network", "resnet"], "network 'resnet' is unknown"),
+        (["PHOTOS", "--set", "epochs=two"], "epochs ('two') must be of type int"),
+        (["--resume", "nowhere"], "nowhere"),
+    ],
+)
+def test_errors_name_the_mend(arguments: list[str], message: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(photos) if word == "PHOTOS" else word for word in arguments]
+    out = [] if "--resume" in words else ["--out", str(tmp_path / "m")]
+    assert cli.main(["train", *words, *out]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "m" / "weights.safetensors").exists()
+
+
+def test_a_damaged_file_is_named_and_skipped_only_when_asked(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("dark", "bright"):
+        (tmp_path / "mixed" / name).mkdir(parents=True)
+        for path in sorted((photos / name).iterdir())[:30]:
+            (tmp_path / "mixed" / name / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "mixed" / "dark" / "broken.png").write_bytes(b"not a picture")
+    assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "m"), *SMALL]) == 1
+    assert "broken.png" in capsys.readouterr().err
+    assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "n"), *SMALL, "--set", "data.on_error=skip"]) == 0
+
+
+def test_numbers_in_a_table(tmp_path: Path) -> None:
+    x = torch.randn(120, 3, generator=torch.Generator().manual_seed(0)).numpy()
+    np.savez(tmp_path / "t.npz", x=x, targets=x[:, :1] * 2)
+    assert cli.main(["train", str(tmp_path / "t.npz"), "--out", str(tmp_path / "m"), *SMALL]) == 0
+    assert json.loads((tmp_path / "m" / "model.json").read_text())["objective"] == "nca_regression"
