@@ -103,6 +103,12 @@ def test_from_the_eleventh_class_on_another_marker_tells_and_above_thirty_none_i
     assert not embedding_map([Panel("too many to name", points, labels)], width=400).axes[0].texts
 
 
+def test_points_without_classes_are_all_alike_and_nameless() -> None:
+    points, _ = cloud()
+    axes = embedding_map([Panel("no labels", points)], width=400).axes[0]
+    assert not axes.texts and {tuple(colour) for colour in axes.collections[0].get_facecolors()[:, :3]} == {to_rgb(PALETTE[0])}
+
+
 def test_long_names_are_cut() -> None:
     points, labels = cloud(classes=2)
     axes = embedding_map([Panel("birds", points, np.array(["a", "093.Clark_Nutcracker"])[labels])], width=400).axes[0]

@@ -11,6 +11,7 @@ from nearkin.explore.drawing import DPI, INK, LABEL, MARKERS, PALETTE, PAPER, QU
 
 TOGETHER = 0.105  # labels nearer than this share of a panel's side are pushed apart
 FEW = 12  # classes that are named in full size
+NAMELESS = ""  # the class of points without one
 NAMED = 30  # classes whose names still find room in a panel
 
 
@@ -19,7 +20,7 @@ class Panel(NamedTuple):
 
     title: str
     embeddings: ArrayLike  # (n, 2)
-    labels: ArrayLike  # (n,) classes
+    labels: ArrayLike | None = None  # (n,) classes; None draws all alike and names none
     accuracy: float | None = None  # of 1-NN, between 0 and 1, for the title
     anchors: ArrayLike | None = None  # (C, 2): fixed class vectors, in the order of the sorted classes of all panels
 
@@ -100,7 +101,7 @@ def _draw(axes: Any, points: np.ndarray, labels: np.ndarray, classes: list[Any],
         tints = [_colour(i) for i in range(len(classes))]
         axes.scatter(*anchors.T, s=70, c=tints, marker="*", edgecolors=INK, linewidths=0.7, zorder=3)
     present = np.unique(labels)
-    if len(present) <= NAMED:
+    if len(present) <= NAMED and present.tolist() != [NAMELESS]:
         medians = np.stack([_middle(points[labels == name]) for name in present])
         edge = half * (1 - TOGETHER)  # labels stay inside the frame
         spots = np.clip(_spread(medians, 2 * half * TOGETHER), middle - edge, middle + edge)
@@ -164,7 +165,8 @@ def _spread(spots: np.ndarray, least: float) -> np.ndarray:
 
 def _checked(panel: Panel) -> tuple[str, np.ndarray, np.ndarray, np.ndarray | None]:
     """Title, points, labels and anchors as they will be drawn."""
-    points, labels = np.asarray(panel.embeddings, dtype=np.float64), np.asarray(panel.labels)
+    points = np.asarray(panel.embeddings, dtype=np.float64)
+    labels = np.full(len(points), NAMELESS) if panel.labels is None else np.asarray(panel.labels)
     if points.ndim != 2 or points.shape[1] != 2 or not len(points):
         raise ValueError(
             f"embeddings of {panel.title!r} have shape {points.shape}; a scatter needs (n, 2): embed or project to 2 dimensions"

@@ -188,7 +188,7 @@ def _drawn_map(subject: Subject, known: np.ndarray, known_rows: np.ndarray, aske
         first = labels.cpu().numpy().reshape(len(labels), -1)[rows, 0]
         return number_map(asked, first, "queries, coloured by their target", names[0] if names else "target")
     if subject.supervision != "classes" or labels is None:
-        return embedding_map([Panel("queries", asked, np.zeros(len(asked), dtype=np.int64))], width=700)
+        return embedding_map([Panel("queries", asked)], width=700)
     table = np.array(subject.classes)
     panels = [Panel("queries", asked, table[labels.cpu().numpy()[rows]])]
     theirs = subject.references.points.labels

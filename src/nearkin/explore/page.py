@@ -24,7 +24,7 @@ th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px soli
 th.right, td.right { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.family { padding-top: .9rem; font-weight: 600; }
 figure { margin: 1rem 0; }
-figure img { width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: 6px; padding: 6px; }
+figure img { max-width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: 6px; padding: 6px; }
 .headline { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; }
 .headline div { background: var(--card); border-radius: 8px; padding: .7rem 1rem; flex: 1 1 10rem; }
 .headline b { display: block; font-size: 1.6rem; line-height: 1.2; } .headline small { color: var(--quiet); }

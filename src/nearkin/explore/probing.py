@@ -16,6 +16,7 @@ HELD = 1 << 30  # bytes of inputs held at once
 def probe(subject: Subject, report: Report | None = None) -> dict[str, Score]:
     """ "probe LAYER" for each outermost layer with weights, in the order of the network: fitted on the references, asked of the queries."""
     check_probed(subject)
+    assert subject.gallery is not None
     layers = [name for name, part in subject.model.network.named_children() if next(part.parameters(), None) is not None]
     if not layers:
         raise ValueError("the network has no layers inside to probe; leave the probes out")
