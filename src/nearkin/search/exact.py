@@ -18,6 +18,7 @@ from nearkin.search.measure import Measure, exact_scores, factors, in_range, inv
 
 BLOCK = 4096  # rows and columns of an unknown affinity held at once: 64 MB in float32
 SEGMENT = 1 << 26  # numbers of references taken at once: 256 MB in float32
+FEW = 4  # queries that are compared with every reference at once
 MANY = 1 << 24  # pairs above which copies among the references are looked for before everything is compared
 
 References = Points | Tensor | np.ndarray | Iterable[Points | Tensor | np.ndarray]
@@ -89,6 +90,8 @@ def nearest(
 
 def _within(how: Measure, sides: _Sides) -> Neighbours:
     """Float64 scores and positions of the k best: candidates by products, ranked exactly, and checked to be all there are."""
+    if len(sides.queries) <= FEW and sides.queries.device.type == "cpu" and find_spec("numba"):
+        return _directly(how, sides)
     q, r = in_range(sides.queries), in_range(sides.references)
     wide = torch.promote_types(q.dtype, r.dtype)
     q, r = q.to(wide), r.to(wide)
@@ -120,6 +123,17 @@ def _within(how: Measure, sides: _Sides) -> Neighbours:
         with full_precision():
             columns[unsure], scores[unsure] = _all_compared(how, sides._replace(queries=q, references=r), unsure, floor)
     return Neighbours(columns, scores)
+
+
+def _directly(how: Measure, sides: _Sides) -> Neighbours:
+    """Every pair exactly: for a query or two that is less work than to get the references ready for products."""
+    from nearkin.search import numba_scan
+
+    q, r = sides.queries.contiguous(), sides.references.contiguous()
+    scores = numba_scan.all_scores(how, q, r, (inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)))
+    hidden = sides.excluded.mask(slice(None), slice(None))
+    found = _top_k(scores if hidden is None else scores.masked_fill_(hidden, -torch.inf), sides.k)
+    return found._replace(positions=torch.where(found.affinity > -torch.inf, found.positions, -1))
 
 
 def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) -> Neighbours:

@@ -124,6 +124,15 @@ def order(scores: Array, columns: Array) -> None:
             s[at], c[at] = value, column
 
 
+def all_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor]) -> Tensor:
+    """(n, m) float64: the exact score of every pair."""
+    n, m = len(queries), len(references)
+    scores, columns = np.empty((n, m)), np.broadcast_to(np.arange(m), (n, m))
+    q_unit, r_unit = (x.numpy() for x in to_unit)
+    score(queries.numpy(), references.numpy(), q_unit, r_unit, how.squared, np.ascontiguousarray(columns), scores)
+    return torch.from_numpy(scores)
+
+
 def _facing(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple[Array, Array]:
     """Both sides as columns, (n, 1) and (m, 1); (n, 0) and (m, 0) when nothing is passed over by them."""
     if mine is None or theirs is None:
