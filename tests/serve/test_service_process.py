@@ -114,6 +114,7 @@ def sixteen_clients(server: tuple[subprocess.Popen[str], int], seconds: float, r
     record("16 clients, p99 ms", 1000 * float(np.percentile(taken, 99)))
     record("answers a second", len(taken) / seconds)
     record("growth in MB", growth)
+    assert min(alone) < 0.035, "answers wait for the client's acknowledgement"
     assert set(statuses) == {200} and statuses[200] > 10 * seconds
     assert growth < 40
 

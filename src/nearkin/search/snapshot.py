@@ -13,9 +13,11 @@ from nearkin.points import Points
 from nearkin.search import segment as segments_
 from nearkin.search.contract import METRICS, Answer, Entry, Hit, Where, as_text
 from nearkin.search.exact import nearest
+from nearkin.search.shortlist import Shortlist
 from nearkin.search.structure import Structure
 
 SELECTIVE = 0.5  # below this share of allowed points a graph would come back half empty: search the allowed ones exactly
+WORTH_A_LIST = 2000  # points; fewer are compared at once
 UNCOVERED = 0.2  # above this share of points that the structure does not know, exact search is the better deal
 
 
@@ -96,20 +98,27 @@ class Snapshot:
 
     def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
         """The contract's search."""
+        found = self.neighbours(vectors, k, where=where, exclude=exclude)
+        return [Answer(self._hits(*one), bool(sure)) for *one, sure in zip(*found, strict=True)]
+
+    def neighbours(
+        self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same as bare numbers: rows (n, k), -1 where there are no more, affinities (n, k), and whether each answer is exact (n,)."""
         queries = self._checked(vectors, k, exclude)
         rows = None if where is None or where.everything else self.allowed(where)
-        mine = None if exclude is None else self.rows(exclude)
         if self._structure_serves(rows):
-            found, affinity, exact = self._approximate(queries, k, rows, mine)
-        else:
-            found, affinity = self._exact(queries, k, rows, exclude)
-            exact = np.ones(len(queries), dtype=np.bool_)
-        return [Answer(self._hits(*one), bool(sure)) for *one, sure in zip(found, affinity, exact, strict=True)]
+            return self._approximate(queries, k, rows, None if exclude is None else self.rows(exclude))
+        return *self._exact(queries, k, rows, exclude), np.ones(len(queries), dtype=np.bool_)
 
     def _exact(self, queries: np.ndarray, k: int, rows: np.ndarray | None, exclude: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n, k) and affinities, by the one exact search; -1 where there are no more."""
         if self._tensors is None or (rows is not None and not len(rows)):
             return np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
+        if len(queries) == 1 and len(self) > WORTH_A_LIST and (rows is None or len(rows) > WORTH_A_LIST):
+            wanted = k + (exclude is not None)
+            few = self._shortlist.candidates(torch.from_numpy(queries[0]), wanted, None if rows is None else torch.from_numpy(rows))
+            rows = rows if few is None else few.numpy()
         vectors, ids = self._tensors if rows is None else (part[torch.from_numpy(rows)] for part in self._tensors)
         asked, known = Points(torch.from_numpy(queries)), Points(vectors)
         if exclude is not None:
@@ -128,23 +137,25 @@ class Snapshot:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Candidates of the structure and all points it does not know, scored; whoever comes back short is searched exactly."""
         assert self.structure is not None
-        may = np.ones(len(self), dtype=np.bool_)
-        if rows is not None:
-            may[:] = False
-            may[rows] = True
-        living = max(1, int(may.sum()) - len(self._uncovered))
+        among = len(self) if rows is None else len(rows)
+        living = max(1, among - len(self._uncovered))
         asked = math.ceil((k + (mine is not None)) * max(1.0, len(self.structure) / living))
         proposed = self.rows(self.structure.candidates(queries, asked, self._unit))  # (n, c)
-        fresh = np.broadcast_to(self._uncovered, (len(queries), len(self._uncovered)))
-        proposed = np.concatenate([proposed, fresh], axis=1)
-        valid = (proposed >= 0) & may[proposed.clip(0)]
+        if len(self._uncovered):
+            fresh = np.broadcast_to(self._uncovered, (len(queries), len(self._uncovered)))
+            proposed = np.concatenate([proposed, fresh], axis=1)
+        valid = proposed >= 0
+        if rows is not None:
+            valid &= np.isin(proposed, rows)
+        available = np.full(len(queries), among)
         if mine is not None:
             valid &= proposed != mine[:, None]
+            available -= (mine >= 0) if rows is None else np.isin(mine, rows)
         affinity = np.where(valid, self._scored(queries, proposed.clip(0)), -np.inf)
         order = np.lexsort((proposed, -affinity), axis=1)[:, :k]
         found, affinity = np.take_along_axis(proposed, order, 1), np.take_along_axis(affinity, order, 1)
         found = np.where(affinity > -np.inf, found, -1)
-        exact = (found >= 0).sum(1) < min(k, int(may.sum()) - (mine is not None))
+        exact = (found >= 0).sum(1) < np.minimum(k, available)
         if exact.any():
             exclude = None if mine is None else np.where(mine[exact] < 0, -1, self.ids[mine[exact].clip(0)]).tolist()
             again, theirs = self._exact(queries[exact], k, rows, exclude)
@@ -191,6 +202,11 @@ class Snapshot:
     @property
     def _unit(self) -> bool:
         return isinstance(self.affinity, Normalised)
+
+    @cached_property
+    def _shortlist(self) -> Shortlist:
+        assert self._tensors is not None
+        return Shortlist(self._tensors[0], self._unit)
 
     @cached_property
     def _uncovered(self) -> np.ndarray:

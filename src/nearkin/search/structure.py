@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 KINDS = ("hnsw", "ivf_pq")
-LINKS, BUILD_EFFORT, EFFORT = 32, 200, 96  # of HNSW: edges a point, candidates looked at while building and while searching
+LINKS, BUILD_EFFORT, EFFORT = 32, 200, 64  # of HNSW: edges a point, candidates looked at while building and while searching
 FEWEST = 10_000  # points that 256 codes a sub-quantiser want for training
 PROBED = 1 / 16  # share of the IVF lists looked into
 SPARE = 10  # IVF-PQ's own distances are coarse: so many times k are scored again
@@ -76,7 +76,7 @@ def _ivf_pq(vectors: np.ndarray) -> Any:
     if n < FEWEST:
         raise ValueError(f"backend ivf_pq needs at least {FEWEST:,} points to learn its codes, and there are {n:,}; use exact or hnsw")
     lists = round(math.sqrt(n))
-    parts = max(m for m in range(1, d // 2 + 1) if d % m == 0) if d > 1 else 1
+    parts = max(m for m in range(1, max(d // 4, 1) + 1) if d % m == 0)  # a byte for four numbers or more
     codes = faiss.index_factory(d, f"IVF{lists},PQ{parts}x8np")  # np: codes in no special order, which costs minutes to find
     codes.train(vectors)
     codes.add(vectors)

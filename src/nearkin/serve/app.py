@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Annotated, Any, NamedTuple
@@ -92,10 +92,12 @@ class Service:
                     self.metrics.reloads["failed"] += 1
 
     def reload(self) -> None:
-        """The newest generation is loaded whole, then served."""
+        """The newest generation is loaded whole and asked once, then served: nobody has to wait for it."""
         self.collection.index.refresh()
-        self.current = self.collection.index.snapshot
-        self.stale = None
+        newest = self.collection.index.snapshot
+        if len(newest):
+            newest.neighbours(newest.vectors[:1], 1)
+        self.current, self.stale = newest, None
 
     def answer(self, asked: Asked, k: int, where: Where) -> tuple[Answer, Snapshot, float, float]:
         """The neighbours, with the seconds of encoding and of searching. Runs in a worker's thread."""
@@ -117,7 +119,7 @@ class Service:
         """A page of points. Runs in a worker's thread."""
         snapshot = self.current
         rows = np.arange(len(snapshot)) if where.everything else snapshot.allowed(where)
-        some = [_shown(snapshot, snapshot.entry(row)) for row in rows[offset : offset + limit].tolist()]
+        some = _shown(snapshot, [snapshot.entry(row) for row in rows[offset : offset + limit].tolist()])
         return {"total": len(rows), "points": some, "generation": snapshot.manifest["generation"]}
 
     def _encoded(self, picture: bytes) -> np.ndarray:
@@ -183,7 +185,9 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         service.metrics.seconds["search"].add(searching)
         if asked.picture is not None:
             service.metrics.seconds["encode"].add(encoding)
-        neighbours = [_shown(snapshot, hit) | {"affinity": hit.affinity, "same_kind": hit.same_kind} for hit in found.hits]
+        neighbours = _shown(snapshot, found.hits)
+        for one, hit in zip(neighbours, found.hits, strict=True):
+            one |= {"affinity": hit.affinity, "same_kind": hit.same_kind}
         seconds = {"encode": encoding, "search": searching}
         return _json({"neighbours": neighbours, "exact": found.exact, "generation": snapshot.manifest["generation"], "seconds": seconds})
 
@@ -289,10 +293,19 @@ def _where(labels: list[str], conditions: list[str]) -> Where:
     return Where(tuple(labels), {key: value for key, _, value in (text.partition("=") for text in conditions)})
 
 
-def _shown(snapshot: Snapshot, point: Entry | Hit) -> dict[str, Any]:
-    row = int(snapshot.rows([point.id])[0])
-    image = f"/image/{point.id}" if snapshot.has_picture(row) else None
-    return {"id": point.id, "label": point.label, "source": point.source, "metadata": point.metadata, "image": image}
+def _shown(snapshot: Snapshot, points: Sequence[Entry | Hit]) -> list[dict[str, Any]]:
+    """Points as JSON, with the address of their thumbnails."""
+    pictured = [snapshot.has_picture(row) for row in snapshot.rows([point.id for point in points]).tolist()]
+    return [
+        {
+            "id": point.id,
+            "label": point.label,
+            "source": point.source,
+            "metadata": point.metadata,
+            "image": f"/image/{point.id}" if has else None,
+        }
+        for point, has in zip(points, pictured, strict=True)
+    ]
 
 
 def _json(content: dict[str, Any]) -> Response:

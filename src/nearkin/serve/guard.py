@@ -111,7 +111,8 @@ class Guard:
             if whole:
                 return await receive()  # only news of the client's leaving
             try:
-                message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
+                async with asyncio.timeout(until - time.monotonic()):
+                    message = await receive()
             except TimeoutError:
                 raise Refusal(
                     408, "too_slow", f"the request did not arrive within {self.limits.body_seconds:g} s", {"Connection": "close"}

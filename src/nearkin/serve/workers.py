@@ -32,7 +32,8 @@ class Workers:
         future = self._pool.submit(job)
         future.add_done_callback(self._done)  # when it is over, not when nobody waits any more: a thread cannot be stopped
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self._seconds)
+            async with asyncio.timeout(self._seconds):
+                return await asyncio.wrap_future(future)
         except TimeoutError:
             raise Refusal(504, "timeout", f"no answer was found within {self._seconds:g} s; ask for less, or later") from None
 
