@@ -63,7 +63,7 @@ def all_results():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    rank, count = ranks.start()
+    rank, count = ranks.start("cpu")[0], ranks.count()
     assert count == 2
     torch.save(all_results(), f"{sys.argv[1]}.{rank}")
     ranks.stop()

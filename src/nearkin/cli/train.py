@@ -16,6 +16,7 @@ from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
 from nearkin.model import Model, load
 from nearkin.run import Run, override
+from nearkin.train import ranks
 from nearkin.train.assemble import cut
 from nearkin.train.export import to_onnx
 from nearkin.train.rates import find_rate
@@ -36,7 +37,9 @@ def run_train(arguments: Namespace) -> int:
             metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume)
         except TrainingStopped as error:
             raise ValueError(str(error)) from error
-    _tell(folder, metrics)
+    if ranks.is_first():
+        _tell(folder, metrics)
+    ranks.stop()
     return 0
 
 

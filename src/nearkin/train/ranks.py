@@ -15,13 +15,28 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-def start() -> tuple[int, int]:
-    """Join the group that torchrun describes, if it does; (rank, number of ranks)."""
+def start(device: str | torch.device | None = None) -> tuple[int, torch.device]:
+    """Join the group that torchrun describes, if it does; this rank, and its device: the one named, or its own GPU if there are any."""
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return 0, 1
+        return 0, place
+    if place.type == "cuda" and place.index is None:
+        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(place)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    return dist.get_rank(), dist.get_world_size()
+        dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    return dist.get_rank(), place
+
+
+def wait_for_all() -> None:
+    """Go on when every rank is here."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def is_first() -> bool:
+    """Whether this is the rank that writes and speaks."""
+    return not dist.is_initialized() or dist.get_rank() == 0
 
 
 def stop() -> None:

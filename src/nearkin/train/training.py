@@ -51,9 +51,9 @@ def train(
     newest whole checkpoint, and on a CPU ends with the very weights it would have had.
     """
     folder = Path(folder)
-    rank, _ = ranks.start()
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    rank, place = ranks.start(device)
     _check_folder(folder, resume)
+    ranks.wait_for_all()  # before the first of them writes there
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     parts_of_data = cut(run, opened(run, data, data_root, log))
