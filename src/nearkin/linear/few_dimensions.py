@@ -20,18 +20,18 @@ from nearkin.kernels.numba_loops import Scalar, exp2, outer
 
 Array = NDArray[Any]
 ROWS = 256  # queries whose gradients are added in float32 before they go to float64
-_BITS = math.log2(math.e)
-_FAR = np.float32(3e38)
-_LOWEST = np.float32(-127)  # where exp2 gives zero
-_STILL = 1e-12  # a query this sure of its choice moves nobody
+BITS = math.log2(math.e)
+FAR = np.float32(3e38)
+LOWEST = np.float32(-127)  # where exp2 gives zero
+STILL = 1e-12  # a query this sure of its choice moves nobody
 
 
-def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     """For compiled callers. Slices come in as arguments: an index from an offset could be negative, and would not be vectorised."""
     return cast(Callable[..., Any], numba.njit(fastmath=True, nogil=True, error_model="numpy")(function))
 
 
-@_inner
+@inner
 def _distances(z: Array, i: int, near: Array) -> None:
     """Squared distances (n,) of point i to all points z (p, n), two dimensions at a time: the memory is what takes time."""
     for k in range(0, z.shape[0], 2):
@@ -44,25 +44,25 @@ def _distances(z: Array, i: int, near: Array) -> None:
                 near[j] += (first[j] - x) * (first[j] - x) + (second[j] - y) * (second[j] - y)
 
 
-@_inner
+@inner
 def _least(near: Array) -> Scalar:
-    least = _FAR
+    least = FAR
     for j in range(near.size):
         least = min(least, near[j])
     return least
 
 
-@_inner
+@inner
 def _raised(near: Array, shift: Scalar) -> Scalar:
     """2^(shift - near) in place; their sum."""
     total = np.float32(0)
     for j in range(near.size):
-        near[j] = exp2(max(shift - near[j], _LOWEST))
+        near[j] = exp2(max(shift - near[j], LOWEST))
         total += near[j]
     return total
 
 
-@_inner
+@inner
 def _pushed(z: Array, k: int, i: int, start: int, end: int, weight: Scalar, near: Array, mine: Array, theirs: Array) -> None:
     """weight * near * (z_j - z_i) of columns start..end-1 in dimensions k and k + 1: added to i's gradient and taken from theirs."""
     first, second, out, other = z[k, start:end], z[k + 1, start:end], theirs[k, start:end], theirs[k + 1, start:end]
@@ -90,17 +90,17 @@ def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine:
         low, high = spans[i, 0], spans[i, 1]
         before, kin, after = near[:low], near[low:high], near[high:]
         _distances(z, i, near)
-        near[i] = _FAR  # no candidate
+        near[i] = FAR  # no candidate
         right, wrong = _least(kin), min(_least(before), _least(after))
-        if max(right, wrong) == _FAR:  # no kin: always wrong; nobody else: never
-            values[i] = 1.0 if right == _FAR else 0.0
+        if max(right, wrong) == FAR:  # no kin: always wrong; nobody else: never
+            values[i] = 1.0 if right == FAR else 0.0
             continue
         of_right, of_wrong = _raised(kin, right), _raised(before, wrong) + _raised(after, wrong)
         gap = (math.log2(of_wrong) - wrong) - (math.log2(of_right) - right)
         gap = min(max(gap, -1000.0), 1000.0)
         values[i] = 1 / (1 + 2.0**-gap)
         pull = values[i] / (1 + 2.0**gap)  # q (1 - q), which does not cancel near 1
-        if pull < _STILL:
+        if pull < STILL:
             continue
         to_right, to_wrong = np.float32(-pull / of_right), np.float32(pull / of_wrong)
         for k in range(0, z.shape[0], 2):
@@ -113,7 +113,7 @@ def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
     """The sum over queries of the chance of a wrong choice, and its gradient (n, p); points (n, p) sorted by class."""
     n, p = embedded.shape
     z = np.zeros((p + p % 2, n), np.float32)  # an even number of dimensions
-    z[:p] = (embedded * math.sqrt(_BITS)).numpy().T
+    z[:p] = (embedded * math.sqrt(BITS)).numpy().T
     where = spans.numpy()
     values, slope = np.empty(n), np.zeros(z.shape)
 
@@ -134,4 +134,4 @@ def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
         with ThreadPoolExecutor(threads) as pool:
             for part in pool.map(some, shares):  # added in the order of the shares: no result depends on timing
                 slope += part
-    return float(values.sum()), torch.from_numpy(slope[:p].T * (2 / math.sqrt(_BITS)))
+    return float(values.sum()), torch.from_numpy(slope[:p].T * (2 / math.sqrt(BITS)))
