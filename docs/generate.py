@@ -1,4 +1,4 @@
-"""Write docs/objectives.md and the generated parts of README.md from the code; `--check` only says whether they are up to date.
+"""Write docs/objectives.md, docs/results.md and the generated parts of README.md from the code and the saved runs; `--check` only says whether they are up to date.
 
     python docs/generate.py [--check]
 
@@ -19,9 +19,11 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import nearkin
 from nearkin import affinity, criterion, objectives, references, relation, triplets
 from nearkin.papers import bibliography
+from nearkin.reproduce.page import results_page
+from nearkin.reproduce.tables import TABLES, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, README, SOURCE = ROOT / "docs/objectives.md", ROOT / "README.md", ROOT / "src/nearkin"
+PAGE, RESULTS, README, SOURCE = ROOT / "docs/objectives.md", ROOT / "docs/results.md", ROOT / "README.md", ROOT / "src/nearkin"
 DEMO, PICTURE = ROOT / "docs/demo.json", ROOT / "docs/demo.png"  # copies of what `make demo` leaves in runs/demo
 
 FAMILIES = {
@@ -395,13 +397,18 @@ def between(text: str, name: str, part: str) -> str:
     return pattern.sub(lambda found: found[1] + part + "\n" + found[2], text)
 
 
+def results() -> str:
+    """docs/results.md from the saved runs."""
+    return results_page(verdicts([cell for _, cells in TABLES.values() for cell in cells], ROOT / "docs/results"))
+
+
 def main() -> int:
     """Write the pages, or with --check say which are out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     check = parser.parse_args().check
     stale = []
-    for path, text in ((PAGE, page()), (README, readme())):
+    for path, text in ((PAGE, page()), (RESULTS, results()), (README, readme())):
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
             if not check:

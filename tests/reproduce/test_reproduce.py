@@ -1,0 +1,152 @@
+"""Tables as data: tuning never meets the test part, runs are kept, verdicts are earned."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nearkin import cli
+from nearkin.reproduce import running
+from nearkin.reproduce.cell import Cell, Trial
+from nearkin.reproduce.page import results_page
+from nearkin.reproduce.running import Job, Ledger, Place, run_trials
+from nearkin.reproduce.tables import TABLES, chosen, verdicts
+from nearkin.reproduce.verdict import judge
+from nearkin.run import Run, override
+
+HERE = Place("data", "cpu")
+TRIAL = Trial("made", "digits", {"epochs": "1"}, {"optimiser.learning_rate": ("0.1", "0.2"), "batch_size": ("10",)}, seeds=2)
+
+
+def result(value: float, seconds: float = 1.0) -> dict[str, object]:
+    return {"figures": {"1-nn": value}, "seconds": seconds, "device": "CPU", "date": "2026-11-15"}
+
+
+def test_every_cell_has_its_trial_and_every_run_its_settings() -> None:
+    for trials, cells in TABLES.values():
+        names = [trial.name for trial in trials]
+        assert len(names) == len(set(names))
+        assert {cell.trial for cell in cells if cell.trial} <= set(names)
+        for trial in trials:
+            if trial.method == "train":
+                for candidate in trial.candidates():
+                    override(Run(), {**trial.settings, **candidate})  # an unknown leaf raises
+
+
+def test_candidates_are_all_combinations() -> None:
+    assert TRIAL.candidates() == [
+        {"optimiser.learning_rate": "0.1", "batch_size": "10"},
+        {"optimiser.learning_rate": "0.2", "batch_size": "10"},
+    ]
+    assert replace(TRIAL, tune={}).candidates() == [{}]
+
+
+def test_tuning_comes_first_then_the_seeds_with_what_it_chose(tmp_path: Path) -> None:
+    ledger = Ledger.read(tmp_path, TRIAL)
+    jobs = ledger.missing(TRIAL)
+    assert [job.seed for job in jobs] == [None, None]
+    ledger.add(jobs[0], result(0.7))
+    assert ledger.missing(TRIAL) == [jobs[1]]
+    ledger.add(jobs[1], {**result(0.9), "figures": {}})  # diverged: never chosen
+    assert ledger.chosen == TRIAL.candidates()[0]
+    assert [job.seed for job in ledger.missing(TRIAL)] == [0, 1]
+    ledger.add(Job(TRIAL, ledger.chosen, 1), result(0.8))
+    ledger.save(tmp_path)
+    assert [job.seed for job in Ledger.read(tmp_path, TRIAL).missing(TRIAL)] == [0]
+    changed = replace(TRIAL, settings={"epochs": "2"})
+    assert Ledger.read(tmp_path, changed).runs == []  # saved runs of other settings say nothing about these
+
+
+def test_a_budget_stops_between_runs_and_a_resumption_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Job] = []
+
+    def perform(job: Job, place: Place) -> dict[str, object]:
+        done.append(job)
+        return result(0.5)
+
+    monkeypatch.setattr(running, "perform", perform)
+    said: list[str] = []
+    assert not run_trials([TRIAL], tmp_path, HERE, said.append, minutes=0)
+    assert done == [] and said == []
+    assert run_trials([TRIAL], tmp_path, HERE, said.append)
+    assert len(done) == 4 and len(said) == 4 and "seed 1" in said[-1]
+    assert run_trials([TRIAL], tmp_path, HERE, said.append) and len(done) == 4
+
+
+def test_tuning_has_no_test_part_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def train(run, folder, *, data, device):  # type: ignore[no-untyped-def]
+        seen.append((set(data.parts), run.data.validation, run.seed, run.epochs))
+        return {"curve": [{"1-nn": 0.5}], "test": {"1-nn": 0.4}, "seconds": 1.0}
+
+    monkeypatch.setattr(running, "train", train)
+    trial = replace(TRIAL, tuning_epochs=7)
+    assert running.perform(Job(trial, {}, None), HERE)["figures"] == {"1-nn": 0.5}
+    assert running.perform(Job(trial, {}, 3), HERE)["figures"] == {"1-nn": 0.4}
+    assert seen == [({"train"}, 0.1, running.TUNING_SEED, 7), ({"train", "test"}, 0.0, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("printed", "unit", "values", "word"),
+    [
+        (0.83, "error %", (0.9917, 0.9917), "reproduced"),
+        (0.83, "error %", (0.9950, 0.9952), "better"),
+        (0.83, "error %", (0.9800, 0.9801), "short"),
+        (75.2, "accuracy %", (0.80, 0.81), "better"),
+        (75.2, "accuracy %", (0.70, 0.71), "short"),
+        (75.2, "accuracy %", (0.70, 0.80), "reproduced"),  # two standard deviations are wide
+        (None, "accuracy %", (0.70,), "ours"),
+        (0.83, "error %", (), "not run here"),
+    ],
+)
+def test_verdicts(printed: float | None, unit: str, values: tuple[float, ...], word: str) -> None:
+    cell = Cell("t", "r", printed, unit, "made")  # type: ignore[arg-type]
+    found = judge(cell, [result(value) for value in values], "mnist")
+    assert found.word == word and found.seeds == len(values)
+    assert judge(replace(cell, trial=None), [], None).word == "cited"
+
+
+def test_the_binomial_margin_is_that_of_ten_thousand() -> None:
+    found = judge(Cell("t", "r", 1.0, "error %", "made"), [result(0.99)], "mnist")
+    assert found.margin == pytest.approx(100 * 1.96 * math.sqrt(0.01 * 0.99 / 10_000)) and found.spread is None
+    assert judge(Cell("t", "r", 1.0, "seconds", "made", "seconds"), [result(0.99)], "mnist").mean == 1.0
+
+
+def test_what_was_wanted_may_be_more_than_what_is_printed() -> None:
+    cell = Cell("t", "r", 0.75, "error %", "made", wanted=0.35)
+    assert judge(cell, [result(0.995)], "mnist").reached(cell) is False
+    assert judge(cell, [result(0.9970)], "mnist").reached(cell) is True
+
+
+def test_the_page_names_every_row_and_its_state() -> None:
+    cells = [Cell("A table", "a row", 1.0, "error %", "made", column="MNIST", note="why"), Cell("A table", "theirs", 2.0, "error %")]
+    page = results_page([(cells[0], judge(cells[0], [result(0.995)], "mnist")), (cells[1], judge(cells[1], [], None))])
+    assert "| a row | MNIST | error % | 1.00 | 0.50 |  | 1 | 1.0 | better ✓ | why |" in page
+    assert "| theirs |  | error % | 2.00 |  |  |  |  | cited |  |" in page
+
+
+def test_names_of_tables_and_trials() -> None:
+    trials, cells = chosen(["digits"])
+    assert {trial.name for trial in trials} == {"digits-nca", "digits-softmax"} and len(cells) == 2
+    assert [trial.name for trial in chosen(["digits-n"])[0]] == ["digits-nca"]
+    assert len(chosen([])[1]) == sum(len(cells) for _, cells in TABLES.values())
+    with pytest.raises(ValueError, match=r"TABLE 'digit' is unknown|TABLE 'dogits' is unknown; did you mean 'digits'"):
+        chosen(["dogits"])
+
+
+def test_a_cheap_cell_from_the_command_line_to_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "results"
+    words = ["reproduce", "digits-nca", "--out", str(out), "--device", "cpu"]
+    assert cli.main(words) == 0
+    held = json.loads((out / "digits-nca.json").read_text())
+    assert len(held["tuning"]) == 2 and [run["seed"] for run in held["runs"]] == [0, 1]
+    [(_, verdict)] = verdicts(chosen(["digits-nca"])[1], out)
+    assert verdict.mean is not None and verdict.mean < 10 and verdict.seeds == 2
+    assert "| NCA, 1-NN | error % |" in (tmp_path / "results.md").read_text()
+    before = (out / "digits-nca.json").read_bytes()
+    assert cli.main([*words, "--resume"]) == 0 and (out / "digits-nca.json").read_bytes() == before
+    assert cli.main(["reproduce", "--list", "--out", str(out)]) == 0
+    assert "not run here" in capsys.readouterr().out
