@@ -1,4 +1,4 @@
-"""Write docs/objectives.md, docs/results.md and the generated parts of README.md from the code and the saved runs; `--check` only says whether they are up to date.
+"""Write docs/objectives.md, docs/results.md and the generated parts of README.md; `--check` only says whether they are up to date.
 
     python docs/generate.py [--check]
 

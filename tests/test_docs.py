@@ -26,7 +26,7 @@ from nearkin import affinity, criterion, objectives, references, relation, tripl
 ROOT = Path(__file__).resolve().parent.parent
 OBJECTIVES, PEER = ROOT / "docs/objectives.md", ROOT / "docs/from-pytorch-metric-learning.md"
 WITH_CODE = [ROOT / "README.md", OBJECTIVES, PEER, ROOT / "CONTRIBUTING.md"]
-PAGES = [*WITH_CODE, ROOT / "CHANGELOG.md", ROOT / "docs/log.md"]
+PAGES = [*WITH_CODE, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECONDS = 60
 THEIRS = "pytorch_metric_learning"
 
