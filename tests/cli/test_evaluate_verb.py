@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 from nearkin import cli
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
+from nearkin.explore.words import definition
 from nearkin.run import Run, override
 from nearkin.train.assemble import cut
 from nearkin.train.training import train
@@ -47,6 +48,8 @@ def evaluated(*arguments: str) -> tuple[str, str]:
 
 
 def scores(page: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """All of them by name; each must be defined in words."""
+    assert all(definition(name) for family in page["scores"].values() for name in family)
     return {name: score for family in page["scores"].values() for name, score in family.items()}
 
 
