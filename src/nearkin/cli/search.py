@@ -87,7 +87,7 @@ def _plain(asked: Asked) -> dict[str, object]:
 
 
 def _show(collection: Collection, found: list[Asked], k: int) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=1000)  # a path is not folded: it is there to be copied
     for query, answer in found:
         title = f"{query}: the {len(answer.hits)} nearest{'' if answer.exact else ' (approximate: a nearer one may be missing)'}"
         table = Table("", "affinity", "label", "same kind?", "id", "path", title=title, title_justify="left", title_style="bold")

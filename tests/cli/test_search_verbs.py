@@ -1,0 +1,145 @@
+"""index, search and serve from the command line: what they do, what they print, and how they say no."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearkin import cli
+from nearkin.cli.index import parsed_ids
+from nearkin.search.index import LocalIndex
+from tests.serve.small_model import D, make_model, make_pictures, picture
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, its pictures, and an index made by the command line."""
+    place = tmp_path_factory.mktemp("verbs")
+    make_model(place / "model")
+    make_pictures(place / "pictures")
+    (place / "queries").mkdir()
+    for number, colour in enumerate(("red", "green", "blue")):
+        picture(colour, 900 + number).save(place / "queries" / f"{number}-{colour}.png")
+    assert cli.main(["index", str(place / "model"), str(place / "pictures"), "--device", "cpu"]) == 0
+    return place
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert cli.main([str(one) for one in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert cli.main([str(one) for one in arguments]) == 1
+    return capsys.readouterr().err
+
+
+def test_an_index_is_made_and_told_about(tmp_path: Path, capsys) -> None:
+    model, pictures = make_model(tmp_path / "model"), make_pictures(tmp_path / "pictures")
+    told = run(capsys, "index", model, pictures, "--device", "cpu")
+    assert (
+        "60 points added" in told
+        and "60 points of 8 dimensions" in told
+        and "searched by exact" in told
+        and "'same kind?' from affinity" in told
+    )
+    assert "--add adds to it, --replace makes it anew" in refused(capsys, "index", model, pictures)
+    more = make_pictures(tmp_path / "more", 2, first=500)
+    (more / "red/broken.png").write_bytes(b"\x89PNG")
+    assert cli.main(["index", str(model), "--add", str(more)]) == 0
+    out, err = capsys.readouterr()
+    assert "6 points added, 1 could not be decoded" in out and "broken.png cannot be decoded" in err
+    assert "0 points added, 60 were there already" in run(capsys, "index", model, "--add", pictures)
+    told = run(capsys, "index", model, "--delete", "0-9,65", "--compact", "--check", "--backend", "hnsw")
+    assert "11 points removed" in told and "every file matches its checksum" in told and "55 points" in told and "searched by hnsw" in told
+    assert "20 points added" not in run(capsys, "index", model, pictures, "--replace") and LocalIndex.open(model / "index").count == 60
+
+
+def test_a_picture_is_answered_in_a_table(place: Path, capsys) -> None:
+    told = run(capsys, "search", place / "model", place / "queries/0-red.png", "-k", 3)
+    assert "0-red.png: the 3 nearest" in told and told.count(" red ") == 3 and told.count("│ yes ") == 3 and "pictures/red" in told
+    assert "same kind? yes from affinity" in told and "approximate" not in told
+
+
+def test_a_folder_of_queries_and_json(place: Path, capsys) -> None:
+    found = json.loads(run(capsys, "search", place / "model", place / "queries", "-k", 2, "--json"))
+    assert [Path(one["query"]).name for one in found] == ["0-red.png", "1-green.png", "2-blue.png"]
+    assert [[hit["label"] for hit in one["neighbours"]] for one in found] == [["red"] * 2, ["green"] * 2, ["blue"] * 2]
+    assert set(found[0]["neighbours"][0]) == {"id", "affinity", "label", "source", "metadata", "same_kind"} and found[0]["exact"] is True
+
+
+def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:
+    by_id = json.loads(run(capsys, "search", place / "model", "--id", 3, "--id", 4, "-k", 2, "--json"))
+    assert [one["query"] for one in by_id] == ["id 3", "id 4"] and 3 not in [hit["id"] for hit in by_id[0]["neighbours"]]
+    vectors = np.array(LocalIndex.open(place / "model/index").snapshot.vectors[3:5])
+    np.save(tmp_path / "q.npy", vectors)
+    from_file = json.loads(run(capsys, "search", place / "model", "--vector", tmp_path / "q.npy", "-k", 3, "--json"))
+    assert [one["neighbours"][0]["id"] for one in from_file] == [3, 4]
+    typed = ",".join(str(float(number)) for number in vectors[0])
+    found = json.loads(run(capsys, "search", place / "model", f"--vector={typed}", "-k", 3, "--json"))
+    assert [hit["id"] for hit in found[0]["neighbours"]][1:] == [hit["id"] for hit in by_id[0]["neighbours"]]
+
+
+def test_filters(place: Path, capsys) -> None:
+    found = json.loads(
+        run(capsys, "search", place / "model", "--id", 3, "--label", "red", "--label", "green", "--where", "data=pictures", "--json")
+    )
+    assert {hit["label"] for hit in found[0]["neighbours"]} <= {"red", "green"} and len(found[0]["neighbours"]) == 10
+    told = run(capsys, "search", place / "model", "--id", 3, "--where", "data=nothing")
+    assert "the 0 nearest" in told and "10 were asked for; there are no more" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "{model}"], "nothing to search for: name image files or folders, or give --id or --vector"),
+        (["search", "{model}", "nowhere.jpg"], "nowhere.jpg is not there"),
+        (["search", "{model}", "{place}/empty"], "empty holds no images"),
+        (["search", "{model}", "--id", "999"], "--id: no point has the id 999; the index holds 60 points"),
+        (["search", "{model}", "--vector", "1,2,x"], "--vector '1,2,x' must be numbers such as"),
+        (["search", "{model}", "--vector", "1,2"], f"vectors have shape (1, 2); this index holds points of {D} dimensions"),
+        (["search", "{model}", "--id", "3", "--where", "red"], "--where 'red' must read key=value, such as split=test"),
+        (["search", "{place}", "--id", "3"], "is no model folder: it has no model.json"),
+        (["index", "{model}", "--delete", "3-x"], "'3-x' is no id; give whole numbers and ranges such as 3,17,100-199"),
+        (["index", "{model}", "--delete", "1,999"], "--delete: no point has the id 999; the index holds 60 points; nothing was removed"),
+        (
+            ["index", "{model}", "{place}/pictures", "--add", "{place}/pictures"],
+            "DATA makes an index and --add adds to one; give one of them",
+        ),
+        (["index", "{model}", "--replace"], "--replace needs DATA to make the index from"),
+        (["index", "{model}", "--backend", "ivf_pq"], "ivf_pq needs at least 10,000 points"),
+        (["index", "{place}/nothing"], "holds no index; `nearkin index DIR DATA` makes one"),
+        (["index", "{model}", "--add", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(place: Path, arguments: list[str], message: str, capsys) -> None:
+    (place / "empty").mkdir(exist_ok=True)
+    np.save(place / "vectors.npy", np.ones((4, 5), np.float32))
+    told = refused(capsys, *(one.format(model=place / "model", place=place) for one in arguments))
+    assert message in told.splitlines()[-1]
+    assert LocalIndex.open(place / "model/index").count == 60
+
+
+def test_ids_as_people_write_them() -> None:
+    assert parsed_ids("3, 17,100-102") == [3, 17, 100, 101, 102]
+
+
+def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, monkeypatch) -> None:
+    from nearkin.serve import listen
+
+    seen: dict[str, object] = {}
+
+    def served(collection, *, host, port, token, ready) -> None:
+        seen.update(host=host, port=port, token=token)
+        ready("http://127.0.0.1:5")
+
+    monkeypatch.setattr(listen, "serve", served)
+    monkeypatch.setattr("webbrowser.open", lambda address: seen.update(opened=address))
+    monkeypatch.setenv("NEARKIN_TOKEN", "a-secret-of-the-environment")
+    told = run(capsys, "serve", place / "model", "--port", 5)
+    assert seen["opened"] == "http://127.0.0.1:5/?token=a-secret-of-the-environment" and "60 points at http://127.0.0.1:5" in told
+    seen.clear()
+    monkeypatch.delenv("NEARKIN_TOKEN")
+    run(capsys, "serve", place / "model", "--no-browser")
+    assert seen == {"host": "127.0.0.1", "port": 8000, "token": None}

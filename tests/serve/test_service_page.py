@@ -1,0 +1,123 @@
+"""The page in a real browser (Debian's chromium): upload, neighbours with pictures, click, filter, errors; and nothing in its console."""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearkin.serve.listen import serve
+from tests.serve.small_model import encoded, make_collection, picture
+
+CHROMIUM = shutil.which("chromium")
+playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The service in a thread of this process, which ends with it."""
+    collection, found, ready = make_collection(tmp_path_factory.mktemp("page")), list[str](), threading.Event()
+
+    def told(address: str) -> None:
+        found.append(address)
+        ready.set()
+
+    threading.Thread(target=serve, args=(collection,), kwargs={"port": 0, "ready": told}, daemon=True).start()
+    assert ready.wait(60)
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    page = browser.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.append(request.url) if not request.url.startswith((address, "data:", "blob:")) else None)
+    page.goto(address)
+    page.wait_for_selector("#few .card")
+    yield page
+    page.close()
+    assert [line for line in said if "422" not in line] == []  # chromium itself notes refused requests
+
+
+def until(page: Any, test: str) -> None:
+    """Wait for a condition; playwright's own way of waiting is forbidden by the page's policy."""
+    for _ in range(200):
+        if page.evaluate(test):
+            return
+        time.sleep(0.05)
+    raise AssertionError(test)
+
+
+def labels(page: Any) -> list[str]:
+    return page.locator("#neighbours .label").all_inner_texts()
+
+
+def loaded(page: Any) -> bool:
+    return page.evaluate("[...document.querySelectorAll('#neighbours img')].every((image) => image.complete && image.naturalWidth > 0)")
+
+
+def test_a_picture_is_dropped_in_and_its_kin_are_shown(page: Any) -> None:
+    assert page.inner_text("#about") == "60 points · 8 dimensions · exact search"
+    page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("red", 50))})
+    page.wait_for_selector("#neighbours .card")
+    assert labels(page) == ["red"] * 10 and page.inner_text("#title") == "mine.png"
+    assert page.locator("#neighbours .badge.yes").count() == 10 and page.inner_text("#neighbours .badge.yes >> nth=0") == "same kind"
+    assert "10 exact neighbours" in page.inner_text("#took") and "encoding" in page.inner_text("#took")
+    page.locator("#neighbours img").last.scroll_into_view_if_needed()
+    until(page, "[...document.querySelectorAll('#neighbours img')].every((image) => image.complete)")
+    assert loaded(page)
+
+
+def test_a_click_goes_on_from_a_neighbour_by_keyboard_too(page: Any) -> None:
+    page.locator("#few .card").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#neighbours .card")
+    assert page.inner_text("#title").startswith("Point 0")
+    page.click("#neighbours .card >> nth=2")
+    until(page, "!document.getElementById('title').textContent.startsWith('Point 0')")
+    page.select_option("#k", "20")
+    until(page, "document.querySelectorAll('#neighbours .card').length === 20")
+    page.select_option("#label", "green")
+    until(page, "[...document.querySelectorAll('#neighbours .label')].every((one) => one.textContent === 'green')")
+    assert len(labels(page)) == 20 and page.locator("#neighbours .badge.no").count() > 0
+
+
+def test_what_is_no_picture_is_told_kindly(page: Any) -> None:
+    page.set_input_files("#file", {"name": "bad.png", "mimeType": "image/png", "buffer": b"nothing like it"})
+    page.wait_for_selector("#note.wrong")
+    assert "cannot be decoded" in page.inner_text("#note")
+    page.set_input_files("#file", {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"words"})
+    until(page, "document.getElementById('note').textContent.startsWith('That is not a picture')")
+
+
+def test_light_and_dark(browser: Any, address: str, tmp_path: Path) -> None:
+    seen = []
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(address)
+        seen.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        page.close()
+    assert seen == ["rgb(251, 250, 247)", "rgb(20, 22, 26)"]
+
+
+def test_it_is_quick_to_stand(browser: Any, address: str) -> None:
+    page = browser.new_page()
+    started = time.monotonic()
+    page.goto(address)
+    page.wait_for_selector("#few .card")
+    assert time.monotonic() - started < 5
+    page.close()
