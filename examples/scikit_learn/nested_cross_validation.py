@@ -1,4 +1,4 @@
-"""Is a learnt map better than PCA before k nearest neighbours? Nested cross-validation on three data sets of scikit-learn, with intervals."""
+"""Is a learnt map better than PCA before k nearest neighbours? Nested cross-validation on three of scikit-learn's sets, with intervals."""
 
 import warnings
 

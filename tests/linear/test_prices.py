@@ -151,6 +151,16 @@ def test_few_dimensions_agree_with_the_kernels_near_and_far(scale, threads):
     np.testing.assert_allclose(gradient, wanted[1], rtol=0, atol=3e-4 * np.abs(wanted[1]).max() + 1e-9)
 
 
+@pytest.mark.parametrize("kind", [WrongChoice, CopiedTarget, PredictedTarget])
+def test_the_whole_matrix_and_the_kernels_agree(kind, monkeypatch):
+    x, y, a = drawn(70, 6, 3)
+    known = torch.from_numpy(y if kind is WrongChoice else np.random.default_rng(7).normal(size=(70, 2)))
+    wanted = kind(torch.from_numpy(x), known)(a.ravel())
+    monkeypatch.setattr("nearkin.linear.prices.SMALL", 10)
+    agree(kind(torch.from_numpy(x), known)(a.ravel()), wanted, 1e-10)
+    agree(kind(torch.from_numpy(x).float(), known)(a.ravel()), wanted, 5e-5)
+
+
 def test_an_answer_is_remembered_until_another_is_asked_for():
     calls = []
 

@@ -16,7 +16,7 @@ from nearkin.kernels.work import Work
 from nearkin.linear.units import CHUNK, Units
 
 FEW = 8  # dimensions up to which differences are quicker than matrix products
-MANY = 1024  # points from which the kernels run in float32: below, float64 costs nothing
+SMALL = 512  # points up to which the whole matrix in float64 is quickest; above, the kernels run in float32
 
 
 class Price(Protocol):
@@ -34,7 +34,7 @@ class Price(Protocol):
 def laid_out(x: np.ndarray, units: Units, order: np.ndarray | None = None, exact: bool = False) -> Tensor:
     """The rows of x (n, d), in this order, in the solver's units and the kernels' precision."""
     order = np.arange(len(x)) if order is None else order
-    kind = np.float64 if exact or len(x) < MANY else np.float32
+    kind = np.float64 if exact or len(x) <= SMALL else np.float32
     out = np.empty(x.shape, kind)
     for start in range(0, len(x), CHUNK):  # no second copy of everything
         out[start : start + CHUNK] = (x[order[start : start + CHUNK]] - units.middle) @ units.forward
@@ -62,6 +62,23 @@ def _evaluated(points: Tensor, work: Work, embedded: Tensor) -> tuple[float, np.
     return float(values.detach().double().sum()), pulled_back(points, slope)
 
 
+def _small(embedded: Tensor) -> bool:
+    return embedded.dtype == torch.float64 and len(embedded) <= SMALL
+
+
+def _chances(z: Tensor) -> Tensor:
+    """(n, n) p_ij."""
+    lengths = z.square().sum(1)
+    near = torch.addmm(-lengths, z, z.T, alpha=2)  # less the row's own length, which a softmax does not see
+    return torch.softmax(near.fill_diagonal_(-torch.inf), 1)
+
+
+def _slope(z: Tensor, pull: Tensor) -> Tensor:
+    """dL/dZ (n, p) from dL/ds (n, n), s_ij = -|z_i - z_j|^2: 2 (V Z - rowsum(V) Z), V = pull + pull^T."""
+    both = pull + pull.T
+    return 2 * (both @ z - both.sum(1)[:, None] * z)
+
+
 def _few(embedded: Tensor) -> bool:
     """Whether differences are quicker than products, and float32 was asked for."""
     return embedded.dtype == torch.float32 and embedded.shape[1] <= FEW and find_spec("numba") is not None
@@ -81,9 +98,16 @@ class WrongChoice:
         span = torch.stack([torch.searchsorted(classes, classes), torch.searchsorted(classes, classes, right=True)], dim=1)
         self.work = _all_others(points)._replace(span=span)
         self.with_kin = int((span[:, 1] - span[:, 0] > 1).sum())
+        self.same = (classes[:, None] == classes).to(points.dtype) if _small(points) else None
 
     def __call__(self, transformation: np.ndarray) -> tuple[float, np.ndarray]:
         embedded = transformed(self.points, transformation)
+        if _small(embedded):
+            p = _chances(embedded)
+            assert self.same is not None
+            kin = p * self.same
+            right = kin.sum(1)  # (n,)
+            return -float(right.sum()), pulled_back(self.points, _slope(embedded, p * right[:, None] - kin))
         if _few(embedded):
             from nearkin.linear.few_dimensions import wrong_choices
 
@@ -104,9 +128,16 @@ class CopiedTarget:
         self.points = points
         targets = targets.to(points.dtype)
         self.work = _all_others(points)._replace(targets=(targets, targets))
+        self.costs = (targets[:, None] - targets).square().sum(2) if _small(points) else None  # (n, n)
 
     def __call__(self, transformation: np.ndarray) -> tuple[float, np.ndarray]:
-        return _evaluated(self.points, self.work, transformed(self.points, transformation))
+        embedded = transformed(self.points, transformation)
+        if self.costs is None:
+            return _evaluated(self.points, self.work, embedded)
+        p = _chances(embedded)
+        costly = p * self.costs
+        mean = costly.sum(1)
+        return float(mean.sum()), pulled_back(self.points, _slope(embedded, costly - p * mean[:, None]))
 
     def done(self, value: float) -> bool:
         return value <= 1e-3 * len(self.points)
@@ -145,6 +176,12 @@ class PredictedTarget:
 
     def __call__(self, transformation: np.ndarray) -> tuple[float, np.ndarray]:
         embedded = transformed(self.points, transformation)
+        if _small(embedded):
+            p = _chances(embedded)
+            error = self.targets - p @ self.targets  # (n, t)
+            costs = -2 * error @ self.targets.T
+            pull = p * (costs - (p * costs).sum(1, keepdim=True))
+            return float(error.square().sum()), pulled_back(self.points, _slope(embedded, pull))
         error = self.targets - self._predicted(embedded)  # (n, t)
         mine = torch.cat([error, torch.zeros(len(error), 1, dtype=error.dtype)], 1)
         _, gradient = _evaluated(self.points, self._with(mine), embedded)
