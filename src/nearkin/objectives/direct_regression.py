@@ -15,10 +15,8 @@ class DirectRegression(Objective):
 
         L = mean_i |W z_i + b - y_i|^2
 
-    Targets are (n,) or (n, t), with t told beforehand as `targets`. What [taylor2010pose] sets against neighbours.
+    Targets are (n,) or (n, t), with t told beforehand as `targets`. Ordinary least squares on a network; it is no paper's own.
     """
-
-    keys = ("taylor2010pose",)
 
     def __init__(self, dimension: int, targets: int = 1) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 What is to be learnt is the pose: two arms of two links each, a leaning torso, a tilting head. What is to be ignored differs from
 image to image and carries no answer: the clothes' thickness and stripes, greys, contrast, clutter behind and strokes about the
-figure. The figure also stands a little aside, which moves the answers with it. [taylor2010pose] trained on such a mixture of
+figure. The figure also stands a little aside, which moves the answers with it. In the spirit of [taylor2010pose], who also learnt from
 rendered people; the generator is ours.
 """
 
