@@ -1,0 +1,115 @@
+"""Discovery: which neighbourhoods of an unlabelled set to trust, and when.
+
+A point's neighbourhood is its k nearest others and itself. It is trusted by the entropy of the point's own soft choice among all
+points: a low one says that few others are near, and that they are much nearer than the rest. [huang2019and] eq. (1), (5), (6)
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nearkin.affinity import cosine, unit
+from nearkin.points import Points
+from nearkin.search import nearest
+
+BLOCK = 2048  # rows and columns of similarities held at once
+
+
+class Neighbourhoods(NamedTuple):
+    """What was found for every point, row i for id i."""
+
+    table: Tensor  # (n, k) ids of the nearest others, nearest first
+    entropy: Tensor  # (n,) nats, 0 to log n; the lower, the more trusted
+
+
+@torch.no_grad()
+def discover(vectors: Tensor, k: int = 1, temperature: float = 0.1, *, block: int = BLOCK) -> Neighbourhoods:
+    """The k nearest others by cosine of each of `vectors` (n, d), and the entropy of its soft choice among all n, itself included.
+
+    Ties go to the smaller id. Nothing n x n is held.
+    """
+    x = _checked(vectors, k, temperature, block)
+    ids = torch.arange(len(x), device=x.device)
+    found = nearest(Points(x, None, ids), Points(x, None, ids), k, cosine(), exclude_same_id=True)
+    return Neighbourhoods(found.positions, entropies(x, temperature, block=block))
+
+
+@torch.no_grad()
+def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int = BLOCK) -> Tensor:
+    """(n,) entropies -sum_j p_ij log p_ij of p_ij = exp(x_i . x_j / t) / sum_k exp(x_i . x_k / t) over unit `vectors` (n, d), in nats.
+
+    With s = x_i . x_j - 1 <= 0, the largest being the point's own 0, and Z the sum of exp(s / t): H = log Z - sum p s / t. Every block of
+    pairs serves both of its sides.
+    """
+    x = unit(_checked(vectors, 1, temperature, block))
+    n = len(x)
+    total, weighted = (torch.zeros(n, dtype=torch.float64, device=x.device) for _ in range(2))
+    for top in range(0, n, block):
+        rows = slice(top, top + block)
+        for left in range(top, n, block):
+            columns = slice(left, left + block)
+            s = torch.addmm(x.new_full((), -1 / temperature), x[rows], x[columns].T, alpha=1 / temperature)  # (r, c), at most 0
+            e = s.exp()
+            s *= e
+            total[rows] += e.sum(1, dtype=torch.float64)
+            weighted[rows] += s.sum(1, dtype=torch.float64)
+            if left > top:
+                total[columns] += e.sum(0, dtype=torch.float64)
+                weighted[columns] += s.sum(0, dtype=torch.float64)
+    return (total.log() - weighted / total).clamp_min(0).to(x.dtype)
+
+
+def trusted(entropy: Tensor, share: float) -> Tensor:
+    """(n,) truth values: the `share` of points with the lowest entropy, rounded down; among equals the earlier. [huang2019and] eq. (6)"""
+    if not 0 <= share <= 1:
+        raise ValueError(f"share ({share}) must lie between 0 and 1")
+    if entropy.ndim != 1 or not bool(torch.isfinite(entropy).all()):
+        raise ValueError(f"entropy has shape {tuple(entropy.shape)}; give one finite number for each point")
+    chosen = torch.zeros(len(entropy), dtype=torch.bool, device=entropy.device)
+    count = math.floor(len(entropy) * share + 1e-9)  # 50,000 * 0.7 is 34,999.999 in floats
+    chosen[entropy.argsort(stable=True)[:count]] = True
+    return chosen
+
+
+def curriculum(rounds: int, one_off: bool = False) -> tuple[float, ...]:
+    """The share trusted in each round after the instance round: r / R, or everything at once."""
+    if rounds < 1:
+        raise ValueError(f"rounds ({rounds}) must be at least 1")
+    return (1.0,) * rounds if one_off else tuple(r / rounds for r in range(1, rounds + 1))
+
+
+def mutual(table: Tensor) -> Tensor:
+    """(n, k) truth values: whether a neighbour has the point among its own neighbours, too."""
+    ids = torch.arange(len(table), device=table.device)
+    return (table[table] == ids[:, None, None]).any(2)
+
+
+def keep_only(table: Tensor, kept: Tensor) -> Tensor:
+    """The table (n, k) with the point's own id in the place of what is not `kept` (n, k)."""
+    ids = torch.arange(len(table), device=table.device)
+    return torch.where(kept, table, ids[:, None])
+
+
+def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> float:
+    """The share of (point, neighbour) pairs of one class among the `chosen` (n,) points; for reporting only. NaN without any."""
+    right = labels[table] == labels[:, None]
+    right = right if chosen is None else right[chosen]
+    return float(right.double().mean()) if right.numel() else math.nan
+
+
+def _checked(vectors: Tensor, k: int, temperature: float, block: int) -> Tensor:
+    if vectors.ndim != 2 or not vectors.is_floating_point():
+        raise ValueError(f"vectors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give floats (n, d)")
+    if k < 1 or k >= len(vectors):
+        raise ValueError(
+            f"k ({k}) must be at least 1 and below the number of points ({len(vectors)}): a point has at most that many others"
+        )
+    if not temperature > 0:
+        raise ValueError(f"temperature ({temperature}) must be above 0")
+    if block < 1:
+        raise ValueError(f"block ({block}) must be above 0")
+    if not bool(torch.isfinite(vectors).all()):
+        raise ValueError("vectors hold NaN or infinity; nothing is near to those")
+    return vectors

@@ -1,0 +1,104 @@
+"""Discovery: neighbourhoods, entropies, and whom to trust."""
+
+import math
+
+import pytest
+import torch
+
+from nearkin.discovery import agreement, curriculum, discover, entropies, keep_only, mutual, trusted
+
+TOY = torch.tensor([[1, 0], [0.8, 0.6], [0, 1], [-1, 0]], dtype=torch.float64)
+
+
+def literal_entropies(x, temperature):
+    x = torch.nn.functional.normalize(x.double(), dim=1)
+    found = []
+    for i in range(len(x)):
+        weights = [math.exp(float(x[i] @ x[j]) / temperature - 1 / temperature) for j in range(len(x))]
+        chances = [w / sum(weights) for w in weights]
+        found.append(-sum(p * math.log(p) for p in chances if p > 0))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def test_the_known_answer():
+    found = discover(TOY, 1, 0.1)
+    assert found.table[:, 0].tolist() == [1, 0, 1, 2]
+    torch.testing.assert_close(
+        found.entropy, torch.tensor([0.36576421, 0.44105769, 0.0910691, 0.00049971], dtype=torch.float64), atol=1e-8, rtol=0
+    )
+    assert found.entropy.argsort().tolist() == [3, 2, 0, 1]
+
+
+@pytest.mark.parametrize("block", [1, 7, 32, 1000])
+@pytest.mark.parametrize("temperature", [0.02, 0.1, 5.0])
+def test_any_block_is_the_literal_loop(block, temperature):
+    x = torch.randn(60, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(entropies(x, temperature, block=block), literal_entropies(x, temperature), atol=1e-11, rtol=1e-11)
+    single = entropies(x.float(), temperature, block=block).double()
+    torch.testing.assert_close(single, literal_entropies(x.float(), temperature), atol=1e-4, rtol=1e-4)
+
+
+def test_neighbours_are_the_nearest_others_by_cosine():
+    x = torch.randn(50, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * torch.rand(50, 1) * 10
+    table = discover(x, 3).table
+    near = torch.nn.functional.normalize(x, dim=1) @ torch.nn.functional.normalize(x, dim=1).T
+    near.fill_diagonal_(-2)
+    assert torch.equal(table, near.argsort(dim=1, descending=True, stable=True)[:, :3])
+
+
+def test_identical_points_are_defined():
+    x = torch.ones(5, 3)
+    found = discover(x, 2)
+    assert found.table.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1]]  # ties to the smaller id, never itself
+    torch.testing.assert_close(found.entropy, torch.full((5,), math.log(5)))
+
+
+def test_extremes():
+    torch.testing.assert_close(entropies(torch.eye(4, dtype=torch.float64), 1e-3), torch.zeros(4, dtype=torch.float64), atol=1e-12, rtol=0)
+    spread = entropies(torch.randn(30, 5), 1e6)
+    torch.testing.assert_close(spread, torch.full((30,), math.log(30)))
+
+
+def test_the_curriculum_has_the_papers_sizes():
+    entropy = torch.rand(50_000)
+    sizes = [0] + [int(trusted(entropy, share).sum()) for share in curriculum(4)]
+    assert sizes == [0, 12_500, 25_000, 37_500, 50_000]
+    assert curriculum(3, one_off=True) == (1.0, 1.0, 1.0)
+    assert int(trusted(entropy, 0.0).sum()) == 0
+
+
+def test_the_lowest_entropies_are_trusted_and_ties_go_to_the_earlier():
+    assert trusted(torch.tensor([3.0, 1, 2, 1]), 0.5).tolist() == [False, True, False, True]
+    assert trusted(torch.ones(4), 0.5).tolist() == [True, True, False, False]
+
+
+def test_mutual_neighbours_only():
+    table = torch.tensor([[1], [0], [0]])
+    assert mutual(table)[:, 0].tolist() == [True, True, False]
+    assert keep_only(table, mutual(table))[:, 0].tolist() == [1, 0, 2]
+
+
+def test_agreement_is_for_reporting():
+    table, labels = torch.tensor([[1, 2], [0, 2], [0, 1]]), torch.tensor([0, 0, 1])
+    assert agreement(table, labels) == pytest.approx(2 / 6)
+    assert agreement(table, labels, torch.tensor([True, False, False])) == pytest.approx(1 / 2)
+    assert math.isnan(agreement(table, labels, torch.zeros(3, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: discover(torch.ones(3, 2), 3), r"k \(3\) must be at least 1 and below the number of points \(3\)"),
+        (lambda: discover(torch.ones(3, 2), 0), r"k \(0\)"),
+        (lambda: discover(torch.ones(3, 2), 1, 0.0), r"temperature \(0.0\) must be above 0"),
+        (lambda: entropies(torch.ones(3, 2), block=0), r"block \(0\)"),
+        (lambda: entropies(torch.full((3, 2), math.nan)), "NaN or infinity"),
+        (lambda: entropies(torch.ones(3)), r"shape \(3,\)"),
+        (lambda: trusted(torch.ones(3), 1.5), r"share \(1.5\)"),
+        (lambda: trusted(torch.full((3,), math.nan), 0.5), "one finite number"),
+        (lambda: curriculum(0), r"rounds \(0\)"),
+    ],
+)
+def test_errors(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
