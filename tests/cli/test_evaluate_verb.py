@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from nearkin import cli
@@ -196,6 +197,30 @@ def test_a_wrong_label_is_suspected_and_exported(classes: tuple[Path, str]) -> N
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["path", "label", "neighbours_say", "confidence", "part"]
     assert any(row["path"].endswith(f"row {ZERO}") and (row["label"], row["neighbours_say"]) == ("digit 4", "digit 0") for row in rows)
+
+
+def test_folders_of_pictures_with_damaged_files_and_names_that_look_like_html(tmp_path: Path) -> None:
+    names = ["<b>zero</b> & co", "one", "two"]
+    for row in np.flatnonzero(DIGITS.target[:150] < 3).tolist():
+        place = tmp_path / "photos" / names[DIGITS.target[row]].replace("/", "|")
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(PIXELS[row]).save(place / f"{row}.png")
+    (tmp_path / "photos" / "one" / "broken.png").write_bytes(b"no picture")
+    settings = {**SETTINGS, "data.source": str(tmp_path / "photos"), "data.on_error": "skip", "network.name": "linear"}
+    train(override(Run(), settings), tmp_path / "model", device="cpu")
+    said, _ = evaluated(str(tmp_path / "model"), "--no-pictures")
+    page = json.loads((tmp_path / "model" / "evaluation.json").read_text())
+    count = len(np.flatnonzero(DIGITS.target[:150] < 3))
+    assert page["notes"] == [f"1 of {count + 1} files of photos are damaged and were left out."] and page["notes"][0] in said
+    text = (tmp_path / "model" / "report.html").read_text()
+    assert "<b>zero" not in text and "&lt;b&gt;zero" in text
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "broken.png").write_bytes(b"no picture")
+    Image.fromarray(PIXELS[0]).save(new / "fine.png")
+    evaluated(str(tmp_path / "model"), str(new), "--out", str(tmp_path / "out"), "--no-pictures")
+    page = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert page["supervision"] == "ids" and page["queries"]["points"] == 1 and page["queries"]["left_out"] == {"damaged": 1}
 
 
 def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:

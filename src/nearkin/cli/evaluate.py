@@ -22,6 +22,7 @@ from nearkin import __version__
 from nearkin import data as sources
 from nearkin.data import Dataset, Partition
 from nearkin.data.dataset import WHOLE
+from nearkin.data.loader import without_damaged
 from nearkin.data.report import Progress as Line
 from nearkin.data.report import Report
 from nearkin.explore import words
@@ -68,7 +69,7 @@ def run(arguments: Namespace) -> int:
 
 def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -> Subject:
     """Queries and gallery, as the run cut its data, or as DATA bring them."""
-    parts = _parts(folder, arguments, report)
+    parts, notes = _parts(folder, arguments, report)
     wanted = arguments.part
     if arguments.data is None:
         if wanted not in parts:
@@ -86,7 +87,7 @@ def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -
         queries = strangers_to(queries, gallery)
     supervision = queries.data.supervision if queries.data.supervision == gallery.data.supervision else "ids"
     alone = supervision == "classes" and _unseen(queries.points.labels, gallery.points.labels)
-    return Subject(model, queries, None if alone else gallery, classes, supervision, split)
+    return Subject(model, queries, None if alone else gallery, classes, supervision, split, notes)
 
 
 def _unseen(asked: torch.Tensor | None, known: torch.Tensor | None) -> bool:
@@ -95,21 +96,24 @@ def _unseen(asked: torch.Tensor | None, known: torch.Tensor | None) -> bool:
     return not bool(torch.isin(asked, known).any())
 
 
-def _parts(folder: Path, arguments: Namespace, report: Report) -> dict[str, Dataset]:
-    """The run's data, split as split.json says; nothing when the run names none."""
+def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str, Dataset], tuple[str, ...]]:
+    """The run's data, split as split.json says, and a word on what was left out; nothing when the run names none."""
     page = folder / "run.json"
     source = Run.from_json(page.read_text(encoding="utf-8")).data.source if page.exists() else ""
     if not source:
-        return {}
+        return {}, ()
     try:
-        data = _opened(arguments, folder, source, report)
+        found = _opened(arguments, folder, source, report)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"the training part is needed to answer queries, and its data cannot be opened: {error}; run from the folder you trained in, "
             "or say where known sets are with --data-root"
         ) from error
+    data = without_damaged(found, report)  # as the training did before it cut them
+    gone = len(found) - len(data)
     data = resplit(data, json.loads((folder / "split.json").read_text(encoding="utf-8")))
-    return {name: data.part(name) for name in data.parts}
+    notes = (f"{gone:,} of {len(found):,} files of {found.name} are damaged and were left out.",) if gone else ()
+    return {name: data.part(name) for name in data.parts}, notes
 
 
 def resplit(data: Dataset, written: dict[str, object]) -> Dataset:

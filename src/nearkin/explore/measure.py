@@ -53,7 +53,7 @@ class Measured:
 
 def measure(subject: Subject, report: Report | None = None) -> Measured:
     """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: collapse and the nearest few."""
-    measured = Measured()
+    measured = Measured(notes=list(subject.notes))
     queries, references = subject.queries.points, subject.references.points
     tell(report, "searching neighbours")
     most = max(_ks(len(subject.references) - (subject.gallery is None)))

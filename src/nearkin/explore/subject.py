@@ -42,6 +42,7 @@ class Subject(NamedTuple):
     classes: tuple[str, ...]  # by number, those of the model first
     supervision: str  # classes, numbers, sets or ids
     split: str  # the part of the data the queries are
+    notes: tuple[str, ...] = ()  # what the reader should know of the data
 
     @property
     def references(self) -> Side:
