@@ -78,7 +78,8 @@ class Collection:
             return Added(0, len(data), 0)
         before = self.index.count
         for entries in _entries(self.folder, self.model, data, fresh, report):
-            self.index.add(entries)
+            self.index.add(entries, rebuild=False)
+        self.index.rebuild_if_stale()
         added = self.index.count - before
         if self.index.calibration is None:
             self.calibrate()
@@ -88,7 +89,7 @@ class Collection:
         """Fit the verdict on labelled points, those held out from training if there are enough; the rule, which the index keeps."""
         now = self.index.snapshot
         labelled = now.codes >= 0
-        splits = np.array([now.entry(row).metadata.get("split", WHOLE) for row in range(len(now))])
+        splits = now.column("split")
         choices = {
             "validation pairs": labelled & (splits == "validation"),
             "test pairs": labelled & (splits == "test"),

@@ -137,8 +137,11 @@ class LocalIndex:
         snapshot = self.snapshot
         return [snapshot.entry(row) for row in snapshot.known_rows(ids).tolist()]
 
-    def add(self, entries: Entries) -> np.ndarray:
-        """Add points; durable when it returns. Small segments are merged as they come, so there are never many."""
+    def add(self, entries: Entries, *, rebuild: bool = True) -> np.ndarray:
+        """Add points; durable when it returns. Small segments are merged as they come, so there are never many.
+
+        Whoever adds many batches leaves the structure as it is with `rebuild=False`, and calls `rebuild_if_stale` at the end.
+        """
         with self._change() as manifest:
             ids = self._new_ids(manifest, entries)
             labels = _with_names(manifest["labels"], entries.labels)
@@ -149,7 +152,8 @@ class LocalIndex:
             record = self._write(manifest, "segment", arrays)
             next_id = max(manifest["next_id"], int(ids.max()) + 1)
             self._commit({**manifest, "segments": [*kept, record], "labels": labels, "next_id": next_id})
-            self._build_if_stale()
+        if rebuild:
+            self.rebuild_if_stale()
         return ids
 
     def delete(self, ids: Sequence[int]) -> None:
@@ -197,6 +201,13 @@ class LocalIndex:
                 self._commit({**manifest, "structure": None})
             else:
                 self._build(backend)
+
+    def rebuild_if_stale(self) -> None:
+        """Build the structure again if it does not know a tenth of the points."""
+        with self._change() as manifest:
+            kept = manifest["structure"]
+            if kept is not None and self.count - kept["rows"] > STALE * self.count:
+                self._build(kept["kind"])
 
     def set_calibration(self, rule: Mapping[str, Any] | None) -> None:
         """Keep the rule that says from which affinity on a neighbour is of the same kind."""
@@ -257,11 +268,6 @@ class LocalIndex:
         made = structures.build(kind, now.vectors, now.ids, unit=self.metric == "cosine")
         record = self._write(self._manifest, "structure", made.arrays())
         self._commit({**self._manifest, "structure": {**record, "kind": kind}})
-
-    def _build_if_stale(self) -> None:
-        kept = self._manifest["structure"]
-        if kept is not None and self.count - kept["rows"] > STALE * self.count:
-            self._build(kept["kind"])
 
     def _load(self) -> Snapshot:
         """The snapshot of this generation, or of a newer one if this was swept away meanwhile."""

@@ -84,6 +84,10 @@ class Snapshot:
         """Of every point, row by row."""
         return [row["source"] for row in self._told]
 
+    def column(self, key: str) -> np.ndarray:
+        """(n,) a metadata value of every point, as text; None where it has none."""
+        return np.array([as_text(row["metadata"][key]) if key in row["metadata"] else None for row in self._told], dtype=object)
+
     def allowed(self, where: Where) -> np.ndarray:
         """(m,) the rows that `where` allows, in order."""
         mask = np.ones(len(self), dtype=np.bool_)
@@ -91,7 +95,7 @@ class Snapshot:
             wanted = [code for code, name in enumerate(self.manifest["labels"]) if name in where.labels]
             mask &= np.isin(self.codes, wanted)
         for key, value in where.metadata.items():
-            mask &= self._column(key) == as_text(value)
+            mask &= self.column(key) == as_text(value)
         if where.ids is not None:
             mask &= np.isin(self.ids, np.asarray(where.ids, dtype=np.int64))
         return np.flatnonzero(mask)
@@ -194,10 +198,6 @@ class Snapshot:
         if exclude is not None and len(exclude) != len(queries):
             raise ValueError(f"exclude has {len(exclude)} ids for {len(queries)} queries; give one for each")
         return queries
-
-    def _column(self, key: str) -> np.ndarray:
-        """(n,) a metadata value of every point, as text; None where it has none."""
-        return np.array([as_text(row["metadata"][key]) if key in row["metadata"] else None for row in self._told], dtype=object)
 
     @property
     def _unit(self) -> bool:

@@ -82,14 +82,15 @@ class Service:
         while True:
             await asyncio.sleep(self.limits.reload_seconds)
             now = _signature(manifest)
-            if now != seen:
+            if now == seen and self.stale is None:
+                continue
+            try:
+                await asyncio.to_thread(self.reload)
+                self.metrics.reloads["done"] += 1
                 seen = now
-                try:
-                    await asyncio.to_thread(self.reload)
-                    self.metrics.reloads["done"] += 1
-                except (OSError, ValueError, ImportError) as error:
-                    self.stale = str(error)
-                    self.metrics.reloads["failed"] += 1
+            except (OSError, ValueError, ImportError) as error:  # tried again at the next look: the cause may pass
+                self.stale = str(error)
+                self.metrics.reloads["failed"] += 1
 
     def reload(self) -> None:
         """The newest generation is loaded whole and asked once, then served: nobody has to wait for it."""
