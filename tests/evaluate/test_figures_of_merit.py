@@ -110,6 +110,17 @@ def test_many_pairs_take_quantiles_and_say_what_the_area_can_miss(monkeypatch: p
         assert mine.area.notes[0].endswith("at most") and abs(mine.area.value - true.area.value) <= bound * 1.1 < 0.05
 
 
+def test_too_many_pairs_are_thinned_by_queries_and_said() -> None:
+    points = drawn(90, 0)._replace(ids=torch.arange(90))
+    some = torch.linspace(0, 89, 30).long()
+    expected = pair_curves(Points(points.embeddings[some], points.labels[some], some), points, draws=0)
+    for mine, true in zip(pair_curves(points, pairs=30 * 90 + 5, draws=0), expected, strict=True):
+        assert mine.area.value == pytest.approx(true.area.value) and mine.area.notes == ("30 of 90 queries, evenly spread",)
+    groups = torch.arange(90) // 3
+    assert pair_curves(points, groups=groups, pairs=90 * 9, draws=0)[0].area.counted == 9 * 87
+    assert pair_curves(points, pairs=None, draws=0)[0].area.notes == ()
+
+
 def test_curve_thresholds_are_affinities() -> None:
     points = drawn(30, 0)
     plain, rooted = roc_curve(points, affinity=SquaredEuclidean(2.0)), roc_curve(points, affinity=Euclidean())

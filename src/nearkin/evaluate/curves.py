@@ -5,6 +5,7 @@ Small data get every affinity as a threshold; large data get quantiles of the af
 curve is exact, and a bound on what the area can miss between them.
 """
 
+from threading import Lock
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,9 @@ from nearkin.affinity import Affinity
 from nearkin.evaluate.comparison import Comparison, Groups, Ranker, compare, ranker
 from nearkin.evaluate.score import DRAWS, Curve, Score, interval, resamples
 from nearkin.points import Points
+from nearkin.search.threads import dealt_out
 
+PAIRS = 1 << 26  # that are looked at unless told: some seconds
 FEW = 1 << 18  # pairs of which every affinity is a threshold
 QUANTILES = 2048  # thresholds from kin, and as many from strangers, for more pairs than that
 COARSE = 1024  # thresholds that the interval looks at
@@ -62,11 +65,12 @@ def pair_curves(
     *,
     groups: Groups | None = None,
     split: str | None = None,
+    pairs: int | None = PAIRS,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> tuple[Curve, Curve]:
-    """`pr_curve` and `roc_curve` from one pass over the pairs."""
-    comparison = compare(queries, gallery, affinity, groups)
+    """`pr_curve` and `roc_curve` from one pass over the pairs: at most `pairs` of them, from evenly spread queries; None for all."""
+    comparison = _thinned(compare(queries, gallery, affinity, groups), pairs)
     found = _counted(comparison)
     strangers, kin = found.counts.sum(0).double().cumsum(0).T  # (t + 1,) each: pairs at or above the threshold
     if float(kin[-1]) == 0 or float(strangers[-1]) == 0:
@@ -80,17 +84,29 @@ def pair_curves(
         _areas(torch.einsum("sb,btc->stc", weights.to(kin.device).double(), _coarse(found.counts)))
         for weights in _weights(found, draws, seed)
     ]
-    total, pairs = int(kin[-1] + strangers[-1]), found.counts.sum(0).double()
+    total, counts = int(kin[-1] + strangers[-1]), found.counts.sum(0).double()
     chance = {"average_precision": float(kin[-1]) / total, "roc_auc": 0.5}
     curves = []
     for number, (name, area) in enumerate((("average_precision", pr_area), ("roc_auc", roc_area))):
         low, high = interval(torch.cat([areas[number] for areas in drawn]).cpu()) if drawn else (float("nan"), float("nan"))
-        notes = comparison.notes if found.exact else (*comparison.notes, _missed(pairs, number))
+        notes = comparison.notes if found.exact else (*comparison.notes, _missed(counts, number))
         score = Score(name, float(area[0]), low, high, chance[name], None, total, found.left_out, notes, True, split)
         curves.append(score)
     pr = Curve("precision-recall", recall, precision, found.thresholds, curves[0])
     roc = Curve("roc", torch.cat([nought, false_alarms]), torch.cat([nought, recall]), thresholds, curves[1])
     return pr, roc
+
+
+def _thinned(comparison: Comparison, pairs: int | None) -> Comparison:
+    """Fewer queries, when there are more pairs than wanted; the notes say how many are left."""
+    n, m = len(comparison.queries.embeddings), len(comparison.gallery.embeddings)
+    if pairs is None or n * m <= pairs:
+        return comparison
+    kept = torch.linspace(0, n - 1, max(pairs // m, 1), device=comparison.queries.embeddings.device).long()
+    queries = Points(*(None if x is None else x[kept] for x in comparison.queries))  # type: ignore[arg-type]
+    ids, groups = (None if x is None else x[kept] for x in (comparison.excluded.ids, comparison.excluded.groups))
+    notes = (*comparison.notes, f"{len(kept)} of {n} queries, evenly spread")
+    return comparison._replace(queries=queries, excluded=comparison.excluded._replace(ids=ids, groups=groups), notes=notes)
 
 
 def _areas(counts: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,21 +141,29 @@ def _counted(comparison: Comparison) -> _Counts:
     edges = _every(ready, n) if exact else _quantiles(ready, mine, theirs)  # rising
     blocks = min(BLOCKS, n)
     counts = torch.zeros(blocks, len(edges) + 1, 2, dtype=torch.int64, device=mine.device)
-    hidden = 0
-    for start in range(0, n, ready.step()):
-        rows = slice(start, start + ready.step())
+    hidden, one_at_a_time = [0], Lock()
+
+    @torch.no_grad()  # a setting of each thread
+    def work(rows: slice) -> None:
         near = ready.scores(rows)
         seen = near > -torch.inf
-        hidden += int((~seen).sum())
-        at = torch.searchsorted(edges, near, right=True)
-        kin = mine[rows, None] == theirs
-        block = torch.arange(start, start + len(near), device=mine.device) % blocks
-        flat = ((block[:, None] * (len(edges) + 1) + at) * 2 + kin)[seen]
-        counts += torch.bincount(flat, minlength=counts.numel()).view(counts.shape)
+        at = torch.searchsorted(edges, near, right=True, out_int32=True)
+        block = torch.arange(rows.start, rows.start + len(near), device=mine.device, dtype=torch.int32) % blocks
+        flat = at.add_(block[:, None] * (len(edges) + 1)).mul_(2).add_(mine[rows, None] == theirs)
+        found = torch.bincount(flat[seen], minlength=counts.numel()).view(counts.shape)
+        with one_at_a_time:
+            counts.add_(found)
+            hidden[0] += near.numel() - int(seen.sum())
+
+    if mine.device.type == "cpu":
+        dealt_out(work, n, ready.step())
+    else:
+        for start in range(0, n, ready.step()):
+            work(slice(start, min(start + ready.step(), n)))
     thresholds = torch.cat([edges.double().flip(0), edges.new_full((1,), -torch.inf).double()])
     if ready.how is not None:
         thresholds = ready.how.affinity(thresholds)
-    left_out = {"pairs passed over": hidden} if hidden else {}
+    left_out = {"pairs passed over": hidden[0]} if hidden[0] else {}
     return _Counts(thresholds, counts.flip(1), left_out, exact)
 
 
