@@ -30,7 +30,7 @@ from nearkin.explore.checks import inspect
 from nearkin.explore.comparisons import check_comparable, compare
 from nearkin.explore.drawing import save
 from nearkin.explore.illustrate import Illustration, illustrate
-from nearkin.explore.measure import PROBES, measure
+from nearkin.explore.measure import GEOMETRY, PROBES, measure
 from nearkin.explore.probing import check_probed, probe
 from nearkin.explore.report import Findings, as_html, as_json, table_rows
 from nearkin.explore.sanity import write_suspects
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
             check_probed(subject)
         measured = measure(subject, report)
         assert measured.found is not None
-        sanity = inspect(subject, measured.found, float(measured.scores["geometry"]["effective_rank"]), report)
+        sanity = inspect(subject, measured.found, float(measured.scores[GEOMETRY]["effective_rank"]), report)
         if arguments.probes:
             measured.scores[PROBES] = probe(subject, report)
         rivals = list(compare(subject, report)) if arguments.compare else []
@@ -144,7 +144,7 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
     data = sources.open(
         what,
         data_root=arguments.data_root,
-        size=choice.size if own or not image else about["shape"][1],
+        size=choice.size if own or not image else _square(about["shape"]),
         channels=None if own or not image else about["shape"][0],
         label_column=None if choice.label_column == "label" else choice.label_column,
         target_columns=choice.target_columns or None,
@@ -153,6 +153,12 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
     )
     known = {"classes": data.labels, "numbers": data.targets, "sets": data.sets}.get(about["supervision"])
     return replace(data, by=about["supervision"]) if known is not None else data
+
+
+def _square(shape: list[int]) -> int | None:
+    """The side that other pictures are brought to; None where the model's are not square, and others must be of its size already."""
+    _, height, width = shape
+    return height if height == width else None
 
 
 def _pictures(console: Console, *what: object) -> list[Illustration]:

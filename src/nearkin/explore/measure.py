@@ -30,6 +30,7 @@ from nearkin.search import Neighbours, nearest
 
 KS = (1, 2, 5, 10, 20, 50, 100, 200)  # neighbours asked, as far as there are references
 NEAR = 10  # neighbours looked at one by one: gallery, flow, suspects
+GEOMETRY = "geometry of the references"
 PROBES = "linear probes by layer"  # the family of scores that `probing.probe` adds
 AT_ONE = ("map@1", "consistency@1")  # which are precision@1 by other names
 MOST_PAIRS = 200_000_000  # queries x gallery whose pairs make the curves; of more, a sample of the queries
@@ -72,7 +73,8 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
             "Collapse, duplicates and the gallery below need no labels."
         )
     tell(report, "looking for collapse")
-    measured.scores["geometry"] = collapse(queries, split=subject.split)
+    # Of the references: a few queries cannot fill many dimensions, however good the embedding is.
+    measured.scores[GEOMETRY] = collapse(references, split=subject.split if subject.gallery is None else "train")
     return measured
 
 
