@@ -14,7 +14,7 @@ from nearkin.affinity import cosine, unit
 from nearkin.points import Points
 from nearkin.search import nearest
 
-BLOCK = 2048  # rows and columns of similarities held at once
+BLOCK = 512  # rows and columns of similarities held at once: a tile that stays in the cache
 
 
 class Neighbourhoods(NamedTuple):
@@ -53,11 +53,11 @@ def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int = BLOCK) 
             s = torch.addmm(x.new_full((), -1 / temperature), x[rows], x[columns].T, alpha=1 / temperature)  # (r, c), at most 0
             e = s.exp()
             s *= e
-            total[rows] += e.sum(1, dtype=torch.float64)
-            weighted[rows] += s.sum(1, dtype=torch.float64)
+            total[rows] += e.sum(1)
+            weighted[rows] += s.sum(1)
             if left > top:
-                total[columns] += e.sum(0, dtype=torch.float64)
-                weighted[columns] += s.sum(0, dtype=torch.float64)
+                total[columns] += e.sum(0)
+                weighted[columns] += s.sum(0)
     return (total.log() - weighted / total).clamp_min(0).to(x.dtype)
 
 
