@@ -24,17 +24,25 @@ def vector(point: int) -> np.ndarray:
     return np.random.default_rng(point).normal(size=D).astype(np.float32)
 
 
+def points(ids: range) -> Entries:
+    """Everything about a point follows from its id."""
+    return Entries(np.stack([vector(i) for i in ids]), labels=[str(i % 7) for i in ids], sources=[f"s{i}" for i in ids])
+
+
 def write(folder: Path, seed: int, pipe: int) -> None:
     """Change the index for ever, telling each step."""
     rng, index = random.Random(seed), LocalIndex.open(folder)
     while True:
         living = index.snapshot.ids.tolist()
-        what = rng.choices(["add", "delete", "compact"], [6, 2, 1])[0]
+        what = rng.choices(["add", "delete", "compact", "replace"], [6, 2, 1, 1])[0]
         if what == "add":
             first, n = index._manifest["next_id"], rng.randint(1, 200)
-            ids = list(range(first, first + n))
             os.write(pipe, f"begin add {first} {first + n}\n".encode())
-            index.add(Entries(np.stack([vector(i) for i in ids]), labels=[str(i % 7) for i in ids], sources=[f"s{i}" for i in ids]))
+            index.add(points(range(first, first + n)))
+        elif what == "replace":
+            n = rng.randint(20, 200)
+            os.write(pipe, f"begin replace {n}\n".encode())
+            index.replace([points(range(n // 2)), points(range(n // 2, n))], model="m", metric="squared_euclidean", dimension=D)
         elif what == "delete" and living:
             chosen = rng.sample(living, min(len(living), 5))
             os.write(pipe, f"begin delete {' '.join(map(str, chosen))}\n".encode())
@@ -49,6 +57,8 @@ def after(living: set[int], change: str) -> set[int]:
     words = change.split()[1:]
     if words[0] == "add":
         return living | set(range(int(words[1]), int(words[2])))
+    if words[0] == "replace":
+        return set(range(int(words[1])))
     return living - set(map(int, words[1:])) if words[0] == "delete" else living
 
 

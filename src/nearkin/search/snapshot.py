@@ -1,8 +1,9 @@
 """A snapshot: one generation of an index, complete and unchanging, whatever is written meanwhile."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -82,11 +83,11 @@ class Snapshot:
 
     def sources(self) -> list[str]:
         """Of every point, row by row."""
-        return [row["source"] for row in self._told]
+        return [row["source"] for row in self._told()]
 
     def column(self, key: str) -> np.ndarray:
         """(n,) a metadata value of every point, as text; None where it has none."""
-        return np.array([as_text(row["metadata"][key]) if key in row["metadata"] else None for row in self._told], dtype=object)
+        return self._columns[key] if key in self._columns else np.full(len(self), None)
 
     def allowed(self, where: Where) -> np.ndarray:
         """(m,) the rows that `where` allows, in order."""
@@ -215,10 +216,24 @@ class Snapshot:
         return np.flatnonzero(~np.isin(self.ids, self.structure.ids))
 
     @cached_property
-    def _told(self) -> list[dict[str, Any]]:
-        """Source and metadata of every live point."""
-        everything = [list(segments_.rows_of(part)) for part in self.segments]
-        return [everything[part][place] for part, place in zip(self._part.tolist(), self._place.tolist(), strict=True)]
+    def _columns(self) -> dict[str, np.ndarray]:
+        """All metadata by key, read when first filtered by; equal texts are kept once."""
+        columns: dict[str, np.ndarray] = {}
+        texts: dict[str, str] = {}
+        for at, row in enumerate(self._told()):
+            for key, value in row["metadata"].items():
+                if key not in columns:
+                    columns[key] = np.full(len(self), None)
+                text = as_text(value)
+                columns[key][at] = texts.setdefault(text, text)
+        return columns
+
+    def _told(self) -> Iterator[dict[str, Any]]:
+        """Source and metadata of every live point, row by row."""
+        for number, part in enumerate(self.segments):
+            living = np.zeros(len(part["ids"]), dtype=np.bool_)
+            living[self._place[self._part == number]] = True
+            yield from compress(segments_.rows_of(part), living)
 
 
 def _live(segments: Sequence[Mapping[str, np.ndarray]], name: str, keep: Sequence[np.ndarray], none: np.ndarray) -> np.ndarray:
