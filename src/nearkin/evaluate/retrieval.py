@@ -140,8 +140,9 @@ def _chance(kin: Tensor, candidates: Tensor, ks: tuple[int, ...]) -> dict[str, f
     """The mean worth of a ranking that is one single tie; queries of equal numbers are worked out once."""
     if not len(kin):
         return {}
-    kinds, counts = torch.unique(torch.stack([kin, candidates], 1), dim=0, return_counts=True)
-    found = worth(single_tie(kinds[:, 0], kinds[:, 1]), ks)
+    most = int(candidates.max()) + 1
+    kinds, counts = torch.unique(kin * most + candidates, return_counts=True)  # one number is faster to sort than two
+    found = worth(single_tie(kinds // most, kinds % most), ks)
     return {name: float((values * counts).sum() / counts.sum()) for name, values in found.items()}
 
 

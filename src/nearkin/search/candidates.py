@@ -71,7 +71,7 @@ def _largest(x: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
     if whole < 2 * wanted:
         values, columns = x.topk(wanted, dim=1, sorted=False)
         return values, columns
-    tops = x[:, : whole * GROUP].reshape(n, GROUP, whole).amax(1)  # (n, whole)
+    tops = x[:, : whole * GROUP].view(n, GROUP, whole).amax(1)  # (n, whole)
     groups = tops.topk(wanted, dim=1, sorted=False).indices  # (n, wanted)
     columns = (groups[:, :, None] + whole * torch.arange(GROUP, device=x.device)).flatten(1)
     if whole * GROUP < m:
