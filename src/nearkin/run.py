@@ -77,6 +77,18 @@ class ScheduleChoice:
 
 
 @dataclass(frozen=True)
+class DiscoveryChoice:
+    """Rounds of neighbourhood discovery, between which the epochs are divided; only the objective neighbourhood_discovery has them."""
+
+    rounds: int = 4  # after the instance round, in which nobody is trusted
+    instance_round: bool = True  # without it the first neighbourhoods are those of random vectors
+    one_off: bool = False  # trust everybody from the first round on, instead of a share that grows
+    refresh: Literal["round", "epoch"] = "round"  # how often neighbourhoods are looked for
+    mutual: bool = False  # count only neighbours that are so in both directions
+    restart: bool = True  # the schedule begins anew with every round
+
+
+@dataclass(frozen=True)
 class Run:
     """One training."""
 
@@ -88,6 +100,7 @@ class Run:
     preprocess: Part = field(default_factory=lambda: Part("standardise"))
     augment: Part = field(default_factory=lambda: Part("none"))
     sampler: Part = field(default_factory=lambda: Part("shuffled"))
+    discovery: DiscoveryChoice = field(default_factory=DiscoveryChoice)
     references: Literal["objective", "training_set"] = "objective"  # training_set: every step over all points, exactly
     epochs: int = 20
     batch_size: int = 256

@@ -86,9 +86,14 @@ def test_vectors_and_numbers(tmp_path):
 
 def test_without_labels_images_are_told_apart(tmp_path, digits):
     data = Dataset("unlabelled", digits.inputs[:300])
-    train(override(Run(), {**BASE, "data.validation": "0", "data.test": "0"}), tmp_path / "m", data=data)
+    notes = Notes()
+    settings = {**BASE, "data.validation": "0", "data.test": "0", "epochs": "5"}
+    train(override(Run(), settings), tmp_path / "m", data=data, reporter=notes)
+    rounds = [line for line in notes.lines if line.startswith("round ")]
+    assert rounds[0] == "round 0 of 4: 0 neighbourhoods trusted" and rounds[-1] == "round 4 of 4: 300 neighbourhoods trusted"
+    assert {p.name for p in (tmp_path / "m").glob("round-*")} == {f"round-{r}.safetensors" for r in range(4)}
     model = nearkin.load(tmp_path / "m")
-    assert model.about["objective"] == "instance_discrimination"
+    assert model.about["objective"] == "neighbourhood_discovery"
     assert model.about["metric"] == "cosine"
     with pytest.raises(ValueError, match="trained without labels"):
         model.predict(digits.inputs[:2])

@@ -13,12 +13,13 @@ from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
 from nearkin.model import build_network
 from nearkin.networks.weights import load_weights
-from nearkin.objectives import NeighbourhoodObjective
+from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective
 from nearkin.optimise import Schedule, make_optimiser, make_schedule
 from nearkin.references import InBatch, OnePerClass
 from nearkin.run import Run
 from nearkin.train import ranks
 from nearkin.train.choose import Built, build, choose
+from nearkin.train.rounds import rounds_of
 from nearkin.train.step import CapturedStep, Step
 
 
@@ -111,7 +112,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     about["metric"] = deployed_metric(objective)
     sampler = _sampler(run, train, objective)
     optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
-    schedule = make_schedule(run.schedule, run.epochs, len(sampler) if run.references == "objective" else 1)
+    schedule = make_schedule(run.schedule, _epochs_of_schedule(run, objective), len(sampler) if run.references == "objective" else 1)
     loader = Loader(train, device=device, resident_bytes=int(run.data.resident_gigabytes * 2**30))
     step = Step(
         network,
@@ -127,6 +128,13 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         compiled=run.compile,
     )
     return Parts(network, objective, optimiser, schedule, sampler, loader, step, about)
+
+
+def _epochs_of_schedule(run: Run, objective: Built) -> int:
+    """All epochs, or those of one round of discovery when the schedule begins anew with every round."""
+    if isinstance(objective, NeighbourhoodDiscovery) and run.discovery.restart:
+        return rounds_of(run.discovery, run.epochs).longest()
+    return run.epochs
 
 
 def captured(run: Run, parts: Parts) -> Step | CapturedStep:

@@ -69,7 +69,10 @@ BY_SUPERVISION = {
     "classes": ("nca", "the data have classes, so neighbours should share them"),
     "numbers": ("nca_regression", "the data have numbers, so neighbours should have similar ones"),
     "sets": ("nca_of_sets", "the data have label sets, so neighbours should share labels"),
-    "ids": ("instance_discrimination", "the data have no labels, so every image is told apart from all others"),
+    "ids": (
+        "neighbourhood_discovery",
+        "the data have no labels, so every point is told apart from all others until its neighbours can be trusted",
+    ),
 }
 
 

@@ -16,12 +16,14 @@ from torch import Tensor
 from nearkin import data as sources
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, without_damaged
+from nearkin.objectives import NeighbourhoodDiscovery
 from nearkin.optimise import set_rate
 from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
 from nearkin.train.card import write_card
 from nearkin.train.report import Log, Reporter, Silence
+from nearkin.train.rounds import look_for_neighbours, rounds_of
 from nearkin.train.state import capture_state, restore_state
 from nearkin.train.validate import dimensions_used, embed_all, figures_of, points_of, score, validate
 from nearkin.train.whole_set import whole_set_step
@@ -87,6 +89,8 @@ class Loop:
         self.seconds = 0.0
         self.saved_at = time.monotonic()
         self.whole = run.references == "training_set"
+        self.rounds = rounds_of(run.discovery, run.epochs) if isinstance(parts.objective, NeighbourhoodDiscovery) else None
+        self.looked = -1  # the epoch in which neighbourhoods were last looked for
         self.step = captured(run, parts)
         self.steps_an_epoch = 1 if self.whole else len(parts.sampler)
 
@@ -99,12 +103,35 @@ class Loop:
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
         while self.epoch < self.run.epochs and not self._stalled():
             started, before = time.perf_counter(), self.steps
+            self._begin_round()
             self._one_epoch()
             took = time.perf_counter() - started
             self.seconds += took
             points = (self.steps - before) * (len(self.data.train) if self.whole else self.run.batch_size)
             self._end_of_epoch(round(points / max(took, 1e-9)))
             self._maybe_save(last=self.epoch == self.run.epochs)
+
+    def _begin_round(self) -> None:
+        """Discovery: look for neighbourhoods where they are due, and keep the weights of the round that has ended."""
+        if self.rounds is None or self.looked >= self.rounds.due(self.epoch):
+            return
+        objective = self.parts.objective
+        assert isinstance(objective, NeighbourhoodDiscovery)
+        number = self.rounds.of(self.epoch)
+        if self.rank == 0 and number > 0 and self.epoch == self.rounds.first_epoch(number):
+            _save_weights(self.folder / f"round-{number - 1}.safetensors", self.parts.network.state_dict())
+        told = look_for_neighbours(objective, self.rounds.shares[number], self.run.discovery.mutual, self.data.train.labels)
+        self.looked = self.epoch
+        if self.epoch == self.rounds.first_epoch(number):
+            pure = f"; {told['agreement']:.1%} of their neighbours share the class" if "agreement" in told else ""
+            self.log.message(f"round {number} of {len(self.rounds.shares) - 1}: {told['trusted']:,} neighbourhoods trusted{pure}")
+
+    def _rate_factor(self) -> float:
+        """The schedule's factor; with discovery it may begin anew with every round."""
+        begun = 0
+        if self.rounds is not None and self.run.discovery.restart:
+            begun = self.rounds.first_epoch(self.rounds.of(self.epoch)) * self.steps_an_epoch
+        return self.parts.schedule.factor(self.steps - begun)
 
     def _stalled(self) -> bool:
         return 0 < self.run.patience <= self.waited
@@ -118,7 +145,7 @@ class Loop:
         running: Tensor | None = None
         fresh = 0
         for ids, inputs in self._batches():
-            rate = self.run.optimiser.learning_rate * self.parts.schedule.factor(self.steps)
+            rate = self.run.optimiser.learning_rate * self._rate_factor()
             set_rate(self.parts.optimiser, rate)
             loss = self._guarded(ids, inputs).double()
             running = loss if running is None else running + loss
@@ -231,7 +258,7 @@ class Loop:
         self.saved_at = time.monotonic()
 
     def _standing(self) -> dict[str, Any]:
-        names = ("epoch", "steps", "total", "counted", "best", "waited", "curve", "seconds")
+        names = ("epoch", "steps", "total", "counted", "best", "waited", "curve", "seconds", "looked")
         return {name: getattr(self, name) for name in names}
 
     def restore(self, found: checkpoint.Checkpoint) -> None:

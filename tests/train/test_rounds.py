@@ -1,0 +1,76 @@
+"""Rounds of discovery: who is trusted when, and how the schedule follows."""
+
+import pytest
+import torch
+
+from nearkin.data import open as open_data
+from nearkin.run import DiscoveryChoice, Run, override
+from nearkin.train.rounds import rounds_of
+from nearkin.train.training import train
+
+BASE = {
+    "network.name": "mlp",
+    "network.dimension": "8",
+    "network.options.hidden": "[32]",
+    "objective.name": "neighbourhood_discovery",
+    "batch_size": "100",
+    "data.validation": "0",
+    "data.test": "0",
+}
+
+
+class Watch:
+    """What training says and which rates it uses."""
+
+    def __init__(self):
+        self.lines, self.rates = [], []
+
+    def message(self, line):
+        self.lines.append(line)
+
+    def started(self, steps, done): ...
+
+    def step(self, done, figures):
+        self.rates.append(figures["rate"])
+
+    def epoch(self, figures): ...
+
+
+def watched(tmp_path, settings, count=300):
+    watch = Watch()
+    digits = open_data("digits").subset(torch.arange(count)).renumbered()
+    train(override(Run(), {**BASE, **settings}), tmp_path / "m", data=digits, reporter=watch)
+    return watch
+
+
+def test_epochs_are_dealt_evenly():
+    rounds = rounds_of(DiscoveryChoice(), 10)
+    assert rounds.shares == (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert [rounds.of(e) for e in range(10)] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert [rounds.first_epoch(r) for r in range(5)] == [0, 2, 4, 6, 8]
+    uneven = rounds_of(DiscoveryChoice(rounds=2), 7)
+    assert [uneven.of(e) for e in range(7)] == [0, 0, 0, 1, 1, 2, 2] and [uneven.first_epoch(r) for r in range(3)] == [0, 3, 5]
+    assert uneven.longest() == 3
+    assert rounds_of(DiscoveryChoice(rounds=2, instance_round=False, one_off=True), 4).shares == (1.0, 1.0)
+    assert rounds_of(DiscoveryChoice(refresh="epoch"), 10).due(3) == 3 and rounds.due(3) == 2
+    with pytest.raises(ValueError, match=r"epochs \(3\) are fewer than the rounds \(5\)"):
+        rounds_of(DiscoveryChoice(), 3)
+
+
+def test_every_round_is_told_and_the_rate_begins_anew(tmp_path):
+    watch = watched(tmp_path, {"epochs": "6", "discovery.rounds": "2", "schedule.warmup": "0"})
+    told = [line for line in watch.lines if line.startswith("round ")]
+    assert [line.split(";")[0] for line in told] == [
+        "round 0 of 2: 0 neighbourhoods trusted",
+        "round 1 of 2: 150 neighbourhoods trusted",
+        "round 2 of 2: 300 neighbourhoods trusted",
+    ]
+    assert "share the class" in told[1]
+    assert watch.rates[:6] == watch.rates[6:12] == watch.rates[12:] and watch.rates[0] > watch.rates[5]
+    once = watched(tmp_path / "once", {"epochs": "6", "discovery.rounds": "2", "discovery.restart": "false", "schedule.warmup": "0"})
+    assert all(a > b for a, b in zip(once.rates, once.rates[1:], strict=False))
+
+
+def test_mutual_neighbours_and_refreshing_every_epoch(tmp_path):
+    watch = watched(tmp_path, {"epochs": "4", "discovery.rounds": "1", "discovery.mutual": "true", "discovery.refresh": "epoch"})
+    assert any(line.startswith("round 1 of 1: 300 neighbourhoods trusted") for line in watch.lines)
