@@ -73,8 +73,8 @@ def replayed(lines: list[str], living: set[int]) -> tuple[set[int], set[int]]:
     return living, after(living, under_way) if under_way else living
 
 
-def kill_one(folder: Path, seed: int, living: set[int]) -> tuple[set[int], int]:
-    """One writer, one kill, one look; the points that are there, and how many changes were done."""
+def kill_one(folder: Path, seed: int, living: set[int]) -> tuple[set[int], int, bool]:
+    """One writer, one kill, one look; the points that are there, how many changes were done, and whether one was under way."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -84,14 +84,16 @@ def kill_one(folder: Path, seed: int, living: set[int]) -> tuple[set[int], int]:
         finally:
             os._exit(3)
     os.close(writing)
-    time.sleep(random.Random(seed).uniform(0.0, 0.08))
+    rng, told = random.Random(seed), b""
+    changes = rng.randint(0, 5)
+    while told.count(b"done") < changes or b"begin" not in told:
+        told += os.read(reading, 65536)
+    time.sleep(rng.uniform(0.0, 0.02))  # some way into the next change
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), f"the writer of seed {seed} ended by itself"
-    with os.fdopen(reading) as told:
-        lines = told.read().splitlines()
-    if lines and lines[-1] not in ("done",) and not lines[-1].startswith("begin"):
-        lines.pop()
+    with os.fdopen(reading, "rb") as rest:
+        lines = (told + rest.read()).decode().splitlines()
     before, finished = replayed(lines, living)
     index = LocalIndex.open(folder)
     index.verify()
@@ -103,18 +105,18 @@ def kill_one(folder: Path, seed: int, living: set[int]) -> tuple[set[int], int]:
         entry = found.entry(row)
         assert np.array_equal(found.vectors[row], vector(entry.id))
         assert (entry.label, entry.source) == (str(entry.id % 7), f"s{entry.id}")
-    return there, lines.count("done")
+    return there, lines.count("done"), lines[-1] != "done"
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
     LocalIndex.create(folder, model="m", metric="squared_euclidean", dimension=D)
-    living, done = set[int](), 0
+    living, done, hit = set[int](), 0, 0
     for number in range(kills):
-        living, more = kill_one(folder, 1000 * seed + number, living)
-        done += more
+        living, more, under_way = kill_one(folder, 1000 * seed + number, living)
+        done, hit = done + more, hit + under_way
     index = LocalIndex.open(folder)
     assert len(index.add(Entries(np.ones((3, D))))) == 3, "it still takes points"
-    print(f"{kills} kills, {done} changes done, {len(living)} points")
+    print(f"{kills} kills, {hit} of them during a change, {done} changes done, {len(living)} points")
 
 
 if __name__ == "__main__":

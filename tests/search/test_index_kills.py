@@ -16,8 +16,8 @@ def killed(folder: Path, kills: int, seed: int) -> str:
 
 
 def test_a_few_kills(tmp_path) -> None:
-    told = killed(tmp_path / "i", 25, 1)
-    assert told.startswith("25 kills") and int(told.split()[2]) > 10  # changes, or the kills hit nothing
+    words = killed(tmp_path / "i", 25, 1).split()
+    assert words[0] == "25" and int(words[2]) > 12 and int(words[7]) > 25  # or the kills hit nothing
 
 
 @pytest.mark.soak
