@@ -276,6 +276,29 @@ def test_without_matplotlib_there_is_a_report_without_pictures(
     assert "No pictures: figures need matplotlib" in said and "<h2>Figures</h2>" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("split", "settings"),
+    [
+        (None, {}),
+        (None, {"data.test": "0", "data.validation": "0"}),
+        (["train", "train", "train", "test"], {}),
+        (["train", "validation", "train", "test"], {}),
+        (["train", "train", "train", "test"], {"data.split": "stratified"}),
+    ],
+)
+def test_the_split_is_the_one_the_training_made(split: list[str] | None, settings: dict[str, str]) -> None:
+    from nearkin.cli.evaluate import resplit
+
+    data = open_data((PIXELS[:200], DIGITS.target[:200]))
+    data = data if split is None else data.with_split(split * 50)
+    made = cut(override(Run(), settings), data)
+    again = resplit(data, json.loads(json.dumps(made.split)))
+    for name, part in {"train": made.train, "validation": made.validation, "test": made.test}.items():
+        assert (part is None) == (name not in again.parts)
+        if part is not None:
+            assert list(again.part(name).sources) == list(part.sources)
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert cli.main(["evaluate", *arguments, "--device", "cpu"]) == 1
     return capsys.readouterr().err
