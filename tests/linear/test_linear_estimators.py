@@ -178,7 +178,9 @@ def test_starts_are_scikit_learns():
     np.testing.assert_allclose(np.abs(found) * factor, np.abs(lda), rtol=1e-6)
     assert factor == pytest.approx(1, abs=0.01)
     pca = PCA(4, random_state=0).fit(x).components_
-    np.testing.assert_allclose(starting_point("auto", x, y, 4, True, 0), pca)
+    np.testing.assert_allclose(np.abs(starting_point("auto", x, y, 4, True, 0)), np.abs(pca), atol=1e-9)
+    pca = PCA(4, random_state=0).fit(x[:9]).components_
+    np.testing.assert_allclose(starting_point("pca", x[:9], y[:9], 4, True, 0), pca)
     np.testing.assert_array_equal(starting_point("auto", x, y, 13, True, 0), np.eye(13))
     few = slice(0, 178, 18)  # ten points of thirteen features: scikit-learn's own LDA
     wide = LinearDiscriminantAnalysis().fit(x[few], y[few]).scalings_.T

@@ -32,16 +32,22 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @inner
-def _distances(z: Array, i: int, near: Array) -> None:
-    """Squared distances (n,) of point i to all points z (p, n), two dimensions at a time: the memory is what takes time."""
+def _distances(z: Array, i: int, h: int, near: Array, other: Array) -> None:
+    """Squared distances (n,) of points i and h to all points z (p, n).
+
+    Two points and two dimensions at a time: reading and writing takes longer than the arithmetic.
+    """
     for k in range(0, z.shape[0], 2):
-        first, second, x, y = z[k], z[k + 1], z[k, i], z[k + 1, i]
+        first, second = z[k], z[k + 1]
+        a, b, c, d = z[k, i], z[k + 1, i], z[k, h], z[k + 1, h]
         if k == 0:
             for j in range(near.size):
-                near[j] = (first[j] - x) * (first[j] - x) + (second[j] - y) * (second[j] - y)
+                near[j] = (first[j] - a) * (first[j] - a) + (second[j] - b) * (second[j] - b)
+                other[j] = (first[j] - c) * (first[j] - c) + (second[j] - d) * (second[j] - d)
         else:
             for j in range(near.size):
-                near[j] += (first[j] - x) * (first[j] - x) + (second[j] - y) * (second[j] - y)
+                near[j] += (first[j] - a) * (first[j] - a) + (second[j] - b) * (second[j] - b)
+                other[j] += (first[j] - c) * (first[j] - c) + (second[j] - d) * (second[j] - d)
 
 
 @inner
@@ -63,50 +69,85 @@ def _raised(near: Array, shift: Scalar) -> Scalar:
 
 
 @inner
-def _pushed(z: Array, k: int, i: int, start: int, end: int, weight: Scalar, near: Array, mine: Array, theirs: Array) -> None:
-    """weight * near * (z_j - z_i) of columns start..end-1 in dimensions k and k + 1: added to i's gradient and taken from theirs."""
-    first, second, out, other = z[k, start:end], z[k + 1, start:end], theirs[k, start:end], theirs[k + 1, start:end]
-    x, y, some = z[k, i], z[k + 1, i], near[start:end]
-    total, totals = np.float32(0), np.float32(0)
-    for j in range(some.size):
-        w = weight * some[j]
-        push, pushes = w * (first[j] - x), w * (second[j] - y)
-        total += push
-        totals += pushes
-        out[j] -= push
-        other[j] -= pushes
-    mine[k, i] += total
-    mine[k + 1, i] += totals
+def _chosen(near: Array, i: int, low: int, high: int, values: Array) -> tuple[Scalar, Scalar]:
+    """From distances to shares of the choice, in place; the factors that make them slopes, of right ones and of wrong ones."""
+    before, kin, after = near[:low], near[low:high], near[high:]
+    near[i] = FAR  # no candidate
+    right, wrong = _least(kin), min(_least(before), _least(after))
+    if max(right, wrong) == FAR:  # no kin: always wrong; nobody else: never
+        values[i] = 1.0 if right == FAR else 0.0
+        return np.float32(0), np.float32(0)
+    of_right, of_wrong = _raised(kin, right), _raised(before, wrong) + _raised(after, wrong)
+    gap = (math.log2(of_wrong) - wrong) - (math.log2(of_right) - right)
+    gap = min(max(gap, -1000.0), 1000.0)
+    values[i] = 1 / (1 + 2.0**-gap)
+    pull = values[i] / (1 + 2.0**gap)  # q (1 - q), which does not cancel near 1
+    if pull < STILL:
+        return np.float32(0), np.float32(0)
+    return np.float32(-pull / of_right), np.float32(pull / of_wrong)
+
+
+@inner
+def _pushed(z: Array, i: int, h: int, start: int, end: int, room: Array, factor: Scalar, its: Scalar, mine: Array, theirs: Array) -> None:
+    """Slopes times (z_j - z_i) of columns start..end-1, for points i and h: added to their gradients and taken from the columns'."""
+    near, other = room[0, start:end], room[1, start:end]
+    for k in range(0, z.shape[0], 2):
+        first, second, out, outs = z[k, start:end], z[k + 1, start:end], theirs[k, start:end], theirs[k + 1, start:end]
+        a, b, c, d = z[k, i], z[k + 1, i], z[k, h], z[k + 1, h]
+        to_a, to_b, to_c, to_d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+        for j in range(near.size):
+            w, v = factor * near[j], its * other[j]
+            wa, wb, vc, vd = w * (first[j] - a), w * (second[j] - b), v * (first[j] - c), v * (second[j] - d)
+            to_a += wa
+            to_b += wb
+            to_c += vc
+            to_d += vd
+            out[j] -= wa + vc
+            outs[j] -= wb + vd
+        mine[k, i] += to_a
+        mine[k + 1, i] += to_b
+        mine[k, h] += to_c
+        mine[k + 1, h] += to_d
+
+
+@inner
+def _pushed_all(
+    z: Array,
+    i: int,
+    h: int,
+    low: int,
+    high: int,
+    room: Array,
+    mine: Array,
+    theirs: Array,
+    of_i: tuple[Scalar, Scalar],
+    of_h: tuple[Scalar, Scalar],
+) -> None:
+    """Wrong, right, wrong columns, for factors (right, wrong) of each point; nothing where both are sure of their choice."""
+    if of_i[1] > 0 or of_h[1] > 0:
+        _pushed(z, i, h, 0, low, room, of_i[1], of_h[1], mine, theirs)
+        _pushed(z, i, h, low, high, room, of_i[0], of_h[0], mine, theirs)
+        _pushed(z, i, h, high, z.shape[1], room, of_i[1], of_h[1], mine, theirs)
 
 
 @outer
-def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine: Array, theirs: Array, near: Array) -> None:
-    """Queries top..bottom-1 among all points z (p, n) in root-bits, sorted by class.
+def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine: Array, theirs: Array, room: Array) -> None:
+    """Queries top..bottom-1, two at a time, among all points z (p, n) in root-bits, sorted by class.
 
     Fills values (the chance of a wrong choice), and adds to the gradients of the queries `mine` and of the chosen `theirs`, (p, n).
-    `near` (n,) is room to work in.
+    `room` (2, n) is to work in.
     """
-    for i in range(top, bottom):
-        low, high = spans[i, 0], spans[i, 1]
-        before, kin, after = near[:low], near[low:high], near[high:]
-        _distances(z, i, near)
-        near[i] = FAR  # no candidate
-        right, wrong = _least(kin), min(_least(before), _least(after))
-        if max(right, wrong) == FAR:  # no kin: always wrong; nobody else: never
-            values[i] = 1.0 if right == FAR else 0.0
-            continue
-        of_right, of_wrong = _raised(kin, right), _raised(before, wrong) + _raised(after, wrong)
-        gap = (math.log2(of_wrong) - wrong) - (math.log2(of_right) - right)
-        gap = min(max(gap, -1000.0), 1000.0)
-        values[i] = 1 / (1 + 2.0**-gap)
-        pull = values[i] / (1 + 2.0**gap)  # q (1 - q), which does not cancel near 1
-        if pull < STILL:
-            continue
-        to_right, to_wrong = np.float32(-pull / of_right), np.float32(pull / of_wrong)
-        for k in range(0, z.shape[0], 2):
-            _pushed(z, k, i, 0, low, to_wrong, near, mine, theirs)
-            _pushed(z, k, i, low, high, to_right, near, mine, theirs)
-            _pushed(z, k, i, high, near.size, to_wrong, near, mine, theirs)
+    nothing = np.float32(0), np.float32(0)
+    for i in range(top, bottom, 2):
+        h = min(i + 1, bottom - 1)  # an odd last one goes with itself, and counts once
+        _distances(z, i, h, room[0], room[1])
+        of_i = _chosen(room[0], i, spans[i, 0], spans[i, 1], values)
+        of_h = _chosen(room[1], h, spans[h, 0], spans[h, 1], values) if h > i else nothing
+        if spans[i, 0] == spans[h, 0]:
+            _pushed_all(z, i, h, spans[i, 0], spans[i, 1], room, mine, theirs, of_i, of_h)
+        else:  # the last of one class and the first of the next
+            _pushed_all(z, i, h, spans[i, 0], spans[i, 1], room, mine, theirs, of_i, nothing)
+            _pushed_all(z, i, h, spans[h, 0], spans[h, 1], room, mine, theirs, nothing, of_h)
 
 
 def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
@@ -118,10 +159,10 @@ def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
     values, slope = np.empty(n), np.zeros(z.shape)
 
     def some(share: range) -> Array:
-        total, near = np.zeros(z.shape), np.empty(n, np.float32)
+        total, room = np.zeros(z.shape), np.empty((2, n), np.float32)
         for top in share:
             mine, theirs = np.zeros_like(z), np.zeros_like(z)
-            _queries(z, where, top, min(top + ROWS, n), values, mine, theirs, near)
+            _queries(z, where, top, min(top + ROWS, n), values, mine, theirs, room)
             total += mine
             total += theirs
         return total

@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils import check_array, check_random_state
 
 from nearkin.linear.door import check_choice, check_count
+from nearkin.linear.units import covariance
 
 INITS = ("auto", "pca", "lda", "identity", "random")
 TOLERANCE = 1e-4  # directions with less than this share of the largest spread hold rounding, not data
@@ -68,6 +69,8 @@ def _principal(x: np.ndarray, n_components: int, random_state: Any) -> np.ndarra
 
     if n_components > min(x.shape):
         raise ValueError(f"init 'pca' finds {min(x.shape)} directions in {x.shape[0]} points; lower n_components ({n_components})")
+    if len(x) > x.shape[1]:  # scikit-learn would copy the data for it
+        return np.linalg.eigh(covariance(x, x.mean(0, dtype=np.float64)))[1].T[::-1][:n_components].copy()
     found: np.ndarray = PCA(n_components, random_state=random_state).fit(x).components_
     return found.astype(np.float64)
 

@@ -22,6 +22,15 @@ class Units(NamedTuple):
     back: np.ndarray  # (d, d), its inverse
 
 
+def covariance(x: np.ndarray, middle: np.ndarray) -> np.ndarray:
+    """(d, d) around `middle`, divided by n, without a copy of x (n, d)."""
+    total = np.zeros((x.shape[1], x.shape[1]))
+    for start in range(0, len(x), CHUNK):
+        part = x[start : start + CHUNK] - middle
+        total += part.T @ part
+    return total / len(x)
+
+
 def whitened(x: np.ndarray) -> Units:
     """Units in which x (n, d) has about unit variance in every direction."""
     middle = x.mean(0, dtype=np.float64)
@@ -30,11 +39,7 @@ def whitened(x: np.ndarray) -> Units:
     if d > MOST_FEATURES:
         spread = float(np.sqrt(some.var(dtype=np.float64))) or 1.0
         return Units(middle, np.eye(d, dtype=np.float32) / np.float32(spread), np.eye(d) * spread)
-    covariance = np.zeros((d, d))
-    for start in range(0, len(some), CHUNK):
-        part = some[start : start + CHUNK] - middle
-        covariance += part.T @ part
-    variances, directions = np.linalg.eigh(covariance / len(some))
+    variances, directions = np.linalg.eigh(covariance(some, middle))
     if not variances[-1] > 0:
         return Units(middle, np.eye(d), np.eye(d))
     deviations = np.sqrt(np.maximum(variances, 0) + RIDGE * variances[-1])
