@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = on_cuda(options.quick)
     else:
         found = on_cpu(options.quick)
-    about = {"command": "python -m bench.kernels " + " ".join(arguments or sys.argv[1:]), "device": processor()}
+    about = {"command": "python -m bench.kernels" + (" --quick" if options.quick else ""), "device": processor()}
     about |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "python": platform.python_version()}
     if options.out:
         options.out.write_text(json.dumps({**about, "versions": versions(), **found}, indent=1) + "\n")

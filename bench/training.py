@@ -142,12 +142,12 @@ def main() -> None:
     results: dict[str, object] = {"device": torch.cuda.get_device_name(), "date": datetime.now(UTC).isoformat(), "torch": torch.__version__}
     anchors = {"objective.name": "nearest_class_mean", "precision": "bfloat16", "batch_size": "256", "network.dimension": "256"}
     rows = {
-        "000 MNIST net, NCA, batch 1,000": (MNIST, digits, False),
+        "ren2014 MNIST net, NCA, batch 1,000": (MNIST, digits, False),
         "CIFAR ResNet-18, bank of 50,000, bf16, batch 128": ({**CIFAR, "batch_size": "128"}, colour, True),
         "CIFAR ResNet-18, bank of 50,000, bf16, batch 512": ({**CIFAR, "batch_size": "512"}, colour, True),
-        "002 MNIST net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-mnist"}, digits, None),
-        "002 CIFAR-10 net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-cifar10"}, colour, None),
-        "002 CIFAR-100 net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-cifar100", "network.dimension": "512"}, colour, None),
+        "hao2018 MNIST net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-mnist"}, digits, None),
+        "hao2018 CIFAR-10 net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-cifar10"}, colour, None),
+        "hao2018 CIFAR-100 net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-cifar100", "network.dimension": "512"}, colour, None),
     }
     for name, (settings, data, augment) in rows.items():
         row: dict[str, object] = dict(ours(settings, data))

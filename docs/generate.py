@@ -383,7 +383,8 @@ def percent(figure: dict[str, Any]) -> str:
 def readme() -> str:
     """README.md with its generated parts renewed."""
     text = README.read_text(encoding="utf-8")
-    for name, part in (("objectives", overview("docs/objectives.md")), ("layout", layout()), ("missing", missing()), ("demo", demo())):
+    parts = {"objectives": overview("docs/objectives.md"), "layout": layout(), "missing": missing(), "demo": demo(), "results": headline()}
+    for name, part in parts.items():
         if part is not None:
             text = between(text, name, part)
     return text
@@ -395,6 +396,31 @@ def between(text: str, name: str, part: str) -> str:
     if not pattern.search(text):
         raise ValueError(f"README.md has no markers <!-- {name} --> and <!-- /{name} -->; put them back")
     return pattern.sub(lambda found: found[1] + part + "\n" + found[2], text)
+
+
+HEADLINE = (  # the rows of docs/results.md that the README shows: trial, figure
+    ("ren2014-mnist-nca-log", "1-nn"),
+    ("ren2014-mnist-nca-log", "10-nn"),
+    ("ren2014-cifar-nca-log", "10-nn"),
+    ("ren2014-cifar-nca-log-crop", "10-nn"),
+    ("hao2018-cifar100-e-ncm-p0.0", "class vectors"),
+    ("hao2018-cifar100-e-ncm-p0.1", "class vectors"),
+)
+
+
+def headline() -> str:
+    """The README's rows of the results: the first cell of each."""
+    cells = [cell for _, some in TABLES.values() for cell in some if cell.printed is not None]
+    shown = [next(cell for cell in cells if (cell.trial, cell.figure) == wanted) for wanted in HEADLINE]
+    lines = ["| table | row | unit | printed | ours | seeds | verdict |", "|---|---|---|---:|---:|---:|---|"]
+    for cell, verdict in verdicts(shown, ROOT / "docs/results"):
+        if verdict.mean is not None:
+            ours = f"{verdict.mean:.2f}" + ("" if verdict.spread is None else f" ± {verdict.spread:.2f}")
+            where = " ".join(text for text in (re.sub(r"\[(\w+)\] ", "", cell.table), cell.column) if text)
+            source = re.findall(r"\[(\w+)\]", cell.table)[0]
+            row = (f"{source}, {where}", cell.row, cell.unit, f"{cell.printed:.2f}", ours, str(verdict.seeds), verdict.word)
+            lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
 
 
 def results() -> str:
