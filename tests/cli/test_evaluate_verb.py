@@ -147,6 +147,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_net(classes: tuple[Path, str]
         "Inside the network",
     ):
         assert f"<h2>{heading}</h2>" in text
+    assert text.count("best of 10 restarts by inertia") == 1  # a note stands once, with all the figures it is about
     assert "share of queries whose nearest reference has their class" in text and "chance" in text and "left out" in text
 
 

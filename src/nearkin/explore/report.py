@@ -103,7 +103,7 @@ def _headline(findings: Findings) -> str:
 
 def _scores(measured: Measured) -> str:
     rows: list[tuple[object, ...]] = []
-    notes: dict[str, None] = {}
+    notes: dict[str, list[str]] = {}  # each once, with the figures it is about
     for family, scores in measured.scores.items():
         rows.append((family[0].upper() + family[1:],))
         for score in scores.values():
@@ -111,13 +111,16 @@ def _scores(measured: Measured) -> str:
             value = words.number(score.value, score.name)
             out = words.left_out(score) or "0"
             rows.append((score.name, value, words.interval(score), chance, f"{score.counted:,}", out, words.definition(score.name)))
-            notes |= {f"{score.name}: {note}." if not note.endswith(".") else f"{score.name}: {note}": None for note in score.notes}
+            for note in score.notes:
+                notes.setdefault(note.removesuffix("."), []).append(score.name)
     caption = (
         "Intervals hold 95 %: resampled queries, except for clustering, where they are the extremes over the restarts of k-means. "
         "Chance is what an embedding that knows nothing would get. Left out are queries that could not be asked, and why."
     )
     head = ("figure", "value", "95 % interval", "chance", "counted", "left out", "what it is")
-    return page.table(head, rows, right=(1, 2, 3, 4), caption=caption) + "".join(page.paragraph(note, quiet=True) for note in notes)
+    return page.table(head, rows, right=(1, 2, 3, 4), caption=caption) + "".join(
+        page.paragraph(f"{', '.join(dict.fromkeys(names))}: {note}.", quiet=True) for note, names in notes.items()
+    )
 
 
 def _rivals(findings: Findings) -> str:
