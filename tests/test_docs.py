@@ -181,7 +181,7 @@ def test_no_page_holds_a_path_of_some_machine(page: Path) -> None:
 
 
 OURS = (nearkin, objectives, affinity, relation, criterion, references, triplets, explore, nearkin.NeighbourhoodClassifier)
-THEIR_HOMES = ("neighbors", "pipeline", "model_selection", "preprocessing")  # of scikit-learn, which the guide speaks of
+THEIR_HOMES = ("neighbors", "pipeline", "model_selection", "preprocessing", "exceptions")  # of scikit-learn, which the guide speaks of
 HOMES = (*OURS, *(importlib.import_module(f"sklearn.{name}") for name in THEIR_HOMES))
 
 
