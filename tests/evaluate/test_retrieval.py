@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, Euclidean, InnerProduct, SquaredEuclidean, cosine
+from nearkin.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
 from nearkin.evaluate import Score, consistency, retrieval
 from nearkin.evaluate import comparison as comparing
 from nearkin.points import Points
@@ -36,6 +36,9 @@ def near_of(affinity: Affinity | None, q: Tensor, r: Tensor) -> list[float]:
     """The definition, on whole numbers: exact."""
     if isinstance(affinity, InnerProduct):
         return (r @ q).tolist()
+    if isinstance(affinity, Normalised):  # a cosine of zero may come out as 1e-17: it is a tie with zero
+        lengths = (r.double().norm(dim=1) * q.double().norm()).tolist()
+        return [round(dot / length, 9) if length else 0.0 for dot, length in zip((r @ q).tolist(), lengths, strict=True)]
     return (-(r - q).square().sum(1)).tolist()
 
 
@@ -71,9 +74,9 @@ def test_queries_among_themselves_equal_the_enumeration(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("affinity", [None, InnerProduct(0.5), Euclidean()])
+@pytest.mark.parametrize("affinity", [None, InnerProduct(0.5), Euclidean(), cosine(0.1)])
 def test_separate_sets_equal_the_enumeration(seed: int, affinity: Affinity | None) -> None:
-    queries, gallery = lattice(7, 3, seed)._replace(ids=None), lattice(5, 3, seed + 100)
+    queries, gallery = lattice(7, 3, seed, d=3)._replace(ids=None), lattice(5, 3, seed + 100, d=3)
     check(retrieval(queries, gallery, affinity, KS, draws=20), queries, gallery, torch.zeros(7, 5, dtype=torch.bool), affinity)
 
 

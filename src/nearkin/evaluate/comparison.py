@@ -14,10 +14,11 @@ from nearkin.affinity import Affinity, SquaredEuclidean
 from nearkin.points import Points
 from nearkin.search.candidates import full_precision
 from nearkin.search.exclusion import Exclusion
-from nearkin.search.measure import Factors, Measure, factors, inverse_lengths, measure
+from nearkin.search.measure import Factors, Measure, factors, grain, inverse_lengths, measure
 
 Groups = Tensor | tuple[Tensor, Tensor]
 NUMBERS = 1 << 22  # affinities held at once: 32 MB in float64
+CUDA_NUMBERS = 1 << 26  # 512 MB
 
 
 class Comparison(NamedTuple):
@@ -70,11 +71,15 @@ class Ranker(NamedTuple):
         near = torch.addmm(self.made.minus, self.made.queries[rows], self.made.references.T)
         if self.how.squared:
             near.sub_(self.made.squares[rows, None]).clamp_(max=0)
+        step = grain(self.how, self.made)[rows, None]
+        if bool((step > 0).any()):
+            near = torch.where(step > 0, (near / step).round_() * step, near)
         return near.float()
 
     def step(self) -> int:
         """Rows of one block."""
-        return max(NUMBERS // len(self.comparison.gallery.embeddings), 1)
+        gallery = self.comparison.gallery.embeddings
+        return max((CUDA_NUMBERS if gallery.is_cuda else NUMBERS) // len(gallery), 1)
 
 
 def compare(

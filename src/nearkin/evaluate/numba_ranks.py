@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearkin.evaluate.standing import Standing
-from nearkin.search.measure import Factors, Measure, shown, slack
+from nearkin.search.measure import Factors, Measure, grain, shown, slack
 
 Array = NDArray[Any]
 BINS = 4096
@@ -48,15 +48,22 @@ def _score(query: Array, reference: Array, mine: float, theirs: float, squared: 
 
 
 @_compiled(set())
+def _settled(score: float, grain: float) -> FLOAT:
+    """To whole grains, and to float32: what is equal but for rounding becomes equal."""
+    return FLOAT(np.round(score / grain) * grain) if grain > 0 else FLOAT(score)
+
+
+@_compiled(set())
 def _kin_scores(
-    queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, spans: Array, own: Array, kin: Array, number: Array
-) -> None:
+    queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, grain: Array,
+    spans: Array, own: Array, kin: Array, number: Array,
+) -> None:  # fmt: skip
     """Minus the exact scores of each query's kin, (n, g) float32 in no order, and how many there are."""
     for i in range(queries.shape[0]):
         count = 0
         for j in range(spans[i, 0], spans[i, 1]):
             if j != own[i]:
-                kin[i, count] = -_score(queries[i], references[j], mine[i], theirs[j], squared)
+                kin[i, count] = -_settled(_score(queries[i], references[j], mine[i], theirs[j], squared), grain[i])
                 count += 1
         number[i] = count
 
@@ -117,7 +124,7 @@ def _above(
 
 @_compiled(set())
 def _count(
-    products: Array, minus: Array, queries: Array, references: Array, mine: Array, theirs: Array, squared: bool,
+    products: Array, minus: Array, queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, grain: Array,
     spans: Array, own: Array, kin: Array, number: Array, shift: Array, room: Array, width: int, above: Array, tied: Array,
 ) -> int:  # fmt: skip
     """Strangers strictly above and tied with each kin, (n, g); returns how many pairs had to be compared exactly."""
@@ -149,7 +156,7 @@ def _count(
                 at = _place(ladder, near_kin[b], size, product)
                 if (at > 0 and ladder[at - 1] - product <= room[i]) or (at < size and product - ladder[at] <= room[i]):
                     exact += 1
-                    value = FLOAT(_score(queries[i], references[j], mine[i], theirs[j], squared))
+                    value = _settled(_score(queries[i], references[j], mine[i], theirs[j], squared), grain[i])
                     at = _place(kin[i], 0, size, value)
                     if at < size and kin[i, at] == value:
                         tied[i, at] += 1  # held by the first of a tie
@@ -193,10 +200,11 @@ def standing(
     some, here = spans[rows].contiguous().numpy(), own[rows].contiguous().numpy()
     g, n = max(int((some[:, 1] - some[:, 0]).max()), 1), len(queries)
     kin, number = np.full((n, g), np.inf, np.float32), np.empty(n, np.int64)
-    _kin_scores(queries, gallery, mine, theirs, how.squared, some, here, kin, number)
+    part = made._replace(queries=made.queries[rows], squares=made.squares[rows])
+    step = grain(how, part).numpy()
+    _kin_scores(queries, gallery, mine, theirs, how.squared, step, some, here, kin, number)
     kin.sort(axis=1)
     np.negative(kin, out=kin)  # falling, -inf at the end
-    part = made._replace(queries=made.queries[rows], squares=made.squares[rows])
     lowest = torch.from_numpy(kin[np.arange(n), np.maximum(number - 1, 0)]).double()
     largest = torch.from_numpy(np.abs(np.where(np.isfinite(kin), kin, 0)).max(1)).double()
     # exact scores are compared as float32, and so are the products they are moved to
@@ -207,7 +215,23 @@ def standing(
     kin_tied += 1
     products = torch.mm(part.queries, turned).numpy()
     compared = _count(
-        products, made.minus.numpy(), queries, gallery, mine, theirs, how.squared, some, here, kin, number, shift, room, BINS, above, tied
+        products,
+        made.minus.numpy(),
+        queries,
+        gallery,
+        mine,
+        theirs,
+        how.squared,
+        step,
+        some,
+        here,
+        kin,
+        number,
+        shift,
+        room,
+        BINS,
+        above,
+        tied,
     )
     _kin_ties(kin, number, kin_above, kin_tied)
     weight = (np.arange(g) < number[:, None]).astype(np.int64)

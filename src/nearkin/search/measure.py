@@ -14,6 +14,7 @@ from nearkin.affinity import Affinity, Euclidean, InnerProduct, Normalised, Squa
 
 SAMPLED = 1000  # rows that tell how far the data spread
 PAIRED = 1 << 22  # numbers gathered at once for exact pairs
+GRAIN = 2.0**-42
 SAFE = 1e15  # coordinates between its inverse and it can be squared and summed in float32
 
 
@@ -87,6 +88,18 @@ def slack(how: Measure, made: Factors, scores: Tensor) -> Tensor:
         return (d + 32) * roundoff * reach * lengths + tiny
     reach = torch.minimum(reach, (lengths + (-scores).sqrt()) * 1.5)
     return roundoff * ((2 * d + 32) * reach * (lengths + reach) + 32 * made.squares) + tiny
+
+
+def grain(how: Measure, made: Factors) -> Tensor:
+    """(n,) float64: scores that differ by less are equal but for rounding; 0 where squared distances round well by themselves.
+
+    A cosine of 0, or the distance of parallel vectors, comes out as 1e-17 or 3e-17: small numbers that rounding to float32
+    would keep apart.
+    """
+    if how.squared and not how.unit_queries:
+        return torch.zeros_like(made.squares)
+    unit = how.unit_queries and how.unit_references
+    return torch.ones_like(made.squares) * GRAIN if unit else made.squares.sqrt() * made.longest * GRAIN
 
 
 def shown(how: Measure, made: Factors, scores: Tensor) -> Tensor:
