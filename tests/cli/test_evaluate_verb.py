@@ -240,7 +240,7 @@ def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:
 
 
 def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = trained(tmp_path, "unlabelled", x=PIXELS[:150])
+    folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
     assert "comparisons need classes or numbers to be judged by" in refused(capsys, str(folder), "--compare")
     said, _ = evaluated(str(folder))
     page = json.loads((folder / "evaluation.json").read_text())

@@ -9,7 +9,7 @@ import pytest
 from nearkin.explore.curves import Series, Trade, line, pr_roc, training_curves
 from nearkin.explore.drawing import as_bytes, save
 from nearkin.explore.training_log import History, learning_rates, read_log
-from nearkin.run import OptimiserChoice, Run, ScheduleChoice
+from nearkin.run import DiscoveryChoice, OptimiserChoice, Run, ScheduleChoice
 
 TITLES = {"title": "t", "across": "k", "up": "accuracy"}
 
@@ -91,7 +91,7 @@ def test_the_log_is_read_with_the_later_of_two_equal_epochs(tmp_path: Path) -> N
     path = written(
         tmp_path / "log.jsonl",
         {"kind": "message", "text": "objective nca"},
-        {"kind": "epoch", "epoch": 1, "loss": 2.0, "steps": 10, "points_per_second": 5, "1-nn": 0.5},
+        {"kind": "epoch", "epoch": 1, "loss": 2.0, "steps": 10, "points_per_second": 5, "1-nn": 0.5, "dimensions used": 7.5},
         {"kind": "epoch", "epoch": 2, "loss": 9.0, "steps": 20, "points_per_second": 5},
         {"kind": "epoch", "epoch": 2, "loss": 1.0, "steps": 20, "points_per_second": 5},
     )
@@ -113,5 +113,11 @@ def test_learning_rates_follow_the_schedule_and_a_plateau_listens_to_the_losses(
     at, rates = learning_rates(run, history)
     assert len(at) == 30 and at[0] == pytest.approx(0.1) and at[-1] == 3
     assert np.allclose(rates[:20], 0.5) and np.allclose(rates[20:], 0.05)
+    rounds = Run(
+        epochs=3, discovery=DiscoveryChoice(rounds=2), optimiser=OptimiserChoice(learning_rate=1.0), schedule=ScheduleChoice(warmup=0.0)
+    )
+    anew = learning_rates(rounds, history, "neighbourhood_discovery")[1]  # three rounds of one epoch each
+    assert np.allclose(anew[:10], anew[10:20]) and np.allclose(anew[10:20], anew[20:]) and anew[0] == 1 and anew[9] < 0.1
+    assert learning_rates(rounds, history, "nca")[1][10] == pytest.approx(0.75)  # one cosine over all
     stuck = Run(epochs=3, optimiser=OptimiserChoice(learning_rate=0.5), schedule=ScheduleChoice("plateau", 0.0, factor=0.1, patience=1))
     assert np.allclose(learning_rates(stuck, history)[1], np.repeat([0.5, 0.5, 0.05], 10))

@@ -1,5 +1,6 @@
 """The pictures of a report, each drawn from the findings and with a sentence on how to read it."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -335,7 +336,8 @@ def _training(folder: Path | None) -> Iterator[Illustration]:
     if folder is None or not (folder / "log.jsonl").exists() or not (folder / "run.json").exists():
         return
     history = read_log(folder / "log.jsonl")
-    at, rates = learning_rates(Run.from_json((folder / "run.json").read_text(encoding="utf-8")), history)
+    objective = json.loads((folder / "model.json").read_text(encoding="utf-8"))["objective"]
+    at, rates = learning_rates(Run.from_json((folder / "run.json").read_text(encoding="utf-8")), history, objective)
     figure = training_curves(history.epochs, history.losses, history.validation, at, rates)
     caption = "Loss, validation figures and learning rate over the training, as log.jsonl has them; the rate is what the run prescribes."
     yield Illustration("training", "network", figure, "curves of the training", caption)

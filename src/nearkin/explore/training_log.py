@@ -1,6 +1,8 @@
 """What a model folder remembers of its training: the curve of log.jsonl, and the learning rate that the run prescribes."""
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,15 +11,7 @@ import numpy as np
 from nearkin.optimise import make_schedule
 from nearkin.run import Run
 
-TOLD = (
-    "time",
-    "kind",
-    "epoch",
-    "loss",
-    "steps",
-    "points_per_second",
-    "dimensions used",
-)  # everything else in a line is a validation figure
+VALIDATION = re.compile(r"\d+-nn|recall@\d+|mean_absolute_error|root_mean_square_error")  # a line tells other things, too
 POSITIONS = 200  # steps at which a learning rate is looked at
 
 
@@ -40,16 +34,21 @@ def read_log(path: str | Path) -> History:
     rows = [kept[epoch] for epoch in sorted(kept)]
     if not rows:
         raise ValueError(f"{path} holds no epoch; train for at least one")
-    names = list(dict.fromkeys(name for row in rows for name in row if name not in TOLD))
+    names = list(dict.fromkeys(name for row in rows for name in row if VALIDATION.fullmatch(name)))
     figures = {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in names}
     epochs, losses, steps = (np.array([row[name] for row in rows], dtype=np.float64) for name in ("epoch", "loss", "steps"))
     return History(epochs, losses, steps, figures)
 
 
-def learning_rates(run: Run, history: History) -> tuple[np.ndarray, np.ndarray]:
-    """(epochs (s,), rates (s,)) by the run's schedule, which is told the log's losses, since a plateau rule listens to them."""
+def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """(epochs (s,), rates (s,)) by the run's schedule, which is told the log's losses, since a plateau rule listens to them.
+
+    With neighbourhood discovery the schedule begins anew with every round, if the run says so.
+    """
     an_epoch = round(history.steps[0] / history.epochs[0])
-    schedule = make_schedule(run.schedule, run.epochs, an_epoch)
+    anew = objective == "neighbourhood_discovery" and run.discovery.restart
+    rounds = run.discovery.rounds + run.discovery.instance_round if anew else 1
+    schedule = make_schedule(run.schedule, math.ceil(run.epochs / rounds), an_epoch)
     total = int(history.steps[-1])
     positions = np.unique(np.linspace(0, total - 1, min(POSITIONS, total)).round().astype(int))
     rates, ended = [], 0
@@ -57,5 +56,7 @@ def learning_rates(run: Run, history: History) -> tuple[np.ndarray, np.ndarray]:
         while ended < len(history.steps) and history.steps[ended] <= step:
             schedule.epoch_ended(float(history.losses[ended]))
             ended += 1
-        rates.append(run.optimiser.learning_rate * schedule.factor(step))
+        number = min(step // an_epoch * rounds // run.epochs, rounds - 1)
+        begun = math.ceil(number * run.epochs / rounds) * an_epoch
+        rates.append(run.optimiser.learning_rate * schedule.factor(step - begun))
     return (positions + 1) / an_epoch, np.array(rates)
