@@ -118,7 +118,9 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             objective: Built = copy.deepcopy(self.objective)
             name, why = type(objective).__name__, "it was handed in"
         else:
-            name, why = choose(self.objective, answers.supervision)
+            # Discovery needs rounds, which a plain fit does not make.
+            alone = self.objective == "auto" and answers.supervision == "ids"
+            name, why = choose("instance_discrimination" if alone else self.objective, answers.supervision)
             facts = {"num_classes": max(len(answers.classes), 1), "dimension": dimension, "size": size}
             objective = build(name, self.objective_options or {}, **facts)
         wanted = getattr(objective, "supervision", answers.supervision)

@@ -44,12 +44,15 @@ def laid_out(x: np.ndarray, units: Units, order: np.ndarray | None = None, exact
 def transformed(points: Tensor, transformation: np.ndarray) -> Tensor:
     """Z = X A^T, (n, p)."""
     a = torch.from_numpy(transformation.reshape(-1, points.shape[1])).to(points.dtype)
-    return points @ a.T
+    return torch.cat([part @ a.T for part in torch.split(points, CHUNK)])  # BLAS may pack a copy of what it is given
 
 
 def pulled_back(points: Tensor, slope: Tensor) -> np.ndarray:
     """From dL/dZ (n, p) to the flat dL/dA."""
-    gradient: np.ndarray = (slope.T @ points).double().numpy().ravel()
+    total = torch.zeros(slope.shape[1], points.shape[1], dtype=torch.float64)
+    for part, some in zip(torch.split(slope, CHUNK), torch.split(points, CHUNK), strict=True):
+        total += part.T @ some
+    gradient: np.ndarray = total.numpy().ravel()
     return gradient
 
 
