@@ -166,7 +166,10 @@ def test_no_path_leads_to_a_file(client: TestClient, path: str) -> None:
         ({"Origin": "http://evil.example"}, "403 wrong_origin"),
         ({"Origin": "null"}, "403 wrong_origin"),
         ({"Origin": "http://127.0.0.1:9999"}, "403 wrong_origin"),
+        ({"Origin": "http://["}, "403 wrong_origin"),
+        ({"Origin": ""}, "403 wrong_origin"),
         ({"Content-Length": "999999999999"}, "413 too_large"),
+        ({"Content-Length": "9" * 5000}, "413 too_large"),
         ({"Content-Length": "-5"}, "413 too_large"),
     ],
 )

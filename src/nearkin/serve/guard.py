@@ -21,6 +21,7 @@ from nearkin.serve.metrics import Metrics
 from nearkin.serve.refusal import Refusal, told
 
 COOKIE = "nearkin_token"
+DIGITS = 18  # of a length; Python refuses to read numbers of thousands
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 WORN = {
@@ -73,12 +74,12 @@ class Guard:
                 f"this service answers to {', '.join(LOOPBACK)} only; to open it to others start it with --host and --token",
             )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _place(origin) != host.lower():
             return told(403, "wrong_origin", "requests from pages of other sites are not answered")
         if self.token is not None and scope["path"] != "/health" and not self._knows(scope, headers):
             return told(401, "no_token", "send the token as 'Authorization: Bearer ...'", {"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.limits.body_bytes:
+        if not length.isdecimal() or len(length) > DIGITS or int(length) > self.limits.body_bytes:
             return _too_large(self.limits.body_bytes)
         return None
 
@@ -138,6 +139,14 @@ def _name(host: str) -> str:
     """The host without its port."""
     name, colon, port = host.lower().rpartition(":")
     return name if colon and port.isdecimal() else host.lower()
+
+
+def _place(origin: str) -> str | None:
+    """Host and port of an origin, None if it has none."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:  # such as http://[
+        return None
 
 
 def _too_large(most: int) -> Response:
