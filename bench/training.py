@@ -147,7 +147,7 @@ def main() -> None:
         "CIFAR ResNet-18, bank of 50,000, bf16, batch 512": ({**CIFAR, "batch_size": "512"}, colour, True),
         "hao2018 MNIST net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-mnist"}, digits, None),
         "hao2018 CIFAR-10 net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-cifar10"}, colour, None),
-        "hao2018 CIFAR-100 net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-cifar100", "network.dimension": "512"}, colour, None),
+        "hao2018 CIFAR-100 net, E-NCM, batch 256": ({**anchors, "network.name": "hao2018-cifar100"}, colour, None),
     }
     for name, (settings, data, augment) in rows.items():
         row: dict[str, object] = dict(ours(settings, data))

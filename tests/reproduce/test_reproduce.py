@@ -59,6 +59,19 @@ def test_tuning_comes_first_then_the_seeds_with_what_it_chose(tmp_path: Path) ->
     assert Ledger.read(tmp_path, changed).runs == []  # saved runs of other settings say nothing about these
 
 
+def test_errors_are_tuned_to_be_small() -> None:
+    trial = replace(TRIAL, method="pose")
+    ledger = Ledger("made")
+    for job, value in zip(ledger.missing(trial), (30.0, 20.0), strict=True):
+        ledger.add(job, result(value))
+    assert ledger.chosen == trial.candidates()[1]
+
+
+def test_a_method_without_a_validation_part_is_not_tuned() -> None:
+    with pytest.raises(ValueError, match="has values to tune, but method 'raw' has no validation part"):
+        running.perform(Job(replace(TRIAL, method="raw"), {}, None), HERE)
+
+
 def test_a_budget_stops_between_runs_and_a_resumption_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Job] = []
 

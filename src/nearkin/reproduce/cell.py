@@ -27,6 +27,11 @@ class Trial:
     seeds: int = 3
     method: str = "train"
 
+    @property
+    def smaller_is_better(self) -> bool:
+        """Whether the figure it is tuned by is an error: degrees or pixels."""
+        return self.method == "pose"
+
     def candidates(self) -> list[Settings]:
         """Every combination of the values to tune, as leaves."""
         names = list(self.tune)

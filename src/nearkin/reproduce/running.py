@@ -1,6 +1,7 @@
 """Runs trials: tunes on a validation part, trains on everything, looks at the test part once, and saves after every run."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +81,8 @@ class Ledger:
         figure = result["figures"].get(job.trial.figure)
         self.tuning.append({"settings": dict(job.chosen), "figure": figure, "seconds": result["seconds"]})
         if len(self.tuning) == len(job.trial.candidates()):
-            best = max(self.tuning, key=lambda entry: -1.0 if entry["figure"] is None else entry["figure"])
+            sign = -1 if job.trial.smaller_is_better else 1
+            best = max(self.tuning, key=lambda entry: -math.inf if entry["figure"] is None else sign * entry["figure"])
             self.chosen = best["settings"]
 
 
@@ -104,13 +106,22 @@ def perform(job: Job, place: Place) -> dict[str, Any]:
     if trial.method == "train":
         figures, seconds = _trained(job, place)
     else:
-        perform_one = taylor2010.perform if trial.method == "pose" else classical.perform
-        figures = perform_one(trial, job.seed or 0, job.chosen, Path(place.data_root), place.device)
+        figures = _fitted(job, place)
         seconds = time.perf_counter() - started
     name = torch.cuda.get_device_name() if place.device.startswith("cuda") else f"CPU, {torch.get_num_threads()} threads"
     date = datetime.now(UTC).isoformat(timespec="seconds")
     whole = round(time.perf_counter() - started, 2)
     return {"figures": figures, "seconds": round(seconds, 2), "whole_seconds": whole, "device": name, "date": date}
+
+
+def _fitted(job: Job, place: Place) -> dict[str, float]:
+    where = (Path(place.data_root), place.device)
+    if job.trial.method == "pose":
+        seed = TUNING_SEED if job.seed is None else job.seed
+        return taylor2010.perform(job.trial, seed, job.chosen, *where, validation=job.seed is None)
+    if job.seed is None:
+        raise ValueError(f"trial {job.trial.name} has values to tune, but method {job.trial.method!r} has no validation part")
+    return classical.perform(job.trial, job.seed, job.chosen, *where)
 
 
 def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
