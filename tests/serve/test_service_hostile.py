@@ -1,11 +1,14 @@
 """Hostile files: whatever bytes arrive, the answer is 200 or a told refusal, and the process neither dies nor grows."""
 
+import asyncio
 import random
 import struct
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -170,3 +173,83 @@ def test_formats_beyond_the_five_are_not_even_tried(client: TestClient, content:
 def test_a_polyglot_is_only_its_pixels(client: TestClient) -> None:
     page = SEEDS["GIF"] + b"<script>alert(1)</script>"
     assert send(client, "GIF", page) == 200
+
+
+BITS = (
+    *(
+        b"127.0.0.1",
+        b"[::1]",
+        b"[",
+        b"]",
+        b":",
+        b"http://",
+        b"@",
+        b"\xff",
+        b"\x00",
+        b";",
+        b"=",
+        b"nearkin_token=",
+        b"; boundary=",
+        b"x",
+        b'"',
+    ),
+    *(
+        b"multipart/form-data",
+        b"application/json",
+        b"image/png",
+        b"charset=utf-16",
+        b"..",
+        b"/",
+        b"%2e",
+        b"Bearer ",
+        b"9" * 40,
+        b"{",
+        b"[1,2]",
+    ),
+    *(b"--x", b"\r\n", b"Content-Disposition: form-data; name=", b"filename*=utf-8''%ff", b"\xe2\x82", b"-", b"k=5"),
+)
+
+
+def scrambled(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+    """A request whose path, query, headers and body are put together at random, and now and then make sense."""
+
+    def some(most: int = 6) -> bytes:
+        return b"".join(rng.choices(BITS, k=rng.randint(0, most)))
+
+    headers = [(b"host", b"127.0.0.1" if rng.random() < 0.8 else some())]
+    headers += [(name, some()) for name in (b"origin", b"cookie", b"authorization", b"content-length") if rng.random() < 0.15]
+    headers += [(b"content-type", rng.choice((b"application/json", b"multipart/form-data; boundary=x", some())))]
+    path = rng.choice(("/search", "/search", "/points", "/image/3", "/image/" + some(3).decode("latin-1"), "/" + some(3).decode("latin-1")))
+    about = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "root_path": "",
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+    }
+    asked = {"method": rng.choice(("POST", "POST", "GET", "HEAD")), "path": path, "raw_path": path.encode(), "query_string": some()}
+    return {**about, **asked, "headers": headers}, (b"--x\r\n" if rng.random() < 0.5 else b"") + some(10)
+
+
+def test_scrambled_requests_are_answered_and_never_fail(client: TestClient) -> None:
+    rng, seen = random.Random(5), Counter[int]()
+
+    async def ask(scope: dict[str, Any], body: bytes) -> int:
+        messages: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        await client.app(scope, receive, send)
+        return int(messages[0]["status"])
+
+    async def storm() -> None:
+        for _ in range(1500):
+            seen[await ask(*scrambled(rng))] += 1
+
+    asyncio.run(storm())
+    assert max(seen) < 500 and {200, 400, 403, 404, 405, 413, 415, 422} <= set(seen)

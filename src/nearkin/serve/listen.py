@@ -1,6 +1,7 @@
 """Listening: a socket, uvicorn on it, and a stop that lets answers under way be finished."""
 
 import ipaddress
+import logging
 import signal
 import socket
 import threading
@@ -60,6 +61,8 @@ def serve(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(limits.stop_seconds),
     )
+    for name in ("uvicorn.error", "python_multipart"):  # malformed requests are answered, not logged: strangers could fill the log
+        logging.getLogger(name).setLevel(logging.ERROR)
     server = _Server(config, (lambda: None) if ready is None else lambda: ready(address))
     # uvicorn stops gracefully and then raises the signal once more, for whoever had asked for it before: let that be nobody.
     if threading.current_thread() is threading.main_thread():
