@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_array, check_random_state
 
 from nearkin.linear.door import check_choice, check_count
-from nearkin.linear.units import covariance
+from nearkin.linear.units import CHUNK, covariance
 
 INITS = ("auto", "pca", "lda", "identity", "random")
 TOLERANCE = 1e-4  # directions with less than this share of the largest spread hold rounding, not data
@@ -97,8 +97,8 @@ def _discriminant_from_sums(x: np.ndarray, classes: np.ndarray) -> np.ndarray:
     sums = np.zeros((count, x.shape[1]))
     squares = np.zeros((x.shape[1], x.shape[1]))
     middle = x.mean(0, dtype=np.float64)
-    for start in range(0, n, 4096):
-        part, codes = x[start : start + 4096] - middle, classes[start : start + 4096]
+    for start in range(0, n, CHUNK):
+        part, codes = x[start : start + CHUNK] - middle, classes[start : start + CHUNK]
         np.add.at(sums, codes, part)
         squares += part.T @ part
     means = sums / sizes[:, None]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-CHUNK = 4096  # rows that are copied at a time
+CHUNK = 1024  # rows that are copied at a time
 RIDGE = 1e-3  # of the largest variance: directions below it are noise and not blown up further
 MOST_FEATURES = 2048  # above, an eigendecomposition costs more than it saves, and the overall spread must do
 MOST_ROWS = 20_000  # that a covariance is taken over
