@@ -4,7 +4,8 @@
     run.json                the Run that made it
     weights.safetensors     the last weights; best.safetensors those that did best on the validation part, if there is one
     objective.safetensors   the objective's own parameters and state
-    references.safetensors  embeddings of the training part with their labels or targets: what predictions look at
+    references.safetensors  embeddings of the training part with their labels or targets: what predictions look at. By the best weights
+                            where there are any; references-last.safetensors are then those of the last
     split.json, metrics.json, log.jsonl, README.md (the model card), checkpoints/
 
 Nothing in it is a pickle.
@@ -97,7 +98,9 @@ class Model:
         if not isinstance(inputs, Tensor | np.ndarray):
             if len(shape) != 3:
                 raise ValueError(f"this model reads vectors of {shape[0]} numbers, not image files")
-            return torch.stack([pictures.decode(str(path), shape[0], shape[1]) for path in inputs])
+            channels, side = brought_to(self.about)
+            assert channels is not None
+            inputs = torch.stack([pictures.decode(str(path), channels, side) for path in inputs])
         points = torch.as_tensor(inputs)
         if tuple(points.shape[1:]) != shape:
             raise ValueError(f"inputs have shape {tuple(points.shape)}; this model reads (n, {', '.join(map(str, shape))})")
@@ -112,10 +115,20 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
         raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; `nearkin train DATA --out {folder}` makes one")
     about = json.loads(page.read_text(encoding="utf-8"))
     network = build_network(about)
-    best = folder / "best.safetensors"
+    best, there = folder / "best.safetensors", folder / "references.safetensors"
+    if best.exists() and which == "last":
+        there = folder / "references-last.safetensors"
     network.load_state_dict(load_file(best if which == "best" and best.exists() else folder / "weights.safetensors"))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Model(network.to(device), about, _references(folder / "references.safetensors", torch.device(device)))
+    return Model(network.to(device), about, _references(there, torch.device(device)))
+
+
+def brought_to(about: dict[str, Any]) -> tuple[int | None, int | None]:
+    """(channels, side) that other people's pictures are brought to; no side where the model's are not square, nothing for vectors."""
+    if about["kind"] != "images":
+        return None, None
+    channels, height, width = about["shape"]
+    return channels, height if height == width else None
 
 
 def build_network(about: dict[str, Any]) -> nn.Module:

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import nearkin
 from nearkin.data import Dataset
@@ -71,6 +72,35 @@ def test_a_model_folder_is_all_there_is(tmp_path, digits):
     assert model.neighbours(some, 3).positions.shape == (50, 3)
     with pytest.raises(ValueError, match=r"inputs have shape \(2, 1, 9, 9\); this model reads"):
         model.encode(torch.zeros(2, 1, 9, 9))
+
+
+def test_the_weights_that_are_loaded_meet_references_of_their_own(tmp_path, digits):
+    settings = {
+        **BASE,
+        "epochs": "4",
+        "optimiser.learning_rate": "1.0",
+        "schedule.name": "constant",
+    }  # so wild that the last is not the best
+    metrics = train(override(Run(), settings), tmp_path / "m", data=digits)
+    assert metrics["weights"] == "best"
+    for which in ("best", "last"):
+        model = nearkin.load(tmp_path / "m", which=which)
+        mine = model.references.embeddings[:50]
+        again = model.encode(digits.inputs)
+        assert float(torch.cdist(mine, again).amin(1).max()) < 1e-3, which  # every reference is some digit by these very weights
+
+
+def test_pictures_that_are_not_square(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (80, 1, 8, 12), generator=generator, dtype=torch.uint8)
+    settings = {"epochs": "1", "network.dimension": "4", "batch_size": "20"}
+    train(override(Run(), settings), tmp_path / "m", data=Dataset("wide", pixels, labels=torch.arange(80) % 2))
+    model = nearkin.load(tmp_path / "m")
+    Image.fromarray(pixels[0, 0].numpy()).save(tmp_path / "wide.png")
+    Image.fromarray(pixels[0, 0].numpy().T).save(tmp_path / "tall.png")
+    np.testing.assert_allclose(model.encode(tmp_path / "wide.png"), model.encode(pixels[:1].numpy()), atol=1e-5)
+    with pytest.raises(ValueError, match=r"inputs have shape \(1, 1, 12, 8\); this model reads \(n, 1, 8, 12\)"):
+        model.encode(tmp_path / "tall.png")
 
 
 def test_vectors_and_numbers(tmp_path):
@@ -221,5 +251,6 @@ def test_class_vectors_answer_for_themselves(tmp_path, digits):
     small = digits.subset(torch.arange(600))
     for objective in ("softmax", "nearest_class_mean", "large_margin_softmax", "centre_loss"):
         settings = {**BASE, "objective.name": objective, "network.dimension": "16", "epochs": "12", "optimiser.learning_rate": "0.2"}
+        settings["data.validation"] = "0"
         assert train(override(Run(), settings), tmp_path / objective, data=small)["test"]["class vectors"] > 0.7, objective
     assert "class vectors" not in train(override(Run(), {**BASE, "epochs": "1"}), tmp_path / "nca", data=small)["test"]

@@ -8,7 +8,7 @@ from rich.console import Console
 from nearkin import data as sources
 from nearkin.collection import Added, build_index, open_index
 from nearkin.data.dataset import Dataset
-from nearkin.model import load
+from nearkin.model import brought_to, load
 from nearkin.search.index import LocalIndex
 
 
@@ -72,7 +72,7 @@ def parsed_ids(text: str) -> list[int]:
 def _opened(arguments: Namespace, what: str) -> Dataset:
     """The data, as the model reads them; damaged files are left out and named."""
     about = load(arguments.folder, device="cpu").about
-    channels, size = (about["shape"][0], about["shape"][1]) if about["kind"] == "images" else (None, None)
+    channels, size = brought_to(about)
     data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, on_error="skip", report=_note)
     if tuple(data.shape) != tuple(about["shape"]):
         raise ValueError(f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}")

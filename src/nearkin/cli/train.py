@@ -14,7 +14,7 @@ from nearkin import data as sources
 from nearkin.cli.progress import TrainingView
 from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
-from nearkin.model import Model, load
+from nearkin.model import Model, brought_to, load
 from nearkin.run import Run, override
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
@@ -87,7 +87,7 @@ def _tell(folder: Path, metrics: dict[str, object]) -> None:
 def run_embed(arguments: Namespace) -> int:
     """Embeddings of any data by a model folder, as .npz (embeddings, ids, and labels or targets where known)."""
     model = load(arguments.folder, device=arguments.device)
-    channels, size = (model.about["shape"][0], model.about["shape"][1]) if model.about["kind"] == "images" else (None, None)
+    channels, size = brought_to(model.about)
     data = sources.open(arguments.data, data_root=arguments.data_root, size=size, channels=channels)
     rows = [_encoded(model, data, part) for part in torch.split(data.ids, 512)]
     arrays = {"embeddings": np.concatenate(rows), "ids": data.ids.numpy(), "sources": np.asarray(data.sources, dtype=np.str_)}

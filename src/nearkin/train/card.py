@@ -56,4 +56,5 @@ def _figures(metrics: dict[str, Any]) -> list[str]:
     rows += [f"| validation, last epoch | {name} | {value:.4f} |" for name, value in last.items() if name not in told]
     if not rows:
         return ["No part of the data was held out, or they have no labels: nothing was measured."]
-    return ["| part | figure | value |", "|---|---|---|", *rows, "", "The test part was looked at once, after the last epoch."]
+    said = f"The test part was looked at once, after the last epoch, with the {metrics['weights']} weights."
+    return ["| part | figure | value |", "|---|---|---|", *rows, "", said]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nearkin import data as sources
@@ -18,6 +18,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, without_damaged
 from nearkin.objectives import NeighbourhoodDiscovery
 from nearkin.optimise import set_rate
+from nearkin.points import Points
 from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
@@ -245,6 +246,7 @@ class Loop:
             self.best, self.waited = value, 0
             if self.rank == 0:
                 _save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
+                _save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
         else:
             self.waited += 1
 
@@ -268,33 +270,46 @@ class Loop:
             setattr(self, name, value)
 
     def finish(self) -> dict[str, Any]:
-        """The last weights, the references, and the one look at the test part."""
-        step, data = self.parts.step, self.data
+        """The last weights, the references of the weights that `load` gives back, and the one look at the test part, with those."""
+        step, data, best = self.parts.step, self.data, self.folder / "best.safetensors"
         network = self.parts.network.eval()
-        known = points_of(data.train, embed_all(network, self.parts.loader, step.prepare))
         metrics: dict[str, Any] = {
             "epochs": self.epoch,
             "steps": self.steps,
             "seconds": round(self.seconds, 3),
             "device": _device_name(step.generator.device),
             "seed": self.run.seed,
+            "weights": "best" if best.exists() else "last",
             "curve": self.curve,
         }
+        if self.rank == 0:
+            _save_weights(self.folder / "weights.safetensors", network.state_dict())
+            _save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
+        if best.exists():
+            self._save_references("references-last.safetensors")
+            ranks.wait_for_all()  # the first rank writes the best weights
+            device = str(step.generator.device)
+            network.load_state_dict(load_file(best, device=device))
+            self.parts.objective.load_state_dict(load_file(self.folder / "best-objective.safetensors", device=device))
+        known = self._save_references("references.safetensors")
         if data.test is not None and data.test.supervision != "ids":
             asked = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))
             metrics["test"] = figures_of(self.parts, asked, known, data.train.supervision)
         if self.rank == 0:
-            _save_weights(self.folder / "weights.safetensors", network.state_dict())
-            _save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
-            tensors = {"embeddings": known.embeddings, "ids": data.train.ids}
-            if known.labels is not None:
-                tensors["labels"] = known.labels
-            _save_weights(self.folder / "references.safetensors", tensors)
+            counts = {name: len(part) for name, part in data._asdict().items() if isinstance(part, Dataset)}
             _write_json(self.folder / "metrics.json", metrics)
-            write_card(
-                self.folder, self.run, self.parts.about, metrics, {n: len(d) for n, d in data._asdict().items() if isinstance(d, Dataset)}
-            )
+            write_card(self.folder, self.run, self.parts.about, metrics, counts)
         return metrics
+
+    def _save_references(self, name: str) -> Points:
+        """Embed the training part with the network as it stands, and keep that."""
+        known = points_of(self.data.train, embed_all(self.parts.network, self.parts.loader, self.parts.step.prepare))
+        tensors = {"embeddings": known.embeddings, "ids": self.data.train.ids}
+        if known.labels is not None:
+            tensors["labels"] = known.labels
+        if self.rank == 0:
+            _save_weights(self.folder / name, tensors)
+        return known
 
 
 def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:
