@@ -20,6 +20,10 @@ lint: $(READY)
 
 bench: $(BENCH)
 	$(BIN)/python -m bench.kernels --out docs/bench-cpu.json
+	$(BIN)/python -m bench.knn
+	$(BIN)/python -m bench.metrics
+	$(BIN)/python -m bench.linear --out docs/bench-linear.json
+	$(BIN)/python -m bench.service --out docs/bench-service.json
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak

@@ -22,15 +22,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearkin import networks
-from nearkin.affinity import Affinity, SquaredEuclidean, cosine
 from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.evaluate.neighbours import vote
 from nearkin.points import Points
 from nearkin.search import Neighbours, nearest
+from nearkin.search.contract import METRICS
 
 Inputs = Tensor | np.ndarray | str | Path | Sequence[str | Path]
-METRICS: dict[str, Affinity] = {"squared_euclidean": SquaredEuclidean(), "cosine": cosine()}
 
 
 class Model:

@@ -17,11 +17,11 @@ from nearkin import networks
 from nearkin.data import preprocess
 from nearkin.estimators.answers import Answers
 from nearkin.linear.door import FLOATS, check_count, check_positive, like, validated
-from nearkin.model import METRICS
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.points import Points
 from nearkin.run import NetworkChoice, Part, Run
 from nearkin.search import nearest
+from nearkin.search.contract import METRICS
 from nearkin.train import fit as training
 from nearkin.train.assemble import deployed_metric
 from nearkin.train.choose import Built, build, choose

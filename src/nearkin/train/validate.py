@@ -7,11 +7,11 @@ from nearkin.affinity import InnerProduct
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
 from nearkin.evaluate import collapse, knn_accuracy
-from nearkin.model import METRICS
 from nearkin.objectives import NeighbourhoodObjective, WeightedSum
 from nearkin.points import Points
 from nearkin.references import Anchors, Proxies
 from nearkin.search import nearest
+from nearkin.search.contract import METRICS
 from nearkin.train.assemble import Parts
 from nearkin.train.choose import Built
 
