@@ -1,5 +1,6 @@
 """faiss behind the index: full answers, right affinities, and never an approximate neighbour shown as exact."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -132,3 +133,14 @@ def test_without_faiss_the_extra_is_named(tmp_path, monkeypatch) -> None:
         index.search(np.zeros((1, 8)), 1)
     index.build("exact")
     assert index.search(np.zeros((1, 8)), 1)[0].exact
+
+
+def test_a_package_that_patches_faiss_for_torch_does_no_harm() -> None:
+    code = (
+        "import faiss, faiss.contrib.torch_utils, numpy as np\n"
+        "from nearkin.search.structure import build\n"
+        "x = np.random.default_rng(0).normal(size=(300, 8)).astype('float32')\n"
+        "assert 5 in build('hnsw', x, np.arange(300), False).candidates(x[5:6], 3, False)[0]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

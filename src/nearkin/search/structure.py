@@ -30,11 +30,10 @@ class Structure:
     def candidates(self, queries: np.ndarray, count: int, unit: bool) -> np.ndarray:
         """(n, count) ids that may be near, -1 where faiss found none."""
         count = min(count * (SPARE if self.kind == "ivf_pq" else 1), len(self))
-        if self.kind == "hnsw":
-            parameters = _faiss().SearchParametersHNSW(efSearch=max(EFFORT, 2 * count))
-            _, found = self.faiss_index.search(shifted(queries, self.centre, unit), count, params=parameters)
-        else:
-            _, found = self.faiss_index.search(shifted(queries, self.centre, unit), count)
+        # Some packages import faiss.contrib.torch_utils, which puts a search that takes no parameters in the place of the real one.
+        search = getattr(self.faiss_index, "search_numpy", self.faiss_index.search)
+        effort = {"params": _faiss().SearchParametersHNSW(efSearch=max(EFFORT, 2 * count))} if self.kind == "hnsw" else {}
+        _, found = search(shifted(queries, self.centre, unit), count, **effort)
         return np.where(found < 0, -1, self.ids[found.clip(0)])
 
     def arrays(self) -> dict[str, np.ndarray]:
