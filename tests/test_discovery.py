@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nearkin.discovery import agreement, curriculum, discover, entropies, keep_only, mutual, trusted
+from nearkin.discovery import _pair_sums, agreement, curriculum, discover, entropies, keep_only, mutual, trusted
 
 TOY = torch.tensor([[1, 0], [0.8, 0.6], [0, 1], [-1, 0]], dtype=torch.float64)
 
@@ -36,6 +36,21 @@ def test_any_block_is_the_literal_loop(block, temperature):
     torch.testing.assert_close(entropies(x, temperature, block=block), literal_entropies(x, temperature), atol=1e-11, rtol=1e-11)
     single = entropies(x.float(), temperature, block=block).double()
     torch.testing.assert_close(single, literal_entropies(x.float(), temperature), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_compiled_sums_are_those_of_torch(threads):
+    pytest.importorskip("numba")
+    from nearkin.kernels.numba_entropies import BLOCK, pair_sums
+
+    x = torch.nn.functional.normalize(torch.randn(BLOCK + 77, 9, generator=torch.Generator().manual_seed(2)), dim=1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = pair_sums(x, 14.4)
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(found, _pair_sums(x.double(), 14.4, 100), rtol=2e-5, atol=1e-4)
 
 
 def test_neighbours_are_the_nearest_others_by_cosine():

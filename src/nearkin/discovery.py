@@ -5,6 +5,7 @@ points: a low one says that few others are near, and that they are much nearer t
 """
 
 import math
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
@@ -44,21 +45,34 @@ def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int = BLOCK) 
     pairs serves both of its sides.
     """
     x = unit(_checked(vectors, 1, temperature, block))
+    scale = math.log2(math.e) / temperature
+    if x.device.type == "cpu" and x.dtype == torch.float32 and find_spec("numba"):
+        from nearkin.kernels.numba_entropies import pair_sums
+
+        total, weighted = pair_sums(x, scale)
+    else:
+        total, weighted = _pair_sums(x, scale, block)
+    entropy: Tensor = (total.log() - weighted * math.log(2) / total).clamp_min(0).to(x.dtype)
+    return entropy
+
+
+def _pair_sums(x: Tensor, scale: float, block: int) -> Tensor:
+    """(2, n) float64: the sums over all j of 2^u_ij and of u_ij 2^u_ij, u_ij = scale (x_i . x_j - 1)."""
     n = len(x)
-    total, weighted = (torch.zeros(n, dtype=torch.float64, device=x.device) for _ in range(2))
+    total, weighted = sums = torch.zeros(2, n, dtype=torch.float64, device=x.device)
     for top in range(0, n, block):
         rows = slice(top, top + block)
         for left in range(top, n, block):
             columns = slice(left, left + block)
-            s = torch.addmm(x.new_full((), -1 / temperature), x[rows], x[columns].T, alpha=1 / temperature)  # (r, c), at most 0
-            e = s.exp()
-            s *= e
+            u = torch.addmm(x.new_full((), -scale), x[rows], x[columns].T, alpha=scale)  # (r, c), at most 0
+            e = u.exp2()
+            u *= e
             total[rows] += e.sum(1)
-            weighted[rows] += s.sum(1)
+            weighted[rows] += u.sum(1)
             if left > top:
                 total[columns] += e.sum(0)
-                weighted[columns] += s.sum(0)
-    return (total.log() - weighted / total).clamp_min(0).to(x.dtype)
+                weighted[columns] += u.sum(0)
+    return sums
 
 
 def trusted(entropy: Tensor, share: float) -> Tensor:

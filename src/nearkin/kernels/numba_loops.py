@@ -38,7 +38,7 @@ _RIGHT, _WRONG = 0, 1
 PARTS = 3  # of a row: wrong, right, wrong; passed in, lest LLVM unroll what it takes for a constant
 
 
-def _inner(fastmath: bool | set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def inner(fastmath: bool | set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A function for compiled callers only: it has no wrapper for Python, and lives in its callers' cache."""
     njit: Any = numba.njit
     options = {"fastmath": fastmath, "nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -54,7 +54,7 @@ def outer(function: Callable[..., Any]) -> Callable[..., Any]:
         return cast(Callable[..., Any], numba.njit(**options)(function))
 
 
-@_inner(_ORDERED)
+@inner(_ORDERED)
 def exp2(x: Scalar) -> Scalar:
     """2^x in float32 for -127 <= x < 128 to 2.4e-7, and 0 below -126.5: a polynomial around the nearest integer."""
     y = _F(x + _ROUND)
@@ -64,7 +64,7 @@ def exp2(x: Scalar) -> Scalar:
     return polynomial * np.int32(y.view(np.int32) << np.int32(23)).view(_F)
 
 
-@_inner(True)
+@inner(True)
 def _edge(spans: Array, i: int, number: int, parts: int, left: int, width: int) -> int:
     """The column at which part `number` of a row ends."""
     if number < 0:
@@ -75,7 +75,7 @@ def _edge(spans: Array, i: int, number: int, parts: int, left: int, width: int) 
     return int(min(max(end - left, 0), width))
 
 
-@_inner(True)
+@inner(True)
 def _costs(target: Array, targets: Array, out: Array) -> None:
     """Squared distances of one target (t,) to many (t, m)."""
     for j in range(out.size):
@@ -86,7 +86,7 @@ def _costs(target: Array, targets: Array, out: Array) -> None:
             out[j] += (there[j] - here) * (there[j] - here)
 
 
-@_inner(True)
+@inner(True)
 def _top(tile: Array, i: int, scale: Scalar, minus: Array, spans: Array, parts: int, left: int, kind: int) -> Scalar:
     """A row's largest affinity of one kind, less the row's own part; at most HOLE without candidates."""
     top = tile.dtype.type(HOLE)
@@ -99,7 +99,7 @@ def _top(tile: Array, i: int, scale: Scalar, minus: Array, spans: Array, parts: 
     return top
 
 
-@_inner(True)
+@inner(True)
 def _sum(
     tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, cost: Array | None, down: Array, kind: int
 ) -> tuple[Scalar, Scalar]:
@@ -123,7 +123,7 @@ def _sum(
     return total, costly
 
 
-@_inner(True)
+@inner(True)
 def _merge(sums: Array, i: int, kind: int, shift: Scalar, total: Scalar, costly: Scalar) -> None:
     """Add total * 2^shift to a running (shift, total, costly); shifts are integers, so nothing is rounded."""
     if total <= 0:
@@ -140,7 +140,7 @@ def _merge(sums: Array, i: int, kind: int, shift: Scalar, total: Scalar, costly:
         sums[i, kind, 2] += costly * keep
 
 
-@_inner(True)
+@inner(True)
 def _power(exponent: Scalar) -> Scalar:
     """2^exponent in float64, exactly, for an integer of at most 0; 0 far below."""
     if exponent < -1000:
@@ -148,7 +148,7 @@ def _power(exponent: Scalar) -> Scalar:
     return np.int64(np.int64(exponent + 1023) << np.int64(52)).view(np.float64)
 
 
-@_inner(True)
+@inner(True)
 def _suits(total: Scalar, shift: Scalar, sums: Array, i: int, kind: int) -> bool:
     """Is a sum under the shared shift exact enough, by itself or beside what its row has already?
 
@@ -161,7 +161,7 @@ def _suits(total: Scalar, shift: Scalar, sums: Array, i: int, kind: int) -> bool
     return bool(total >= _LEAST) or bool(before > 0 and sums[i, kind, 0] + exponent > shift - _REACH)
 
 
-@_inner(True)
+@inner(True)
 def _sample(tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int, kind: int) -> Scalar:
     """A shift for the tile: the mean of the largest affinities of a few rows, as an integer."""
     total, count = 0.0, 0
@@ -260,7 +260,7 @@ def merge_columns(down: Array, shifts: Array, spans: Array, top: int, height: in
     return True
 
 
-@_inner(True)
+@inner(True)
 def _amounts(pull: Array, lse: Array, shift: Scalar, sign: Scalar, out: Array) -> None:
     """sign * pull * 2^(shift - lse), split into integer and fraction in float64."""
     for i in range(pull.size):
@@ -269,7 +269,7 @@ def _amounts(pull: Array, lse: Array, shift: Scalar, sign: Scalar, out: Array) -
         out[i] = sign * pull[i] * exp2(_F(whole)) * exp2(_F(exponent - whole))
 
 
-@_inner(True)
+@inner(True)
 def _weigh(
     tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
     cost: Array | None, mean: Scalar, means: Array, down: Array, kind: int,
@@ -294,7 +294,7 @@ def _weigh(
     return total
 
 
-@_inner(True)
+@inner(True)
 def _weigh_twice(
     tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
     cost: Array | None, mean: Scalar, means: Array, down: Array, kind: int, their_base: Scalar, their_minus: Array,

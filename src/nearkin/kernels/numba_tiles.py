@@ -30,13 +30,15 @@ _one_at_a_time = threading.RLock()  # torch's number of threads is a setting of 
 
 
 @contextmanager
-def _single_threaded_blas() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def single_threaded_blas() -> Iterator[int]:
+    """torch's products on one thread each, for one caller at a time; gives the number of threads there were."""
+    with _one_at_a_time:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield threads
+        finally:
+            torch.set_num_threads(threads)
 
 
 class _Buffer:
@@ -224,14 +226,13 @@ class NumbaTiles:
 
     def _shared_out(self, job: Job, task: Callable[[list[Tile]], T]) -> list[T]:
         """Every thread's result, in the order of the threads."""
-        with _one_at_a_time:
-            threads = min(self.threads or torch.get_num_threads(), len(job.tiles))
-            with _single_threaded_blas():
-                if threads == 1:
-                    return [task(job.tiles)]
-                # OpenMP keeps the number of threads by thread: a new one has to be told, or its BLAS brings a team of its own
-                with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                    return list(pool.map(task, [job.tiles[k::threads] for k in range(threads)]))
+        with single_threaded_blas() as there:
+            threads = min(self.threads or there, len(job.tiles))
+            if threads == 1:
+                return [task(job.tiles)]
+            # OpenMP keeps the number of threads by thread: a new one has to be told, or its BLAS brings a team of its own
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                return list(pool.map(task, [job.tiles[k::threads] for k in range(threads)]))
 
 
 def _log_sums(sums: Array, work: Work) -> tuple[Tensor, Tensor]:
