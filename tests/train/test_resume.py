@@ -41,6 +41,7 @@ def killed(folder, generator, *words, inside_write):
             if not inside_write:
                 time.sleep(generator.random() * 0.05)
             break
+        time.sleep(0.0005)  # a write takes milliseconds; the trainee needs the core
     alive = process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()
