@@ -11,9 +11,9 @@ Every printed figure beside ours. This page is written by `nearkin reproduce` fr
 by hand.
 
 Protocol: settings are chosen on a tenth of the training part, then the training is done anew on all of it; the test part is looked at
-once, after the last epoch. Rows of one table share network, sampler, augmentation and tuning budget. Two tables broke the rule of one look,
-MNIST of Ren et al. and COIL-20; [the log](log.md) says how. A tick says that what we set out to reach (the printed figure, or the one named)
-is reached.
+once, after the last epoch. Rows of one table share network, sampler, augmentation and tuning budget. Two tables broke the rule of one
+look, MNIST of Ren et al. and COIL-20; [the log](log.md) says how. A tick says that what we set out to reach (the printed figure, or the
+one named) is reached.
 
 - **reproduced**: the printed figure lies within our mean plus or minus the larger of two standard deviations and the 95 % binomial interval
   of the test part.
