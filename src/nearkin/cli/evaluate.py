@@ -35,7 +35,7 @@ from nearkin.explore.probing import check_probed, probe
 from nearkin.explore.report import Findings, as_html, as_json, table_rows
 from nearkin.explore.sanity import write_suspects
 from nearkin.explore.subject import Subject, embedded, in_classes_of, strangers_to
-from nearkin.model import Model, load
+from nearkin.model import Model, brought_to, load
 from nearkin.run import Run
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
@@ -139,13 +139,12 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
     about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
     page = folder / "run.json"
     choice = Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
-    own = what == choice.source
-    image = about["kind"] == "images"
+    channels, size = (None, choice.size) if what == choice.source else brought_to(about)
     data = sources.open(
         what,
         data_root=arguments.data_root,
-        size=choice.size if own or not image else _square(about["shape"]),
-        channels=None if own or not image else about["shape"][0],
+        size=size,
+        channels=channels,
         label_column=None if choice.label_column == "label" else choice.label_column,
         target_columns=choice.target_columns or None,
         on_error=choice.on_error,
@@ -153,12 +152,6 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
     )
     known = {"classes": data.labels, "numbers": data.targets, "sets": data.sets}.get(about["supervision"])
     return replace(data, by=about["supervision"]) if known is not None else data
-
-
-def _square(shape: list[int]) -> int | None:
-    """The side that other pictures are brought to; None where the model's are not square, and others must be of its size already."""
-    _, height, width = shape
-    return height if height == width else None
 
 
 def _pictures(console: Console, *what: object) -> list[Illustration]:

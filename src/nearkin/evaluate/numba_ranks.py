@@ -5,10 +5,8 @@ product; only in bins with kin in them, or near to one, a stranger is compared w
 the error leaves it open, by its own exact score. So the ranking is exact, and nearly all of the work is one product.
 """
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,24 +14,14 @@ from torch import Tensor
 
 from nearkin.evaluate.standing import Standing
 from nearkin.search.measure import Factors, Measure, grain, shown, slack
+from nearkin.search.numba_scan import compiled
 
 Array = NDArray[Any]
 BINS = 4096
 FLOAT = np.float32
 
 
-def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
-        options: dict[str, Any] = {"fastmath": fastmath, "nogil": True, "error_model": "numpy"}
-        try:
-            return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
-        except RuntimeError:  # no writable cache folder: a read-only install
-            return cast(Callable[..., Any], numba.njit(**options)(function))
-
-    return compile_it
-
-
-@_compiled({"nnan", "nsz", "contract", "reassoc"})
+@compiled({"nnan", "nsz", "contract", "reassoc"})
 def _score(query: Array, reference: Array, mine: float, theirs: float, squared: bool) -> float:
     """One pair, summed in float64."""
     total = 0.0
@@ -47,13 +35,13 @@ def _score(query: Array, reference: Array, mine: float, theirs: float, squared: 
     return total
 
 
-@_compiled(set())
+@compiled(set())
 def _settled(score: float, grain: float) -> FLOAT:
     """To whole grains, and to float32: what is equal but for rounding becomes equal."""
     return FLOAT(np.round(score / grain) * grain) if grain > 0 else FLOAT(score)
 
 
-@_compiled(set())
+@compiled(set())
 def _kin_scores(
     queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, grain: Array,
     spans: Array, own: Array, kin: Array, number: Array,
@@ -68,14 +56,14 @@ def _kin_scores(
         number[i] = count
 
 
-@_compiled({"nnan", "nsz", "contract"})
+@compiled({"nnan", "nsz", "contract"})
 def _bin(products: Array, minus: Array, low: FLOAT, high: FLOAT, scale: FLOAT, bins: Array) -> None:
     """Which bin each product falls into; what lies outside falls into the first or the last."""
     for j in range(products.size):
         bins[j] = np.uint32(np.int32((min(max(products[j] + minus[j], low), high) - low) * scale))
 
 
-@_compiled(set())
+@compiled(set())
 def _place(ladder: Array, start: int, number: int, value: FLOAT) -> int:
     """How many of the falling `ladder` are above the value, when the first `start` are: a few steps, then halving."""
     at, stop = start, min(start + 8, number)
@@ -93,7 +81,7 @@ def _place(ladder: Array, start: int, number: int, value: FLOAT) -> int:
     return at
 
 
-@_compiled(set())
+@compiled(set())
 def _mark(ladder: Array, number: int, room: FLOAT, low: FLOAT, high: FLOAT, scale: FLOAT, near_kin: Array) -> None:
     """For bins with a product within `room` of a kin's: how many kin stand surely above; -1 for all others."""
     near_kin[:] = -1
@@ -103,7 +91,7 @@ def _mark(ladder: Array, number: int, room: FLOAT, low: FLOAT, high: FLOAT, scal
         near_kin[first : last + 1] = at
 
 
-@_compiled(set())
+@compiled(set())
 def _above(
     counts: Array, near_kin: Array, reached: Array, kin: Array, ladder: Array, number: int,
     low: FLOAT, high: FLOAT, scale: FLOAT, above: Array, tied: Array,
@@ -122,7 +110,7 @@ def _above(
             above[at] = over - tied[at]
 
 
-@_compiled(set())
+@compiled(set())
 def _count(
     products: Array, minus: Array, queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, grain: Array,
     spans: Array, own: Array, kin: Array, number: Array, shift: Array, room: Array, width: int, above: Array, tied: Array,
@@ -167,7 +155,7 @@ def _count(
     return exact
 
 
-@_compiled(set())
+@compiled(set())
 def _kin_ties(kin: Array, number: Array, kin_above: Array, kin_tied: Array) -> None:
     """Kin strictly nearer than, and as near as, each one."""
     for i in range(kin.shape[0]):

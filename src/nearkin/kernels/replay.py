@@ -52,7 +52,7 @@ class Recording:
 
     def _compute(self, tensors: Tensors) -> None:
         self.turn += 1
-        pairs = [(mine, t) for mine, t in zip(self._inputs, tensors, strict=True) if mine is not None and t is not None]
+        pairs = [(mine, t.detach()) for mine, t in zip(self._inputs, tensors, strict=True) if mine is not None and t is not None]
         for dtype in {mine.dtype for mine, _ in pairs}:
             some = [(mine, t) for mine, t in pairs if mine.dtype == dtype]
             torch._foreach_copy_([mine for mine, _ in some], [t for _, t in some])
@@ -66,9 +66,7 @@ def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hasha
     """The recording of an evaluation that depends on nothing but its tensors and `key`; None for the first two calls."""
     if torch.cuda.is_current_stream_capturing():
         return None
-    device = next(t.device for t in tensors if t is not None)
-    shapes = tuple(None if t is None else (t.shape, t.dtype) for t in tensors)
-    signature = (key, device, torch.cuda.current_stream(device).cuda_stream, shapes)
+    signature = (key, torch.cuda.current_stream().cuda_stream, tuple(None if t is None else (t.device, t.shape, t.dtype) for t in tensors))
     known = _seen.pop(signature, 0)
     if isinstance(known, int):
         known = known + 1 if known < 2 else Recording(forward, backward, tensors)  # compiled by the first, warm after the second

@@ -152,10 +152,7 @@ class _Evaluate(torch.autograd.Function):
             found: tuple[Tensor, ...] = ctx.recorded.gradient(ctx.turn, _tensors(work), given)
             return found
 
-        if torch.is_grad_enabled():  # somebody may ask for a second derivative
-            grads: Sequence[Tensor] = _FirstDerivative.apply(upstream[0], queries, references, differentiate)  # type: ignore[no-untyped-call]
-        else:
-            grads = differentiate(upstream[0])
+        grads = _FirstDerivative.apply(upstream[0], queries, references, differentiate)  # type: ignore[no-untyped-call]
         return grads[0], (grads[1] if work.reference_gradient else None), None, None, None, None
 
 

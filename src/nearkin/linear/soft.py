@@ -22,17 +22,8 @@ def standardised(y: np.ndarray) -> np.ndarray:
     return standard
 
 
-class LinearNCA(LinearTransformer):
-    """Linear neighbourhood components analysis: the map under which a soft nearest neighbour is most often of the same class.
-
-        maximise  sum_i sum_(j != i, y_j = y_i) p_ij,   p_ij = exp(-|A x_i - A x_j|^2) / sum_(k != i) exp(-|A x_i - A x_k|^2)
-
-    The objective, the starts and the parameters are those of scikit-learn's NeighborhoodComponentsAnalysis, in O(n d) memory.
-    `solver` is "lbfgs" or "conjugate_gradient"; `callback` is called with the flat transformation and the iteration's number.
-    Fitted: `components_` (n_components, d), `n_iter_`, `loss_` (the mean of 1 - p_i, the expected leave-one-out error).
-    Data so far apart that nothing has a gradient are scaled, with a warning; a fit that did not converge warns.
-    [goldberger2005nca]; [taylor2010pose] eq. (8)-(17) and (27)
-    """
+class _Soft(LinearTransformer):
+    """The settings that all maps with soft neighbours share."""
 
     def __init__(
         self,
@@ -56,6 +47,32 @@ class LinearNCA(LinearTransformer):
         self.callback = callback
         self.verbose = verbose
         self.random_state = random_state
+
+
+class _SoftRegression(_Soft):
+    """Answers that are numbers, standardised as a whole; `loss_` is the mean over points."""
+
+    def _numbers(self) -> bool:
+        return True
+
+    def _answers(self, y: np.ndarray) -> np.ndarray:
+        return standardised(y)
+
+    def _mean(self, value: float, n: int) -> float:
+        return value / n
+
+
+class LinearNCA(_Soft):
+    """Linear neighbourhood components analysis: the map under which a soft nearest neighbour is most often of the same class.
+
+        maximise  sum_i sum_(j != i, y_j = y_i) p_ij,   p_ij = exp(-|A x_i - A x_j|^2) / sum_(k != i) exp(-|A x_i - A x_k|^2)
+
+    The objective, the starts and the parameters are those of scikit-learn's NeighborhoodComponentsAnalysis, in O(n d) memory.
+    `solver` is "lbfgs" or "conjugate_gradient"; `callback` is called with the flat transformation and the iteration's number.
+    Fitted: `components_` (n_components, d), `n_iter_`, `loss_` (the mean of 1 - p_i, the expected leave-one-out error).
+    Data so far apart that nothing has a gradient are scaled, with a warning; a fit that did not converge warns.
+    [goldberger2005nca]; [taylor2010pose] eq. (8)-(17) and (27)
+    """
 
     def _answers(self, y: np.ndarray) -> np.ndarray:
         check_classification_targets(y)
@@ -70,7 +87,7 @@ class LinearNCA(LinearTransformer):
         return 1 + value / n
 
 
-class LinearNCARegression(LinearTransformer):
+class LinearNCARegression(_SoftRegression):
     """Linear NCA regression: the map under which copying a soft nearest neighbour's target costs the least squared error.
 
         minimise  sum_i sum_(j != i) p_ij |y_i - y_j|^2,   p_ij as in LinearNCA
@@ -79,43 +96,11 @@ class LinearNCARegression(LinearTransformer):
     of the variance (the two targets of a pair differ, so chance is 2). [taylor2010pose] eq. (19)-(27)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        init: Any = "auto",
-        solver: str = "lbfgs",
-        warm_start: bool = False,
-        max_iter: int = 50,
-        tol: float = 1e-5,
-        callback: Any = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.solver = solver
-        self.warm_start = warm_start
-        self.max_iter = max_iter
-        self.tol = tol
-        self.callback = callback
-        self.verbose = verbose
-        self.random_state = random_state
-
-    def _numbers(self) -> bool:
-        return True
-
-    def _answers(self, y: np.ndarray) -> np.ndarray:
-        return standardised(y)
-
     def _price(self, x: np.ndarray, answers: np.ndarray, units: Units, exact: bool) -> Price:
         return Remembered(CopiedTarget(laid_out(x, units, exact=exact), torch.from_numpy(answers)))
 
-    def _mean(self, value: float, n: int) -> float:
-        return value / n
 
-
-class MLKR(LinearTransformer):
+class MLKR(_SoftRegression):
     """Metric learning for kernel regression: the map under which the soft mean of the neighbours' targets predicts best.
 
         minimise  sum_i |y_i - sum_(j != i) p_ij y_j|^2,   p_ij as in LinearNCA
@@ -125,37 +110,5 @@ class MLKR(LinearTransformer):
     left, by leave-one-out. [weinberger2007mlkr]
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        init: Any = "auto",
-        solver: str = "lbfgs",
-        warm_start: bool = False,
-        max_iter: int = 50,
-        tol: float = 1e-5,
-        callback: Any = None,
-        verbose: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.solver = solver
-        self.warm_start = warm_start
-        self.max_iter = max_iter
-        self.tol = tol
-        self.callback = callback
-        self.verbose = verbose
-        self.random_state = random_state
-
-    def _numbers(self) -> bool:
-        return True
-
-    def _answers(self, y: np.ndarray) -> np.ndarray:
-        return standardised(y)
-
     def _price(self, x: np.ndarray, answers: np.ndarray, units: Units, exact: bool) -> Price:
         return Remembered(PredictedTarget(laid_out(x, units, exact=exact), torch.from_numpy(answers)))
-
-    def _mean(self, value: float, n: int) -> float:
-        return value / n

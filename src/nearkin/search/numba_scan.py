@@ -22,7 +22,7 @@ ROWS, COLUMNS = 512, 1024
 _ORDERED = {"nnan", "nsz", "contract"}  # infinities are used
 
 
-def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compiled without the lock, and kept on disk where some cache folder can be written."""
 
     def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,7 +35,7 @@ def _compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[...
     return compile_it
 
 
-@_compiled(_ORDERED)
+@compiled(_ORDERED)
 def scan(
     tile: Array,
     minus: Array,
@@ -85,7 +85,7 @@ def scan(
                 least = heap[0]
 
 
-@_compiled({"nnan", "nsz", "contract", "reassoc"})
+@compiled({"nnan", "nsz", "contract", "reassoc"})
 def score(queries: Array, references: Array, q_unit: Array, r_unit: Array, squared: bool, columns: Array, scores: Array) -> None:
     """Exact scores (r, K) of the columns, each summed in float64; -inf for column -1."""
     for i in range(columns.shape[0]):
@@ -108,7 +108,7 @@ def score(queries: Array, references: Array, q_unit: Array, r_unit: Array, squar
                 scores[i, c] = total
 
 
-@_compiled({"nsz"})
+@compiled({"nsz"})
 def order(scores: Array, columns: Array) -> None:
     """Sort each row by score, largest first, among equals by column; -1 stands last."""
     size = scores.shape[1]
