@@ -15,7 +15,7 @@ SOURCE = Path(inspect.getfile(nearkin)).parent
 
 # From the ground up. A line may import its own line and what stands below; circles are refused.
 LINES = (
-    ("points", "outcome", "run", "optimise", "data", "networks"),
+    ("points", "outcome", "run", "optimise", "data", "networks", "disk", "shards", "codes"),
     ("affinity", "relation", "criterion", "triplets", "references"),
     ("kernels",),
     ("search",),
@@ -31,7 +31,9 @@ HEIGHT = {name: height for height, line in enumerate(LINES) for name in line}
 NEVER = {
     "points": set(HEIGHT) - {"points"},
     "outcome": set(HEIGHT) - {"outcome"},
-    "data": set(HEIGHT) - {"data", "points"},
+    "data": set(HEIGHT) - {"data", "points", "shards"},
+    "disk": set(HEIGHT) - {"disk"},
+    "shards": set(HEIGHT) - {"disk", "shards"},
     "networks": set(HEIGHT) - {"networks", "points"},
     "criterion": {"affinity", "references"},
     "triplets": {"affinity", "references"},

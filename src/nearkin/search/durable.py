@@ -1,6 +1,5 @@
 """Files that survive a kill or a power cut: written, synced, and only then named in a manifest that is swapped in one rename."""
 
-import hashlib
 import json
 import os
 import time
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
+
+from nearkin.disk import digest, read_page, sync, write_page
 
 PATIENCE = 60.0  # seconds a writer waits for another
 
@@ -23,7 +24,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]
     """A safetensors file, on disk when this returns; its record for the manifest: name, bytes, sha256."""
     try:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
-        _sync(path)
+        sync(path)
     except BaseException:
         path.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
         raise
@@ -60,26 +61,15 @@ def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool) -> Non
 
 def write_manifest(path: Path, body: Mapping[str, Any]) -> None:
     """Swap the manifest: after a crash there is either the old one or the new one."""
-    aside = path.with_name(f".{path.name}-{os.getpid()}")
-    _sync(path.parent)  # the names of the files it speaks of
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump({"sha256": _body_digest(body), "body": body}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
-    _sync(path.parent)
+    write_page(path, body)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest's body, if it is whole."""
-    try:
-        page = json.loads(path.read_text(encoding="utf-8"))
-        body: dict[str, Any] = page["body"]
-        if _body_digest(body) == page["sha256"]:
-            return body
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise IndexDamagedError(f"{path} is damaged: it does not match its own checksum; build the index anew")
+    body = read_page(path)
+    if body is None:
+        raise IndexDamagedError(f"{path} is damaged: it does not match its own checksum; build the index anew")
+    return body
 
 
 @contextmanager
@@ -109,21 +99,3 @@ def sweep(folder: Path, keep: set[str]) -> None:
         if path.name not in keep and path.name not in ("manifest.json", "lock"):
             with suppress(OSError):
                 path.unlink()
-
-
-def digest(path: Path) -> str:
-    """Of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _body_digest(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from nearkin.disk import digest, sync
+
 KEEP = 2  # the newest, and one to fall back on
 Report = Callable[[str], None]
 
@@ -36,16 +38,16 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[
     aside.mkdir()
     data = aside / "tensors.safetensors"
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, data)
-    _sync(data)
-    body = json.dumps({"step": step, "tensors_sha256": _digest(data), "state": dict(state)}, sort_keys=True)
+    sync(data)
+    body = json.dumps({"step": step, "tensors_sha256": digest(data), "state": dict(state)}, sort_keys=True)
     page = aside / "state.json"
     page.write_text(json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}), encoding="utf-8")
-    _sync(page)
-    _sync(aside)
+    sync(page)
+    sync(aside)
     if target.exists():
         shutil.rmtree(target)
     aside.rename(target)
-    _sync(folder)
+    sync(folder)
     _tidy(folder)
     return target
 
@@ -67,22 +69,9 @@ def _load(path: Path) -> Checkpoint:
         raise ValueError("state.json does not match its checksum")
     body = json.loads(page["body"])
     data = path / "tensors.safetensors"
-    if _digest(data) != body["tensors_sha256"]:
+    if digest(data) != body["tensors_sha256"]:
         raise ValueError("tensors.safetensors does not match its checksum")
     return Checkpoint(body["step"], load_file(data), body["state"])
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _tidy(folder: Path) -> None:
