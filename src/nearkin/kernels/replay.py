@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor
 
-MOST_PAIRS = 1 << 28  # above, the arithmetic hides the launches
+MOST_PAIRS = 1 << 29  # above, the arithmetic hides the launches
 KEPT = 16  # recordings
 
 Tensors = Sequence[Tensor | None]
@@ -52,7 +52,7 @@ class Recording:
 
     def _compute(self, tensors: Tensors) -> None:
         self.turn += 1
-        pairs = [(mine, t.detach()) for mine, t in zip(self._inputs, tensors, strict=True) if mine is not None and t is not None]
+        pairs = [(mine, t) for mine, t in zip(self._inputs, tensors, strict=True) if mine is not None and t is not None]
         for dtype in {mine.dtype for mine, _ in pairs}:
             some = [(mine, t) for mine, t in pairs if mine.dtype == dtype]
             torch._foreach_copy_([mine for mine, _ in some], [t for _, t in some])

@@ -40,17 +40,23 @@ def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str =
     return Soft(values, priced)
 
 
-def _scaled(work: Work, temperature: float) -> tuple[Work, float]:
-    """The same work in base-2 units, centred; and the factor that brings its gradients back."""
-    scale = math.sqrt(math.log2(math.e) / temperature)
-    references = work.queries if work.references is None else work.references
+def _scale(temperature: float) -> float:
+    """Points times this have base-2 affinities."""
+    return math.sqrt(math.log2(math.e) / temperature)
+
+
+def _scaled(work: Work, temperature: float) -> Work:
+    """The same work in base-2 units, centred."""
+    scale = _scale(temperature)
+    own = work.references is None
+    references = work.queries if own else work.references
+    assert references is not None
     if work.squared:
         centre = references.mean(0)
-        queries, references = (work.queries - centre) * scale, (references - centre) * scale
+        queries, references = (work.queries - centre).mul_(scale), None if own else (references - centre).mul_(scale)
     else:
-        queries, references = work.queries * scale, references * scale
-    own = work.references is None
-    return work._replace(queries=queries, references=None if own else references), 1 / (scale * temperature)
+        queries, references = work.queries * scale, None if own else references * scale
+    return work._replace(queries=queries, references=references)
 
 
 def _values(work: Work, form: Form, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,21 +92,24 @@ def _with(work: Work, tensors: Sequence[Tensor | None]) -> Work:
 
 
 def _forward(work: Work, form: Form, temperature: float, engine: Engine) -> tuple[Tensor, ...]:
-    """Value, whether priced, both summaries and the gradient weight of every query."""
-    first, second = engine.summaries(_scaled(work, temperature)[0])
+    """Value and whether priced; then what the gradient needs: both summaries, the gradient weight and the scaled points."""
+    scaled = _scaled(work, temperature)
+    first, second = engine.summaries(scaled)
     value, weight, priced = _values(work, form, first, second)
-    return value.to(work.queries.dtype), priced, first, second, weight
+    points = (scaled.queries,) if scaled.references is None else (scaled.queries, scaled.references)
+    return value.to(work.queries.dtype), priced, first, second, weight, *points
 
 
 def _backward(work: Work, summary: Sequence[Tensor], upstream: Tensor, temperature: float, engine: Engine) -> tuple[Tensor, ...]:
     """Gradients of the queries and, where asked for, of the references."""
-    first, second, weight = summary
+    first, second, weight, queries, *references = summary
     pull = upstream.to(first.dtype) * weight
     # A query without a right (or wrong) reference has pull 0; its missing summary only must not be infinite.
     finite = torch.where(first > -torch.inf, first, torch.where(second > -torch.inf, second, torch.zeros_like(first)))
     other = second if work.targets is not None else torch.where(second > -torch.inf, second, finite)
-    scaled, back = _scaled(work, temperature)
+    scaled = work._replace(queries=queries, references=references[0] if references else None)
     found = engine.gradients(scaled, finite, other, pull)
+    back = 1 / (_scale(temperature) * temperature)
     return tuple((gradient * back).to(work.queries.dtype) for gradient in found if gradient is not None)
 
 
@@ -152,8 +161,11 @@ class _Evaluate(torch.autograd.Function):
             found: tuple[Tensor, ...] = ctx.recorded.gradient(ctx.turn, _tensors(work), given)
             return found
 
-        grads = _FirstDerivative.apply(upstream[0], queries, references, differentiate)  # type: ignore[no-untyped-call]
-        return grads[0], (grads[1] if work.reference_gradient else None), None, None, None, None
+        if torch.is_grad_enabled():  # asked with create_graph=True
+            to_queries, *rest = _FirstDerivative.apply(upstream[0], queries, references, differentiate)  # type: ignore[no-untyped-call]
+        else:
+            to_queries, *rest = differentiate(upstream[0])
+        return to_queries, (rest[0] if work.reference_gradient else None), None, None, None, None
 
 
 class _FirstDerivative(torch.autograd.Function):

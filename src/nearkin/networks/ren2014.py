@@ -34,8 +34,9 @@ def ren2014(
     check_choice("pooling", pooling, ("floor", "ceil"))
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     for i, maps_in in enumerate((channels, MAPS, MAPS), start=1):
-        layers[f"conv{i}"] = nn.Sequential(nn.Conv2d(maps_in, MAPS, 5, padding=2), nn.Tanh())
-        layers[f"pool{i}"] = nn.MaxPool2d(3, stride=2, ceil_mode=pooling == "ceil")
+        layers[f"conv{i}"] = nn.Sequential(nn.Conv2d(maps_in, MAPS, 5, padding=2))
+        # tanh rises, so that it may follow the pool: the same numbers, and a quarter of the tanhs
+        layers[f"pool{i}"] = nn.Sequential(nn.MaxPool2d(3, stride=2, ceil_mode=pooling == "ceil"), nn.Tanh())
     features = features_after(nn.Sequential(layers), image_shape)
     layers["fc"] = nn.Sequential(nn.Flatten(), nn.Linear(features, hidden), nn.Tanh())
     layers["head"] = Head(hidden, dimension, normalise=normalise, output=output)
