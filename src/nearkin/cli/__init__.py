@@ -37,6 +37,22 @@ TRAIN_EXAMPLES = """examples:
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
   nearkin train photos/ --find-rate                   the largest learning rate at which the objective falls steadily
   nearkin train --resume runs/photos"""
+EXPORT = (
+    """Write the network, preparation included, as ONNX and compare it; or the explorer of the index, as a folder that opens from disk."""
+)
+EXPORT_EXAMPLES = """examples:
+  nearkin export runs/photos --onnx photos.onnx
+  nearkin export runs/photos --page out/              then open out/index.html, also without nearkin
+  nearkin export runs/photos --page out/ --compare runs/before"""
+EMBED = """Embeddings, ids, labels and sources of any data: one .npz file, or a folder of Parquet shards with a manifest (pip install
+'nearkin[table]'), which may be larger than memory. Damaged files are named, counted and left out of shards. Shards are made by
+this process or by the actors of a Ray cluster (pip install 'nearkin[ray]'), with the same content; the same command goes on with
+the shards that are missing."""
+EMBED_EXAMPLES = """examples:
+  nearkin embed runs/photos photos/ --out photos.npz
+  nearkin embed runs/photos photos/ --out shards/
+  nearkin embed runs/photos photos/ --out shards/ --engine ray                            all cores of this machine
+  nearkin embed runs/photos photos/ --out shards/ --engine ray --address 10.0.0.1:6379    a cluster that shares its folders"""
 INDEX = """Index a data set in a model folder, or change the index that is there. Every change is durable when the verb returns;
 one that was interrupted goes on with --add. A point that is there already, by its source, is passed over."""
 INDEX_EXAMPLES = """examples:
@@ -51,10 +67,12 @@ SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos queries/ -k 5 --json     every image of a folder
   nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
   nearkin search runs/photos --vector 0.1,-2,0.5      or a file: --vector queries.npy"""
-SERVE = """Serve the index of a model folder over HTTP, with a page to look at. On this machine only, unless --host says otherwise;
-then a token is required. An index that is changed meanwhile is taken over without a pause."""
+SERVE = """Serve the index of a model folder over HTTP, with a page to ask with a picture, and the explorer, which shows
+which neighbours are wrong. On this machine only, unless --host says otherwise; then a token is required.
+An index that is changed meanwhile is taken over without a pause."""
 SERVE_EXAMPLES = """examples:
   nearkin serve runs/photos
+  nearkin serve runs/photos --compare runs/before     the explorer with both models side by side
   NEARKIN_TOKEN=... nearkin serve runs/photos --host 0.0.0.0 --port 80 --no-browser
   curl -F image=@query.jpg 'http://127.0.0.1:8000/search?k=5'"""
 EVALUATE = """Are a model's neighbours right? Queries are the part of the data that the run held out for testing, or DATA; the training part
@@ -133,11 +151,13 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
     parser.add_argument("--resume", metavar="FOLDER", help="go on with the training in this folder")
+    parser.add_argument("--labels", metavar="FILE.csv", help="corrected labels, such as the explorer leaves: columns path and label")
     parser.add_argument(
         "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen by what the data know)"
     )
     parser.add_argument("--network", metavar="NAME", help="convnet, mlp, resnet18, ren2014-mnist, timm:NAME, ... (default: convnet or mlp)")
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="size of the embedding (default: 64)")
+    parser.add_argument("--codes", action="store_true", help="learn a binary code of D bits, searched by Hamming distance")
     parser.add_argument("--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20)")
     parser.add_argument("--seed", type=int, metavar="N", help="of weights, order and draws (default: 0)")
     parser.add_argument(
@@ -176,22 +196,32 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
-        "embed", help="embeddings of any data by a model folder", description="Write embeddings, ids and labels as .npz."
+        "embed", help="embeddings of any data by a model folder", description=EMBED, epilog=EMBED_EXAMPLES, formatter_class=_RAW
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder")
     parser.add_argument("data", metavar="DATA", help="as for train")
-    parser.add_argument("--out", required=True, metavar="FILE.npz", help="where to write")
+    parser.add_argument("--out", required=True, metavar="FILE.npz|SHARDS", help="where to write: one file, or a folder of shards")
+    parser.add_argument("--engine", choices=("local", "ray"), help="who makes the shards: this process, or Ray (default: local)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
+    parser.add_argument("--shard-rows", type=_at_least_one, metavar="N", help="points of a shard (default: 20,000)")
     _add_places(parser)
-    parser.set_defaults(run=_lazily("nearkin.cli.train", "run_embed"))
+    parser.set_defaults(run=_lazily("nearkin.cli.embed"))
 
 
 def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
-        "export", help="a model for other runtimes", description="Write the network, preparation included, as ONNX and compare it."
+        "export",
+        help="a model for other runtimes, or its explorer as a folder",
+        description=EXPORT,
+        epilog=EXPORT_EXAMPLES,
+        formatter_class=_RAW,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder")
-    parser.add_argument("--onnx", required=True, metavar="FILE.onnx", help="where to write")
-    parser.set_defaults(run=_lazily("nearkin.cli.train", "run_export"))
+    parser.add_argument("--onnx", metavar="FILE.onnx", help="the network, preparation included, as ONNX, compared with itself")
+    parser.add_argument("--page", metavar="OUT", help="the explorer of the folder's index as a folder that opens from disk")
+    _add_exploring(parser)
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    parser.set_defaults(run=_lazily("nearkin.cli.export"))
 
 
 def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -237,6 +267,7 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="0 takes any free one (default: %(default)s)")
     parser.add_argument("--token", metavar="SECRET", help="what clients must send (default: the environment's NEARKIN_TOKEN)")
     parser.add_argument("--no-browser", action="store_true", help="do not open the page")
+    _add_exploring(parser)
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
     parser.set_defaults(run=_lazily("nearkin.cli.serve"))
 
@@ -263,6 +294,13 @@ def _add_reproduce(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.reproduce"))
+
+
+def _add_exploring(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--compare", metavar="OTHER", help="explore beside another model folder that indexed the same points")
+    parser.add_argument(
+        "--map", choices=("tsne", "pca"), default="tsne", help="how the explorer's map is drawn (default: %(default)s, where openTSNE is)"
+    )
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:

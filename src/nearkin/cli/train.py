@@ -1,24 +1,19 @@
-"""`nearkin train`, `embed` and `export`: from data to a model folder, and what a model folder gives back."""
+"""`nearkin train`: from data to a model folder."""
 
-import json
 from argparse import Namespace
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from nearkin import data as sources
 from nearkin.cli.progress import TrainingView
 from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
-from nearkin.model import Model, brought_to, load
 from nearkin.run import Run, override
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
-from nearkin.train.export import to_onnx
 from nearkin.train.rates import find_rate
 from nearkin.train.training import TrainingStopped, opened, train
 
@@ -62,8 +57,9 @@ def _settings(arguments: Namespace) -> dict[str, str]:
     """The run's leaves that the command line sets."""
     if not arguments.data:
         raise ValueError("DATA is missing: name a folder, a table, an .npz file or a known set (or --resume a folder)")
-    settings = {"data.source": arguments.data}
+    settings = {"data.source": arguments.data} | ({"data.corrections": arguments.labels} if arguments.labels else {})
     short = {"objective": "objective.name", "network": "network.name", "epochs": "epochs", "seed": "seed", "dimension": "network.dimension"}
+    settings |= {"codes.learn": "true"} if arguments.codes else {}
     settings |= {leaf: str(value) for name, leaf in short.items() if (value := getattr(arguments, name)) is not None}
     for item in arguments.set:
         leaf, equals, value = item.partition("=")
@@ -82,31 +78,3 @@ def _tell(folder: Path, metrics: dict[str, object]) -> None:
             table.add_row(name, f"{value:.4f}")
         console.print(table)
     console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')")
-
-
-def run_embed(arguments: Namespace) -> int:
-    """Embeddings of any data by a model folder, as .npz (embeddings, ids, and labels or targets where known)."""
-    model = load(arguments.folder, device=arguments.device)
-    channels, size = brought_to(model.about)
-    data = sources.open(arguments.data, data_root=arguments.data_root, size=size, channels=channels)
-    rows = [_encoded(model, data, part) for part in torch.split(data.ids, 512)]
-    arrays = {"embeddings": np.concatenate(rows), "ids": data.ids.numpy(), "sources": np.asarray(data.sources, dtype=np.str_)}
-    if data.answers is not None:
-        arrays["labels" if data.supervision == "classes" else "targets"] = data.answers.numpy()
-    if not str(arguments.out).endswith(".npz"):
-        raise ValueError(f"--out {arguments.out} must end in .npz")
-    Path(arguments.out).parent.mkdir(parents=True, exist_ok=True)
-    np.savez(arguments.out, **arrays)  # type: ignore[arg-type]
-    Console(highlight=False).print(f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}")
-    return 0
-
-
-def _encoded(model: Model, data: sources.Dataset, ids: torch.Tensor) -> np.ndarray:
-    return np.asarray(model.encode(data.read(ids).numpy()))
-
-
-def run_export(arguments: Namespace) -> int:
-    """The network as ONNX, compared with itself where onnxruntime is installed."""
-    report = to_onnx(load(arguments.folder, device="cpu"), Path(arguments.onnx))
-    Console(highlight=False).print(json.dumps(report))
-    return 0

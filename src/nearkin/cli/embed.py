@@ -1,0 +1,71 @@
+"""`nearkin embed`: embeddings of any data by a model folder, as one .npz or as a folder of shards."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from nearkin import data as sources
+from nearkin.cluster.embed import embed
+from nearkin.data.dataset import Dataset
+from nearkin.data.images import OnError
+from nearkin.model import Model, brought_to, load
+
+
+def run(arguments: Namespace) -> int:
+    """One file if --out ends in .npz, shards otherwise."""
+    out = Path(arguments.out)
+    if out.suffix == ".npz":
+        if arguments.engine or arguments.address or arguments.shard_rows:
+            raise ValueError(f"--engine, --address and --shard-rows write a folder of shards, and --out {out} is a file; name a folder")
+        return _one_file(arguments, out)
+    if out.suffix and not out.is_dir():
+        raise ValueError(f"--out {out} must end in .npz, or name a folder for shards")
+    if arguments.address and arguments.engine != "ray":
+        raise ValueError("--address is of a Ray cluster; give --engine ray, too")
+    return _shards(arguments, out)
+
+
+def _shards(arguments: Namespace, out: Path) -> int:
+    model = load(arguments.folder, device="cpu")
+    data = _opened(arguments, model, "skip")
+    options = {} if arguments.shard_rows is None else {"rows": arguments.shard_rows}
+    found = embed(
+        arguments.folder,
+        data,
+        out,
+        engine=arguments.engine or "local",
+        address=arguments.address,
+        device=arguments.device,
+        report=_note,
+        **options,
+    )
+    there = f", {found.known:,} were there already" if found.known else ""
+    damaged = f"; {found.damaged:,} damaged ones left out" if found.damaged else ""
+    Console(highlight=False).print(f"{found.points:,} embeddings in {out}: {found.made:,} shards made{there}{damaged}", soft_wrap=True)
+    return 0
+
+
+def _one_file(arguments: Namespace, out: Path) -> int:
+    """Embeddings, ids, sources, and labels or targets where known, as .npz."""
+    model = load(arguments.folder, device=arguments.device)
+    data = _opened(arguments, model, "raise")
+    rows = [np.asarray(model.encode(data.read(part).numpy())) for part in torch.split(data.ids, 512)]
+    arrays = {"embeddings": np.concatenate(rows), "ids": data.ids.numpy(), "sources": np.asarray(data.sources, dtype=np.str_)}
+    if data.answers is not None:
+        arrays["labels" if data.supervision == "classes" else "targets"] = data.answers.numpy()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(out, **arrays)  # type: ignore[arg-type]
+    Console(highlight=False).print(f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}")
+    return 0
+
+
+def _opened(arguments: Namespace, model: Model, on_error: OnError) -> Dataset:
+    channels, size = brought_to(model.about)
+    return sources.open(arguments.data, data_root=arguments.data_root, size=size, channels=channels, on_error=on_error)
+
+
+def _note(line: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
