@@ -11,6 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from nearkin.codes.packing import signs
+
 
 class Affinity(Protocol):
     """How near is each of m references to each of n queries."""
@@ -89,6 +91,18 @@ class Normalised:
 def cosine(temperature: float = 1.0) -> Normalised:
     """cos(q, r) / temperature; the cosine with a zero vector is 0."""
     return Normalised(InnerProduct(temperature))
+
+
+@dataclass(frozen=True)
+class Hamming:
+    """Minus the number of dimensions in which the signs differ: the affinity of codes. A zero counts as positive.
+
+    By a product of signs, whose sums are whole numbers and exact. It has no gradient.
+    """
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        agreeing = signs(queries) @ signs(references).T
+        return (agreeing - queries.shape[1]) / 2
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
     weights.safetensors     the last weights; best.safetensors those that did best on the validation part, if there is one
     objective.safetensors   the objective's own parameters and state
     references.safetensors  embeddings of the training part with their labels or targets: what predictions look at. By the best weights
-                            where there are any; references-last.safetensors are then those of the last
+                            where there are any; references-last.safetensors are then those of the last. Binary codes are kept packed
     split.json, metrics.json, log.jsonl, README.md (the model card), checkpoints/
 
 Nothing in it is a pickle.
@@ -22,6 +22,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearkin import networks
+from nearkin.affinity import Affinity, InnerProduct
+from nearkin.codes import pack, signs, unpack
 from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.evaluate.neighbours import vote
@@ -52,11 +54,21 @@ class Model:
         """The names of the classes, by number."""
         return tuple(self.about["classes"])
 
+    @property
+    def binary(self) -> bool:
+        """Whether it was trained for codes: its embeddings are then +-1."""
+        return bool(self.about["metric"] == "hamming")
+
+    @property
+    def smooth_affinity(self) -> Affinity:
+        """An affinity with a gradient for the network's own outputs: for codes their product with the other's signs."""
+        return InnerProduct() if self.binary else self.affinity
+
     @torch.no_grad()
     def encode(self, inputs: Inputs, batch_size: int = 512) -> Tensor | np.ndarray:
         """Embeddings (n, d): of images (n, c, h, w) uint8 or float in 0..1, of vectors (n, d), or of image files by path.
 
-        A tensor gives a tensor, anything else a numpy array.
+        A tensor gives a tensor, anything else a numpy array. A model for codes gives +-1; `codes` packs them.
         """
         points = self._read(inputs)
         mode = self.network.training
@@ -65,8 +77,12 @@ class Model:
             rows = [self.network(self._prepared(part.to(self.device))).float() for part in torch.split(points, batch_size)]
         finally:
             self.network.train(mode)
-        embeddings = torch.cat(rows)
+        embeddings = signs(torch.cat(rows)) if self.binary else torch.cat(rows)
         return embeddings.to(inputs.device) if isinstance(inputs, Tensor) else embeddings.cpu().numpy()
+
+    def codes(self, inputs: Inputs) -> np.ndarray:
+        """(n, ceil(d / 8)) uint8: the signs of the embedding, eight in a byte."""
+        return pack(self.encode(inputs))
 
     def neighbours(self, inputs: Inputs, k: int = 10) -> Neighbours:
         """The k nearest training points of each input, as positions among `references`, with affinities."""
@@ -119,7 +135,7 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
         there = folder / "references-last.safetensors"
     network.load_state_dict(load_file(best if which == "best" and best.exists() else folder / "weights.safetensors"))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Model(network.to(device), about, _references(there, torch.device(device)))
+    return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])))
 
 
 def brought_to(about: dict[str, Any]) -> tuple[int | None, int | None]:
@@ -139,8 +155,17 @@ def build_network(about: dict[str, Any]) -> nn.Module:
     return networks.build(chosen["name"], **kind, dimension=chosen["dimension"], normalise=chosen["normalise"], **chosen["options"])
 
 
-def _references(path: Path, device: torch.device) -> Points | None:
+def kept_references(known: Points, *, binary: bool) -> dict[str, Tensor]:
+    """What references.safetensors holds: embeddings (n, d), or codes (n, ceil(d / 8)), with labels and ids where there are any."""
+    kept = {"codes": torch.from_numpy(pack(known.embeddings))} if binary else {"embeddings": known.embeddings}
+    more = {"labels": known.labels, "ids": known.ids}
+    return {**kept, **{name: tensor for name, tensor in more.items() if tensor is not None}}
+
+
+def _references(path: Path, device: torch.device, dimension: int) -> Points | None:
     if not path.exists():
         return None
     tensors = load_file(path, device=str(device))
+    if "codes" in tensors:
+        tensors["embeddings"] = torch.from_numpy(unpack(tensors["codes"].cpu().numpy(), dimension)).to(device)
     return Points(tensors["embeddings"], tensors.get("labels"), tensors.get("ids"))

@@ -52,6 +52,14 @@ class NetworkChoice:
 
 
 @dataclass(frozen=True)
+class CodesChoice:
+    """Whether the embedding is learnt as a binary code, one bit a dimension, whatever the objective; see `nearkin.codes.relaxation`."""
+
+    learn: bool = False
+    pull: float = 0.1  # weight of the outputs' distance from +-1
+
+
+@dataclass(frozen=True)
 class OptimiserChoice:
     """How weights move."""
 
@@ -95,6 +103,7 @@ class Run:
     data: DataChoice = field(default_factory=DataChoice)
     network: NetworkChoice = field(default_factory=NetworkChoice)
     objective: Part = field(default_factory=Part)
+    codes: CodesChoice = field(default_factory=CodesChoice)
     optimiser: OptimiserChoice = field(default_factory=OptimiserChoice)
     schedule: ScheduleChoice = field(default_factory=ScheduleChoice)
     preprocess: Part = field(default_factory=lambda: Part("standardise"))

@@ -9,7 +9,7 @@ import pytest
 
 from nearkin.search import durable
 from nearkin.search import index as index_module
-from nearkin.search.contract import METRICS, Entries
+from nearkin.search.contract import METRICS, Entries, Where
 from nearkin.search.durable import IndexDamagedError, writing
 from nearkin.search.index import LocalIndex
 
@@ -242,3 +242,19 @@ def test_metadata_must_be_plain(tmp_path) -> None:
         with pytest.raises(ValueError, match="metadata of 's' cannot be written as JSON"):
             index.add(Entries(np.ones((1, 4)), sources=["s"], metadata=[{"x": value}]))
     assert index.count == 100
+
+
+def test_codes_take_a_bit_a_dimension_and_filters_exclusion_and_copies_hold(tmp_path) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
+    index = LocalIndex.create(tmp_path / "i", model="m", metric="hamming", dimension=64)
+    index.add(Entries(x, labels=["ab"[i % 2] for i in range(200)]))
+    now = index.snapshot
+    assert now.segments[0]["vectors"].nbytes == 200 * 8
+    assert np.array_equal(now.vectors[5], np.where(x[5] >= 0, 1, -1))
+    answer = index.search(x[5:6], 3, where=Where(labels=("b",)), exclude=[5])[0]
+    far = [(int(((x[i] >= 0) != (x[5] >= 0)).sum()), i) for i in range(1, 200, 2) if i != 5]
+    assert [(hit.id, -hit.affinity) for hit in answer.hits] == [(i, d) for d, i in sorted(far)[:3]] and answer.exact
+    assert index.search(x[5:6], 3, where=Where(labels=("a",)), exclude=[5])[0].hits[0].label == "a"
+    index.delete([5])
+    index.compact()
+    assert LocalIndex.open(tmp_path / "i").search(x[5:6], 1)[0].hits[0].affinity < 0

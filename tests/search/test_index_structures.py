@@ -144,3 +144,10 @@ def test_a_package_that_patches_faiss_for_torch_does_no_harm() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_codes_have_no_structure(tmp_path) -> None:
+    index = LocalIndex.create(tmp_path / "i", model="m", metric="hamming", dimension=8)
+    index.add(Entries(np.ones((20, 8))))
+    with pytest.raises(ValueError, match="backend hnsw is for numbers, and this index holds codes"):
+        index.build("hnsw")

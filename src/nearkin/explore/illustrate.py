@@ -18,7 +18,7 @@ from nearkin.explore.flow import neighbour_flow
 from nearkin.explore.grad_cam import grad_cam, last_maps
 from nearkin.explore.measure import NEAR, PROBES, Measured, worst_queries
 from nearkin.explore.pictures import Hit, attention, contact_sheet, filters, gallery
-from nearkin.explore.projection import fit
+from nearkin.explore.projection import Metric, fit
 from nearkin.explore.subject import Side, Subject, prepared
 from nearkin.explore.training_log import learning_rates, read_log
 from nearkin.run import Run
@@ -163,7 +163,7 @@ def _flow(subject: Subject, measured: Measured) -> Iterator[Illustration]:
 def _map(subject: Subject) -> Iterator[Illustration]:
     known, asked = _sample(len(subject.references)), _sample(len(subject.queries))
     fitted = subject.references.points.embeddings.cpu()[known]
-    metric = subject.model.about["metric"]
+    metric: Metric = "squared_euclidean" if subject.model.binary else subject.model.about["metric"]  # the same ranking, for +-1
     flat = fitted.shape[1] <= 2
     try:
         projection = fit(fitted, "pca" if flat or len(fitted) < 5 else "tsne", metric)
@@ -306,7 +306,7 @@ def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
             prepared(model, images),
             others,
             layer,
-            model.affinity,
+            model.smooth_affinity,
             against=others_there,
             size=(images.shape[2], images.shape[3]),
         )

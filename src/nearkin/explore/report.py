@@ -85,7 +85,7 @@ def _opening(subject: Subject) -> str:
         answered = "each answered by the others, never by itself"
     else:
         answered = f"answered by {len(subject.gallery):,} references, the {subject.gallery.name}"
-    metric = {"cosine": "cosine", "squared_euclidean": "Euclidean distance"}[subject.model.about["metric"]]
+    metric = {"cosine": "cosine", "squared_euclidean": "Euclidean distance", "hamming": "Hamming distance"}[subject.model.about["metric"]]
     return page.paragraph(f"{asked}, {answered}. Near means near by {metric}, as in training.", quiet=True)
 
 

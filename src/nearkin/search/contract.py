@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from nearkin.affinity import Affinity, SquaredEuclidean, cosine
+from nearkin.affinity import Affinity, Hamming, SquaredEuclidean, cosine
 
-METRICS: dict[str, Affinity] = {"squared_euclidean": SquaredEuclidean(), "cosine": cosine()}
+METRICS: dict[str, Affinity] = {"squared_euclidean": SquaredEuclidean(), "cosine": cosine(), "hamming": Hamming()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, SquaredEuclidean
+from nearkin.affinity import Affinity, Hamming, SquaredEuclidean
+from nearkin.codes import pack
 from nearkin.points import Points
 from nearkin.search.candidates import candidates, full_precision, survivors
 from nearkin.search.exclusion import Exclusion
+from nearkin.search.hamming import nearest_codes
 from nearkin.search.measure import Measure, exact_scores, factors, in_range, inverse_lengths, measure, pair_scores, shown, slack
 
 BLOCK = 4096  # rows and columns of an unknown affinity held at once: 64 MB in float32
@@ -72,7 +74,9 @@ def nearest(
         dtype = torch.promote_types(dtype, some.embeddings.dtype)
         excluded = _exclusion(asked, some, exclude_same_id, whole, start)
         sides = _Sides(asked.embeddings.to(dtype), some.embeddings.to(dtype), excluded, k)
-        if how is not None:
+        if isinstance(affinity, Hamming) and asked.embeddings.device.type == "cpu" and excluded == Exclusion():
+            found = _by_bits(sides)
+        elif how is not None:
             found = _within(how, sides)
         else:
             assert affinity is not None
@@ -174,6 +178,12 @@ def _first_copies(x: Tensor, count: int) -> Tensor:
     rank = torch.arange(len(x), device=x.device) - first
     kept: Tensor = order[rank < count].sort().values
     return kept
+
+
+def _by_bits(sides: _Sides) -> Neighbours:
+    """Codes, packed and compared by the bits that differ."""
+    positions, distances = nearest_codes(pack(sides.queries), pack(sides.references), sides.k)
+    return Neighbours(torch.from_numpy(positions), -torch.from_numpy(distances).to(sides.queries.dtype))
 
 
 def _within_unknown(affinity: Affinity, sides: _Sides) -> Neighbours:

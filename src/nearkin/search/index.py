@@ -145,7 +145,7 @@ class LocalIndex:
         with self._change() as manifest:
             ids = self._new_ids(manifest, entries)
             labels = _with_names(manifest["labels"], entries.labels)
-            arrays: Mapping[str, np.ndarray] = packed(entries, ids, labels)
+            arrays: Mapping[str, np.ndarray] = packed(entries, ids, labels, binary=self.metric == "hamming")
             kept = list(manifest["segments"])
             while kept and kept[-1]["rows"] <= len(arrays["ids"]) and kept[-1]["rows"] + len(arrays["ids"]) <= LARGEST:
                 arrays = joined([mapped_arrays(self.folder / kept.pop()["file"]), arrays])
@@ -174,7 +174,7 @@ class LocalIndex:
                 ids = self._new_ids({**made, "next_id": next_id}, entries, anew=True)
                 next_id += len(entries)
                 labels = _with_names(labels, entries.labels)
-                segments.append(self._write(manifest, "segment", packed(entries, ids, labels), number))
+                segments.append(self._write(manifest, "segment", packed(entries, ids, labels, binary=metric == "hamming"), number))
             self._commit({**made, "segments": segments, "labels": labels, "next_id": next_id})
         return self.count
 
@@ -262,10 +262,12 @@ class LocalIndex:
         return np.empty(0, np.int64) if record is None else np.array(mapped_arrays(self.folder / record["file"])["ids"])
 
     def _build(self, kind: str) -> None:
+        if self.metric == "hamming":
+            raise ValueError(f"backend {kind} is for numbers, and this index holds codes; they are searched exactly, by counting bits")
         if not self.count:
             raise ValueError(f"backend {kind} needs points to be built on, and the index is empty; add some first")
         now = self.snapshot
-        made = structures.build(kind, now.vectors, now.ids, unit=self.metric == "cosine")
+        made = structures.build(kind, now.vectors[:], now.ids, unit=self.metric == "cosine")
         record = self._write(self._manifest, "structure", made.arrays())
         self._commit({**self._manifest, "structure": {**record, "kind": kind}})
 

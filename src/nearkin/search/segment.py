@@ -1,6 +1,7 @@
 """A segment: some thousand points in one memory-mapped file that is never changed.
 
-vectors (n, d) float32    ids (n,) int64    labels (n,) int32, numbers of the manifest's label names, -1 unknown
+vectors (n, d) float32, or codes (n, ceil(d / 8)) uint8 where the metric is hamming
+ids (n,) int64    labels (n,) int32, numbers of the manifest's label names, -1 unknown
 rows, row_ends            one JSON text a point (source, metadata), end to end, and where each ends
 pictures, picture_ends    the thumbnails likewise
 """
@@ -11,19 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from nearkin.codes import pack
 from nearkin.search.contract import Entries
 
 Arrays = Mapping[str, np.ndarray]
 
 
-def packed(entries: Entries, ids: np.ndarray, labels: Sequence[str]) -> dict[str, np.ndarray]:
-    """Entries as the arrays of a segment; `labels` are the names the numbers stand for."""
+def packed(entries: Entries, ids: np.ndarray, labels: Sequence[str], *, binary: bool = False) -> dict[str, np.ndarray]:
+    """Entries as the arrays of a segment; `labels` are the names the numbers stand for. `binary`: only signs are kept, a bit each."""
     number = {name: at for at, name in enumerate(labels)}
     codes = np.array([-1 if label is None else number[label] for label in entries.labels], dtype=np.int32)
     rows, row_ends = _end_to_end([_row(*both) for both in zip(entries.sources, entries.metadata, strict=True)])
     pictures, picture_ends = _end_to_end(entries.thumbnails)
     return {
-        "vectors": entries.vectors,
+        "vectors": pack(entries.vectors) if binary else entries.vectors,
         "ids": ids,
         "labels": codes,
         "rows": rows,

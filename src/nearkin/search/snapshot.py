@@ -10,10 +10,12 @@ import numpy as np
 import torch
 
 from nearkin.affinity import Normalised
+from nearkin.codes.packing import UnpackedRows, pack
 from nearkin.points import Points
 from nearkin.search import segment as segments_
 from nearkin.search.contract import METRICS, Answer, Entry, Hit, Where, as_text
 from nearkin.search.exact import nearest
+from nearkin.search.hamming import nearest_codes
 from nearkin.search.shortlist import Shortlist
 from nearkin.search.structure import Structure
 
@@ -35,17 +37,21 @@ class Snapshot:
         self.manifest, self.segments, self.structure = manifest, segments, structure
         self.affinity = METRICS[manifest["metric"]]
         self.dimension: int = manifest["dimension"]
+        self.binary = manifest["metric"] == "hamming"
         keep = [~np.isin(part["ids"], deleted) for part in segments]
         if len(segments) == 1 and keep[0].all():  # the common case after compaction: nothing is copied
-            self.ids, self.vectors, self.codes = (segments[0][name] for name in ("ids", "vectors", "labels"))
+            self.ids, self._kept, self.codes = (segments[0][name] for name in ("ids", "vectors", "labels"))
         else:
             self.ids = _live(segments, "ids", keep, np.empty(0, np.int64))
-            self.vectors = _live(segments, "vectors", keep, np.empty((0, self.dimension), np.float32))
+            none = np.empty((0, (self.dimension + 7) // 8), np.uint8) if self.binary else np.empty((0, self.dimension), np.float32)
+            self._kept = _live(segments, "vectors", keep, none)
             self.codes = _live(segments, "labels", keep, np.empty(0, np.int32))
         self._part = np.repeat(np.arange(len(segments)), [int(mask.sum()) for mask in keep])  # of each row, its segment
         self._place = np.concatenate([np.flatnonzero(mask) for mask in keep]) if segments else self.ids  # and where in it
         self._order = np.argsort(self.ids, kind="stable")
-        self._tensors = (torch.from_numpy(self.vectors), torch.from_numpy(self.ids)) if len(self.ids) else None
+        self.vectors = UnpackedRows(self._kept, self.dimension) if self.binary else self._kept
+        numbers = len(self.ids) and not self.binary
+        self._tensors = (torch.from_numpy(self._kept), torch.from_numpy(self.ids)) if numbers else None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -118,6 +124,8 @@ class Snapshot:
 
     def _exact(self, queries: np.ndarray, k: int, rows: np.ndarray | None, exclude: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n, k) and affinities, by the one exact search; -1 where there are no more."""
+        if self.binary:
+            return self._by_bits(queries, k, rows, exclude)
         if self._tensors is None or (rows is not None and not len(rows)):
             return np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
         if len(queries) == 1 and len(self) > WORTH_A_LIST and (rows is None or len(rows) > WORTH_A_LIST):
@@ -131,6 +139,18 @@ class Snapshot:
         near = nearest(asked, known, min(k, len(vectors)), self.affinity, exclude_same_id=exclude is not None)
         found = near.positions.numpy()
         return found if rows is None else np.where(found < 0, -1, rows[found.clip(0)]), near.affinity.numpy()
+
+    def _by_bits(
+        self, queries: np.ndarray, k: int, rows: np.ndarray | None, exclude: Sequence[int] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same for codes."""
+        skip = None if exclude is None else self.rows(exclude)
+        if rows is not None and skip is not None:
+            at = np.searchsorted(rows, skip).clip(max=max(len(rows) - 1, 0))
+            skip = np.where(rows[at] == skip, at, -1) if len(rows) else None
+        found, far = nearest_codes(pack(queries), self._kept if rows is None else self._kept[rows], k, skip)
+        affinity = np.where(found < 0, -np.inf, -far).astype(np.float32)
+        return found if rows is None else np.where(found < 0, -1, rows[found.clip(0)] if len(rows) else -1), affinity
 
     def _structure_serves(self, rows: np.ndarray | None) -> bool:
         if self.structure is None or not len(self):
@@ -170,7 +190,7 @@ class Snapshot:
 
     def _scored(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """(n, c) affinities of each query with its own candidates, from differences."""
-        candidates = self.vectors[rows]  # (n, c, d)
+        candidates = self._kept[rows]  # (n, c, d)
         if self._unit:
             return np.asarray(np.einsum("nd,ncd->nc", _unit(queries), _unit(candidates)))
         difference = candidates - queries[:, None]

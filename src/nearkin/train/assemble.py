@@ -91,6 +91,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     """All parts, with weights drawn from the run's seed."""
     if run.optimiser.name == "conjugate_gradient" and run.references != "training_set":
         raise ValueError("optimiser.name=conjugate_gradient searches along lines of one function: it needs references=training_set")
+    _check_codes(run)
     torch.manual_seed(run.seed)
     about = describe(run, train)
     network = build_network(about)
@@ -109,7 +110,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         dimension=run.network.dimension,
         size=len(train),
     ).to(device)
-    about["metric"] = deployed_metric(objective)
+    about["metric"] = "hamming" if run.codes.learn else deployed_metric(objective)
     sampler = _sampler(run, train, objective)
     optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
     schedule = make_schedule(run.schedule, _epochs_of_schedule(run, objective), len(sampler) if run.references == "objective" else 1)
@@ -126,6 +127,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         bfloat16=run.precision == "bfloat16",
         clip=run.optimiser.clip,
         compiled=run.compile,
+        pull=run.codes.pull if run.codes.learn else None,
     )
     return Parts(network, objective, optimiser, schedule, sampler, loader, step, about)
 
@@ -248,6 +250,15 @@ def _reader(loader: Loader) -> Any:
         return next(iter(loader([ids])))[0]
 
     return read
+
+
+def _check_codes(run: Run) -> None:
+    if not run.codes.learn:
+        return
+    if run.codes.pull < 0:
+        raise ValueError(f"codes.pull ({run.codes.pull}) must not be negative")
+    if run.network.normalise:
+        raise ValueError("codes.learn pushes every output to +-1, which vectors of length 1 cannot reach: set network.normalise=false")
 
 
 def _freeze_body(network: nn.Module) -> None:

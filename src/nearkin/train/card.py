@@ -46,7 +46,7 @@ def _text(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, Any]
 
 
 def _metric(metric: str) -> str:
-    return {"cosine": "cosine", "squared_euclidean": "Euclidean distance"}[metric]
+    return {"cosine": "cosine", "squared_euclidean": "Euclidean distance", "hamming": "Hamming distance"}[metric]
 
 
 def _figures(metrics: dict[str, Any]) -> list[str]:

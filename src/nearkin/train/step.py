@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nearkin.codes import quantisation_gap, relaxed
 from nearkin.data.augment import augmented
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.train import ranks
@@ -31,12 +32,14 @@ class Step:
         bfloat16: bool = False,
         clip: float = 0.0,
         compiled: bool = False,
+        pull: float | None = None,
     ) -> None:
         self.forward: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if compiled else network
         self.network, self.objective, self.optimiser = network, objective, optimiser
         self.read, self.answers, self.prepare = read, answers, prepare
         self.augment, self.generator = augment, generator
         self.bfloat16, self.clip = bfloat16, clip
+        self.pull = pull  # to the corners of the cube, when the outputs are to become codes
 
     def embed(self, ids: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Embeddings (b, d) of these points, float32, with a graph; `inputs` when they were read already."""
@@ -46,14 +49,20 @@ class Step:
         inputs = self.prepare(inputs)
         with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             embeddings = self.forward(inputs)
-        return embeddings.float() if self.bfloat16 else embeddings
+        embeddings = embeddings.float() if self.bfloat16 else embeddings
+        return embeddings if self.pull is None else relaxed(embeddings)
+
+    def price(self, embeddings: Tensor, labels: Tensor | None, ids: Tensor) -> Tensor:
+        """The objective's loss, and for codes the pull to +-1."""
+        loss: Tensor = self.objective(embeddings, labels, ids=ids)
+        return loss if self.pull is None else loss + self.pull * quantisation_gap(embeddings)
 
     def __call__(self, mine: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Move once on this rank's share of the batch; the loss of the joined batch, detached."""
         self.optimiser.zero_grad(set_to_none=True)
         embeddings, ids = ranks.gather(self.embed(mine, inputs)), ranks.gather(mine)
         labels = None if self.answers is None else self.answers[ids]
-        loss: Tensor = self.objective(embeddings, labels, ids=ids)
+        loss = self.price(embeddings, labels, ids)
         loss.backward()  # type: ignore[no-untyped-call]
         self.move()
         self.objective.update(embeddings.detach(), labels, ids=ids)

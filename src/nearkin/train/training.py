@@ -16,6 +16,7 @@ from torch import Tensor
 from nearkin import data as sources
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, without_damaged
+from nearkin.model import kept_references
 from nearkin.objectives import NeighbourhoodDiscovery
 from nearkin.optimise import set_rate
 from nearkin.points import Points
@@ -304,11 +305,8 @@ class Loop:
     def _save_references(self, name: str) -> Points:
         """Embed the training part with the network as it stands, and keep that."""
         known = points_of(self.data.train, embed_all(self.parts.network, self.parts.loader, self.parts.step.prepare))
-        tensors = {"embeddings": known.embeddings, "ids": self.data.train.ids}
-        if known.labels is not None:
-            tensors["labels"] = known.labels
         if self.rank == 0:
-            _save_weights(self.folder / name, tensors)
+            _save_weights(self.folder / name, kept_references(known, binary=self.run.codes.learn))
         return known
 
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.affinity import InnerProduct
+from nearkin.codes import signs
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
 from nearkin.evaluate import collapse, knn_accuracy
@@ -72,7 +73,8 @@ def by_class_vectors(objective: Built, embeddings: Tensor) -> Tensor | None:
 def figures_of(parts: Parts, queries: Points, references: Points, supervision: str) -> dict[str, float]:
     """The neighbours' figures, and for objectives with a vector for each class the accuracy of choosing the nearest of those."""
     found = neighbour_figures(queries, references, supervision, parts.about["metric"])
-    chosen = by_class_vectors(parts.objective, queries.embeddings)
+    outputs = queries.embeddings if parts.step.pull is None else signs(queries.embeddings)
+    chosen = by_class_vectors(parts.objective, outputs)
     if "1-nn" in found and chosen is not None and queries.labels is not None:
         found["class vectors"] = float((chosen == queries.labels).double().mean())
     return found

@@ -41,7 +41,7 @@ def whole_set_gradient(step: Step, ids: Tensor, chunk: int) -> tuple[Tensor, Ten
             rows.append(step.embed(part))
     embeddings = torch.cat(rows).requires_grad_()
     labels = None if step.answers is None else step.answers[ids]
-    loss: Tensor = step.objective(embeddings, labels, ids=ids)
+    loss = step.price(embeddings, labels, ids)
     loss.backward()  # type: ignore[no-untyped-call]
     assert embeddings.grad is not None
     after = _random_state(step)
