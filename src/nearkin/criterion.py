@@ -114,15 +114,25 @@ class OneVersusRest:
         return Outcome(short.sum(1), priced.to(short.dtype), (short > 0).sum())
 
 
+FEW = 16  # largest k that CUDA takes one by one
+
+
 def _top(x: Tensor, mask: Tensor, k: int) -> Tensor:
-    """(n, k) largest entries of each row of the mask in descending order, -inf where a row has fewer."""
-    return x.masked_fill(~mask, -torch.inf).topk(min(k, x.shape[1]), dim=1).values
+    """(n, k) columns of the largest entries of each row of the mask in descending order; any columns where a row has fewer."""
+    filled, k = x.detach().masked_fill(~mask, -torch.inf), min(k, x.shape[1])
+    if not x.is_cuda or k > FEW:
+        return filled.topk(k, dim=1).indices
+    # A radix selection reads every row many times over; a few maxima are fewer passes.
+    found = []
+    for _ in range(k):
+        found.append(filled.argmax(1, keepdim=True))
+        filled.scatter_(1, found[-1], -torch.inf)
+    return torch.cat(found, 1)
 
 
-def _sum_first(top: Tensor, count: Tensor) -> Tensor:
-    """The sum of the first `count` (n,) entries of each row."""
-    rank = torch.arange(top.shape[1], device=top.device)
-    return torch.where(rank < count[:, None], top, torch.zeros_like(top)).sum(1)
+def _sum(top: Tensor, kept: Tensor) -> Tensor:
+    """The sum of the kept entries of each row, both (n, k)."""
+    return torch.where(kept, top, torch.zeros_like(top)).sum(1)
 
 
 @dataclass(frozen=True)
@@ -144,31 +154,34 @@ class BestK:
     class_balanced: bool = False
 
     def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
-        right, wrong = right_and_wrong(relation)
+        right = right_and_wrong(relation)[0]
         helped = affinity + self.margin * relation.cost
         candidates, kin = relation.candidate.sum(1), right.sum(1)
         k = candidates.clamp(max=self.k)
         best = torch.minimum(k, kin)
-        nearest, near_kin, near_wrong = (_top(helped, mask, self.k) for mask in (relation.candidate, right, wrong))
-        values = _sum_first(nearest, k) - _sum_first(near_kin, best) - _sum_first(near_wrong, k - best)
+        at, at_kin = _top(helped, relation.candidate, self.k), _top(helped, right, self.k)
+        nearest, near_kin = helped.gather(1, at), helped.gather(1, at_kin)  # (n, k) each
+        rank = torch.arange(at.shape[1], device=at.device)
+        inside, ideal = rank < k[:, None], rank < best[:, None]
+        # The ideal set's wrong ones are the first of those that stand among the k nearest already.
+        taken = ~right.gather(1, at) & inside
+        rightly = taken & (taken.cumsum(1) <= (k - best)[:, None])
+        values = _sum(nearest, inside) - _sum(near_kin, ideal) - _sum(nearest, rightly)
         if self.log_sum_exp:
             # The sum of ALL right ones (fewer than k of them) carries no such term in the released code.
-            enough = kin >= k
-            ideal = torch.where(enough, _soft_peak(near_kin, k), _soft_peak(near_wrong, k - best))
-            values = values + _soft_peak(nearest, k) - ideal
+            least = torch.where(kin >= k, _soft_peak(near_kin, ideal), _soft_peak(nearest, rightly))
+            values = values + _soft_peak(nearest, inside) - least
         priced = kin > 0
         values = torch.where(priced, values, torch.zeros_like(values))
         weight = priced.to(values.dtype)
         if self.class_balanced:
             weight = weight / (kin + 1)
-        mistakes = _misplaced(helped.detach(), right, wrong, relation.candidate, k, best)[1].sum(1)
+        mistakes = (taken & ~rightly).sum(1)
         return Outcome(values, weight, (mistakes * priced).sum(), (priced & (k < self.k)).sum())
 
 
-def _soft_peak(top: Tensor, count: Tensor) -> Tensor:
-    rank = torch.arange(top.shape[1], device=top.device)
-    kept = torch.where(rank < count[:, None], 40 * (top - 0.5), torch.full_like(top, -1e30))
-    return 2 / 40 * soft_hinge(kept.logsumexp(1))
+def _soft_peak(top: Tensor, kept: Tensor) -> Tensor:
+    return 2 / 40 * soft_hinge(torch.where(kept, 40 * (top - 0.5), torch.full_like(top, -1e30)).logsumexp(1))
 
 
 def misplaced(affinity: Tensor, relation: Relation, k: int, margin: float) -> tuple[Tensor, Tensor]:

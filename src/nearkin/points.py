@@ -21,6 +21,9 @@ class Points(NamedTuple):
     ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
 
 
+EMPTY = torch.iinfo(torch.int64).min  # the label of a slot that holds no point; no class has it
+
+
 def same_point(queries: Points, references: Points) -> Tensor | None:
     """(n, m), True where the reference IS the query; None when either side has no ids."""
     if queries.ids is None or references.ids is None:

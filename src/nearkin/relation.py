@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from nearkin.points import Points, same_point
+from nearkin.points import EMPTY, Points, same_point
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 
@@ -67,6 +67,17 @@ class SameLabelApart:
     def __call__(self, queries: Points, references: Points) -> Relation:
         cost, candidate = SameLabel()(queries, references)
         return Relation(cost, candidate & (cost > 0))
+
+
+@dataclass(frozen=True)
+class SameLabelOfFilled:
+    """Like SameLabel, for references of a fixed number some of which are empty slots: those are nobody's candidates."""
+
+    supervision: Supervision = "classes"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        cost, candidate = SameLabel()(queries, references)
+        return Relation(cost, candidate & (_labels(references) != EMPTY))
 
 
 def squared_distance(a: Tensor, b: Tensor) -> Tensor:

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import unit
-from nearkin.points import Points
-from nearkin.references import Anchors, Centres, InBatch, MemoryBank, OnePerClass, Proxies, References
+from nearkin.objectives import PrecisionAtK
+from nearkin.points import EMPTY, Points
+from nearkin.references import Anchors, Centres, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
 from nearkin.references.anchors import assign, circle, orthonormal, packed, polar_grid, simplex, smallest_angle
+from nearkin.relation import SameLabelOfFilled
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 BATCH = Points(X, torch.tensor([0, 2, 2, 0, 2]), torch.tensor([4, 0, 2, 7, 5]))
@@ -190,12 +192,45 @@ def test_the_batch_itself() -> None:
 
 def test_one_per_class_takes_the_second_of_every_class() -> None:
     chosen = OnePerClass()(BATCH)
-    assert chosen.labels.tolist() == [0, 2] and chosen.ids.tolist() == [7, 2]
-    assert torch.equal(chosen.embeddings, X[[3, 2]]) and OnePerClass().update(BATCH) is None
+    filled = chosen.labels != EMPTY
+    assert len(chosen.labels) == len(X)  # a fixed number, so that the step can be recorded
+    assert sorted(chosen.labels[filled].tolist()) == [0, 2] and sorted(chosen.ids[filled].tolist()) == [2, 7]
+    assert torch.equal(chosen.embeddings, X) and filled.nonzero()[:, 0].tolist() == [2, 3] and OnePerClass().update(BATCH) is None
     nobody = OnePerClass()(Points(X, torch.arange(5)))
-    assert len(nobody.embeddings) == 0 and nobody.ids is None
+    assert (nobody.labels == EMPTY).all() and nobody.ids is None
     single = OnePerClass()(Points(X, torch.tensor([1, 0, 2, 3, 1])))
-    assert torch.equal(single.embeddings, X[4:])
+    assert (single.labels != EMPTY).tolist() == [False] * 4 + [True]
+
+
+def test_a_cross_batch_memory_holds_the_batch_and_the_last_few() -> None:
+    memory = CrossBatchMemory(3, 2)
+    first = Points(torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True), torch.tensor([4, 5]), torch.tensor([10, 11]))
+    seen = memory(first)
+    assert seen.embeddings.shape == (5, 2) and seen.labels.tolist() == [4, 5, EMPTY, EMPTY, EMPTY]
+    memory.update(first)
+    second = Points(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([6, 7]), torch.tensor([12, 13]))
+    assert memory(second).labels.tolist() == [6, 7, 4, 5, EMPTY]
+    memory.update(second)  # the oldest leaves
+    found = memory(first)
+    assert found.labels.tolist() == [4, 5, 7, 5, 6] and found.ids.tolist() == [10, 11, 13, 11, 12]
+    found.embeddings.sum().backward()  # only the batch has a gradient
+    assert torch.equal(first.embeddings.grad, torch.ones(2, 2)) and memory.known_dimension() == 2
+    restored = CrossBatchMemory(3, 2)
+    restored.load_state_dict(memory.state_dict())
+    assert restored(first).labels.tolist() == found.labels.tolist()
+
+
+def test_empty_slots_are_nobodys_candidates() -> None:
+    queries = Points(torch.eye(2), torch.tensor([0, 1]), torch.tensor([0, 1]))
+    cost, candidate = SameLabelOfFilled()(queries, CrossBatchMemory(2, 2)(queries))
+    assert candidate.tolist() == [[False, True, False, False], [True, False, False, False]] and cost[:, 2:].eq(1).all()
+
+
+def test_a_memory_needs_ids() -> None:
+    with pytest.raises(ValueError, match="ids are missing: a query must be known again among earlier embeddings"):
+        CrossBatchMemory(2, 2)(Points(X, torch.zeros(5, dtype=torch.int64)))
+    with pytest.raises(ValueError, match=r"dimension \(0\) must be the embedding's size, at least 1, for a memory of 8"):
+        PrecisionAtK(memory=8)
 
 
 def test_references_must_say_what_they_give_and_how_they_move() -> None:

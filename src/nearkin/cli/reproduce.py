@@ -21,7 +21,7 @@ def run(arguments: Namespace) -> int:
         if not arguments.resume:
             for trial in trials:
                 (folder / f"{trial.name}.json").unlink(missing_ok=True)
-        place = Place(str(arguments.data_root), arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        place = Place(str(arguments.data_root), arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"), str(folder))
         whole = run_trials(trials, folder, place, console.print, minutes=arguments.budget, at_once=arguments.at_once)
         if not whole:
             console.print("the budget is spent; `--resume` goes on with what is missing")

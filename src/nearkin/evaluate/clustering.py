@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nearkin.affinity import Affinity, unit
 from nearkin.evaluate.comparison import class_labels, finite
+from nearkin.evaluate.k_means import k_means
 from nearkin.evaluate.score import Score
 from nearkin.points import Points
 from nearkin.search.measure import measure
@@ -41,7 +42,7 @@ def clustering(
         raise ValueError(f"restarts ({restarts}) must be above 0")
     how = None if affinity is None else measure(affinity)
     x = unit(x.double()) if how is not None and how.unit_queries else x.double()
-    runs = [_k_means(x.cpu().numpy(), size, seed + number) for number in range(restarts)]
+    runs = [k_means(x, size, seed + number) for number in range(restarts)]
     figures = [agreement(truth, found) for found, _ in runs]
     best = min(range(restarts), key=lambda number: runs[number][1])
     chance = _chance(truth, runs[best][0])
@@ -102,16 +103,3 @@ def _entropy(parts: np.ndarray) -> float:
 def _range(figures: list[dict[str, float]], name: str) -> tuple[float, float]:
     values = [figure[name] for figure in figures if not math.isnan(figure[name])]
     return min(values), max(values)
-
-
-def _k_means(x: np.ndarray, size: int, seed: int) -> tuple[np.ndarray, float]:
-    """Which cluster each point is in, (n,), and the inertia."""
-    import warnings
-
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than clusters: then some stay empty
-        fitted = KMeans(size, n_init=1, random_state=seed).fit(x)
-    return fitted.labels_.astype(np.int64), float(fitted.inertia_)

@@ -15,6 +15,7 @@ from nearkin.networks.features import nearest_name
 from nearkin.networks.hao2018 import hao2018_cifar10, hao2018_cifar100, hao2018_mnist, hao2018_mnist_2d
 from nearkin.networks.head import ImageShape, check_image_shape
 from nearkin.networks.mlp import linear, mlp
+from nearkin.networks.mobilenet import mobilenet_v2
 from nearkin.networks.ren2014 import ren2014_cifar, ren2014_mnist
 from nearkin.networks.resnet import resnet18, resnet50, resnet101
 from nearkin.networks.taylor2010 import taylor2010
@@ -36,8 +37,10 @@ NETWORKS: dict[str, Builder] = {
     "resnet50": resnet50,
     "resnet101": resnet101,
     "alexnet": alexnet,
+    "mobilenet-v2": mobilenet_v2,
 }
 LIBRARIES: dict[str, Builder] = {"timm": from_timm, "torchvision": from_torchvision}  # timm:NAME, torchvision:NAME
+
 
 SHARED = ("image_shape", "dimension_in", "dimension", "normalise")  # what build() itself takes for every network
 
@@ -74,6 +77,11 @@ def options_of(name: str) -> dict[str, Any]:
     """The options of a network and their defaults."""
     parameters = inspect.signature(_builder(name)).parameters
     return {option: parameter.default for option, parameter in parameters.items() if option not in SHARED}
+
+
+def loads_itself(name: str) -> bool:
+    """Whether the network takes `weights` and `frozen` as options, since the names in the file are those of its body alone."""
+    return ":" in name or (name in NETWORKS and "frozen" in options_of(name))
 
 
 def _builder(name: str) -> Builder:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nearkin.outcome import REDUCTIONS
-from nearkin.points import Points
+from nearkin.points import EMPTY, Points
 from nearkin.relation import Supervision
 
 HALF = (torch.float16, torch.bfloat16)
@@ -163,11 +163,11 @@ def check_known(labels: Tensor, count: int) -> None:
 
 
 def check_two_classes(*labels: Tensor) -> None:
-    """More than one class among the points that meet."""
+    """More than one class among the points that meet; empty slots are of none."""
     if not _looking(labels[0]):
         return
     first = labels[0][0]
-    if all(bool((some == first).all()) for some in labels):
+    if all(bool(((some == first) | (some == EMPTY)).all()) for some in labels):
         raise ValueError(f"labels hold one class only ({int(first)}): no neighbour could be wrong; draw batches with at least two classes")
 
 

@@ -42,6 +42,11 @@ class Last:
         return int(self._active)
 
     @property
+    def active_on_device(self) -> Tensor:
+        """The same as a tensor, which can be added up without waiting; in a recorded step it holds each replay's count."""
+        return self._active
+
+    @property
     def clamped(self) -> int:
         """How many queries had fewer than k candidates, so that k was lowered for them."""
         return 0 if self._clamped is None else int(self._clamped)

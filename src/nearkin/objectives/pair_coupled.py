@@ -3,12 +3,13 @@ stand beside the four-slot composition instead of bending it."""
 
 import math
 from abc import abstractmethod
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from nearkin.affinity import Euclidean, unit
-from nearkin.criterion import logsumexp, right_and_wrong, soft_hinge
+from nearkin.criterion import logsumexp, misplaced, right_and_wrong, soft_hinge
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
 from nearkin.outcome import Outcome
@@ -72,29 +73,36 @@ class Angular(PairCoupled):
 
         mean over right pairs (a, p) of log(1 + sum_n exp(4 t (a + p) . n - 2 (1 + t) a . p)),   t = tan(alpha)^2
 
-    All three are unit vectors. [wang2017angular] eq. (6)-(8)
+    All three are unit vectors. choice="misplaced" takes only [lu2019sampling]'s sets for `k` and `margin`: right ones outside the k
+    nearest of a, and the wrong ones that stand in their places. [wang2017angular] eq. (6)-(8)
     Differs: every right pair of the batch; negatives are normalised too; add NPair with WeightedSum for the combined loss.
     """
 
-    keys = ("wang2017angular",)
+    keys = ("wang2017angular", "lu2019sampling")
 
-    def __init__(self, alpha: float = 45.0) -> None:
+    def __init__(self, alpha: float = 45.0, choice: Literal["all", "misplaced"] = "all", k: int = 5, margin: float = 0.1) -> None:
         super().__init__()
         if not 0 < alpha <= 60:
             # Beyond 60 degrees the exponents of opposite vectors span more than float32 holds.
             raise ValueError(f"alpha ({alpha}) must lie in (0, 60] degrees; the paper uses 36 to 55")
-        self.alpha = alpha
+        door.check_choice("choice", choice, ("all", "misplaced"))
+        door.check_k(k)
+        door.check_positive("margin", margin)
+        self.alpha, self.choice, self.k, self.margin = alpha, choice, k, margin
 
     def pairs(self, embeddings: Tensor, relation: Relation) -> Outcome:
         right, wrong = right_and_wrong(relation)
         t = math.tan(math.radians(self.alpha)) ** 2
         s = unit(embeddings) @ unit(embeddings).T
+        rivals = wrong
+        if self.choice == "misplaced":
+            right, rivals = misplaced(s, relation, self.k, self.margin)
         # sum_n exp(4t s_an + 4t s_pn) over the common wrong ones is a product of matrices; row maxima keep it in range.
         power = (4 * t * s).masked_fill(~wrong, -torch.inf)
         some = wrong.any(1)
         peak = torch.where(some, power.detach().amax(1), torch.zeros_like(s[:, 0]))
         weight = (power - peak[:, None]).exp()
-        both = weight @ weight.T
+        both = weight.masked_fill(~rivals, 0) @ weight.T
         rival = torch.where(both > 0, both, torch.ones_like(both)).log() + peak[:, None] + peak[None, :]
         rival = torch.where(both > 0, rival, torch.full_like(rival, -1e30))
         count = right.sum(1)

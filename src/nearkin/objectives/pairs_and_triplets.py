@@ -10,7 +10,7 @@ from nearkin.criterion import Pairs, each_positive
 from nearkin.objectives import door
 from nearkin.objectives.neighbourhood import NeighbourhoodObjective
 from nearkin.references import InBatch, OnePerClass
-from nearkin.relation import SameLabel
+from nearkin.relation import SameLabel, SameLabelOfFilled
 from nearkin.triplets import CHOICES, Choice, Triplets
 
 
@@ -85,7 +85,7 @@ class NPair(NeighbourhoodObjective):
     def __init__(self, l2: float = 0.002) -> None:
         if l2 < 0:
             raise ValueError(f"l2 ({l2}) must not be negative; it weighs the embeddings' squared length")
-        super().__init__(OnePerClass(), InnerProduct(), SameLabel(), each_positive, SquaredLength(2 * l2) if l2 else None)
+        super().__init__(OnePerClass(), InnerProduct(), SameLabelOfFilled(), each_positive, SquaredLength(2 * l2) if l2 else None)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from nearkin.affinity import cosine, unit
 from nearkin.criterion import BestK
 from nearkin.objectives import door
 from nearkin.objectives.neighbourhood import NeighbourhoodObjective
-from nearkin.references import InBatch
-from nearkin.relation import SameLabel
+from nearkin.references import CrossBatchMemory, InBatch
+from nearkin.relation import SameLabel, SameLabelOfFilled
 
 
 class PrecisionAtK(NeighbourhoodObjective):
@@ -23,11 +23,12 @@ class PrecisionAtK(NeighbourhoodObjective):
     point with loss k * margin. The authors' released code departs from their text; each departure is an option:
     `log_sum_exp` adds a soft top-1 term to every top-k sum, `covariance` (0.1 there) adds that weight times |Cov - I|_F of
     the unit embeddings, and `class_balanced` with reduction="sum" sums the means of the classes; margin 0.05 or 0.2 there.
-    [lu2019sampling] eq. (4)-(10), in one closed form without cases
+    `memory` lets every query choose among that many embeddings of earlier batches, too; it needs the embedding's `dimension`.
+    [lu2019sampling] eq. (4)-(10), in one closed form without cases; [wang2020xbm] for the memory
     Differs: the mean over queries, not the sum; exactly k neighbours under ties (with the printed >= Theorem 1 is false).
     """
 
-    keys = ("lu2019sampling",)
+    keys = ("lu2019sampling", "wang2020xbm")
 
     def __init__(
         self,
@@ -36,13 +37,17 @@ class PrecisionAtK(NeighbourhoodObjective):
         log_sum_exp: bool = False,
         covariance: float = 0.0,
         class_balanced: bool = False,
+        memory: int = 0,
+        dimension: int = 0,
     ) -> None:
         door.check_k(k)
         door.check_positive("margin", margin)
+        if memory and dimension < 1:
+            raise ValueError(f"dimension ({dimension}) must be the embedding's size, at least 1, for a memory of {memory}")
         super().__init__(
-            references=InBatch(),
+            references=CrossBatchMemory(memory, dimension) if memory else InBatch(),
             affinity=cosine(),
-            relation=SameLabel(),
+            relation=SameLabelOfFilled() if memory else SameLabel(),
             criterion=BestK(k, margin, log_sum_exp, class_balanced),
             penalty=CovarianceSpread(covariance) if covariance else None,
         )

@@ -2,7 +2,7 @@
 
 import torch
 
-from nearkin.points import Points
+from nearkin.points import EMPTY, Points
 from nearkin.references.slot import References
 
 
@@ -19,7 +19,8 @@ class InBatch(References):
 class OnePerClass(References):
     """The second point of every class in the batch; the others are its queries.
 
-    With two points a class this is the N-pair batch: x_c asks, p_c answers. A class of one has no answer.
+    With two points a class this is the N-pair batch: x_c asks, p_c answers. A class of one has no answer. There are as many
+    references as points, so that a CUDA graph can record it: those that answer for no class are empty slots.
     """
 
     def forward(self, batch: Points) -> Points:
@@ -30,9 +31,8 @@ class OnePerClass(References):
         starts[1:] = ranked[1:] != ranked[:-1]
         second = torch.zeros_like(starts)
         second[1:] = starts[:-1] & ~starts[1:]
-        chosen = order[second]
-        ids = None if batch.ids is None else batch.ids[chosen]
-        return Points(batch.embeddings[chosen], batch.labels[chosen], ids)
+        answers = torch.zeros_like(second).scatter(0, order, second)
+        return batch._replace(labels=torch.where(answers, batch.labels, EMPTY))
 
     def update(self, batch: Points) -> None:
         return None

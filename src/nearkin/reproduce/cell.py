@@ -51,6 +51,7 @@ class Cell:
     column: str = ""
     wanted: float | None = None  # what we set out to reach, where that is not the printed figure
     note: str = ""
+    wide: bool = False  # a row of the page holds all columns, rather than each its own
 
     @property
     def smaller_is_better(self) -> bool:

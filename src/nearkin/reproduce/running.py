@@ -18,13 +18,14 @@ import torch
 
 from nearkin.data import Dataset, partition
 from nearkin.data import open as open_data
-from nearkin.reproduce import classical, taylor2010
+from nearkin.reproduce import classical, taylor2010, unseen
 from nearkin.reproduce.cell import Settings, Trial
 from nearkin.run import Run, override
 from nearkin.train.training import train
 
 TUNING_SEED = 1000  # far from the seeds that are reported
 HELD_OUT = "0.1"
+SHOWN = 8  # figures of a run that are told
 Tell = Callable[[str], None]
 
 
@@ -93,25 +94,35 @@ def _described(trial: Trial) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the data lie, and where it is computed."""
+    """Where the data lie, where it is computed, and where the runs are kept (an ensemble looks there for its members)."""
 
     data_root: str
     device: str
+    results: str = ""
 
 
 def perform(job: Job, place: Place) -> dict[str, Any]:
     """One run: figures, seconds, device and date. A training that diverges has no figures."""
     started = time.perf_counter()
-    trial = job.trial
+    trial, more = job.trial, dict[str, Any]()
     if trial.method == "train":
         figures, seconds = _trained(job, place)
+    elif trial.method == "unseen":
+        more = _unseen(job, place)
+        figures, seconds = more.pop("figures"), more.pop("seconds")
     else:
         figures = _fitted(job, place)
         seconds = time.perf_counter() - started
     name = torch.cuda.get_device_name() if place.device.startswith("cuda") else f"CPU, {torch.get_num_threads()} threads"
     date = datetime.now(UTC).isoformat(timespec="seconds")
     whole = round(time.perf_counter() - started, 2)
-    return {"figures": figures, "seconds": round(seconds, 2), "whole_seconds": whole, "device": name, "date": date}
+    return {"figures": figures, "seconds": round(seconds, 2), "whole_seconds": whole, "device": name, "date": date, **more}
+
+
+def _unseen(job: Job, place: Place) -> dict[str, Any]:
+    seed = TUNING_SEED if job.seed is None else job.seed
+    where = unseen.Where(place.data_root, place.device, place.results)
+    return unseen.perform(job.trial, seed, job.chosen, where, validation=job.seed is None)
 
 
 def _fitted(job: Job, place: Place) -> dict[str, float]:
@@ -211,4 +222,4 @@ def _said(job: Job) -> str:
 
 
 def _figures(result: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in result["figures"].items()) or "diverged"
+    return ", ".join(f"{name} {value:.4f}" for name, value in list(result["figures"].items())[:SHOWN]) or "diverged"

@@ -12,6 +12,7 @@ from nearkin.data import augment, preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
 from nearkin.model import build_network
+from nearkin.networks.catalogue import loads_itself
 from nearkin.networks.weights import load_weights
 from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective
 from nearkin.optimise import Schedule, make_optimiser, make_schedule
@@ -95,7 +96,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     torch.manual_seed(run.seed)
     about = describe(run, train)
     network = build_network(about)
-    if run.network.weights is not None and ":" not in run.network.name:
+    if run.network.weights is not None and not loads_itself(run.network.name):
         load_weights(network, run.network.weights)
     if run.network.frozen:
         _freeze_body(network)
@@ -174,7 +175,7 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
 
 def _of_other_libraries(run: Run) -> dict[str, Any]:
     """Bodies of timm and torchvision load and freeze themselves, since the names of their weights are their own."""
-    if ":" not in run.network.name:
+    if not loads_itself(run.network.name):
         return {}
     return {"weights": run.network.weights, "frozen": run.network.frozen}
 

@@ -5,9 +5,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nearkin import objectives as o
+from nearkin.affinity import unit
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.objectives.direct_regression import DirectRegression
 from nearkin.references.anchors import assign, circle, orthonormal, packed, simplex
@@ -31,6 +33,7 @@ def nearest_class_mean(
         "simplex": simplex,
         "packed": packed,
         "circle": lambda count, _: circle(count),
+        "random": lambda count, size: unit(torch.randn(count, size, generator=torch.Generator().manual_seed(seed))),
     }
     if anchors not in makers:
         raise ValueError(f"anchors {anchors!r} is unknown; choose one of {', '.join(makers)}")

@@ -1,0 +1,65 @@
+"""k-means where the points are: scikit-learn's on a CPU, the same algorithm in a few matrix products on an accelerator."""
+
+import math
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor
+
+ROUNDS = 300  # as scikit-learn's
+
+
+def k_means(x: Tensor, clusters: int, seed: int) -> tuple[np.ndarray, float]:
+    """Which cluster each point of x (n, d) is in, (n,), and the inertia, from one start by k-means++."""
+    if x.device.type != "cpu":
+        found, inertia = lloyd(x, clusters, seed)
+        return found.cpu().numpy(), inertia
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than clusters: then some stay empty
+        fitted = KMeans(clusters, n_init=1, random_state=seed).fit(x.numpy())
+    return fitted.labels_.astype(np.int64), float(fitted.inertia_)
+
+
+@torch.no_grad()
+def lloyd(x: Tensor, clusters: int, seed: int) -> tuple[Tensor, float]:
+    """Lloyd's rounds from k-means++ until nobody moves: clusters (n,) and inertia. A cluster that empties keeps its centre."""
+    x = x - x.mean(0)  # distances from products lose digits far from the origin
+    lengths = x.square().sum(1)
+    centres = x[_starts(x, lengths, clusters, seed)]
+    before = torch.full((len(x),), -1, device=x.device)
+    for _ in range(ROUNDS):
+        apart = centres.square().sum(1) - 2 * x @ centres.T  # (n, c), but for |x|^2
+        found = apart.argmin(1)
+        if torch.equal(found, before):
+            break
+        before = found
+        sums = torch.zeros_like(centres).index_add_(0, found, x)
+        counts = torch.bincount(found, minlength=clusters)[:, None]
+        centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
+    return before, float((x - centres[before]).square().sum())
+
+
+def _starts(x: Tensor, lengths: Tensor, clusters: int, seed: int) -> Tensor:
+    """(c,) rows by greedy k-means++: of a few drawn by squared distance, the one that leaves the least."""
+    generator = torch.Generator().manual_seed(seed)
+    tries = 2 + int(math.log(clusters))
+    chances = torch.rand(clusters, tries, generator=generator, dtype=torch.float64).to(x.device)
+    chosen = [torch.randint(len(x), (1,), generator=generator).to(x.device)]
+    nearest = _apart(x, lengths, chosen[0])[0]
+    for step in range(1, clusters):
+        reach = nearest.double().cumsum(0)
+        drawn = torch.searchsorted(reach, chances[step] * reach[-1], right=True).clamp_max(len(x) - 1)  # (tries,)
+        left = torch.minimum(_apart(x, lengths, drawn), nearest)  # (tries, n)
+        best = left.sum(1).argmin()
+        chosen.append(drawn[best].reshape(1))
+        nearest = left[best]
+    return torch.cat(chosen)
+
+
+def _apart(x: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
+    """(r, n) squared distances of some rows from all."""
+    return (lengths[rows, None] + lengths - 2 * x[rows] @ x.T).clamp_min(0)
