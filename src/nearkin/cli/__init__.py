@@ -281,7 +281,7 @@ def _add_reproduce(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]")
         formatter_class=_RAW,
     )
     parser.add_argument(
-        "tables", nargs="*", metavar="TABLE", help="ren2014, taylor2010, hao2018, digits, or the beginning of a trial's name (default: all)"
+        "tables", nargs="*", metavar="TABLE", help="ren2014, taylor2010, hao2018, digits, codes, or the beginning of a trial's name (default: all)"
     )
     parser.add_argument("--list", action="store_true", help="only show every cell and its state")
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="begin no run after this time")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
-Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds"]
+Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds", "queries/s"]
 Settings = Mapping[str, str]
 
 
@@ -55,8 +55,8 @@ class Cell:
 
     @property
     def smaller_is_better(self) -> bool:
-        """Errors and seconds fall, accuracies rise."""
-        return self.unit != "accuracy %"
+        """Errors and seconds fall, accuracies and speeds rise."""
+        return self.unit not in ("accuracy %", "queries/s")
 
     def value(self, figures: Mapping[str, float]) -> float | None:
         """The figure of one run in this cell's unit; shares become per cent, accuracies errors where errors are printed."""

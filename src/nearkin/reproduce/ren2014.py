@@ -42,6 +42,7 @@ _FLAT = {"network.dimension": "2"}
 _WHOLE = {"references": "training_set", "epochs": "150", "schedule.name": "cosine", "optimiser.learning_rate": "0.3"}
 _FAST_MNIST = {"epochs": "8", "optimiser.learning_rate": "0.3", **_SHIFT, **_LOG}
 _FAST_CIFAR = {"epochs": "16", "optimiser.learning_rate": "0.1", "augment.name": "crop_flip", **_LOG}
+FAST: dict[str, Settings] = {"mnist": {**_MNIST, **_FAST_MNIST}, "cifar10": {**_CIFAR, **_FAST_CIFAR}}  # seconds on a large GPU
 
 TRIALS = (
     Trial("ren2014-mnist-raw", "mnist", method="raw", seeds=1),

@@ -18,7 +18,7 @@ import torch
 
 from nearkin.data import Dataset, partition
 from nearkin.data import open as open_data
-from nearkin.reproduce import classical, taylor2010, unseen
+from nearkin.reproduce import classical, codes, taylor2010, unseen
 from nearkin.reproduce.cell import Settings, Trial
 from nearkin.run import Run, override
 from nearkin.train.training import train
@@ -132,6 +132,10 @@ def _fitted(job: Job, place: Place) -> dict[str, float]:
         return taylor2010.perform(job.trial, seed, job.chosen, *where, validation=job.seed is None)
     if job.seed is None:
         raise ValueError(f"trial {job.trial.name} has values to tune, but method {job.trial.method!r} has no validation part")
+    if job.trial.method == "codes":
+        return codes.perform(job.trial, job.seed, _opened(job.trial.data, place.data_root), place.device)
+    if job.trial.method == "codes_speed":
+        return codes.speed(job.trial, job.seed)
     return classical.perform(job.trial, job.seed, job.chosen, *where)
 
 

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from nearkin.reproduce import digits, hao2018, lu2019, ren2014, taylor2010
+from nearkin.reproduce import codes, digits, hao2018, lu2019, ren2014, taylor2010
 from nearkin.reproduce.cell import Cell, Trial
 from nearkin.reproduce.running import Ledger
 from nearkin.reproduce.verdict import Verdict, judge
@@ -15,6 +15,7 @@ TABLES: dict[str, tuple[tuple[Trial, ...], tuple[Cell, ...]]] = {
     "hao2018": (hao2018.TRIALS, hao2018.CELLS),
     "lu2019": (lu2019.TRIALS, lu2019.CELLS),
     "digits": (digits.TRIALS, digits.CELLS),
+    "codes": (codes.TRIALS, codes.CELLS),
 }
 
 
