@@ -1,0 +1,131 @@
+"""Unseen classes: no class stands on both sides, every row of the table trains, and ensembles take what tuning liked best."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from nearkin.networks.mobilenet import MobileNetV2
+from nearkin.reproduce import lu2019, unseen
+from nearkin.reproduce.cell import Trial
+from nearkin.reproduce.running import Job, Place, perform
+from nearkin.reproduce.tables import TABLES
+from nearkin.reproduce.unseen import Where, best_two, parts_of
+
+SMALL = {"network.options.widths": "[8, 8]", "network.options.hidden": "16", "network.dimension": "8"}
+TRIALS = {trial.name: trial for trial in lu2019.TRIALS}
+OMNIGLOT = [trial for trial in lu2019.TRIALS if trial.data == "omniglot" and trial.tune]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Omniglot's and CUB's layouts in small: 8 and 3 alphabets of 8 characters, 4 birds, and weights of a MobileNet."""
+    folder = tmp_path_factory.mktemp("data")
+    generator = np.random.default_rng(0)
+    names = [f"alphabet{a:02d}/character{c}" for a in range(11) for c in range(8)]
+    shapes = generator.random((len(names), 28, 28)) > 0.6
+    y = np.repeat(np.arange(len(names)), 12)
+    x = np.where(generator.random((len(y), 28, 28)) > 0.1, shapes[y], ~shapes[y]).astype(np.uint8) * 255
+    (folder / "omniglot").mkdir()
+    np.savez(folder / "omniglot" / "omniglot28.npz", x=x, y=y, classes=np.array(names), is_eval=np.arange(len(names)) >= 64)
+    for part, count in (("train", 3), ("test", 2)):
+        for bird in ("001.A", "002.B", "101.C", "102.D"):
+            place = folder / "cub200" / part / bird
+            place.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(generator.integers(0, 256, (128, 128, 3), dtype=np.uint8)).save(place / f"{i}.png")
+    body = MobileNetV2().state_dict()
+    save_file({**body, "classifier.1.weight": torch.zeros(5, 1280)}, folder / "mobilenet_v2-b0353104.safetensors")
+    return folder
+
+
+def shortened(trial: Trial, **more: str) -> Trial:
+    return replace(trial, settings={**trial.settings, **SMALL, "iterations": "3", **more})
+
+
+def test_no_class_stands_on_both_sides(root: Path) -> None:
+    train, asked = parts_of("omniglot", str(root), False)
+    assert len(train.classes) == 64 and len(asked.classes) == 24 and not set(train.classes) & set(asked.classes)
+    kept, held = parts_of("omniglot", str(root), True)
+    alphabets = [{name.split("/")[0] for name in part.classes} for part in (kept, held, asked)]
+    assert not alphabets[0] & alphabets[1] and not alphabets[1] & alphabets[2] and len(alphabets[1]) >= 1
+    assert len(kept) + len(held) == len(train) and torch.equal(kept.labels.unique(), torch.arange(len(kept.classes)))
+
+
+def test_birds_of_the_first_half_train_and_those_of_the_second_are_asked(root: Path) -> None:
+    train, asked = parts_of("cub", str(root), False)
+    assert train.classes == ("001.A", "002.B") and asked.classes == ("101.C", "102.D")
+    assert len(train) == len(asked) == 10 and train.shape == (3, 128, 128)  # the official parts of each class together
+
+
+def test_training_images_of_some_classes_and_test_images_of_the_others() -> None:
+    data = type("Data", (), {"labels": torch.tensor([0, 0, 1, 1]), "classes": ("a", "b"), "split": np.array(["train", "test"] * 2)})
+    train, asked = unseen._cut(unseen.TASKS["cifar"], data)  # type: ignore[arg-type]
+    assert train.tolist() == [True, False, False, False] and asked.tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize("trial", OMNIGLOT, ids=lambda trial: trial.name.removeprefix("lu2019-omniglot-"))
+def test_every_row_trains(trial: Trial, root: Path) -> None:
+    short = shortened(trial, watch="0", **{"objective.options.memory": "500"} if "memory" in trial.name else {})
+    found = perform(Job(short, trial.candidates()[-1], None), Place(str(root), "cpu"))
+    assert 0 < found["figures"]["precision@1"] <= 1 and "intervals" not in found
+    assert len(trial.candidates()) == 4, "every loss has the same number of tuning runs"
+
+
+def test_a_followed_trial_has_a_curve_intervals_and_keeps_its_embeddings(root: Path, tmp_path: Path) -> None:
+    trial = shortened(TRIALS["lu2019-omniglot-11-prec5-printed"], iterations="12", watch="3")
+    found = perform(Job(trial, trial.candidates()[0], 0), Place(str(root), "cpu", str(tmp_path)))
+    assert [point["iteration"] for point in found["curve"]] == [4, 8, 12]
+    assert found["curve"][0]["active"] < found["curve"][-1]["active"] <= 12 * 64 * 5
+    assert found["figures"]["precision@1"] == found["curve"][-1]["precision@1"]
+    low, high = found["intervals"]["precision@1"]
+    assert low <= found["figures"]["precision@1"] <= high and set(lu2019.COLUMNS.values()) <= set(found["figures"])
+    kept = np.load(tmp_path / "embeddings" / "lu2019-omniglot-11-prec5-printed.npz")
+    assert kept["embeddings"].shape == (24 * 12, 8) and kept["labels"].max() == 23
+    later = perform(Job(trial, trial.candidates()[0], 1), Place(str(root), "cpu", str(tmp_path)))
+    assert "curve" not in later  # one seed is enough for a picture
+
+
+def test_the_same_seed_gives_the_same_figures(root: Path) -> None:
+    trial = shortened(TRIALS["lu2019-omniglot-11-triplet-semi"], watch="0")
+    runs = [perform(Job(trial, trial.candidates()[0], 5), Place(str(root), "cpu"))["figures"] for _ in range(2)]
+    assert runs[0]["map"] == runs[1]["map"]
+
+
+@pytest.mark.parametrize("kind", ["pixels", "untrained", "pretrained"])
+def test_floors(kind: str, root: Path) -> None:
+    trial = TRIALS[f"lu2019-cub-floor-{kind}"]
+    found = perform(Job(trial, {}, 0), Place(str(root), "cpu"))
+    assert 0 <= found["figures"]["precision@1"] <= 1 and "seconds per 1,000" not in found["figures"]
+
+
+def test_the_best_two_by_tuning_make_the_ensemble(root: Path, tmp_path: Path) -> None:
+    for name, figure in (("triplet-semi", 0.3), ("prec5-printed", 0.5), ("angular", 0.4)):
+        trial = shortened(TRIALS[f"lu2019-omniglot-11-{name}"])
+        ledger = {"trial": trial.name, "settings": {"settings": dict(trial.settings)}, "chosen": {}, "runs": [{}]}
+        (tmp_path / f"{trial.name}.json").write_text(json.dumps({**ledger, "tuning": [{"figure": figure}, {"figure": None}]}))
+    assert [name[19:] for name, _ in best_two(tmp_path, "lu2019-omniglot-11-")] == ["prec5-printed", "angular"]
+    found = perform(Job(TRIALS["lu2019-omniglot-ensemble"], {}, 0), Place(str(root), "cpu", str(tmp_path)))
+    assert found["members"] == ["lu2019-omniglot-11-prec5-printed", "lu2019-omniglot-11-angular"] and found["figures"]["map@r"] > 0
+    with pytest.raises(ValueError, match="an ensemble needs two finished trials lu2019-cub"):
+        unseen.perform(TRIALS["lu2019-cub-ensemble"], 0, {}, Where(str(root), "cpu", str(tmp_path)), validation=False)
+
+
+def test_a_training_that_diverges_has_no_figures(root: Path) -> None:
+    trial = shortened(TRIALS["lu2019-omniglot-11-npair"], iterations="12")
+    found = perform(Job(trial, {"optimiser.learning_rate": "1e30"}, 0), Place(str(root), "cpu"))
+    assert found["figures"] == {}
+
+
+def test_names_are_distinct_beginnings_and_every_row_is_there() -> None:
+    names = [trial.name for trial in lu2019.TRIALS]
+    assert not [(a, b) for a in names for b in names if a != b and b.startswith(a)]
+    cells = TABLES["lu2019"][1]
+    assert {cell.trial for cell in cells} == set(names)
+    printed = {(cell.row, cell.column): cell.printed for cell in cells if "CUB" in cell.table and cell.printed is not None}
+    assert printed["Prec@5 as released", "P@1"] == 61.07 and printed["Triplets, distance-weighted", "mAP"] == 31.35 and len(printed) == 100
