@@ -1,7 +1,6 @@
 """Hamming search: exact, by counting the bits that differ.
 
-Distances are whole numbers up to d, so the k nearest come out of a count of each distance, in one pass more and without a sort.
-Ties go to the earlier reference, as everywhere.
+Words of 64 bits are compared by one xor and one count. Ties go to the earlier reference, as everywhere.
 """
 
 from importlib.util import find_spec
@@ -25,12 +24,13 @@ def nearest_codes(queries: np.ndarray, references: np.ndarray, k: int, skip: np.
     if not k:
         return positions, distances
     asked, known = _words(queries), _words(references)
+    turned = np.ascontiguousarray(known.T) if find_spec("numba") else known
 
     def work(rows: slice) -> None:
         if find_spec("numba"):
             from nearkin.search.numba_hamming import nearest_rows
 
-            nearest_rows(asked[rows], known, passed[rows], positions[rows], distances[rows])
+            nearest_rows(asked[rows], turned, passed[rows], positions[rows], distances[rows])
         else:
             _nearest_rows(asked[rows], known, passed[rows], positions[rows], distances[rows])
 

@@ -1,44 +1,62 @@
-"""The compiled loop of the Hamming search."""
+"""The compiled loop of the Hamming search: distances of a block are counted without a branch, and few of them are looked at twice."""
+
+from typing import Any
 
 import numpy as np
+from numba.extending import intrinsic
 
 from nearkin.search.numba_scan import Array, compiled
+
+BLOCK = 4096  # references whose words stay in the nearest cache
+
+
+def _bits_set(_context: Any, word: Any) -> Any:
+    """How many bits of a word are set, by the machine's own instruction."""
+    return word(word), lambda _context, builder, _signature, arguments: builder.ctpop(arguments[0])
+
+
+_ones: Any = intrinsic(_bits_set)
 
 
 @compiled(set())
 def nearest_rows(queries: Array, references: Array, skip: Array, positions: Array, distances: Array) -> None:
-    """Fill positions and distances (r, k) for queries (r, w) and references (m, w) of 64-bit words."""
-    m, words, k = references.shape[0], references.shape[1], positions.shape[1]
-    far, most = np.empty(m, np.int32), 64 * words + 1
-    for i in range(queries.shape[0]):
-        counts = np.zeros(most + 1, np.int64)
-        for j in range(m):
-            total = np.uint64(0)
-            for w in range(words):
-                x = queries[i, w] ^ references[j, w]
-                x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
-                x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
-                x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-                total += (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
-            far[j] = np.int32(total)
-        if skip[i] >= 0:
-            far[skip[i]] = most
-        for j in range(m):
-            counts[far[j]] += 1
-        counts[most] = 0  # who is passed over is nobody's neighbour
-        last, seen = 0, 0
-        while last < most and seen + counts[last] < k:
-            seen += counts[last]
-            last += 1
-        start = np.int64(0)
-        for value in range(last + 1):  # from counts to the place where each distance begins
-            here = counts[value]
-            counts[value] = start
-            start += here
-        for j in range(m):
-            if far[j] <= last and far[j] < most:
-                at = counts[far[j]]
-                if at < k:
-                    positions[i, at] = j
-                    distances[i, at] = far[j]
-                    counts[far[j]] = at + 1
+    """Fill positions and distances (r, k) for queries (r, w) and references (w, m) of 64-bit words, turned so that they stand in line.
+
+    Each row is kept in order; who comes later goes behind its equals.
+    """
+    words, m = references.shape
+    rows, k = positions.shape
+    held = np.zeros(rows, np.int64)
+    bound = np.full(rows, 64 * words + 1, np.int64)  # only what is below can still come in
+    far, passes = np.empty(BLOCK, np.uint64), np.zeros(BLOCK, np.uint8)
+    eights = passes.view(np.uint64)  # eight that do not pass are skipped with one look
+    for left in range(0, m, BLOCK):
+        width = min(BLOCK, m - left)
+        passes[:] = 0
+        for i in range(rows):
+            query = queries[i, 0]
+            for j in range(width):
+                far[j] = _ones(query ^ references[0, left + j])
+            for w in range(1, words):
+                query = queries[i, w]
+                for j in range(width):
+                    far[j] += _ones(query ^ references[w, left + j])
+            limit = np.uint64(bound[i])
+            for j in range(width):
+                passes[j] = far[j] < limit
+            for eight in range((width + 7) // 8):
+                if eights[eight] == 0:
+                    continue
+                for j in range(8 * eight, min(8 * eight + 8, width)):
+                    distance = np.int64(far[j])
+                    if distance >= bound[i] or left + j == skip[i]:
+                        continue
+                    at = held[i] if held[i] < k else k - 1
+                    while at > 0 and distances[i, at - 1] > distance:
+                        distances[i, at], positions[i, at] = distances[i, at - 1], positions[i, at - 1]
+                        at -= 1
+                    distances[i, at], positions[i, at] = distance, left + j
+                    if held[i] < k:
+                        held[i] += 1
+                    if held[i] == k:
+                        bound[i] = distances[i, k - 1]
