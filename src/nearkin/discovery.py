@@ -5,15 +5,18 @@ points: a low one says that few others are near, and that they are much nearer t
 """
 
 import math
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nearkin.affinity import cosine, unit
 from nearkin.points import Points
 from nearkin.search import nearest
+from nearkin.shards import Shards
 
 BLOCK = 512  # rows and columns of similarities held at once: a tile that stays in the cache
 
@@ -26,15 +29,50 @@ class Neighbourhoods(NamedTuple):
 
 
 @torch.no_grad()
-def discover(vectors: Tensor, k: int = 1, temperature: float = 0.1, *, block: int = BLOCK) -> Neighbourhoods:
+def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, block: int = BLOCK) -> Neighbourhoods:
     """The k nearest others by cosine of each of `vectors` (n, d), and the entropy of its soft choice among all n, itself included.
 
-    Ties go to the smaller id. Nothing n x n is held.
+    Ties go to the smaller id. Nothing n x n is held. Of shards, which may be larger than memory, row i is their i-th point, and two
+    row groups are held at a time.
     """
+    if isinstance(vectors, Shards):
+        full = [number for number, record in enumerate(vectors.records) if record["rows"]]
+        parts = [neighbourhoods_of(vectors, number, k, temperature, block=block) for number in full]
+        return Neighbourhoods(torch.cat([part.table for part in parts]), torch.cat([part.entropy for part in parts]))
     x = _checked(vectors, k, temperature, block)
     ids = torch.arange(len(x), device=x.device)
     found = nearest(Points(x, None, ids), Points(x, None, ids), k, cosine(), exclude_same_id=True)
     return Neighbourhoods(found.positions, entropies(x, temperature, block=block))
+
+
+@torch.no_grad()
+def neighbourhoods_of(shards: Shards, number: int, k: int = 1, temperature: float = 0.1, *, block: int = BLOCK) -> Neighbourhoods:
+    """What `discover` finds for the points of one shard among those of all."""
+    x = torch.from_numpy(np.array(shards.read(number).vectors))
+    _check_settings(len(shards), k, temperature, block)
+    start = shards.starts()[number]
+    asked = Points(x, None, torch.arange(start, start + len(x)))
+    found = nearest(asked, _numbered(shards), k, cosine(), exclude_same_id=True)
+    own, scale = unit(x), math.log2(math.e) / temperature
+    total, weighted = sums = torch.zeros(2, len(x), dtype=torch.float64)
+    for others in _numbered(shards):
+        theirs = unit(others.embeddings)
+        for top in range(0, len(x), block):
+            rows = slice(top, top + block)
+            for columns in torch.split(theirs, block):
+                u = torch.addmm(x.new_full((), -scale), own[rows], columns.T, alpha=scale)
+                e = u.exp2()
+                total[rows] += e.sum(1)
+                weighted[rows] += (u * e).sum(1)
+    return Neighbourhoods(found.positions, _entropy(sums).to(x.dtype))
+
+
+def _numbered(shards: Shards) -> Iterator[Points]:
+    """All points, a row group at a time, with their numbers for ids."""
+    start = 0
+    for some in shards.blocks():
+        yield Points(torch.from_numpy(np.array(some.vectors)), None, torch.arange(start, start + len(some.ids)))
+        start += len(some.ids)
 
 
 @torch.no_grad()
@@ -49,10 +87,16 @@ def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int = BLOCK) 
     if x.device.type == "cpu" and x.dtype == torch.float32 and find_spec("numba"):
         from nearkin.kernels.numba_entropies import pair_sums
 
-        total, weighted = pair_sums(x, scale)
+        sums = pair_sums(x, scale)
     else:
-        total, weighted = _pair_sums(x, scale, block)
-    entropy: Tensor = (total.log() - weighted * math.log(2) / total).clamp_min(0).to(x.dtype)
+        sums = _pair_sums(x, scale, block)
+    return _entropy(sums).to(x.dtype)
+
+
+def _entropy(sums: Tensor) -> Tensor:
+    """(n,) nats from the sums (2, n) of 2^u and u 2^u."""
+    total, weighted = sums
+    entropy: Tensor = (total.log() - weighted * math.log(2) / total).clamp_min(0)
     return entropy
 
 
@@ -116,14 +160,16 @@ def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> fl
 def _checked(vectors: Tensor, k: int, temperature: float, block: int) -> Tensor:
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise ValueError(f"vectors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give floats (n, d)")
-    if k < 1 or k >= len(vectors):
-        raise ValueError(
-            f"k ({k}) must be at least 1 and below the number of points ({len(vectors)}): a point has at most that many others"
-        )
+    _check_settings(len(vectors), k, temperature, block)
+    if not bool(torch.isfinite(vectors).all()):
+        raise ValueError("vectors hold NaN or infinity; nothing is near to those")
+    return vectors
+
+
+def _check_settings(n: int, k: int, temperature: float, block: int) -> None:
+    if k < 1 or k >= n:
+        raise ValueError(f"k ({k}) must be at least 1 and below the number of points ({n}): a point has at most that many others")
     if not temperature > 0:
         raise ValueError(f"temperature ({temperature}) must be above 0")
     if block < 1:
         raise ValueError(f"block ({block}) must be above 0")
-    if not bool(torch.isfinite(vectors).all()):
-        raise ValueError("vectors hold NaN or infinity; nothing is near to those")
-    return vectors

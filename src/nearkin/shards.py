@@ -20,7 +20,7 @@ import numpy as np
 from nearkin.disk import digest, read_page, sync, write_page
 
 MANIFEST = "shards.json"
-GROUP = 1 << 22  # numbers of a row group, which is what is read at once: 16 MB
+GROUP = 1 << 23  # numbers of a row group, which is what is read at once: 32 MB
 AGAIN = "run the same `nearkin embed` again: it makes only what is missing"
 
 
@@ -77,8 +77,9 @@ class Shards:
 
     def blocks(self) -> Iterator[Shard]:
         """All points in order, a row group at a time: the least memory."""
-        for number in range(len(self.records)):
-            yield from self.parts(number)
+        for number, record in enumerate(self.records):
+            if record["rows"]:
+                yield from self.parts(number)
 
     def ids(self, number: int) -> np.ndarray:
         """The ids of one shard alone."""

@@ -3,7 +3,6 @@
 import errno
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +157,7 @@ def test_damaged_files_are_named_and_counted(photos: Path, tmp_path: Path, capsy
 def test_every_file_of_a_shard_damaged_is_an_empty_shard(photos: Path, tmp_path: Path) -> None:
     data = sources.open(photos, on_error="skip", size=8, channels=1)
     only = data.subset([8, 11, 0])
-    found = embed(
-        model_folder(tmp_path / "model", (1, 8, 8)), replace(only, ids=only.ids), tmp_path / "s", rows=2, report=lambda line: None
-    )
+    found = embed(model_folder(tmp_path / "model", (1, 8, 8)), only, tmp_path / "s", rows=2, report=list[str]().append)
     assert found == Embedded(1, 2, 0, 2) and len(open_shards(tmp_path / "s")) == 1
 
 

@@ -17,13 +17,14 @@ from nearkin.search.candidates import candidates, full_precision, survivors
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.hamming import nearest_codes
 from nearkin.search.measure import Measure, exact_scores, factors, in_range, inverse_lengths, measure, pair_scores, shown, slack
+from nearkin.shards import Shard, Shards
 
 BLOCK = 4096  # rows and columns of an unknown affinity held at once: 64 MB in float32
 SEGMENT = 1 << 26  # numbers of references taken at once: 256 MB in float32
 FEW = 4  # queries that are compared with every reference at once
 MANY = 1 << 24  # pairs above which copies among the references are looked for before everything is compared
 
-References = Points | Tensor | np.ndarray | Iterable[Points | Tensor | np.ndarray]
+References = Points | Tensor | np.ndarray | Shards | Iterable[Points | Tensor | np.ndarray]
 
 
 class Neighbours(NamedTuple):
@@ -31,6 +32,14 @@ class Neighbours(NamedTuple):
 
     positions: Tensor  # (n, k) int64, rows of the references; -1 where exclusion left a query fewer than k
     affinity: Tensor  # (n, k), -inf where there is none
+
+
+class Scored(NamedTuple):
+    """The k best of some references before their scores are rounded: what parts of a whole are joined by."""
+
+    best: Neighbours  # scores in place of affinities: float64 where the affinity is a known one
+    references: int  # looked at
+    dtype: torch.dtype  # to be rounded to
 
 
 class _Sides(NamedTuple):
@@ -57,12 +66,27 @@ def nearest(
 
     Ties go to the earlier reference. With `exclude_same_id` a reference with the query's id is passed over, wherever it
     stands; with `groups`, one number for each query and one for each reference, so are those of the query's group. k above
-    m is lowered to m. References may be larger than memory: a memory-mapped array, or an iterable of consecutive blocks;
-    `block` of them are taken at a time. float16 and integers are lifted.
+    m is lowered to m. References may be larger than memory: a memory-mapped array, a folder of shards (`open_shards`), or an
+    iterable of consecutive blocks; `block` of them are taken at a time. float16 and integers are lifted.
 
     Rankings are those of float64 on the given numbers, whatever the block size and however far from the origin the data sit;
     affinities are rounded to the queries' type. An affinity of the caller's own is ranked as it comes.
     """
+    return settled(scored(queries, references, k, affinity, exclude_same_id=exclude_same_id, groups=groups, block=block), affinity)
+
+
+@torch.no_grad()
+def scored(
+    queries: Points | Tensor,
+    references: References,
+    k: int,
+    affinity: Affinity | None = None,
+    *,
+    exclude_same_id: bool = False,
+    groups: tuple[Tensor, Tensor] | None = None,
+    block: int | None = None,
+) -> Scored:
+    """What `nearest` finds, not rounded yet: two of different parts can still be `joined` without a tie that is none."""
     asked = _points(queries, "queries")
     _check_numbers(k, block)
     how = measure(SquaredEuclidean() if affinity is None else affinity)
@@ -88,8 +112,21 @@ def nearest(
         raise ValueError("references must be a tensor (n, d) with at least one row, not an empty iterable")
     if whole is not None and start != len(whole[1]):
         raise ValueError(f"groups hold {len(whole[1])} numbers for {start} references; give one for each")
-    scores = best.affinity if how is None else how.affinity(best.affinity)
-    return Neighbours(best.positions, scores.to(dtype))
+    return Scored(best, start, dtype)
+
+
+def joined(a: Scored, b: Scored, k: int) -> Scored:
+    """The k best of two parts; the references of b stand right behind those of a."""
+    moved = torch.where(b.best.positions >= 0, b.best.positions + a.references, -1)
+    best = _merged(a.best, b.best._replace(positions=moved), k)
+    return Scored(best, a.references + b.references, torch.promote_types(a.dtype, b.dtype))
+
+
+def settled(found: Scored, affinity: Affinity | None = None) -> Neighbours:
+    """Scores as affinities, rounded."""
+    how = measure(SquaredEuclidean() if affinity is None else affinity)
+    scores = found.best.affinity if how is None else how.affinity(found.best.affinity)
+    return Neighbours(found.best.positions, scores.to(found.dtype))
 
 
 def _within(how: Measure, sides: _Sides) -> Neighbours:
@@ -154,10 +191,19 @@ def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) ->
     for rows, least in zip(torch.split(unsure, 1024), torch.split(floor, 1024), strict=True):
         best = Neighbours(kept.new_full((len(rows), k), -1), floor.new_full((len(rows), k), -torch.inf))
         for place, column in survivors(made, rows, least, excluded):
-            scores = pair_scores(how, q, few, to_unit, rows[place], column)
+            scores = _pair_scores(how, q, few, to_unit, rows[place], column)
             best = _merged(best, _spread(place, kept[column], scores, len(rows)), k)
         parts.append(best)
     return Neighbours(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
+
+
+def _pair_scores(how: Measure, q: Tensor, r: Tensor, to_unit: tuple[Tensor, Tensor], rows: Tensor, columns: Tensor) -> Tensor:
+    """Scores of pairs by whatever scored the candidates: sums in another order differ in the last digit, and a tie would be none."""
+    if q.device.type == "cpu" and q.dtype == r.dtype == torch.float32 and find_spec("numba"):
+        from nearkin.search import numba_scan
+
+        return numba_scan.scores_of(how, q, r, to_unit, rows, columns)
+    return pair_scores(how, q, r, to_unit, rows, columns)
 
 
 def _spread(rows: Tensor, positions: Tensor, scores: Tensor, n: int) -> Neighbours:
@@ -235,10 +281,18 @@ def _merged(a: Neighbours, b: Neighbours, k: int) -> Neighbours:
 def _blocks(references: References, like: Tensor, block: int | None) -> Iterator[Points]:
     """Consecutive references, a block at a time and where the queries are."""
     given: Iterable[Points | Tensor | np.ndarray]
+    if isinstance(references, Shards):
+        references = map(_of_shard, references.blocks())
     given = [references] if isinstance(references, Points | Tensor | np.ndarray) else references
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValueError(f"references must be a tensor (n, d) with at least one row, not {type(references).__name__}")
     return chain.from_iterable(_cut(some, like, block) for some in given)
+
+
+def _of_shard(shard: Shard) -> Points:
+    """Ids that are texts stay on disk: they are nobody's number."""
+    ids = torch.from_numpy(np.array(shard.ids)) if shard.ids.dtype == np.int64 else None
+    return Points(shard.vectors, None, ids)  # type: ignore[arg-type]
 
 
 def _cut(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearkin.search.exclusion import Exclusion
-from nearkin.search.measure import Factors, Measure
+from nearkin.search.measure import PAIRED, Factors, Measure
 from nearkin.search.threads import dealt_out
 
 Array = NDArray[Any]
@@ -131,6 +131,17 @@ def all_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple
     q_unit, r_unit = (x.numpy() for x in to_unit)
     score(queries.numpy(), references.numpy(), q_unit, r_unit, how.squared, np.ascontiguousarray(columns), scores)
     return torch.from_numpy(scores)
+
+
+def scores_of(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], rows: Tensor, columns: Tensor) -> Tensor:
+    """(p,) float64: the exact scores of pairs, by the very loop that scores candidates."""
+    scores, r = np.empty((len(rows), 1)), references.contiguous().numpy()
+    step = max(PAIRED // queries.shape[1], 1)
+    for start in range(0, len(rows), step):
+        at, some = slice(start, start + step), rows[start : start + step]
+        mine, q_unit = queries[some].contiguous().numpy(), to_unit[0][some].numpy()
+        score(mine, r, q_unit, to_unit[1].numpy(), how.squared, columns[at, None].contiguous().numpy(), scores[at])
+    return torch.from_numpy(scores[:, 0])
 
 
 def _facing(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple[Array, Array]:

@@ -1,0 +1,82 @@
+"""Exact nearest neighbours over shards by many machines: the k best of every shard, joined in the order of the shards."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from nearkin.affinity import Affinity
+from nearkin.cluster.session import session, workers
+from nearkin.discovery import Neighbourhoods, discover, neighbourhoods_of
+from nearkin.points import Points
+from nearkin.search import Neighbours, nearest
+from nearkin.search.exact import Scored, joined, scored, settled
+from nearkin.shards import Shards
+
+AHEAD = 2  # shards in the works for each worker: answers wait for their turn, so they must not pile up
+
+Engine = Literal["local", "ray"]
+
+
+def nearest_over(
+    queries: Points | Tensor,
+    shards: Shards,
+    k: int,
+    affinity: Affinity | None = None,
+    *,
+    exclude_same_id: bool = False,
+    engine: Engine = "local",
+    address: str | None = None,
+) -> Neighbours:
+    """The k nearest points of a folder of shards to each query (n, d): ids, order and ties of `nearest` over all of them at once.
+
+    By this process, or by a Ray cluster whose machines share the folder. A machine that dies costs the shards it was at.
+    """
+    if engine == "local":
+        return nearest(queries, shards, k, affinity, exclude_same_id=exclude_same_id)
+    asked = queries if isinstance(queries, Points) else Points(queries)
+    plain = Points(asked.embeddings.cpu(), None, None if asked.ids is None else asked.ids.cpu())
+
+    def one(given: Points, number: int) -> Scored:
+        return scored(given, shards.of([number]), k, affinity, exclude_same_id=exclude_same_id)
+
+    full = [number for number, record in enumerate(shards.records) if record["rows"]]
+    found: Scored | None = None
+    for part in _in_order(one, plain, full, address):
+        found = part if found is None else joined(found, part, k)
+    assert found is not None  # a folder without points cannot be opened
+    answer = settled(found, affinity)
+    return Neighbours(*(tensor.to(asked.embeddings.device) for tensor in answer))
+
+
+def discover_over(
+    shards: Shards, k: int = 1, temperature: float = 0.1, *, engine: Engine = "local", address: str | None = None
+) -> Neighbourhoods:
+    """`discover` over a folder of shards: row i of the answer is the i-th point of all shards."""
+    if engine == "local":
+        return discover(shards, k, temperature)
+
+    def one(given: Shards, number: int) -> Neighbourhoods:
+        return neighbourhoods_of(given, number, k, temperature)
+
+    full = [number for number, record in enumerate(shards.records) if record["rows"]]
+    parts = list(_in_order(one, shards, full, address))
+    return Neighbourhoods(torch.cat([part.table for part in parts]), torch.cat([part.entropy for part in parts]))
+
+
+def _in_order(work: Callable[[Any, int], Any], shared: Any, numbers: list[int], address: str | None) -> Iterator[Any]:
+    """work(shared, number) for every number, by Ray, in their order; an error is the worker's own."""
+    with session(address) as ray:
+        count, _ = workers(ray)
+        task = ray.remote(num_cpus=1, max_retries=-1)(work)
+        given, todo = ray.put(shared), iter(numbers)
+        waiting = [task.remote(given, number) for number in islice(todo, AHEAD * count)]
+        while waiting:
+            try:
+                done = ray.get(waiting.pop(0))
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            waiting += [task.remote(given, number) for number in islice(todo, 1)]
+            yield done

@@ -1,0 +1,136 @@
+"""Two Ray nodes on loopback, one killed in the middle of an embedding: every row is there, once, and searched as one machine would."""
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nearkin import cli
+from nearkin.affinity import cosine
+from nearkin.cluster.embed import Embedded, embed
+from nearkin.cluster.search import discover_over, nearest_over
+from nearkin.cluster.session import check_address
+from nearkin.data.dataset import Dataset
+from nearkin.discovery import discover
+from nearkin.search import nearest
+from nearkin.shards import ShardDamagedError, open_shards
+from tests.cluster.loopback import Loopback, loopback
+from tests.cluster.model_folder import model_folder
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("ray")
+
+
+def points(n: int, d: int = 64) -> Dataset:
+    x = torch.randn(n, d, generator=torch.Generator().manual_seed(3))
+    return Dataset("points", x, labels=torch.arange(n) % 3, classes=("a", "b", "c"))
+
+
+class Killer:
+    """Listens to the progress and kills the other node when some of the points are done."""
+
+    def __init__(self, nodes: Loopback, after: int) -> None:
+        self.nodes, self.after, self.at = nodes, after, -1
+
+    def __call__(self, line: str) -> None:
+        done = getattr(line, "done", -1)
+        if done >= self.after and self.at < 0:
+            self.at = done
+            threading.Thread(target=self.nodes.kill).start()
+
+
+def same_shards(a: Path, b: Path) -> None:
+    """Both folders hold the same points in the same places; vectors may differ by the rounding of other thread counts."""
+    ours, theirs = open_shards(a, verify=True), open_shards(b, verify=True)
+    assert ours.about == theirs.about and ours.starts() == theirs.starts()
+    for one, other in zip(ours, theirs, strict=True):
+        assert np.array_equal(one.ids, other.ids) and np.allclose(one.vectors, other.vectors, atol=1e-5)
+        assert one.labels is not None and other.labels is not None and one.labels.tolist() == other.labels.tolist()
+
+
+def each_once(folder: Path, n: int) -> None:
+    assert np.array_equal(np.sort(np.concatenate([shard.ids for shard in open_shards(folder)])), np.arange(n))
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
+    monkeypatch.setattr("nearkin.search.exact.FEW", 0)
+    n, model, out = 10_000, model_folder(tmp_path / "model", (64,), 16), tmp_path / "ray"
+    with loopback() as nodes:
+        killer = Killer(nodes, 2_000)
+        assert embed(model, points(n), out, engine="ray", address=nodes.address, rows=250, report=killer) == Embedded(n, 40, 0, 0)
+        assert 0 <= killer.at < n
+        each_once(out, n)
+        found = open_shards(out, verify=True)
+        # The node that is left answers, shard by shard, what one process says of everything at once.
+        whole = torch.from_numpy(np.concatenate([shard.vectors for shard in found]))
+        for affinity in (None, cosine()):
+            ours = nearest(whole[:50], whole, 30, affinity)
+            theirs = nearest_over(whole[:50], found, 30, affinity, engine="ray", address=nodes.address)
+            assert torch.equal(ours.positions, theirs.positions) and torch.equal(ours.affinity, theirs.affinity)
+        few = found.of(range(4))
+        alone, together = discover(few, 2), discover_over(few, 2, engine="ray", address=nodes.address)
+        assert torch.equal(alone.table, together.table) and torch.equal(alone.entropy, together.entropy)
+        (out / "shard-00007.parquet").write_bytes(b"half")
+        with pytest.raises(ShardDamagedError, match="shard-00007.parquet cannot be read"):
+            nearest_over(whole[:5], found, 3, engine="ray", address=nodes.address)
+        assert embed(model, points(n), out, engine="ray", address=nodes.address, rows=250) == Embedded(n, 1, 39, 0)
+    embed(model, points(n), tmp_path / "local", rows=250)
+    same_shards(out, tmp_path / "local")
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore")
+def test_twenty_nodes_are_killed_during_an_embedding_of_200_000_rows_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node joins, is killed at another moment of the work, and the next one joins: every row is there once, each time."""
+    monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
+    n, model = 200_000, model_folder(tmp_path / "model", (64,), 16)
+    data = points(n)
+    with loopback() as nodes:
+        for kill in range(20):
+            out = tmp_path / f"ray-{kill}"
+            killer = Killer(nodes, n * (kill + 1) // 25)
+            assert embed(model, data, out, engine="ray", address=nodes.address, rows=2_000, report=killer).points == n
+            assert killer.at >= 0
+            each_once(out, n)
+            nodes.join()
+
+
+def test_an_address_nobody_listens_on_is_an_error_within_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, so that nobody else listens there, and not listening
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        began = time.monotonic()
+        model = model_folder(tmp_path / "model", (1, 8, 8))
+        command = ["embed", str(model), "digits", "--out", str(tmp_path / "s"), "--engine", "ray", "--address", address]
+        assert cli.main(command) == 1
+    assert time.monotonic() - began < 20
+    told = capsys.readouterr().err
+    assert f"--address {address}: nobody answers there" in told and "start one with `ray start --head`" in told
+
+
+def test_somebody_else_who_listens_is_no_cluster() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.recv(1000)
+                line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        speaker = threading.Thread(target=answer)
+        speaker.start()
+        with pytest.raises(ConnectionError, match="something listens there, but it is no Ray cluster"):
+            check_address(f"127.0.0.1:{server.getsockname()[1]}")
+        speaker.join()
+
+
+@pytest.mark.parametrize("address", ["somewhere", "host:port", "host:0", "host:99999"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ValueError, match="must read host:port, such as 10.0.0.1:6379, or auto"):
+        check_address(address)

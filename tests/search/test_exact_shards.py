@@ -1,0 +1,108 @@
+"""Exact search over shards: the very ids, order and ties of the search over one array."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin import shards as storage
+from nearkin.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine
+from nearkin.points import Points
+from nearkin.search import nearest
+from nearkin.search.exact import joined, scored, settled
+from nearkin.shards import About, Shard, ShardDamagedError, Shards, open_shards, write_manifest, write_shard
+
+pytest.importorskip("pyarrow")
+
+
+def tied(n: int, d: int = 5, seed: int = 0, far: float = 0.0) -> np.ndarray:
+    """Few different coordinates, so that many references are equally far, and copies among them."""
+    x = np.random.default_rng(seed).integers(-2, 3, (n, d)).astype(np.float32)
+    x[n // 2 : n // 2 + n // 8] = x[: n // 8]
+    return x + np.float32(far)
+
+
+def sharded(folder: Path, vectors: np.ndarray, sizes: list[int], ids: np.ndarray | None = None) -> Shards:
+    folder.mkdir(parents=True)
+    ids = np.arange(len(vectors)) if ids is None else ids
+    records, start = [], 0
+    for number, size in enumerate(sizes):
+        at = slice(start, start + size)
+        records.append(write_shard(folder, number, Shard(ids[at], vectors[at], None)))
+        start += size
+    assert start == len(vectors)
+    write_manifest(folder, About("m", vectors.shape[1], "squared_euclidean"), records)
+    return open_shards(folder)
+
+
+AFFINITIES = [SquaredEuclidean(), InnerProduct(0.5), cosine()]
+
+
+@pytest.mark.parametrize("affinity", AFFINITIES, ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize("far", [0.0, 1000.0])
+@pytest.mark.parametrize("n", [3, 40])
+def test_sharded_is_unsharded_to_the_last_id(
+    affinity: Affinity, far: float, n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "GROUP", 5 * 37)  # row groups of 37 points
+    references = tied(600, far=far) + (0.5 if far == 0 else 0)  # nobody at the origin, which has no direction
+    queries = torch.from_numpy(tied(n, seed=1, far=far) + np.float32(0.5))
+    found = sharded(tmp_path / "s", references, [1, 299, 0, 200, 100])
+    whole = nearest(queries, torch.from_numpy(references), 90, affinity)
+    parts = nearest(queries, found, 90, affinity)
+    assert torch.equal(whole.positions, parts.positions) and torch.equal(whole.affinity, parts.affinity)
+
+
+def test_ids_are_passed_over_wherever_they_stand(tmp_path: Path) -> None:
+    references = tied(300)
+    ids = np.random.default_rng(2).permutation(10_000)[:300].astype(np.int64)
+    queries = Points(torch.from_numpy(references[:50]), None, torch.from_numpy(ids[:50]))
+    found = sharded(tmp_path / "s", references, [100, 100, 100], ids)
+    whole = nearest(queries, Points(torch.from_numpy(references), None, torch.from_numpy(ids)), 20, exclude_same_id=True)
+    parts = nearest(queries, found, 20, exclude_same_id=True)
+    assert torch.equal(whole.positions, parts.positions) and torch.equal(whole.affinity, parts.affinity)
+
+
+def test_parts_are_joined_by_what_was_not_rounded() -> None:
+    """Two distances that differ in float64 alone: rounding before the join would call them a tie and keep the earlier one."""
+    query = torch.tensor([[1e4, 0.0]])
+    farther, nearer = torch.tensor([[0.0, 0.02]]), torch.tensor([[0.0, 0.01]])
+    whole = nearest(query, torch.cat([farther, nearer]), 1)
+    assert whole.positions.tolist() == [[1]] and float(nearest(query, farther, 1).affinity) == float(nearest(query, nearer, 1).affinity)
+    a, b = scored(query, farther, 1), scored(query, nearer, 1)
+    assert settled(joined(a, b, 1)).positions.tolist() == [[1]]
+
+
+def test_joining_is_associative_and_counts() -> None:
+    x, q = torch.from_numpy(tied(120)), torch.from_numpy(tied(9, seed=4))
+    parts = [scored(q, some, 15) for some in torch.split(x, [50, 3, 67])]
+    left = joined(joined(parts[0], parts[1], 15), parts[2], 15)
+    right = joined(parts[0], joined(parts[1], parts[2], 15), 15)
+    whole = nearest(q, x, 15)
+    for found in (left, right):
+        assert found.references == 120 and torch.equal(settled(found).positions, whole.positions)
+
+
+def test_a_part_smaller_than_k() -> None:
+    x, q = torch.from_numpy(tied(30)), torch.from_numpy(tied(6, seed=4))
+    found = joined(scored(q, x[:2], 25), scored(q, x[2:], 25), 25)
+    assert torch.equal(settled(found).positions, nearest(q, x, 25).positions)
+
+
+def _asked(d: int = 5) -> Tensor:
+    return torch.zeros(5, d)
+
+
+def test_what_is_wrong_with_shards_is_said(tmp_path: Path) -> None:
+    found = sharded(tmp_path / "s", tied(60), [30, 30])
+    with pytest.raises(ValueError, match="queries have 4 dimensions and references 5"):
+        nearest(_asked(4), found, 3)
+    (tmp_path / "s" / "shard-00001.parquet").unlink()
+    with pytest.raises(ShardDamagedError, match="shard-00001.parquet cannot be read"):
+        nearest(_asked(), found, 3)
+    texts = sharded(tmp_path / "t", tied(60), [60], np.array([f"p{i:02d}" for i in range(60)]))
+    assert nearest(_asked(), texts, 3).positions.shape == (5, 3)
+    with pytest.raises(ValueError, match="exclude_same_id needs ids on both sides"):
+        nearest(Points(_asked(), None, torch.arange(5)), texts, 3, exclude_same_id=True)
