@@ -10,10 +10,11 @@ import pytest
 from nearkin import cli
 from nearkin.reproduce import running
 from nearkin.reproduce.cell import Cell, Trial
+from nearkin.reproduce.contest import apart
 from nearkin.reproduce.page import results_page
 from nearkin.reproduce.running import Job, Ledger, Place, run_trials
 from nearkin.reproduce.tables import TABLES, chosen, verdicts
-from nearkin.reproduce.verdict import judge
+from nearkin.reproduce.verdict import Verdict, judge
 from nearkin.run import Run, override
 
 HERE = Place("data", "cpu")
@@ -163,3 +164,48 @@ def test_a_cheap_cell_from_the_command_line_to_the_page(tmp_path: Path, capsys: 
     assert cli.main([*words, "--resume"]) == 0 and (out / "digits-nca.json").read_bytes() == before
     assert cli.main(["reproduce", "--list", "--out", str(out)]) == 0
     assert "not run here" in capsys.readouterr().out
+
+
+def verdict_of(mean: float, margin: float) -> Verdict:
+    return Verdict("ours", mean, 0.0, 3, margin)
+
+
+def test_two_rows_are_told_apart_by_both_margins_together() -> None:
+    assert apart(verdict_of(50, 3), verdict_of(45.1, 4)) == 0 and apart(verdict_of(50, 3), verdict_of(44.9, 4)) == 1
+    assert apart(verdict_of(40, 3), verdict_of(45.1, 4)) == -1
+
+
+def test_a_wide_table_holds_all_columns_of_a_row_and_says_who_is_ahead() -> None:
+    def cells(row: str, printed: float | None = None) -> list[Cell]:
+        return [
+            Cell("T", row, printed, "accuracy %", row, "p1", "P@1", wide=True),
+            Cell("T", row, None, "seconds", row, "s", "s", wide=True),
+        ]
+
+    rows = [cell for row in ("Prec@5 as printed", "Angular", "N-pair", "Contrastive", "Lifted") for cell in cells(row)]
+    rows += cells("Proxy", 61.07)
+    p1 = {"Prec@5 as printed": 0.6, "Angular": 0.55, "N-pair": 0.65, "Contrastive": 0.602}
+
+    def found(cell: Cell) -> Verdict:
+        value = p1.get(cell.row)
+        run = (
+            {"figures": {"p1": value, "s": 2.5}, "intervals": {"p1": [value - 0.01, value + 0.01]}, "seconds": 1.0, "device": "CPU"}
+            if value
+            else None
+        )
+        return judge(cell, [run] if run else [], "cub")
+
+    page = results_page([(cell, found(cell)) for cell in rows])
+    assert (
+        "| Angular | 1 | 55.0 ± 1.0 | 2.5 |" in page
+        and "| Lifted | not run here |  |  |" in page
+        and "| *the same, as printed* |  | *61.1* |" in page
+    )
+    assert "1 below it (Angular); 1 above it (N-pair); 1 not told apart from it (Contrastive)" in page
+    assert "P@1** 60.0 ± 1.0 against 3 other losses" in page
+
+
+def test_intervals_of_the_runs_widen_the_margin() -> None:
+    cell = Cell("t", "r", None, "accuracy %", "made", "map")
+    runs = [{**result(0.5), "figures": {"map": 0.5}, "intervals": {"map": [0.48, 0.54]}}]
+    assert judge(cell, runs, "cub").margin == pytest.approx(3.0) and judge(cell, [{**runs[0], "intervals": {}}], "cub").margin == 0

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from nearkin.reproduce.cell import Cell
+from nearkin.reproduce.contest import contest
 from nearkin.reproduce.verdict import Verdict
 
 HEAD = """# Results
@@ -18,6 +19,9 @@ one named) is reached.
 - **reproduced**: the printed figure lies within our mean plus or minus the larger of two standard deviations and the 95 % binomial interval
   of the test part.
 - **better**, **short**: it lies outside, on either side.
+- **wide tables** (of Lu et al.): ours plus or minus the larger of two standard deviations over seeds and the 95 % bootstrap interval over
+  queries (for NMI, AMI and F1 the range over starts of k-means). Settings are chosen on held-out *classes* of the training part. Two rows
+  are told apart when their difference exceeds both margins taken together, the root of the sum of their squares.
 - **cited**: another paper's row, only quoted. **ours**: nothing is printed. **not run here**: it can be run and has not been.
 """
 
@@ -27,6 +31,9 @@ def results_page(found: Sequence[tuple[Cell, Verdict]]) -> str:
     lines = [HEAD]
     for table in dict.fromkeys(cell.table for cell, _ in found):
         rows = [(cell, verdict) for cell, verdict in found if cell.table == table]
+        if rows[0][0].wide:
+            lines += [f"## {table}", "", *contest(rows), *wide_table(rows), "", *_devices(rows)]
+            continue
         columns = any(cell.column for cell, _ in rows)
         lines += [f"## {table}", ""]
         head = ["row", *(["data"] if columns else []), "unit", "printed", "ours", "spread", "seeds", "s a run", "verdict", "note"]
@@ -46,6 +53,29 @@ def _row(cell: Cell, verdict: Verdict, columns: bool) -> list[str]:
     note = "; ".join(text for text in (wanted, cell.note) if text)
     printed = "" if cell.printed is None else f"{cell.printed:.2f}"
     return [cell.row, *([cell.column] if columns else []), cell.unit, printed, ours, spread, str(verdict.seeds or ""), seconds, word, note]
+
+
+def wide_table(rows: Sequence[tuple[Cell, Verdict]]) -> list[str]:
+    """One line for each row with all its columns, ours plus or minus the margin; where figures are printed, a line for those."""
+    heads = list(dict.fromkeys(cell.column for cell, _ in rows))
+    if all(verdict.mean is None and cell.printed is None for cell, verdict in rows):
+        return [f"Set up, and not run here: {', '.join(dict.fromkeys(cell.row for cell, _ in rows))}."]
+    lines = ["| " + " | ".join(["row", "seeds", *heads]) + " |", "|" + "---|" * (len(heads) + 2)]
+    for name in dict.fromkeys(cell.row for cell, _ in rows):
+        mine = {cell.column: (cell, verdict) for cell, verdict in rows if cell.row == name}
+        seeds = max(verdict.seeds for _, verdict in mine.values())
+        ours = [_with_margin(*mine[head]) if head in mine else "" for head in heads]
+        lines.append("| " + " | ".join([name, str(seeds) if seeds else "not run here", *ours]) + " |")
+        if any(cell.printed is not None for cell, _ in mine.values()):
+            printed = ["" if head not in mine or (value := mine[head][0].printed) is None else f"*{value:.1f}*" for head in heads]
+            lines.append("| " + " | ".join(["*the same, as printed*", "", *printed]) + " |")
+    return lines
+
+
+def _with_margin(cell: Cell, verdict: Verdict) -> str:
+    if verdict.mean is None:
+        return ""
+    return f"{verdict.mean:.1f}" + (f" ± {verdict.margin:.1f}" if cell.unit.endswith("%") else "")
 
 
 def _devices(rows: Sequence[tuple[Cell, Verdict]]) -> list[str]:

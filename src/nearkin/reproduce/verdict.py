@@ -41,7 +41,7 @@ def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None) -> Ve
         return Verdict("not run here")
     mean = statistics.fmean(values)
     spread = statistics.stdev(values) if len(values) > 1 else None
-    margin = max(2 * (spread or 0.0), _binomial(cell, mean, data))
+    margin = max(2 * (spread or 0.0), _binomial(cell, mean, data), _drawn(cell, runs))
     seconds = statistics.fmean(run["seconds"] for run in runs)
     return Verdict(_word(cell, mean, margin), mean, spread, len(values), margin, seconds, str(runs[0]["device"]))
 
@@ -52,6 +52,15 @@ def _word(cell: Cell, mean: float, margin: float) -> Word:
     if abs(mean - cell.printed) <= margin:
         return "reproduced"
     return "better" if (mean < cell.printed) == cell.smaller_is_better else "short"
+
+
+def _drawn(cell: Cell, runs: Sequence[Mapping[str, Any]]) -> float:
+    """Half the width of the intervals over queries (or over starts of k-means) that the runs give for the figure, on average."""
+    spans = [ends for run in runs if (ends := run.get("intervals", {}).get(cell.figure)) is not None]
+    if not spans:
+        return 0.0
+    scale = 100 if cell.unit.endswith("%") else 1
+    return scale * statistics.fmean((high - low) / 2 for low, high in spans)
 
 
 def _binomial(cell: Cell, mean: float, data: str | None) -> float:

@@ -1,0 +1,54 @@
+"""The question of a wide table in one paragraph: who is ahead of the champion, who behind, and who cannot be told apart?"""
+
+import math
+from collections.abc import Sequence
+
+from nearkin.reproduce.cell import Cell
+from nearkin.reproduce.verdict import Verdict
+
+CHAMPIONS = ("Prec@5 as printed", "Prec@5 as released")
+ASKED = ("P@1", "P@5", "MAP@R")
+NO_RIVALS = (
+    "Prec@",
+    "Raw",
+    "Untrained",
+    "Pretrained",
+    "The two best",
+)  # beginnings of rows that are variants, floors or more than one model
+
+Rows = Sequence[tuple[Cell, Verdict]]
+
+
+def contest(rows: Rows) -> list[str]:
+    """Sentences for every champion that was run beside a rival, and an empty line; nothing where there is nothing to compare."""
+    lines = []
+    for champion in CHAMPIONS:
+        for column in ASKED:
+            told = _against(champion, column, {cell.row: verdict for cell, verdict in rows if cell.column == column})
+            lines += [told] if told else []
+    return [" ".join(lines), ""] if lines else []
+
+
+def _against(champion: str, column: str, found: dict[str, Verdict]) -> str:
+    own = found.get(champion)
+    rivals = {name: one for name, one in found.items() if one.mean is not None and not name.startswith(NO_RIVALS)}
+    if own is None or own.mean is None or not rivals:
+        return ""
+    behind = [name for name, one in rivals.items() if apart(own, one) > 0]
+    ahead = [name for name, one in rivals.items() if apart(own, one) < 0]
+    level = [name for name in rivals if name not in (*behind, *ahead)]
+    parts = [
+        _listed(names, word) for names, word in ((behind, "below it"), (ahead, "above it"), (level, "not told apart from it")) if names
+    ]
+    return f"**{champion}, {column}** {own.mean:.1f} ± {own.margin:.1f} against {len(rivals)} other losses: {'; '.join(parts)}."
+
+
+def apart(one: Verdict, other: Verdict) -> int:
+    """1 where the first mean is larger by more than both margins taken together, -1 where smaller, 0 where neither can be said."""
+    assert one.mean is not None and other.mean is not None
+    gap = one.mean - other.mean
+    return 0 if abs(gap) <= math.hypot(one.margin, other.margin) else (1 if gap > 0 else -1)
+
+
+def _listed(names: Sequence[str], word: str) -> str:
+    return f"{len(names)} {word} ({', '.join(names)})"
