@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 BENCH := .venv/.bench
 
-.PHONY: demo test lint bench soak docs clean
+.PHONY: demo test lint bench soak docs web clean
 
 demo: $(READY)
 	$(BIN)/nearkin demo
@@ -32,6 +32,10 @@ soak: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/performance.py
+
+# The explorer's page is shipped built; this builds it again, byte for byte, and needs Node 18 or newer.
+web:
+	cd web && npm ci --no-audit --no-fund && npm run --silent check && npm run --silent build
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -7,7 +7,6 @@ The index remembers which weights made it. With others their embeddings cannot b
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from nearkin.data.corrections import points_of
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import Files, decode_bytes
 from nearkin.data.loader import WORTH_WORKERS, Loader
@@ -71,7 +71,7 @@ class Collection:
     def add(self, data: Dataset, report: Report | None = None) -> Added:
         """Add what is not there yet, a durable step after the other; an interrupted add goes on where it stopped."""
         known = set(self.index.snapshot.sources())
-        fresh = [row for row, source in enumerate(_sources(data)) if source not in known]
+        fresh = [row for row, source in enumerate(points_of(data)) if source not in known]
         if len(fresh) < len(data):
             tell(report, f"{len(data) - len(fresh):,} of {len(data):,} points are in the index already")
         if not fresh:
@@ -158,7 +158,7 @@ def _entries(folder: Path, model: Model, data: Dataset, rows: Sequence[int], rep
     workers = None if len(rows) > WORTH_WORKERS else 0
     loader = Loader(data, device=model.device, resident_bytes=0, workers=workers, report=report)
     ticker = Ticker(report, f"indexing {data.name}", len(rows), "points")
-    splits, sources, done = _splits(folder, data), _sources(data), 0
+    splits, sources, done = _splits(folder, data), points_of(data), 0
     for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(list(rows))], BATCH)):
         at = data.rows(ids.cpu()).tolist()
         yield Entries(
@@ -192,11 +192,6 @@ def _thumbnails(data: Dataset, rows: Sequence[int]) -> list[bytes]:
     if isinstance(data.inputs, Files):
         return [thumbnail.of_file(data.inputs.paths[row]) for row in rows]
     return [thumbnail.of_pixels(data.inputs[row]) for row in rows] if data.kind == "images" else []
-
-
-def _sources(data: Dataset) -> list[str]:
-    """Where the points come from, the same from whatever folder they are asked for."""
-    return [os.path.abspath(path) for path in data.sources] if isinstance(data.inputs, Files) else list(data.sources)
 
 
 def _splits(folder: Path, data: Dataset) -> Sequence[str]:

@@ -22,6 +22,7 @@ class DataChoice:
     size: int | None = None  # images are brought to size x size; None: as they are
     label_column: str = "label"
     target_columns: str = ""
+    corrections: str = ""  # a CSV of corrected labels, such as the explorer's, with the columns path and label
     split: Literal["given", "stratified", "group", "classes"] = "given"  # how to split data that bring no split
     validation: float = 0.1  # share of the training part held out for choosing; 0: none
     test: float = 0.2  # share held out for testing when the data bring no test part

@@ -18,7 +18,7 @@ from PIL import Image
 import nearkin
 from nearkin import cli
 
-WRITTEN = {"metrics.json", "model.json", "weights.safetensors", "references.safetensors", "scatter.png"}
+WRITTEN = {"index", "metrics.json", "model.json", "weights.safetensors", "references.safetensors", "scatter.png"}
 
 
 def child(*arguments: str, program: tuple[str, ...] = ("-m", "nearkin")) -> subprocess.CompletedProcess[str]:

@@ -130,16 +130,16 @@ def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, 
 
     seen: dict[str, object] = {}
 
-    def served(collection, *, host, port, token, ready) -> None:
-        seen.update(host=host, port=port, token=token)
+    def served(collection, *, host, port, token, ready, compare, method) -> None:
+        seen.update(host=host, port=port, token=token, compare=compare, method=method)
         ready("http://127.0.0.1:5")
 
     monkeypatch.setattr(listen, "serve", served)
     monkeypatch.setattr("webbrowser.open", lambda address: seen.update(opened=address))
     monkeypatch.setenv("NEARKIN_TOKEN", "a-secret-of-the-environment")
     told = run(capsys, "serve", place / "model", "--port", 5)
-    assert seen["opened"] == "http://127.0.0.1:5/?token=a-secret-of-the-environment" and "60 points at http://127.0.0.1:5" in told
+    assert seen["opened"] == "http://127.0.0.1:5/explore?token=a-secret-of-the-environment" and "60 points at http://127.0.0.1:5" in told
     seen.clear()
     monkeypatch.delenv("NEARKIN_TOKEN")
     run(capsys, "serve", place / "model", "--no-browser")
-    assert seen == {"host": "127.0.0.1", "port": 8000, "token": None}
+    assert seen == {"host": "127.0.0.1", "port": 8000, "token": None, "compare": None, "method": "tsne"}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn import decomposition
 
-from nearkin.explore.projection import fit
+from nearkin.explore.projection import fit, restore
 
 
 def groups(n: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -71,3 +71,15 @@ def test_errors_of_projections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     with pytest.raises(ImportError, match=r"t-SNE needs openTSNE, which is not installed; pip install 'nearkin\[tsne\]'"):
         fit(points)
+
+
+@pytest.mark.parametrize("method", ["tsne", "pca"])
+def test_a_restored_projection_places_as_the_fitted_one_did(method: str) -> None:
+    points, _ = groups()
+    fitted = fit(points[:90], method)  # type: ignore[arg-type]
+    placed = fitted.place(points[90:])
+    again = restore(points[:90], fitted.points.astype(np.float32), method)  # type: ignore[arg-type]
+    assert np.allclose(again.points, fitted.points, atol=1e-5)
+    assert np.allclose(again.place(points[90:]), placed, atol=1e-2)
+    with pytest.raises(ValueError, match=r"points have shape \(3, 2\) for 90 embeddings"):
+        restore(points[:90], fitted.points[:3], method)  # type: ignore[arg-type]

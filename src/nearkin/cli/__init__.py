@@ -21,6 +21,7 @@ DEMO_WRITES = """writes into --out:
   metrics.json          every figure, with seeds, seconds, settings and versions
   weights.safetensors   the network trained with NCA, 32 dimensions; model.json describes it,
                         references.safetensors are its training embeddings
+  index                 all digits as it embeds them: `nearkin serve` shows them, and which neighbours are wrong
 
 examples:
   nearkin demo                          three seeds
@@ -84,7 +85,8 @@ EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos                  on the run's own test part
   nearkin evaluate runs/photos --compare        beside raw pixels, PCA, PPCA, LDA, linear NCA and LMNN
   nearkin evaluate runs/photos new/ --out runs/photos/new
-  nearkin evaluate runs/photos --part validation"""
+  nearkin evaluate runs/photos --part validation
+  nearkin evaluate runs/photos --shards shards/ --engine ray    answered by what `nearkin embed` wrote"""
 REPRODUCE = """Run the cells of the papers' tables: settings are chosen on a validation part, the test part is looked at once. Every run is
 saved when it ends, so a budget or an interruption loses nothing."""
 REPRODUCE_EXAMPLES = """examples:
@@ -190,6 +192,9 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     pictures.add_argument("--figures", action="store_true", help="write every picture as .png and .svg, too")
     pictures.add_argument("--no-pictures", action="store_true", help="draw none: quicker, and matplotlib is not needed")
     parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR)")
+    parser.add_argument("--shards", metavar="SHARDS", help="let these shards answer, which may be larger than memory: k-NN figures only")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="who searches the shards (default: this process)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
 

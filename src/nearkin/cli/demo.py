@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -23,6 +24,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from nearkin import __version__
+from nearkin.collection import build_index
+from nearkin.data.dataset import Dataset
 from nearkin.data.digits import CANVAS, Split, moved_digits
 from nearkin.evaluate import knn_accuracy
 from nearkin.explore.figures import Panel, scatter
@@ -135,6 +138,7 @@ def run(arguments: Namespace) -> int:
     rows.sort(key=lambda row: (row.method != "raw pixels", row.dimension > 2))
     console.print(table(rows, budget))
     save_model(out, network, data)
+    index_digits(out, data)
     picture = draw(out, rows, data, console)
     write_metrics(out, rows, budget, arguments, time.perf_counter() - started)
     say_goodbye(console, out, picture, time.perf_counter() - started)
@@ -299,6 +303,14 @@ def save_model(out: Path, network: nn.Module, data: Split) -> None:
     save(out, network, description, Points(embed(network, data.train.images), data.train.labels))
 
 
+def index_digits(out: Path, data: Split) -> None:
+    """All digits in an index, so that the explorer has something to show."""
+    images = torch.cat([part.images for part in data]).mul(255).round().to(torch.uint8)
+    labels, split = torch.cat([part.labels for part in data]), ["train"] * len(data.train.labels) + ["test"] * len(data.test.labels)
+    digits = Dataset("digits", images, labels, tuple(str(digit) for digit in range(CLASSES)), split=np.asarray(split))
+    build_index(out, digits, replace=True, device="cpu")
+
+
 def write_metrics(out: Path, rows: list[Row], budget: Budget, arguments: Namespace, seconds: float) -> None:
     """metrics.json: every figure, and what it takes to get it again."""
     quick = " --quick" if arguments.quick else ""
@@ -331,6 +343,7 @@ def say_goodbye(console: Console, out: Path, picture: Path | None, seconds: floa
         lines.append(f"Look at {picture}: the test digits in 2 dimensions.")
     lines += [
         "\nTry next:",
+        f"  nearkin serve {out}                        explore: which neighbours are wrong?",
         "  nearkin demo --seeds 10                        is the difference larger than the spread?",
         f"  nearkin.load('{out}').neighbours(images)   in Python: the network just trained",
         "  loss = nearkin.NCA()(embeddings, labels)       the same objective in your own training loop",

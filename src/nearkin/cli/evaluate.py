@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from rich.table import Table
 from nearkin import __version__
 from nearkin import data as sources
 from nearkin.data import Dataset, Partition
+from nearkin.data.corrections import corrected
 from nearkin.data.dataset import WHOLE
 from nearkin.data.loader import without_damaged
 from nearkin.data.report import Progress as Line
@@ -41,14 +43,27 @@ from nearkin.run import Run
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
 
 
+class Asked(NamedTuple):
+    """The queries, which part they are, all parts of the data, and what was left out of them."""
+
+    data: Dataset
+    split: str
+    parts: dict[str, Dataset]
+    notes: tuple[str, ...]
+
+
 def run(arguments: Namespace) -> int:
     """Evaluate, print, write."""
+    if arguments.shards:
+        from nearkin.cli import evaluate_shards
+
+        return evaluate_shards.run(arguments)
     began = time.perf_counter()
     folder = Path(arguments.folder)
     out = Path(arguments.out or folder)
     model = load(folder, which=arguments.weights, device=arguments.device)
     console = Console(highlight=False)
-    with _watch() as report:
+    with watch() as report:
         subject = _subject(arguments, folder, model, report)
         if arguments.compare:
             check_comparable(subject)
@@ -61,24 +76,30 @@ def run(arguments: Namespace) -> int:
             measured.scores[PROBES] = probe(subject, report)
         rivals = list(compare(subject, report)) if arguments.compare else []
         pictures = [] if arguments.no_pictures else _pictures(console, subject, measured, sanity, folder, report)
-    findings = Findings(subject, measured, sanity, rivals, _about(arguments, folder, model, time.perf_counter() - began))
+    findings = Findings(subject, measured, sanity, rivals, about(arguments, folder, model, time.perf_counter() - began))
     _print(console, findings)
     _write(console, out, findings, pictures, arguments.figures)
     return 0
 
 
-def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -> Subject:
-    """Queries and gallery, as the run cut its data, or as DATA bring them."""
+def asked_of(arguments: Namespace, folder: Path, report: Report) -> Asked:
+    """Who asks: the part that the run held out, or DATA."""
     parts, notes = _parts(folder, arguments, report)
     wanted = arguments.part
     if arguments.data is None:
         if wanted not in parts:
             raise ValueError(f"the run held out no {wanted} part (it has {', '.join(parts)}); name other data, or --part one of these")
-        asked, split = parts[wanted], wanted
-    else:
-        given = _opened(arguments, folder, arguments.data, report)
-        parts = parts or {name: given.part(name) for name in given.parts}
-        asked, split = (given.part(wanted), wanted) if wanted in given.parts else (given, f"all of {given.name}")
+        return Asked(parts[wanted], wanted, parts, notes)
+    given = _opened(arguments, folder, arguments.data, report)
+    parts = parts or {name: given.part(name) for name in given.parts}
+    asked, split = (given.part(wanted), wanted) if wanted in given.parts else (given, f"all of {given.name}")
+    return Asked(asked, split, parts, notes)
+
+
+def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -> Subject:
+    """Queries and gallery, as the run cut its data, or as DATA bring them."""
+    wanted = arguments.part
+    asked, split, parts, notes = asked_of(arguments, folder, report)
     if "train" not in parts:
         raise ValueError("there is no training part to answer the queries: the run names no data; give DATA with train and test parts")
     queries, classes = in_classes_of(embedded(model, asked, f"{split} part" if split == wanted else "queries", report), model.classes)
@@ -150,6 +171,7 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
         on_error=choice.on_error,
         report=report,
     )
+    data = corrected(data, choice.corrections if what == choice.source else "", report)
     known = {"classes": data.labels, "numbers": data.targets, "sets": data.sets}.get(about["supervision"])
     return replace(data, by=about["supervision"]) if known is not None else data
 
@@ -164,7 +186,7 @@ def _pictures(console: Console, *what: object) -> list[Illustration]:
 
 
 @contextmanager
-def _watch() -> Iterator[Report]:
+def watch() -> Iterator[Report]:
     """A live line on a terminal, plain lines otherwise."""
     console = Console(stderr=True, highlight=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
@@ -182,7 +204,7 @@ def _watch() -> Iterator[Report]:
         yield told
 
 
-def _about(arguments: Namespace, folder: Path, model: Model, seconds: float) -> dict[str, object]:
+def about(arguments: Namespace, folder: Path, model: Model, seconds: float) -> dict[str, object]:
     command = ["nearkin evaluate", str(folder), *([arguments.data] if arguments.data else [])]
     command += ["--part", arguments.part] if arguments.part != "test" else []
     command += ["--weights", arguments.weights] if arguments.weights != "best" else []
@@ -245,8 +267,8 @@ def _rival_table(findings: Findings) -> Table:
 
 def _write(console: Console, out: Path, findings: Findings, pictures: list[Illustration], figures: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    _put(out / "evaluation.json", json.dumps(_finite(as_json(findings)), indent=2, allow_nan=False) + "\n")
-    _put(out / "report.html", as_html(findings, pictures))
+    put(out / "evaluation.json", json.dumps(finite(as_json(findings)), indent=2, allow_nan=False) + "\n")
+    put(out / "report.html", as_html(findings, pictures))
     written = ["evaluation.json", "report.html"]
     if findings.subject.supervision == "classes":
         written.append(write_suspects(out / "suspected_labels.csv", findings.sanity.suspects, findings.subject.classes).name)
@@ -258,17 +280,17 @@ def _write(console: Console, out: Path, findings: Findings, pictures: list[Illus
     console.print(f"{', '.join(written)} in {out}; open {out / 'report.html'} in a browser", markup=False, soft_wrap=True)
 
 
-def _put(path: Path, text: str) -> None:
+def put(path: Path, text: str) -> None:
     """Written aside and then put in its place, so that nobody reads half a file."""
     aside = path.with_suffix(".writing")
     aside.write_text(text, encoding="utf-8")
     os.replace(aside, path)
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> object:
     """NaN and infinity as None, which JSON can say."""
     if isinstance(value, dict):
-        return {key: _finite(inside) for key, inside in value.items()}
+        return {key: finite(inside) for key, inside in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(inside) for inside in value]
+        return [finite(inside) for inside in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

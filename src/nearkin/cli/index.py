@@ -7,8 +7,10 @@ from rich.console import Console
 
 from nearkin import data as sources
 from nearkin.collection import Added, build_index, open_index
+from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
 from nearkin.model import brought_to, load
+from nearkin.run import Run
 from nearkin.search.index import LocalIndex
 
 
@@ -76,7 +78,13 @@ def _opened(arguments: Namespace, what: str) -> Dataset:
     data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, on_error="skip", report=_note)
     if tuple(data.shape) != tuple(about["shape"]):
         raise ValueError(f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}")
-    return data
+    return _as_trained(data, Path(arguments.folder) / "run.json", what)
+
+
+def _as_trained(data: Dataset, page: Path, what: str) -> Dataset:
+    """The data with the labels that the training corrected, if these are the data it was made of."""
+    choice = Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
+    return corrected(data, choice.corrections, _note) if what == choice.source else data
 
 
 def _note(line: str) -> None:

@@ -1,4 +1,4 @@
-"""`nearkin serve`: search over HTTP, and a page to look at."""
+"""`nearkin serve`: search over HTTP, and pages to look at: one to ask with a picture, and the explorer."""
 
 import os
 import webbrowser
@@ -17,13 +17,15 @@ def run(arguments: Namespace) -> int:
         raise ImportError(f"serving needs {error.name}, which is not installed; pip install 'nearkin[serve]'") from error
     token = checked_token(arguments.host, arguments.token or os.environ.get("NEARKIN_TOKEN") or None)
     collection = open_index(arguments.folder, device=arguments.device)
+    compare = open_index(arguments.compare, device=arguments.device) if arguments.compare else None
     console = Console(highlight=False, soft_wrap=True)
 
     def ready(address: str) -> None:
         console.print(f"{collection.index.count:,} points at {address} (Ctrl-C stops)")
+        console.print(f"explore their neighbours at {address}/explore")
         if not arguments.no_browser:
-            webbrowser.open(address if token is None else f"{address}/?token={token}")
+            webbrowser.open(f"{address}/explore" if token is None else f"{address}/explore?token={token}")
 
-    serve(collection, host=arguments.host, port=arguments.port, token=token, ready=ready)
+    serve(collection, host=arguments.host, port=arguments.port, token=token, ready=ready, compare=compare, method=arguments.map)
     console.print("stopped")
     return 0

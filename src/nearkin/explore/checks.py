@@ -72,7 +72,7 @@ def _contents(subject: Subject, sanity: Sanity) -> None:
         sanity.findings.append(Finding("Query inside the gallery", "wrong", text, mend))
     else:
         sanity.findings.append(Finding("Query inside the gallery", "fine", f"None of {total:,} queries is a point of the gallery."))
-    rows = _asked(total, len(subject.gallery))
+    rows = compared(total, len(subject.gallery))
     pairs = _near(subject.queries, subject.gallery, rows)
     other = len(pairs.queries) - len(set(pairs.queries.tolist()) & set(same.queries.tolist()))
     sanity.duplicates = pairs
@@ -87,7 +87,7 @@ def _contents(subject: Subject, sanity: Sanity) -> None:
         sanity.findings.append(Finding("Near-duplicates across splits", "fine", f"None found among {asked} ({what})."))
 
 
-def _asked(queries: int, gallery: int) -> np.ndarray:
+def compared(queries: int, gallery: int) -> np.ndarray:
     """The rows of queries that are compared with the whole gallery: all, unless that is too many pairs of pictures."""
     most = max(1000, MOST_PAIRS // gallery)
     return np.arange(queries) if queries <= most else np.sort(np.random.default_rng(0).choice(queries, most, replace=False))

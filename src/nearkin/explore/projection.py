@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import unit
+from nearkin.search import nearest
 
 Method = Literal["tsne", "pca"]
 Metric = Literal["squared_euclidean", "cosine"]
 PERPLEXITY = 30.0
+FEW = 1000  # fitted points among which others are placed by a tree
 
 
 class Projection(Protocol):
@@ -47,6 +49,14 @@ def fit(
     raise ValueError(f"method {method!r} is unknown; choose 'tsne' or 'pca'")
 
 
+def restore(embeddings: Tensor | np.ndarray, points: np.ndarray, method: Method, metric: Metric = "squared_euclidean") -> Projection:
+    """The projection that `fit` made of embeddings (n, d), from the `points` (n, 2) it left: t-SNE is not computed again."""
+    rows = _checked(embeddings, metric)
+    if points.shape != (len(rows), 2):
+        raise ValueError(f"points have shape {points.shape} for {len(rows)} embeddings; give those that `fit` left, (n, 2)")
+    return PCA(rows, metric) if method == "pca" else TSNE(rows, metric, points=points)
+
+
 class PCA:
     """The two directions of most variance; embeddings of one or two dimensions are only centred and turned."""
 
@@ -67,24 +77,50 @@ class PCA:
 
 
 class TSNE:
-    """openTSNE's embedding, started from PCA."""
+    """openTSNE's embedding, started from PCA; new points are placed by their exact nearest neighbours."""
 
-    def __init__(self, points: np.ndarray, metric: Metric, perplexity: float, seed: int) -> None:
-        if len(points) < 5:
-            raise ValueError(f"embeddings hold {len(points)} points; t-SNE needs at least 5, use method='pca'")
+    def __init__(
+        self, rows: np.ndarray, metric: Metric, perplexity: float = PERPLEXITY, seed: int = 0, *, points: np.ndarray | None = None
+    ) -> None:
+        if len(rows) < 5:
+            raise ValueError(f"embeddings hold {len(rows)} points; t-SNE needs at least 5, use method='pca'")
         if not perplexity > 0:
             raise ValueError(f"perplexity ({perplexity}) must be above 0")
         self.metric = metric
-        self.dimension = points.shape[1]
-        allowed = min(perplexity, (len(points) - 1) / 3)
-        neighbours = "exact" if len(points) <= 5000 else "auto"
-        maker = _opentsne().TSNE(perplexity=allowed, neighbors=neighbours, random_state=seed, n_jobs=1)
-        self.fitted = maker.fit(points)
-        self.points = np.asarray(self.fitted)
+        self.dimension = rows.shape[1]
+        found = _fitted(rows, perplexity, seed) if points is None else np.asarray(points, dtype=np.float64)
+        self.points = found - (found.max(0) + found.min(0)) / 2  # openTSNE would move them there when it places others
+        method = "fft" if len(rows) > FEW else "bh"  # a tree of the fitted points would be built at every step: seconds for one new point
+        self._among = _opentsne().TSNEEmbedding(self.points, _Among(rows), negative_gradient_method=method, random_state=seed, n_jobs=1)
 
     def place(self, embeddings: Tensor | np.ndarray) -> np.ndarray:
         new = _checked(embeddings, self.metric, self.dimension)
-        return np.asarray(self.fitted.transform(new, perplexity=min(5, (len(self.points) - 1) / 3)))
+        return np.asarray(self._among.transform(new, perplexity=min(5, (len(self.points) - 1) / 3)))
+
+
+class _Among:
+    """How near new points stand to the fitted ones (n, d), in the form that openTSNE asks for."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        from scipy.sparse import csr_array
+
+        self._rows = torch.from_numpy(np.ascontiguousarray(rows))
+        self.P = csr_array((len(rows), len(rows)))  # of the fitted points with one another: only its shape is looked at
+
+    def to_new(self, data: np.ndarray, perplexity: float, return_distances: bool = True) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Affinities (m, n) of new points, their neighbours (m, k) and the distances to them."""
+        from openTSNE.affinity import joint_probabilities_nn
+
+        found = nearest(torch.from_numpy(data), self._rows, max(1, int(3 * perplexity)))
+        near, apart = found.positions.numpy(), found.affinity.neg().clamp_min(0).sqrt().numpy()
+        settings = {"symmetrize": False, "normalization": "point-wise", "n_reference_samples": len(self._rows)}
+        return joint_probabilities_nn(near, apart, [perplexity], **settings), near, apart
+
+
+def _fitted(rows: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
+    allowed = min(perplexity, (len(rows) - 1) / 3)
+    neighbours = "exact" if len(rows) <= 5000 else "auto"
+    return np.asarray(_opentsne().TSNE(perplexity=allowed, neighbors=neighbours, random_state=seed, n_jobs=1).fit(rows))
 
 
 def _opentsne() -> Any:

@@ -25,9 +25,11 @@ from starlette.responses import Response
 from nearkin import __version__
 from nearkin.collection import Collection
 from nearkin.data.images import DamagedImageError
+from nearkin.explore.projection import Method
 from nearkin.search import thumbnail
 from nearkin.search.contract import Answer, Entry, Hit, Where
 from nearkin.search.snapshot import Snapshot
+from nearkin.serve.explorer import Explorer, add_routes
 from nearkin.serve.guard import Guard
 from nearkin.serve.limits import Limits
 from nearkin.serve.metrics import Metrics
@@ -45,7 +47,7 @@ from nearkin.serve.schemas import (
 )
 from nearkin.serve.workers import Workers
 
-ROUTES = ("/", "/search", "/points", "/image/", "/health", "/metrics", "/openapi.json")
+ROUTES = ("/", "/search", "/points", "/image/", "/health", "/metrics", "/openapi.json", "/explore", "/atlas", "/atlas/")
 MOST_NEIGHBOURS, MOST_POINTS = 100, 1000
 CODES = {400: "bad_request", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type", 422: "invalid"}
 
@@ -105,7 +107,7 @@ class Service:
         snapshot, started = self.current, time.perf_counter()
         vector, exclude = asked.vector, None
         if asked.picture is not None:
-            vector = self._encoded(asked.picture)
+            vector = self.encoded(asked.picture, self.collection)
         encoded = time.perf_counter()
         if asked.id is not None:
             row = int(snapshot.rows([asked.id])[0])
@@ -123,9 +125,10 @@ class Service:
         some = _shown(snapshot, [snapshot.entry(row) for row in rows[offset : offset + limit].tolist()])
         return {"total": len(rows), "points": some, "generation": snapshot.manifest["generation"]}
 
-    def _encoded(self, picture: bytes) -> np.ndarray:
+    def encoded(self, picture: bytes, collection: Collection) -> np.ndarray:
+        """The embedding (d,) of a picture by a collection's model, or a refusal that says what to send."""
         try:
-            vector = self.collection.encode_upload(picture, self.limits.pixels)
+            vector = collection.encode_upload(picture, self.limits.pixels)
         except DamagedImageError as error:
             raise Refusal(422, "no_picture", f"{error}; send a whole PNG, JPEG, WebP, GIF or BMP") from None
         except ValueError as error:
@@ -135,8 +138,18 @@ class Service:
         return vector
 
 
-def make_app(collection: Collection, *, token: str | None = None, limits: Limits | None = None) -> FastAPI:
-    """The ASGI application over a collection. With a token, every route but /health asks for it."""
+def make_app(
+    collection: Collection,
+    *,
+    token: str | None = None,
+    limits: Limits | None = None,
+    compare: Collection | None = None,
+    method: Method = "tsne",
+) -> FastAPI:
+    """The ASGI application over a collection. With a token, every route but /health asks for it.
+
+    The explorer shows it beside `compare`, another model's collection of the same points, and draws its map by `method`.
+    """
     limits = limits or Limits()
     service = Service(collection, limits)
 
@@ -161,6 +174,7 @@ def make_app(collection: Collection, *, token: str | None = None, limits: Limits
     app.state.service = service
     _add_errors(app)
     _add_routes(app, service)
+    add_routes(app, Explorer([collection, *([] if compare is None else [compare])], method), service)
     app.add_middleware(Guard, limits=limits, metrics=service.metrics, token=token, routes=ROUTES)
     return app
 

@@ -23,6 +23,7 @@ from nearkin.serve.refusal import Refusal, told
 COOKIE = "nearkin_token"
 DIGITS = 18  # of a length; Python refuses to read numbers of thousands
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+PAGES = ("/", "/explore")  # that a browser may open with the token in the address
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 WORN = {
     "X-Content-Type-Options": "nosniff",
@@ -85,9 +86,9 @@ class Guard:
 
     def _admitted(self, scope: Scope) -> Response | None:
         """The token of the address bar becomes a cookie, and leaves the address bar."""
-        if self.token is None or scope["path"] != "/" or not scope["query_string"]:
+        if self.token is None or scope["path"] not in PAGES or not scope["query_string"]:
             return None
-        answer = RedirectResponse("/", 303)
+        answer = RedirectResponse(scope["path"], 303)
         answer.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
         return answer
 
@@ -99,7 +100,7 @@ class Guard:
                 shown = jar[COOKIE].value if COOKIE in jar else ""
             except CookieError:
                 shown = ""
-        if not shown and scope["path"] == "/":
+        if not shown and scope["path"] in PAGES:
             shown = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         return hmac.compare_digest(shown.encode(), str(self.token).encode())
 

@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nearkin.collection import Collection
+from nearkin.explore.projection import Method
 from nearkin.serve.app import make_app
 from nearkin.serve.limits import Limits
 
@@ -41,15 +42,20 @@ def serve(
     token: str | None = None,
     limits: Limits | None = None,
     ready: Callable[[str], None] | None = None,
+    compare: Collection | None = None,
+    method: Method = "tsne",
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C. `ready` is told the address as soon as connections are taken."""
+    """Answer until SIGTERM or Ctrl-C. `ready` is told the address as soon as connections are taken.
+
+    The explorer shows the collection beside `compare`, if there is one, on maps by `method`.
+    """
     token, limits = checked_token(host, token), limits or Limits()
     _warm(collection)
     bound = _bound(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{bound.getsockname()[1]}"
     config = uvicorn.Config(
-        make_app(collection, token=token, limits=limits),
+        make_app(collection, token=token, limits=limits, compare=compare, method=method),
         http=_protocol(limits.body_seconds),
         loop="asyncio",
         log_config=None,

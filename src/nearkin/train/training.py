@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nearkin import data as sources
+from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, without_damaged
 from nearkin.model import kept_references
@@ -324,7 +325,7 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
         on_error=choice.on_error,
         report=log.message,
     )
-    return without_damaged(found, log.message)
+    return corrected(without_damaged(found, log.message), choice.corrections, log.message)
 
 
 def _check_folder(folder: Path, resume: bool) -> None:

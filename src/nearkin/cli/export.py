@@ -1,0 +1,37 @@
+"""`nearkin export`: the network for other runtimes, or the explorer as a folder that opens from disk."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from rich.console import Console
+
+from nearkin.collection import open_index
+from nearkin.explore.atlas.folder import write_page
+from nearkin.explore.atlas.view import Place, View, views
+from nearkin.model import load
+from nearkin.train.export import to_onnx
+
+
+def run(arguments: Namespace) -> int:
+    """Write what was asked for."""
+    if not arguments.onnx and not arguments.page:
+        raise ValueError("say what to write: --onnx FILE.onnx for the network, --page OUT for the explorer")
+    console = Console(highlight=False, soft_wrap=True)
+    if arguments.onnx:
+        console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu"), Path(arguments.onnx))))
+    if arguments.page:
+        page = write_page(_drawn(arguments), Path(arguments.page), _note)
+        size = sum(file.stat().st_size for file in page.parent.rglob("*") if file.is_file())
+        console.print(f"{page} ({size / 1e6:.1f} MB with all it needs): open it in a browser")
+    return 0
+
+
+def _drawn(arguments: Namespace) -> list[View]:
+    folders = [arguments.folder, *([arguments.compare] if arguments.compare else [])]
+    opened = [open_index(folder, device=arguments.device) for folder in folders]
+    return list(views([Place(one.folder, one.index.snapshot) for one in opened], arguments.map, _note))[-1]
+
+
+def _note(line: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)

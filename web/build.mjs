@@ -1,0 +1,49 @@
+// Builds the page into the package: `node build.mjs` (or `make web`). With --check it only says whether what is shipped is what it would build.
+import { build } from "esbuild";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const page = join(here, "../src/nearkin/explore/atlas/page");
+
+const made = await build({
+  absWorkingDir: here,
+  entryPoints: { explorer: "src/main.ts", style: "src/explorer.css" },
+  bundle: true,
+  minify: true,
+  format: "iife",
+  target: "es2022",
+  legalComments: "none",
+  charset: "utf8",
+  metafile: true,
+  write: false,
+  outdir: page,
+});
+
+const files = new Map([["index.html", readFileSync(join(here, "src/index.html"))]]);
+for (const output of made.outputFiles) {
+  files.set(output.path.endsWith(".css") ? "explorer.css" : "explorer.js", Buffer.from(output.contents));
+}
+files.set("LICENCES.txt", Buffer.from(licences(Object.keys(made.metafile.inputs))));
+
+if (process.argv.includes("--check")) {
+  const stale = [...files].filter(([name, content]) => !existsSync(join(page, name)) || !readFileSync(join(page, name)).equals(content));
+  if (stale.length) console.error(`not what is shipped: ${stale.map(([name]) => name).join(", ")}; run \`make web\``);
+  process.exit(stale.length ? 1 : 0);
+}
+mkdirSync(page, { recursive: true });
+for (const [name, content] of files) writeFileSync(join(page, name), content);
+console.log([...files].map(([name, content]) => `${name} ${(content.length / 1000).toFixed(1)} kB`).join(", "));
+
+/** The licence of every package in the bundle, as each of them asks for. */
+function licences(inputs) {
+  const names = new Set(inputs.map((path) => path.match(/node_modules\/((?:@[^/]+\/)?[^/]+)/)?.[1]).filter(Boolean));
+  return [...names].sort().map((name) => {
+    const folder = join(here, "node_modules", name);
+    const about = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+    const file = ["LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE"].map((one) => join(folder, one)).find(existsSync);
+    const text = file ? readFileSync(file, "utf8").trim() : `Licence: ${about.license}`;
+    return `${name} ${about.version}\n\n${text}\n`;
+  }).join("\n----\n\n");
+}

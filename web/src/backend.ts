@@ -1,0 +1,138 @@
+// Where neighbours and pictures come from: the service, or the folder the page was opened from.
+
+import { bytes, decoded, type Atlas } from "./atlas";
+import { make } from "./dom";
+
+export interface Found {
+  rows: number[];
+  affinity: number[];
+  right: number[]; // 1 right, 0 wrong, -1 nobody can tell
+  at?: [number, number]; // where a new picture lands
+}
+
+export interface Near {
+  source: string;
+  metadata: Record<string, unknown>;
+  models: Found[];
+}
+
+export interface State {
+  atlas?: Atlas;
+  says?: string; // what is being drawn still
+  failed?: string;
+}
+
+export interface Backend {
+  open(): Promise<State>;
+  near(atlas: Atlas, row: number): Promise<Near>;
+  picture(atlas: Atlas, row: number): HTMLElement;
+  drop(atlas: Atlas, file: File): Promise<Near>;
+}
+
+export const NEEDS_SERVER =
+  "This page was opened from disk and has no network to look at new pictures with. Run `nearkin serve` on the model folder, and drop it there.";
+
+async function asked(url: string, options?: RequestInit) {
+  let answer: Response;
+  try {
+    answer = await fetch(url, options);
+  } catch {
+    throw new Error("The service does not answer. Is `nearkin serve` still running?");
+  }
+  const page = await answer.json();
+  if (!answer.ok) throw new Error(page.error.message);
+  return page;
+}
+
+export const service: Backend = {
+  async open() {
+    const page = await asked("/atlas");
+    if (page.state === "failed") throw new Error(page.message);
+    if (page.state === "drawing") return { says: page.says };
+    return { atlas: decoded(page.atlas), says: page.drawing ?? undefined, failed: page.failed ?? undefined };
+  },
+  near: (atlas, row) => asked(`/atlas/near/${row}?k=${atlas.models[0].k}&version=${atlas.version}`),
+  picture(atlas, row) {
+    const image = make("img", "picture");
+    image.alt = "";
+    image.loading = "lazy";
+    image.onload = () => image.classList.toggle("tiny", image.naturalWidth <= 64);
+    image.src = `/image/${atlas.ids[row]}`;
+    return image;
+  },
+  async drop(atlas, file) {
+    const kind = file.type || "image/png";
+    const page = await asked(`/atlas/drop?k=${atlas.models[0].k}&version=${atlas.version}`, {
+      method: "POST",
+      headers: { "Content-Type": kind },
+      body: file,
+    });
+    return { source: file.name || "your picture", metadata: {}, models: page.models };
+  },
+};
+
+interface Chunk {
+  sources: string[];
+  metadata: Record<string, unknown>[];
+  models: { rows: string; affinity: string; right: string }[];
+}
+
+declare global {
+  interface Window {
+    nearkin?: Record<string, unknown>;
+  }
+}
+
+const loading = new Map<number, Promise<Chunk>>();
+
+/** A thousand points' neighbours: a script beside the page, since a page from disk may not read files. */
+function chunk(number: number): Promise<Chunk> {
+  const known = loading.get(number);
+  if (known) return known;
+  const wanted = new Promise<Chunk>((resolve, reject) => {
+    const script = make("script");
+    script.src = `near/${number}.js`;
+    script.onload = () => resolve(window.nearkin![String(number)] as Chunk);
+    script.onerror = () => reject(new Error(`near/${number}.js is missing beside this page. Copy the whole folder, or write it again.`));
+    document.head.append(script);
+  });
+  loading.set(number, wanted);
+  return wanted;
+}
+
+export const disk: Backend = {
+  async open() {
+    return { atlas: decoded(window.nearkin!.atlas) };
+  },
+  async near(atlas, row) {
+    const part = await chunk(Math.floor(row / atlas.chunk));
+    const at = row % atlas.chunk;
+    const models = part.models.map((wire, number) => {
+      const k = atlas.models[number].k;
+      const cut = <T extends { slice(a: number, b: number): T }>(array: T) => array.slice(at * k, (at + 1) * k);
+      const rows = [...cut(new Int32Array(bytes(wire.rows)))];
+      const there = rows.filter((one) => one >= 0).length;
+      return {
+        rows: rows.slice(0, there),
+        affinity: [...cut(new Float32Array(bytes(wire.affinity)))].slice(0, there),
+        right: [...cut(new Int8Array(bytes(wire.right)))].slice(0, there),
+      };
+    });
+    return { source: part.sources[at], metadata: part.metadata[at], models };
+  },
+  picture(atlas, row) {
+    const tile = make("span", "picture");
+    const sheets = atlas.sheets;
+    if (!sheets) return tile;
+    const at = row % atlas.chunk;
+    const place = (which: number, of: number) => `${of > 1 ? (100 * which) / (of - 1) : 0}%`;
+    tile.style.backgroundImage = `url(pictures/${Math.floor(row / atlas.chunk)}.${sheets.suffix})`;
+    tile.style.backgroundSize = `${100 * sheets.across}% ${100 * sheets.down}%`;
+    tile.style.backgroundPosition = `${place(at % sheets.across, sheets.across)} ${place(Math.floor(at / sheets.across), sheets.down)}`;
+    tile.classList.toggle("tiny", sheets.side <= 64);
+    return tile;
+  },
+  async drop() {
+    throw new Error(NEEDS_SERVER);
+  },
+};

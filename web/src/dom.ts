@@ -1,0 +1,42 @@
+// The few ways in which the page makes and finds elements.
+
+export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`no element #${id}`);
+  return found as T;
+}
+
+export function make<K extends keyof HTMLElementTagNameMap>(tag: K, className = "", ...inside: (Node | string)[]): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.append(...inside);
+  return element;
+}
+
+export function button(className: string, said: string, act: () => void, ...inside: (Node | string)[]): HTMLButtonElement {
+  const element = make("button", className, ...inside);
+  element.type = "button";
+  if (said) element.title = said;
+  element.onclick = act;
+  return element;
+}
+
+/** 1234.5 as "1,234.5": numbers for people, never in scientific notation when they can do without. */
+export function said(value: number, digits = 4): string {
+  if (!Number.isFinite(value)) return "unknown";
+  if (Math.abs(value) < 1e-6) return "0";
+  const text = Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(digits)));
+  return text.replace("-", "−");
+}
+
+export function percent(share: number): string {
+  return `${Math.round(100 * share)} %`;
+}
+
+export function count(number: number, one: string, many = `${one}s`): string {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
+export function fileName(source: string): string {
+  return source.split("/").pop() || source;
+}

@@ -1,0 +1,174 @@
+// The right side: a point or a picture of one's own with its neighbours, a selection, or what to do first.
+
+import { labelOf, nameOf, type Atlas } from "./atlas";
+import type { Backend, Found, Near } from "./backend";
+import { button, count, fileName, make, percent, said } from "./dom";
+
+export interface Visit {
+  row: number | null; // null: a picture of one's own
+  near: Near;
+  picture?: HTMLImageElement;
+}
+
+interface Acts {
+  pick(row: number): void;
+  point(row: number | null): void; // ring it on the map
+  k(value: number): void;
+  zoom(): void;
+  back: (() => void) | null;
+  clear(): void;
+}
+
+export function welcome(atlas: Atlas, first: (() => void) | null, picture: boolean): HTMLElement {
+  const box = make("div", "welcome");
+  box.append(make("h2", "", "Which neighbours are wrong?"));
+  box.append(make("p", "", "Click a point to see its exact nearest neighbours in the embedding. Those that should not be there are red."));
+  if (first) box.append(button("main", "", first, "Show me the worst one"));
+  else if (atlas.kind === "nothing") box.append(make("p", "quiet", "These points have no labels, so nobody can say which neighbours are right. Look for yourself."));
+  else box.append(make("p", "quiet", `No point has a wrong one among its ${atlas.near} nearest.`));
+  const tips = ["Scroll to zoom, drag to move. Hold Shift and drag to draw a lasso.", "The legend hides what you do not want to see."];
+  if (picture) tips.push("Drop a picture anywhere to see where it lands.");
+  box.append(make("ul", "tips", ...tips.map((tip) => make("li", "", tip))));
+  return box;
+}
+
+export function inspect(atlas: Atlas, backend: Backend, visit: Visit, k: number, acts: Acts): HTMLElement {
+  const box = make("div", "visit");
+  box.append(top(atlas, backend, visit, acts));
+  box.append(slider(atlas, k, acts), button("link", "Bring them up close (Z)", acts.zoom, "Zoom to these on the map"));
+  for (const [at, found] of visit.near.models.entries()) {
+    if (visit.near.models.length > 1) box.append(make("h3", "", atlas.models[at].name));
+    box.append(...neighbours(atlas, backend, visit, found, k, acts));
+  }
+  return box;
+}
+
+function top(atlas: Atlas, backend: Backend, visit: Visit, acts: Acts): HTMLElement {
+  const { row, near } = visit;
+  const picture = row === null ? own(visit.picture!) : atlas.pictured ? backend.picture(atlas, row) : make("span", "picture none", "no picture");
+  const words = make("div", "words");
+  const title = row === null ? "Your picture" : labelOf(atlas, row) || `Point ${atlas.ids[row]}`;
+  words.append(make("h2", "", title));
+  const source = make("p", "source", fileName(near.source));
+  source.title = near.source;
+  words.append(source, make("dl", "facts", ...facts(atlas, visit).flatMap(([name, value]) => [make("dt", "", name), make("dd", "", value)])));
+  const close = make("div", "corner");
+  if (acts.back) close.append(button("icon", "Back (Backspace)", acts.back, "←"));
+  close.append(button("icon", "Close (Escape)", acts.clear, "×"));
+  return make("div", "query", picture, words, close);
+}
+
+function own(picture: HTMLImageElement): HTMLElement {
+  picture.className = picture.naturalWidth <= 64 ? "picture tiny" : "picture";
+  picture.alt = "your picture";
+  return picture;
+}
+
+function facts(atlas: Atlas, { row, near }: Visit): [string, string][] {
+  if (row === null) return [["majority says", majority(atlas, near.models[0])]];
+  const found: [string, string][] = [["number", String(atlas.ids[row])]];
+  if (atlas.splits.length > 1 || atlas.splits[0] !== "no split") found.push(["split", atlas.splits[atlas.split[row]]]);
+  for (const one of atlas.targets) found.push([one.name, said(one.values[row])]);
+  if (Array.isArray(near.metadata.set)) found.push(["labels", near.metadata.set.join(", ") || "none"]);
+  for (const model of atlas.models) {
+    const tail = atlas.models.length > 1 ? `, ${model.name}` : "";
+    if (model.purity && !Number.isNaN(model.purity[row])) found.push([`purity${tail}`, percent(model.purity[row])]);
+    if (model.residual) found.push([`residual${tail}`, said(model.residual[row])]);
+  }
+  return found;
+}
+
+/** What most of the ten nearest are. */
+function majority(atlas: Atlas, found: Found): string {
+  const near = found.rows.slice(0, atlas.near);
+  const votes = new Map<string, number>();
+  for (const row of near) if (labelOf(atlas, row)) votes.set(labelOf(atlas, row), (votes.get(labelOf(atlas, row)) ?? 0) + 1);
+  const best = [...votes].sort((a, b) => b[1] - a[1])[0];
+  return best ? `${best[0]} (${best[1]} of ${near.length})` : "nothing: the points have no labels";
+}
+
+function slider(atlas: Atlas, k: number, acts: Acts): HTMLElement {
+  const most = Math.min(...atlas.models.map((model) => model.k));
+  const input = make("input");
+  Object.assign(input, { type: "range", id: "k", min: "1", max: String(most), value: String(Math.min(k, most)) });
+  input.oninput = () => acts.k(Number(input.value));
+  const output = make("output", "", String(Math.min(k, most)));
+  output.htmlFor = "k";
+  const label = make("label", "", "Neighbours ");
+  label.htmlFor = "k";
+  return make("div", "slider", label, input, output);
+}
+
+function neighbours(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k: number, acts: Acts): HTMLElement[] {
+  const rows = found.rows.slice(0, k);
+  const right = found.right.slice(0, k);
+  const judged = right.some((one) => one >= 0);
+  const wrong = right.filter((one) => one === 0).length;
+  const strip = make("div", "strip", ...right.map((one) => make("i", sign(one))));
+  const says = judged
+    ? `${right.filter((one) => one === 1).length} right, ${wrong} wrong`
+    : visit.row === null ? "nearest first; what you dropped has no label to be judged by" : "nearest first; without labels nobody can judge them";
+  const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
+  const tally = make("p", "tally", says);
+  tally.title = `Exact neighbours in the embedding. Affinity: ${metric}; larger is nearer.`;
+  const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, acts))));
+  return [make("div", "sum", tally, judged ? strip : ""), grid];
+}
+
+function tile(atlas: Atlas, backend: Backend, row: number, affinity: number, right: number, at: number, acts: Acts): HTMLElement {
+  const word = { [1]: "right", [0]: "wrong", [-1]: "" }[right] ?? "";
+  const picture = atlas.pictured ? backend.picture(atlas, row) : make("span", "picture none", "");
+  const name = make("span", "name", nameOf(atlas, row));
+  const own = button(`tile ${sign(right)}`, `${at + 1}. ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 6)}`, () => acts.pick(row));
+  if (word) own.append(make("b", "badge", right === 1 ? "✓" : "✗"));
+  own.append(picture, name, make("span", "affinity", said(affinity, 3)));
+  own.setAttribute("aria-label", `neighbour ${at + 1}: ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 3)}`);
+  own.dataset.row = String(row);
+  own.onmouseenter = own.onfocus = () => acts.point(row);
+  own.onmouseleave = own.onblur = () => acts.point(null);
+  return own;
+}
+
+function sign(right: number): string {
+  return right === 1 ? "right" : right === 0 ? "wrong" : "unknown";
+}
+
+const SHOWN = 60;
+
+export function selection(atlas: Atlas, backend: Backend, title: string, rows: number[], acts: Acts): HTMLElement {
+  const box = make("div", "selection");
+  const head = make("div", "query", make("div", "words", make("h2", "", title), make("p", "source", count(rows.length, "point"))));
+  head.append(make("div", "corner", button("icon", "Close (Escape)", acts.clear, "×")));
+  box.append(head);
+  if (atlas.classes.length) box.append(shares(atlas, rows));
+  const model = atlas.models[0];
+  if (model.purity) {
+    const known = rows.map((row) => model.purity![row]).filter((one) => !Number.isNaN(one));
+    const mean = known.reduce((sum, one) => sum + one, 0) / (known.length || 1);
+    if (known.length) box.append(make("p", "tally", `mean purity ${percent(mean)}`));
+  }
+  const grid = make("ol", "grid");
+  for (const row of rows.slice(0, SHOWN)) {
+    const picture = atlas.pictured ? backend.picture(atlas, row) : make("span", "picture none", "");
+    const own = button("tile unknown", `point ${atlas.ids[row]}`, () => acts.pick(row), picture, make("span", "name", nameOf(atlas, row)));
+    own.dataset.row = String(row);
+    own.onmouseenter = own.onfocus = () => acts.point(row);
+    own.onmouseleave = own.onblur = () => acts.point(null);
+    grid.append(make("li", "", own));
+  }
+  box.append(grid);
+  if (rows.length > SHOWN) box.append(make("p", "quiet", `and ${count(rows.length - SHOWN, "more point", "more points")} on the map`));
+  return box;
+}
+
+/** How much of a selection each class makes up. */
+function shares(atlas: Atlas, rows: number[]): HTMLElement {
+  const counts = new Map<number, number>();
+  for (const row of rows) counts.set(atlas.labels[row], (counts.get(atlas.labels[row]) ?? 0) + 1);
+  const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 6);
+  return make("ul", "shares", ...most.map(([label, number]) => {
+    const bar = make("i");
+    bar.style.width = `${(100 * number) / rows.length}%`;
+    return make("li", "", make("span", "", label < 0 ? "unknown" : atlas.classes[label]), make("span", "track", bar), make("span", "number", number.toLocaleString("en")));
+  }));
+}

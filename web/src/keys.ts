@@ -1,0 +1,54 @@
+// Keys that work wherever one is, except while typing.
+
+export const KEYS: [string, string][] = [
+  ["/", "go to a point by its number"],
+  ["N P", "next and previous in the list"],
+  ["[ ]", "fewer and more neighbours"],
+  ["Z", "zoom to the neighbours, or to the selection"],
+  ["⌫", "back to the point before"],
+  ["Esc", "close what is open"],
+  ["C", "colour by something else"],
+  ["L V", "lasso, and back to moving"],
+  ["+ − 0", "zoom in, zoom out, the whole map"],
+  ["T", "light or dark"],
+  ["?", "these keys"],
+];
+
+interface Acts {
+  find(): void;
+  lasso(): void;
+  move(): void;
+  zoom(factor: number): void;
+  whole(): void;
+  walk(step: number): void;
+  near(): void;
+  k(step: number): void;
+  back(): unknown;
+  clear(): void;
+  theme(): void;
+  help(): void;
+  colour(): void;
+}
+
+export function listen(acts: Acts): void {
+  const by: Record<string, () => unknown> = {
+    "/": acts.find, l: acts.lasso, v: acts.move, "+": () => acts.zoom(1.6), "=": () => acts.zoom(1.6), "-": () => acts.zoom(1 / 1.6), "0": acts.whole,
+    n: () => acts.walk(1), p: () => acts.walk(-1), z: acts.near, "]": () => acts.k(1), "[": () => acts.k(-1), Backspace: acts.back, Escape: acts.clear, t: acts.theme, "?": acts.help, c: acts.colour,
+  };
+  document.addEventListener("keydown", (event) => {
+    const at = event.target as HTMLElement;
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !byCover()) return;
+    if (at.matches("input:not([type=range]), select, textarea")) {
+      if (event.key === "Escape") at.blur();
+      return;
+    }
+    const act = by[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+}
+
+function byCover(): boolean {
+  return document.getElementById("cover")?.hidden === true;
+}

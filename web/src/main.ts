@@ -1,0 +1,428 @@
+// The explorer: what is shown, and what every part does to the others.
+
+import { labelOf, nameOf, type Atlas } from "./atlas";
+import { disk, service, type Backend } from "./backend";
+import { colourings, type Colouring } from "./colours";
+import { byId, button, count, make, percent } from "./dom";
+import { inspect, selection, welcome, type Visit } from "./inspector";
+import { KEYS, listen } from "./keys";
+import { tabs, type Tab } from "./lists";
+import { MapView } from "./map";
+
+const backend: Backend = window.nearkin ? disk : service;
+const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+let atlas: Atlas;
+let maps: MapView[] = [];
+let ways: Colouring[][] = []; // for each model
+let way = 0;
+let hidden = new Set<number>();
+let k = 10;
+let visit: Visit | null = null;
+let chosen: { title: string; rows: number[] } | null = null;
+let before: number[] = []; // points visited, for the way back
+let turn = 0;
+let shelves: Tab[] = [];
+let shelf = 0;
+let walked = -1;
+
+function cover(title: string | null, text = "", busy = true): void {
+  const over = byId("cover");
+  over.hidden = title === null;
+  over.classList.toggle("wrong", !busy);
+  byId("state").textContent = title ?? "";
+  byId("says").textContent = text;
+  byId("again").hidden = busy;
+}
+
+let telling = 0;
+function note(text: string, wrong = false): void {
+  const toast = byId("toast");
+  toast.hidden = !text;
+  toast.textContent = text;
+  toast.classList.toggle("wrong", wrong);
+  clearTimeout(telling);
+  if (text) telling = window.setTimeout(() => note(""), 8000);
+}
+
+async function open(): Promise<void> {
+  cover("Opening the atlas");
+  try {
+    for (;;) {
+      const state = await backend.open();
+      if (state.atlas) {
+        await show(state.atlas);
+        if (state.says) void follow(state.atlas);
+        if (state.failed) note(`The map is that of an older index: ${state.failed}`, true);
+        return;
+      }
+      cover("Drawing the atlas", `${state.says ?? ""} …`);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+    }
+  } catch (error) {
+    cover("That did not work", (error as Error).message, false);
+  }
+}
+
+/** While a better map is being drawn: take it over when it is there, if nothing is being looked at. */
+async function follow(drawn: Atlas): Promise<void> {
+  byId("about").dataset.busy = "true";
+  try {
+    for (let state = await backend.open(); state.says; state = await backend.open()) {
+      byId("about").title = `${state.says} …`;
+      await new Promise((resolve) => setTimeout(resolve, 1500));
+    }
+    const state = await backend.open();
+    const better = state.atlas && (state.atlas.version !== drawn.version || state.atlas.models.some((model, at) => model.method !== drawn.models[at].method));
+    if (better) await show(state.atlas!);
+  } catch (error) {
+    note((error as Error).message, true);
+  } finally {
+    delete byId("about").dataset.busy;
+    byId("about").title = "";
+  }
+}
+
+async function show(fresh: Atlas): Promise<void> {
+  const same = atlas !== undefined && atlas.version === fresh.version;
+  atlas = fresh;
+  const room = byId("maps");
+  for (const map of maps) map.destroy();
+  const beside = atlas.models.length > 1;
+  maps = atlas.models.map((model) => new MapView(atlas, model, { hover, pick, select: (rows) => select("Selection", rows), clear }, beside ? model.name : ""));
+  room.replaceChildren(...maps.map((map) => map.element));
+  room.classList.toggle("beside", beside);
+  for (const map of maps) map.start();
+  ways = atlas.models.map((_, at) => colourings(atlas, at));
+  if (!same) {
+    way = 0;
+    hidden = new Set();
+    [visit, chosen, before] = [null, null, []];
+  }
+  choices();
+  await paint();
+  const drawn = { tsne: "t-SNE", pca: "PCA" };
+  const names = atlas.models.map((model) => model.name).join(" and ");
+  byId("about").textContent = `${names} · ${count(atlas.count, "point")} · ${atlas.models[0].dimension} dimensions · map by ${drawn[atlas.models[0].method as "tsne"]}`;
+  shelves = tabs(atlas, backend, { pick, select, pair: (row, other) => void pair(row, other), note });
+  if (!same) shelf = Math.max(0, shelves.findIndex((tab) => tab.total));
+  shelve();
+  byId("choose").hidden = false;
+  cover(null);
+  side();
+  point();
+  document.documentElement.dataset.drawn = `${atlas.count} ${atlas.models[0].method}`;
+  performance.mark("drawn");
+}
+
+function choices(): void {
+  const by = byId<HTMLSelectElement>("by");
+  by.replaceChildren(...ways[0].map((one, at) => {
+    const option = make("option", "", one.name);
+    option.value = String(at);
+    return option;
+  }));
+  by.value = String(way);
+}
+
+async function paint(): Promise<void> {
+  legend();
+  await Promise.all(maps.map((map, at) => map.colour(ways[at][way], hidden)));
+}
+
+function legend(): void {
+  const { bins, scale } = ways[0][way];
+  const rows = bins.map((bin, at) => {
+    const swatch = make("i", "swatch");
+    swatch.style.background = bin.colour;
+    const item = button("", hidden.has(at) ? "Show" : "Hide; double-click for this one only", () => toggle(at), swatch, make("span", "name", bin.name), make("span", "number", bin.count.toLocaleString("en")));
+    item.setAttribute("aria-pressed", String(!hidden.has(at)));
+    item.ondblclick = () => only(at);
+    return make("li", "", item);
+  });
+  const says = scale ? [make("li", "says", scale.says)] : [];
+  const all = hidden.size ? [make("li", "", button("all", "", () => { hidden = new Set(); void paint(); }, "Show all"))] : [];
+  byId("legend").replaceChildren(...says, ...rows, ...all);
+}
+
+function toggle(at: number): void {
+  if (!hidden.delete(at)) hidden.add(at);
+  if (hidden.size === ways[0][way].bins.length) hidden = new Set();
+  void paint();
+}
+
+function only(at: number): void {
+  hidden = new Set([...ways[0][way].bins.keys()].filter((other) => other !== at));
+  void paint();
+}
+
+function shelve(): void {
+  byId("tabs").replaceChildren(...shelves.map((tab, at) => {
+    const own = button("", "", () => { shelf = at; shelve(); }, tab.name, make("small", "", tab.total.toLocaleString("en")));
+    own.setAttribute("role", "tab");
+    own.setAttribute("aria-selected", String(at === shelf));
+    own.id = `tab-${tab.key}`;
+    return own;
+  }));
+  const tab = shelves[shelf];
+  walked = -1;
+  byId("list").replaceChildren(...(tab ? [make("p", "says", tab.says), ...(tab.head ? [tab.head()] : []), ...tab.entries.map((entry) => entry())] : [make("p", "says", "Without labels and splits there is nothing to list.")]));
+}
+
+/** The next or the one before in the open list. */
+function walk(step: number): void {
+  const entries = [...byId("list").querySelectorAll<HTMLButtonElement>(".entry")];
+  if (!entries.length) return;
+  walked = Math.min(entries.length - 1, Math.max(0, walked + step));
+  entries[walked].scrollIntoView({ block: "nearest" });
+  entries[walked].click();
+}
+
+function current(row: number | null): void {
+  const entries = [...byId("list").querySelectorAll<HTMLElement>(".entry")];
+  entries.forEach((entry, at) => {
+    const own = row !== null && entry.dataset.row === String(row);
+    entry.classList.toggle("current", own);
+    if (own) walked = at;
+  });
+}
+
+function side(): void {
+  const right = byId("right");
+  const acts = { pick, point: ring, k: setK, zoom, back: before.length > 1 ? back : null, clear };
+  if (visit) {
+    const focused = document.activeElement?.id === "k";
+    right.replaceChildren(inspect(atlas, backend, visit, k, acts));
+    if (focused) byId("k").focus();
+  } else if (chosen) right.replaceChildren(selection(atlas, backend, chosen.title, chosen.rows, acts));
+  else {
+    const worst = atlas.models[0].lists.worst;
+    right.replaceChildren(welcome(atlas, worst.length ? () => pick(worst[0]) : null, atlas.live));
+  }
+}
+
+/** Show on the maps what is being looked at. */
+function point(): void {
+  maps.forEach((map, at) => {
+    map.gather(chosen && !visit ? chosen.rows : []);
+    const found = visit?.near.models[at];
+    map.point(found ? { row: visit!.row, at: found.at, picture: visit!.picture, rows: found.rows.slice(0, k), right: found.right.slice(0, k) } : null);
+  });
+}
+
+function setK(value: number): void {
+  k = Math.max(1, Math.min(Math.min(...atlas.models.map((model) => model.k)), value));
+  side();
+  point();
+}
+
+function pick(row: number): void {
+  before.push(row);
+  void go(row);
+}
+
+function back(): void {
+  before.pop();
+  const row = before.at(-1);
+  if (row !== undefined) void go(row);
+}
+
+async function go(row: number): Promise<void> {
+  const mine = ++turn;
+  current(row);
+  hover(null, null);
+  try {
+    const near = await backend.near(atlas, row);
+    if (mine !== turn) return;
+    visit = { row, near };
+    side();
+    point();
+    maps.forEach((map, at) => map.approach([row, ...near.models[at].rows.slice(0, k)]));
+  } catch (error) {
+    note((error as Error).message, true);
+  }
+}
+
+async function pair(row: number, other: number): Promise<void> {
+  before.push(row);
+  await go(row);
+  if (visit?.row === row) maps.forEach((map) => map.ring(other));
+}
+
+function select(title: string, rows: number[]): void {
+  turn++;
+  [visit, chosen, before] = [null, { title, rows }, []];
+  current(rows[0]);
+  side();
+  point();
+}
+
+function clear(): void {
+  turn++;
+  if (!visit && !chosen) return;
+  if (visit) visit = null;
+  else chosen = null;
+  before = [];
+  current(null);
+  ring(null);
+  side();
+  point();
+}
+
+function ring(row: number | null): void {
+  for (const map of maps) map.ring(row);
+}
+
+function hover(row: number | null, at: [number, number] | null): void {
+  const card = byId("hover");
+  card.hidden = row === null;
+  maps.forEach((map) => map.ring(row));
+  if (row === null || !at) return;
+  const map = maps.find((one) => one.element.matches(":hover")) ?? maps[0];
+  const box = map.element.getBoundingClientRect();
+  const model = atlas.models[maps.indexOf(map)];
+  const words = [make("b", "", nameOf(atlas, row))];
+  if (model.purity && !Number.isNaN(model.purity[row])) words.push(make("b", "small", `${percent(model.purity[row])} right`));
+  card.replaceChildren(...(atlas.pictured ? [backend.picture(atlas, row)] : []), make("span", "words", ...words));
+  card.dataset.row = String(row);
+  const [left, top] = [box.left + at[0], box.top + at[1]];
+  card.style.left = `${left + 150 > innerWidth - 400 ? left - card.offsetWidth - 16 : left + 16}px`;
+  card.style.top = `${Math.min(innerHeight - card.offsetHeight - 12, Math.max(60, top - card.offsetHeight / 2))}px`;
+}
+
+async function take(files: Iterable<File> | null | undefined): Promise<void> {
+  const file = [...(files ?? [])].find((one) => one.type.startsWith("image/"));
+  if (!file) return note("That is not a picture. PNG, JPEG, WebP, GIF and BMP can be read.", true);
+  const mine = ++turn;
+  note(atlas.live ? "Looking for its neighbours …" : "");
+  try {
+    const near = await backend.drop(atlas, file);
+    if (mine !== turn) return;
+    visit = { row: null, near, picture: await opened(file) };
+    [chosen, before] = [null, []];
+    note("");
+    side();
+    point();
+    maps.forEach((map, at) => map.approach(near.models[at].rows.slice(0, k)));
+  } catch (error) {
+    note((error as Error).message, true);
+  }
+}
+
+/** A picture file as an element, once it is decoded. */
+async function opened(file: File): Promise<HTMLImageElement> {
+  const picture = make("img");
+  const address = URL.createObjectURL(file);
+  picture.src = address;
+  await picture.decode().catch(() => undefined); // the service could read it, or there would be no neighbours
+  URL.revokeObjectURL(address);
+  return picture;
+}
+
+function zoom(): void {
+  if (visit) maps.forEach((map, at) => map.approach([...(visit!.row === null ? [] : [visit!.row]), ...visit!.near.models[at].rows.slice(0, k)], true));
+  else if (chosen) maps.forEach((map) => map.approach(chosen!.rows, true));
+}
+
+function find(text: string): void {
+  const id = Number(text.replace(/^#/, "").trim());
+  const row = text.trim() === "" ? -1 : atlas.ids.indexOf(id);
+  if (row < 0) return note(`No point has the number ${text || "nothing"}. There are ${count(atlas.count, "point")}, from ${atlas.ids[0]} on.`, true);
+  pick(row);
+  maps.forEach((map) => map.approach([row], true));
+}
+
+function lasso(on: boolean): void {
+  for (const map of maps) map.lasso(on);
+  byId("lasso").setAttribute("aria-pressed", String(on));
+  byId("pan").setAttribute("aria-pressed", String(!on));
+}
+
+function theme(next: "light" | "dark"): void {
+  document.documentElement.dataset.theme = next;
+  byId("theme").textContent = next === "dark" ? "☀" : "☾";
+  for (const map of maps) map.dress();
+}
+
+function begin(): void {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  theme(dark.matches ? "dark" : "light");
+  dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
+  const turned = () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+  byId("theme").onclick = turned;
+  byId("again").onclick = () => void open();
+  byId<HTMLSelectElement>("by").onchange = (event) => {
+    way = Number((event.target as HTMLSelectElement).value);
+    hidden = new Set();
+    void paint();
+  };
+  byId("find").onsubmit = (event) => {
+    event.preventDefault();
+    find(byId<HTMLInputElement>("id").value);
+  };
+  byId("choose").onclick = () => (atlas.live ? byId("file").click() : void backend.drop(atlas, new File([], "")).catch((error: Error) => note(error.message)));
+  byId("file").onchange = () => {
+    const input = byId<HTMLInputElement>("file");
+    void take(input.files ? [...input.files] : null);
+    input.value = "";
+  };
+  byId("pan").onclick = () => lasso(false);
+  byId("lasso").onclick = () => lasso(true);
+  byId("closer").onclick = () => maps.forEach((map) => map.zoom(1.6));
+  byId("farther").onclick = () => maps.forEach((map) => map.zoom(1 / 1.6));
+  byId("whole").onclick = () => maps.forEach((map) => map.whole());
+  const keys = byId<HTMLDialogElement>("keys");
+  keys.querySelector("dl")!.append(...KEYS.flatMap(([key, what]) => [make("dt", "", ...key.split(" ").map((one) => make("kbd", "", one))), make("dd", "", what)]));
+  byId("help").onclick = () => keys.showModal();
+  listen({
+    find: () => byId("id").focus(),
+    lasso: () => lasso(true),
+    move: () => lasso(false),
+    zoom: (factor) => maps.forEach((map) => map.zoom(factor)),
+    whole: () => maps.forEach((map) => map.whole()),
+    walk,
+    near: zoom,
+    k: (step) => setK(k + step),
+    back: () => before.length > 1 && back(),
+    clear,
+    theme: turned,
+    help: () => keys.showModal(),
+    colour: () => {
+      way = (way + 1) % ways[0].length;
+      hidden = new Set();
+      byId<HTMLSelectElement>("by").value = String(way);
+      void paint();
+    },
+  });
+  dropping();
+  document.documentElement.classList.toggle("calm", reduced);
+  void open();
+}
+
+function dropping(): void {
+  const over = byId("dropping");
+  document.addEventListener("paste", (event) => event.clipboardData?.files.length && void take([...event.clipboardData.files]));
+  document.addEventListener("dragover", (event) => { event.preventDefault(); over.hidden = false; });
+  document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) over.hidden = true; });
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    over.hidden = true;
+    void take(event.dataTransfer ? [...event.dataTransfer.files] : null);
+  });
+}
+
+/** For tests and for the curious: where a point is on the screen, and what is shown. */
+Object.assign(window, {
+  explorer: {
+    screen: (row: number, which = 0) => {
+      const at = maps[which].screen(row);
+      const box = maps[which].element.getBoundingClientRect();
+      return at && [at[0] + box.left, at[1] + box.top];
+    },
+    label: (row: number) => labelOf(atlas, row),
+    row: () => visit?.row ?? null,
+    selected: () => chosen?.rows ?? [],
+  },
+});
+
+begin();

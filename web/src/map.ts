@@ -1,0 +1,314 @@
+// One map: regl-scatterplot for the points, and a plain canvas above it for what is pointed out.
+
+import createScatterplot from "regl-scatterplot";
+import type { Atlas, Model } from "./atlas";
+import { RIGHT, WRONG, type Colouring } from "./colours";
+import { make } from "./dom";
+
+export interface Shown {
+  row: number | null; // the query, or null for a picture of one's own
+  at?: [number, number]; // where that picture landed
+  picture?: HTMLImageElement;
+  rows: number[];
+  right: number[];
+}
+
+export interface Acts {
+  hover(row: number | null, at: [number, number] | null): void;
+  pick(row: number): void;
+  select(rows: number[]): void;
+  clear(): void;
+}
+
+const WHOLE = { x: -1.04, y: -1.1, width: 2.08, height: 2.14 }; // a little more room below, for the tools
+const MOST_NAMES = 24; // classes whose names fit on a map
+
+export class MapView {
+  readonly element = make("figure", "map");
+  private readonly canvas = make("canvas", "points");
+  private readonly above = make("canvas", "above");
+  private plot!: ReturnType<typeof createScatterplot>;
+  private shown: Shown | null = null;
+  private group: number[] = [];
+  private pointed: number | null = null;
+  private colouring: Colouring | null = null;
+  private names: { text: string; row: number }[] = [];
+  private lassoed = false;
+  private visible: Set<number> | null = null;
+  private drawn = false;
+  private ends: [number, number] = [0, 0]; // rows far apart in both directions: they tell where any place is on the screen
+
+  constructor(private readonly atlas: Atlas, private readonly model: Model, private readonly acts: Acts, title: string) {
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("aria-label", `Map of ${atlas.count} points${title ? ` by ${title}` : ""}`);
+    this.element.append(this.canvas, this.above);
+    if (title) this.element.append(make("figcaption", "", title));
+    new ResizeObserver(() => this.mark()).observe(this.element);
+  }
+
+  /** Set up WebGL; the element must be in the page, since the plot takes its size from it. */
+  start(): void {
+    const size = this.atlas.count < 3000 ? 6 : this.atlas.count < 20000 ? 4 : 2.5;
+    const opacity = this.atlas.count < 3000 ? 0.9 : this.atlas.count < 20000 ? 0.75 : 0.6;
+    this.plot = createScatterplot({
+      canvas: this.canvas, width: "auto", height: "auto", pointSize: size, opacity, pointSizeSelected: 2, pointOutlineWidth: 1.5,
+      lassoInitiator: false, lassoMinDelay: 8, lassoMinDist: 3, deselectOnEscape: false, deselectOnDblClick: false,
+      opacityInactiveMax: 1, opacityInactiveScale: 1, showReticle: false, ...({ actionKeyMap: { lasso: "shift" } } as object),
+    });
+    if (!this.plot.isSupported) throw new Error("This browser has no WebGL, which draws the points. Turn hardware acceleration on, or use another browser.");
+    this.plot.subscribe("pointover" as "pointOver", (row: number) => this.acts.hover(row, this.screen(row)));
+    this.plot.subscribe("pointout" as "pointOut", () => this.acts.hover(null, null));
+    this.plot.subscribe("lassoEnd", () => { this.lassoed = true; });
+    this.plot.subscribe("select", ({ points }: { points: number[] }) => {
+      const lasso = this.lassoed;
+      this.lassoed = false;
+      if (points.length === 1 && !lasso) this.acts.pick(points[0]);
+      else if (points.length) this.acts.select([...points]);
+    });
+    this.plot.subscribe("deselect", () => this.acts.clear());
+    for (const event of ["view", "draw"] as const) this.plot.subscribe(event, () => this.mark());
+    this.ends = this.far();
+    this.dress();
+  }
+
+  /** The colours of the page's theme. */
+  dress(): void {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name: string) => hex(style.getPropertyValue(name).trim());
+    this.plot.set({ backgroundColor: colour("--map"), pointColorActive: colour("--ink"), pointColorHover: colour("--ink"), lassoColor: colour("--accent") });
+    this.mark();
+  }
+
+  async colour(colouring: Colouring, hidden: Set<number>): Promise<void> {
+    const fresh = this.colouring !== colouring;
+    this.colouring = colouring;
+    if (fresh) {
+      this.plot.set({ colorBy: "valueA", pointColor: colouring.palette.length > 1 ? colouring.palette : [colouring.palette[0], colouring.palette[0]] });
+      const values = { x: this.model.x, y: this.model.y, z: colouring.z };
+      await this.plot.draw(values, { zDataType: colouring.continuous ? "continuous" : "categorical" });
+      if (!this.drawn) await this.plot.zoomToArea(WHOLE);
+      this.drawn = true;
+      this.names = colouring.key === "class" && colouring.bins.length <= MOST_NAMES ? this.middles(colouring) : [];
+    }
+    await this.show(hidden);
+    this.mark();
+  }
+
+  private async show(hidden: Set<number>): Promise<void> {
+    const bin = this.colouring!.bin;
+    if (!hidden.size) {
+      this.visible = null;
+      await this.plot.unfilter({ preventEvent: true });
+      return;
+    }
+    const rows: number[] = [];
+    for (let row = 0; row < bin.length; row++) if (!hidden.has(bin[row])) rows.push(row);
+    this.visible = new Set(rows);
+    await this.plot.filter(rows, { preventEvent: true });
+  }
+
+  point(shown: Shown | null): void {
+    this.shown = shown;
+    this.mark();
+  }
+
+  ring(row: number | null): void {
+    this.pointed = row;
+    this.mark();
+  }
+
+  /** Mark a group of points. */
+  gather(rows: number[]): void {
+    this.group = rows;
+    this.plot.deselect({ preventEvent: true });
+    this.mark();
+  }
+
+  /** Bring points into view, unless all of them are well in view. */
+  approach(rows: number[], force = false): void {
+    const [width, height] = [this.element.clientWidth, this.element.clientHeight];
+    const inside = rows.every((row) => {
+      const at = this.screen(row);
+      return at && at[0] > 20 && at[0] < width - 20 && at[1] > 20 && at[1] < height - 20;
+    });
+    if (inside && !force) return;
+    if (force) void this.plot.zoomToPoints(rows, { padding: 0.4, transition: true, transitionDuration: 300 });
+    else this.whole();
+  }
+
+  lasso(on: boolean): void {
+    this.plot.set({ mouseMode: on ? "lasso" : "panZoom" });
+  }
+
+  zoom(factor: number): void {
+    const camera = this.plot.get("camera") as { target: number[]; distance: number[] | number };
+    const distance = Array.isArray(camera.distance) || ArrayBuffer.isView(camera.distance) ? (camera.distance as number[])[0] : camera.distance;
+    void this.plot.zoomToLocation([camera.target[0], camera.target[1]], distance / factor, { transition: true, transitionDuration: 160 });
+  }
+
+  whole(): void {
+    void this.plot.zoomToArea(WHOLE, { transition: true, transitionDuration: 250 });
+  }
+
+  /** Where a point is, in pixels of this element. */
+  screen(row: number): [number, number] | null {
+    return (this.plot.getScreenPosition(row) as [number, number] | undefined) ?? null;
+  }
+
+  /** Where any place of the map is, by the rule of three between two points. */
+  private spot(at: [number, number]): [number, number] | null {
+    const [a, b] = this.ends;
+    const [pa, pb] = [this.screen(a), this.screen(b)];
+    if (!pa || !pb) return null;
+    const along = (value: number, from: number, to: number, low: number, high: number) => (from === to ? low : low + ((value - from) / (to - from)) * (high - low));
+    const { x, y } = this.model;
+    return [along(at[0], x[a], x[b], pa[0], pb[0]), along(at[1], y[a], y[b], pa[1], pb[1])];
+  }
+
+  /** Two rows as far apart along one diagonal as there are. */
+  private far(): [number, number] {
+    let [low, high] = [0, 0];
+    const { x, y } = this.model;
+    for (let row = 1; row < x.length; row++) {
+      if (x[row] + y[row] < x[low] + y[low]) low = row;
+      if (x[row] + y[row] > x[high] + y[high]) high = row;
+    }
+    return [low, high];
+  }
+
+  /** The point of each class nearest to the middle of its points. */
+  private middles(colouring: Colouring): { text: string; row: number }[] {
+    const rows: number[][] = colouring.bins.map(() => []);
+    for (let row = 0; row < colouring.bin.length; row++) rows[colouring.bin[row]].push(row);
+    return rows.flatMap((own, at) => {
+      if (!own.length || colouring.bins[at].name === "unknown") return [];
+      const middle = (values: Float32Array) => Float32Array.from(own, (row) => values[row]).sort()[own.length >> 1];
+      const [mx, my] = [middle(this.model.x), middle(this.model.y)];
+      const gap = (row: number) => (this.model.x[row] - mx) ** 2 + (this.model.y[row] - my) ** 2;
+      return [{ text: colouring.bins[at].name, row: own.reduce((best, row) => (gap(row) < gap(best) ? row : best), own[0]) }];
+    });
+  }
+
+  /** Draw names, the group, the query with its neighbours, and the point under the pointer. */
+  private mark(): void {
+    if (!this.drawn) return;
+    const ratio = window.devicePixelRatio || 1;
+    const [width, height] = [this.element.clientWidth, this.element.clientHeight];
+    if (this.above.width !== width * ratio || this.above.height !== height * ratio) [this.above.width, this.above.height] = [width * ratio, height * ratio];
+    const pen = this.above.getContext("2d")!;
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    const style = getComputedStyle(document.documentElement);
+    const [ink, paper] = [style.getPropertyValue("--ink"), style.getPropertyValue("--map")];
+    this.markGroup(pen, ink, paper);
+    this.markNames(pen, ink, paper);
+    this.markShown(pen, ink, paper);
+    if (this.pointed !== null) this.dot(pen, this.screen(this.pointed), 7, "transparent", ink, 2);
+  }
+
+  private markGroup(pen: CanvasRenderingContext2D, ink: string, paper: string): void {
+    const radius = this.group.length > 2000 ? 2 : this.group.length > 200 ? 3 : 4.5;
+    for (const row of this.group) {
+      if (this.visible && !this.visible.has(row)) continue;
+      this.dot(pen, this.screen(row), radius, this.colourOf(row), this.group.length > 2000 ? "transparent" : ink, 1.2, paper);
+    }
+  }
+
+  private markNames(pen: CanvasRenderingContext2D, ink: string, paper: string): void {
+    pen.font = "600 13px system-ui, sans-serif";
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    pen.lineJoin = "round";
+    for (const { text, row } of this.names) {
+      const at = this.screen(row);
+      if (!at || (this.visible && !this.visible.has(row))) continue;
+      pen.globalAlpha = this.shown ? 0.45 : 0.95;
+      pen.lineWidth = 4;
+      pen.strokeStyle = paper;
+      pen.strokeText(text, at[0], at[1]);
+      pen.fillStyle = ink;
+      pen.fillText(text, at[0], at[1]);
+    }
+    pen.globalAlpha = 1;
+  }
+
+  private markShown(pen: CanvasRenderingContext2D, ink: string, paper: string): void {
+    if (!this.shown) return;
+    const from = this.shown.row === null ? this.spot(this.shown.at!) : this.screen(this.shown.row);
+    if (!from) return;
+    const sign = (right: number) => (right === 1 ? RIGHT : right === 0 ? WRONG : ink);
+    const order = this.shown.rows.map((row, at) => ({ row, right: this.shown!.right[at] })).sort((a, b) => b.right - a.right); // wrong ones on top
+    for (const { row, right } of order) {
+      const to = this.screen(row);
+      if (!to) continue;
+      pen.globalAlpha = right === 0 ? 0.9 : 0.45;
+      pen.strokeStyle = sign(right);
+      pen.lineWidth = right === 0 ? 1.6 : 1.1;
+      pen.beginPath();
+      pen.moveTo(...from);
+      pen.lineTo(...to);
+      pen.stroke();
+      pen.globalAlpha = 1;
+      this.dot(pen, to, 5, sign(right), paper, 1.5);
+    }
+    if (this.shown.picture) this.pin(pen, from, this.shown.picture, ink, paper);
+    this.dot(pen, from, 8, paper, ink, 2.5);
+    this.dot(pen, from, 3.5, ink, "transparent", 0);
+  }
+
+  /** A picture of one's own above the place where it landed. */
+  private pin(pen: CanvasRenderingContext2D, at: [number, number], picture: HTMLImageElement, ink: string, paper: string): void {
+    const side = 52;
+    const [left, top] = [at[0] - side / 2, at[1] - side - 20];
+    pen.fillStyle = paper;
+    pen.strokeStyle = ink;
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    pen.roundRect(left - 4, top - 4, side + 8, side + 8, 8);
+    pen.fill();
+    pen.stroke();
+    pen.beginPath();
+    pen.moveTo(at[0], top + side + 4);
+    pen.lineTo(...at);
+    pen.stroke();
+    const scale = side / Math.max(picture.naturalWidth, picture.naturalHeight, 1);
+    const [width, height] = [picture.naturalWidth * scale, picture.naturalHeight * scale];
+    pen.imageSmoothingEnabled = scale < 1;
+    pen.drawImage(picture, left + (side - width) / 2, top + (side - height) / 2, width, height);
+  }
+
+  private colourOf(row: number): string {
+    const { palette, z, continuous } = this.colouring!;
+    return palette[continuous ? Math.round(z[row] * (palette.length - 1)) : z[row]];
+  }
+
+  private dot(pen: CanvasRenderingContext2D, at: [number, number] | null, radius: number, fill: string, line: string, width: number, halo = ""): void {
+    if (!at) return;
+    pen.beginPath();
+    pen.arc(at[0], at[1], radius, 0, 2 * Math.PI);
+    if (halo) {
+      pen.strokeStyle = halo;
+      pen.lineWidth = width + 2;
+      pen.stroke();
+    }
+    pen.fillStyle = fill;
+    pen.fill();
+    pen.strokeStyle = line;
+    pen.lineWidth = width;
+    if (width) pen.stroke();
+  }
+
+  destroy(): void {
+    this.plot?.destroy();
+  }
+}
+
+/** Any colour that CSS knows, as #rrggbb. */
+function hex(colour: string): string {
+  const pen = make("canvas").getContext("2d")!;
+  pen.fillStyle = colour;
+  pen.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = pen.getImageData(0, 0, 1, 1).data;
+  return `#${[red, green, blue].map((one) => one.toString(16).padStart(2, "0")).join("")}`;
+}
