@@ -41,7 +41,7 @@ def _cifar(name: str, *settings: Settings, seeds: int = 3) -> Trial:
 _FLAT = {"network.dimension": "2"}
 _WHOLE = {"references": "training_set", "epochs": "150", "schedule.name": "cosine", "optimiser.learning_rate": "0.3"}
 _FAST_MNIST = {"epochs": "8", "optimiser.learning_rate": "0.3", **_SHIFT, **_LOG}
-_FAST_CIFAR = {"epochs": "16", "optimiser.learning_rate": "0.1", "augment.name": "crop_flip", **_LOG}
+_FAST_CIFAR = {"epochs": "28", "optimiser.learning_rate": "0.1", "augment.name": "crop_flip", **_LOG}
 FAST: dict[str, Settings] = {"mnist": {**_MNIST, **_FAST_MNIST}, "cifar10": {**_CIFAR, **_FAST_CIFAR}}  # seconds on a large GPU
 
 TRIALS = (
