@@ -1,6 +1,7 @@
 """The contract of an index, over every backend that claims to fulfil it: one line in MAKERS admits another."""
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from nearkin.search.contract import METRICS, Answer, Entries, VectorIndex, Where
 from nearkin.search.index import LocalIndex
+from nearkin.search.milvus import MilvusIndex
 
 D = 6
 Maker = Callable[[Path, str, np.ndarray, dict[str, Any]], VectorIndex]
@@ -25,10 +27,19 @@ def local(backend: str) -> Maker:
     return make
 
 
-MAKERS: dict[str, Maker] = {"exact": local("exact"), "hnsw": local("hnsw")}
+def milvus(folder: Path, metric: str, vectors: np.ndarray, known: dict[str, Any]) -> VectorIndex:
+    index = MilvusIndex.create(f"{folder}.db", model="m1", metric=metric, dimension=vectors.shape[1])
+    index.add(Entries(vectors, **known))
+    return index
 
 
-@pytest.fixture(params=list(MAKERS))
+MAKERS: dict[str, Maker] = {"exact": local("exact"), "hnsw": local("hnsw"), "milvus": milvus}
+
+
+LACKING = pytest.mark.skipif(find_spec("pymilvus") is None, reason="needs nearkin[milvus]")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=LACKING) if name == "milvus" else name for name in MAKERS])
 def maker(request: pytest.FixtureRequest) -> Maker:
     return MAKERS[request.param]
 

@@ -129,6 +129,26 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
+def check_queries(vectors: np.ndarray, dimension: int, k: int, exclude: Sequence[int] | None) -> np.ndarray:
+    """Queries (n, d) as float32, if what is asked of an index of this dimension can be answered."""
+    queries = np.ascontiguousarray(vectors, dtype=np.float32)
+    if queries.ndim != 2 or queries.shape[1] != dimension or not len(queries):
+        raise ValueError(f"vectors have shape {queries.shape}; this index holds points of {dimension} dimensions: give (n, {dimension})")
+    if not np.isfinite(queries).all():
+        raise ValueError("vectors hold NaN or infinity; nothing is near to those")
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"k ({k}) must be a whole number of at least 1")
+    if exclude is not None and len(exclude) != len(queries):
+        raise ValueError(f"exclude has {len(exclude)} ids for {len(queries)} queries; give one for each")
+    return queries
+
+
+def check_entries(entries: Entries, dimension: int) -> None:
+    """Points of another dimension are of another model."""
+    if entries.vectors.shape[1] != dimension:
+        raise ValueError(f"vectors have {entries.vectors.shape[1]} dimensions where this index holds {dimension}; encode with its model")
+
+
 def _checked_ids(ids: Sequence[int] | np.ndarray, n: int) -> np.ndarray:
     array = np.asarray(ids)
     if array.shape != (n,) or array.dtype.kind not in "iu":

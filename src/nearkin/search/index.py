@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nearkin.search import structure as structures
-from nearkin.search.contract import METRICS, Answer, Entries, Entry, Where
+from nearkin.search.contract import METRICS, Answer, Entries, Entry, Where, check_entries
 from nearkin.search.durable import (
     IndexDamagedError,
     check_record,
@@ -242,10 +242,7 @@ class LocalIndex:
         return {**write_arrays(path, arrays), "rows": len(arrays["ids"])}
 
     def _new_ids(self, manifest: Manifest, entries: Entries, anew: bool = False) -> np.ndarray:
-        if entries.vectors.shape[1] != manifest["dimension"]:
-            raise ValueError(
-                f"vectors have {entries.vectors.shape[1]} dimensions where this index holds {manifest['dimension']}; encode with its model"
-            )
+        check_entries(entries, manifest["dimension"])
         if entries.ids is None or anew:
             return np.arange(manifest["next_id"], manifest["next_id"] + len(entries))
         ids = np.asarray(entries.ids)

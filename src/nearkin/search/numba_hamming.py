@@ -19,11 +19,20 @@ _ones: Any = intrinsic(_bits_set)
 
 
 @compiled(set())
-def nearest_rows(queries: Array, references: Array, skip: Array, positions: Array, distances: Array) -> None:
-    """Fill positions and distances (r, k) for queries (r, w) and references (w, m) of 64-bit words, turned so that they stand in line.
+def _put(positions: Array, distances: Array, held: int, position: int, distance: int) -> int:
+    """One more in a row that is kept in order, behind its equals, the last one falling out; how many there are now."""
+    k = positions.size
+    at = min(held, k - 1)
+    while at > 0 and distances[at - 1] > distance:
+        distances[at], positions[at] = distances[at - 1], positions[at - 1]
+        at -= 1
+    distances[at], positions[at] = distance, position
+    return min(held + 1, k)
 
-    Each row is kept in order; who comes later goes behind its equals.
-    """
+
+@compiled(set())
+def nearest_rows(queries: Array, references: Array, skip: Array, positions: Array, distances: Array) -> None:
+    """Fill positions and distances (r, k) for queries (r, w) and references (w, m) of 64-bit words, turned so that they stand in line."""
     words, m = references.shape
     rows, k = positions.shape
     held = np.zeros(rows, np.int64)
@@ -51,12 +60,6 @@ def nearest_rows(queries: Array, references: Array, skip: Array, positions: Arra
                     distance = np.int64(far[j])
                     if distance >= bound[i] or left + j == skip[i]:
                         continue
-                    at = held[i] if held[i] < k else k - 1
-                    while at > 0 and distances[i, at - 1] > distance:
-                        distances[i, at], positions[i, at] = distances[i, at - 1], positions[i, at - 1]
-                        at -= 1
-                    distances[i, at], positions[i, at] = distance, left + j
-                    if held[i] < k:
-                        held[i] += 1
+                    held[i] = _put(positions[i], distances[i], held[i], left + j, distance)
                     if held[i] == k:
                         bound[i] = distances[i, k - 1]

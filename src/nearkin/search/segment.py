@@ -22,7 +22,7 @@ def packed(entries: Entries, ids: np.ndarray, labels: Sequence[str], *, binary: 
     """Entries as the arrays of a segment; `labels` are the names the numbers stand for. `binary`: only signs are kept, a bit each."""
     number = {name: at for at, name in enumerate(labels)}
     codes = np.array([-1 if label is None else number[label] for label in entries.labels], dtype=np.int32)
-    rows, row_ends = _end_to_end([_row(*both) for both in zip(entries.sources, entries.metadata, strict=True)])
+    rows, row_ends = _end_to_end([row_text(*both) for both in zip(entries.sources, entries.metadata, strict=True)])
     pictures, picture_ends = _end_to_end(entries.thumbnails)
     return {
         "vectors": pack(entries.vectors) if binary else entries.vectors,
@@ -72,7 +72,8 @@ def _taken(segment: Arrays, rows: np.ndarray) -> dict[str, np.ndarray]:
     return taken
 
 
-def _row(source: str, metadata: Mapping[str, Any]) -> bytes:
+def row_text(source: str, metadata: Mapping[str, Any]) -> bytes:
+    """Source and metadata of one point as JSON."""
     try:
         return json.dumps({"source": str(source), "metadata": dict(metadata)}, allow_nan=False).encode()
     except (TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from nearkin.affinity import Normalised
 from nearkin.codes.packing import UnpackedRows, pack
 from nearkin.points import Points
 from nearkin.search import segment as segments_
-from nearkin.search.contract import METRICS, Answer, Entry, Hit, Where, as_text
+from nearkin.search.contract import METRICS, Answer, Entry, Hit, Where, as_text, check_queries
 from nearkin.search.exact import nearest
 from nearkin.search.hamming import nearest_codes
 from nearkin.search.shortlist import Shortlist
@@ -116,7 +116,7 @@ class Snapshot:
         self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same as bare numbers: rows (n, k), -1 where there are no more, affinities (n, k), and whether each answer is exact (n,)."""
-        queries = self._checked(vectors, k, exclude)
+        queries = check_queries(vectors, self.dimension, k, exclude)
         rows = None if where is None or where.everything else self.allowed(where)
         if self._structure_serves(rows):
             return self._approximate(queries, k, rows, None if exclude is None else self.rows(exclude))
@@ -205,20 +205,6 @@ class Snapshot:
                 same = None if rule is None else near >= rule["threshold"]
                 hits.append(Hit(one.id, near + 0.0, one.label, one.source, one.metadata, same))
         return tuple(hits)
-
-    def _checked(self, vectors: np.ndarray, k: int, exclude: Sequence[int] | None) -> np.ndarray:
-        queries = np.ascontiguousarray(vectors, dtype=np.float32)
-        if queries.ndim != 2 or queries.shape[1] != self.dimension or not len(queries):
-            raise ValueError(
-                f"vectors have shape {queries.shape}; this index holds points of {self.dimension} dimensions: give (n, {self.dimension})"
-            )
-        if not np.isfinite(queries).all():
-            raise ValueError("vectors hold NaN or infinity; nothing is near to those")
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k ({k}) must be a whole number of at least 1")
-        if exclude is not None and len(exclude) != len(queries):
-            raise ValueError(f"exclude has {len(exclude)} ids for {len(queries)} queries; give one for each")
-        return queries
 
     @property
     def _unit(self) -> bool:
