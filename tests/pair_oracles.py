@@ -168,3 +168,21 @@ def angular(q: Crowd, alpha: float) -> Priced:
             total = total + (1 + inner).log()
         result.append((total / len(kin), float(len(kin))) if kin and others else UNPRICED)
     return result
+
+
+def angular_misplaced(q: Crowd, alpha: float, k: int, margin: float) -> Priced:
+    """The same with the right ones outside the k nearest of a, against the wrong ones inside that took their place."""
+    t = math.tan(math.radians(alpha)) ** 2
+    z = [unit(x) for x in q.z]
+    choose = misplaced_pairs(k)
+    result: Priced = []
+    for i, a in enumerate(z):
+        kin, others = split(q, i, q)
+        chosen = choose({j: dot(a, z[j]) for j in kin + others}, kin, others, margin)
+        right, wrong = sorted({p for p, _ in chosen}), sorted({n for _, n in chosen})
+        total: Any = 0.0
+        for j in right:
+            inner = sum((4 * t * (dot(a, z[n]) + dot(z[j], z[n])) - 2 * (1 + t) * dot(a, z[j])).exp() for n in wrong)
+            total = total + (1 + inner).log()
+        result.append((total / len(right), float(len(right))) if right else UNPRICED)
+    return result

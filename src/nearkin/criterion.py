@@ -120,9 +120,11 @@ FEW = 16  # largest k that CUDA takes one by one
 def _top(x: Tensor, mask: Tensor, k: int) -> Tensor:
     """(n, k) columns of the largest entries of each row of the mask in descending order; any columns where a row has fewer."""
     filled, k = x.detach().masked_fill(~mask, -torch.inf), min(k, x.shape[1])
-    if not x.is_cuda or k > FEW:
-        return filled.topk(k, dim=1).indices
-    # A radix selection reads every row many times over; a few maxima are fewer passes.
+    return one_by_one(filled, k) if x.is_cuda and k <= FEW else filled.topk(k, dim=1).indices
+
+
+def one_by_one(filled: Tensor, k: int) -> Tensor:
+    """topk's columns by k maxima, in place. CUDA's radix selection reads every row many times over; few maxima are fewer passes."""
     found = []
     for _ in range(k):
         found.append(filled.argmax(1, keepdim=True))

@@ -214,6 +214,11 @@ CASES = [
     Case("lifted", lambda _: LiftedStructure(), lambda b, z, _: pairs.lifted(b.crowd(z), 1.0)),
     Case("n-pair", lambda _: NPair(0.01), lambda b, z, _: pairs.n_pair(b.crowd(z), 0.01)),
     Case("angular", lambda _: Angular(40.0), lambda b, z, _: pairs.angular(b.crowd(z), 40.0)),
+    Case(
+        "angular, misplaced",
+        lambda _: Angular(40.0, choice="misplaced", k=2),
+        lambda b, z, _: pairs.angular_misplaced(b.crowd(z), 40.0, 2, 0.1),
+    ),
     Case("proxy-nca", lambda b: ProxyNCA(CLASSES, b.d), lambda b, z, w: o.proxy_nca(z, b.labels, w, 1 / 3, "published")),
     Case(
         "proxy-nca softmax",

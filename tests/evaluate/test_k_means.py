@@ -1,0 +1,44 @@
+"""k-means in matrix products: as good as scikit-learn's, and it finds what is plain to see."""
+
+import pytest
+import torch
+from sklearn.cluster import KMeans
+
+from nearkin.evaluate.clustering import agreement
+from nearkin.evaluate.k_means import k_means, lloyd
+
+
+def heaps(n: int, d: int, clusters: int, apart: float) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(n) % clusters
+    centres = apart * torch.randn(clusters, d, generator=generator, dtype=torch.float64)
+    return centres[labels] + torch.randn(n, d, generator=generator, dtype=torch.float64), labels
+
+
+def test_heaps_far_apart_are_found() -> None:
+    x, labels = heaps(200, 5, 8, 30.0)
+    found, inertia = lloyd(x, 8, 0)
+    assert agreement(labels.numpy(), found.numpy())["ari"] == 1.0
+    means = torch.stack([x[labels == c].mean(0) for c in range(8)])
+    assert inertia == pytest.approx(float((x - means[labels]).square().sum()))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_inertia_is_scikit_learns(seed: int) -> None:
+    x, _ = heaps(600, 8, 20, 1.5)
+    ours = min(lloyd(x + 1000, 20, 10 * seed + start)[1] for start in range(4))  # far from the origin, too
+    theirs = min(KMeans(20, n_init=1, random_state=10 * seed + start).fit(x.numpy()).inertia_ for start in range(4))
+    assert ours == pytest.approx(theirs, rel=0.03)
+
+
+def test_more_clusters_than_different_points_leave_some_empty() -> None:
+    x = torch.tensor([[0.0], [0.0], [1.0], [1.0]], dtype=torch.float64)
+    found, inertia = lloyd(x, 3, 0)
+    assert inertia == 0 and found[0] == found[1] and found[2] == found[3] != found[0]
+
+
+def test_a_cpu_asks_scikit_learn() -> None:
+    x, _ = heaps(100, 3, 4, 3.0)
+    found, inertia = k_means(x, 4, 7)
+    fitted = KMeans(4, n_init=1, random_state=7).fit(x.numpy())
+    assert found.tolist() == fitted.labels_.tolist() and inertia == fitted.inertia_
