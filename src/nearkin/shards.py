@@ -92,6 +92,28 @@ class Shards:
         found = [_labels(_column(self.path(number), "label"), self.about) for number in range(len(self.records))]
         return np.concatenate([labels for labels in found if labels is not None])
 
+    def codes(self) -> np.ndarray:
+        """(n,) int32: the class numbers of all points, -1 where unknown, without reading their vectors."""
+        return self._numbered("label", self.about.classes)
+
+    def places(self, sources: Sequence[str]) -> np.ndarray:
+        """(len(sources),) int64: where the point of each source stands among all, -1 if it is not there."""
+        found = np.full(len(sources), -1, np.int64)
+        which = self._numbered("source", sources)
+        there = np.flatnonzero(which >= 0)
+        found[which[there]] = there
+        return found
+
+    def _numbered(self, column: str, names: Sequence[str]) -> np.ndarray:
+        """(n,) int32: the place in `names` of what stands in a column of every point, -1 if nowhere."""
+        pa, compute = arrow()[0], import_module("pyarrow.compute")
+        known, found = pa.array(list(names), pa.string()), [np.empty(0, np.int32)]
+        for number, record in enumerate(self.records):
+            if record["rows"]:
+                place = compute.index_in(_column(self.path(number), column), value_set=known)
+                found.append(compute.fill_null(place, -1).to_numpy().astype(np.int32))
+        return np.concatenate(found)
+
     def path(self, number: int) -> Path:
         return self.folder / str(self.records[number]["file"])
 

@@ -13,7 +13,7 @@ from nearkin import cli
 from nearkin.affinity import cosine
 from nearkin.cluster.embed import Embedded, embed
 from nearkin.cluster.search import discover_over, nearest_over
-from nearkin.cluster.session import check_address
+from nearkin.cluster.session import check_address, session
 from nearkin.data.dataset import Dataset
 from nearkin.discovery import discover
 from nearkin.search import nearest
@@ -61,9 +61,9 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
     monkeypatch.setattr("nearkin.search.exact.FEW", 0)
     n, model, out = 10_000, model_folder(tmp_path / "model", (64,), 16), tmp_path / "ray"
-    with loopback() as nodes:
+    with loopback() as nodes, session(nodes.address):  # one session: every new one starts new workers
         killer = Killer(nodes, 2_000)
-        assert embed(model, points(n), out, engine="ray", address=nodes.address, rows=250, report=killer) == Embedded(n, 40, 0, 0)
+        assert embed(model, points(n), out, engine="ray", rows=250, report=killer) == Embedded(n, 40, 0, 0)
         assert 0 <= killer.at < n
         each_once(out, n)
         found = open_shards(out, verify=True)
@@ -71,15 +71,15 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         whole = torch.from_numpy(np.concatenate([shard.vectors for shard in found]))
         for affinity in (None, cosine()):
             ours = nearest(whole[:50], whole, 30, affinity)
-            theirs = nearest_over(whole[:50], found, 30, affinity, engine="ray", address=nodes.address)
+            theirs = nearest_over(whole[:50], found, 30, affinity, engine="ray")
             assert torch.equal(ours.positions, theirs.positions) and torch.equal(ours.affinity, theirs.affinity)
         few = found.of(range(4))
-        alone, together = discover(few, 2), discover_over(few, 2, engine="ray", address=nodes.address)
+        alone, together = discover(few, 2), discover_over(few, 2, engine="ray")
         assert torch.equal(alone.table, together.table) and torch.equal(alone.entropy, together.entropy)
         (out / "shard-00007.parquet").write_bytes(b"half")
         with pytest.raises(ShardDamagedError, match="shard-00007.parquet cannot be read"):
-            nearest_over(whole[:5], found, 3, engine="ray", address=nodes.address)
-        assert embed(model, points(n), out, engine="ray", address=nodes.address, rows=250) == Embedded(n, 1, 39, 0)
+            nearest_over(whole[:5], found, 3, engine="ray")
+        assert embed(model, points(n), out, engine="ray", rows=250) == Embedded(n, 1, 39, 0)
     embed(model, points(n), tmp_path / "local", rows=250)
     same_shards(out, tmp_path / "local")
 
@@ -91,11 +91,11 @@ def test_twenty_nodes_are_killed_during_an_embedding_of_200_000_rows_each(tmp_pa
     monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
     n, model = 200_000, model_folder(tmp_path / "model", (64,), 16)
     data = points(n)
-    with loopback() as nodes:
+    with loopback() as nodes, session(nodes.address):
         for kill in range(20):
             out = tmp_path / f"ray-{kill}"
             killer = Killer(nodes, n * (kill + 1) // 25)
-            assert embed(model, data, out, engine="ray", address=nodes.address, rows=2_000, report=killer).points == n
+            assert embed(model, data, out, engine="ray", rows=2_000, report=killer).points == n
             assert killer.at >= 0
             each_once(out, n)
             nodes.join()

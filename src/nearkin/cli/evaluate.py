@@ -55,9 +55,9 @@ class Asked(NamedTuple):
 def run(arguments: Namespace) -> int:
     """Evaluate, print, write."""
     if arguments.shards:
-        from nearkin.cli import evaluate_shards
+        from nearkin.cli.evaluate_shards import run as run_over_shards
 
-        return evaluate_shards.run(arguments)
+        return run_over_shards(arguments)
     began = time.perf_counter()
     folder = Path(arguments.folder)
     out = Path(arguments.out or folder)
@@ -205,6 +205,7 @@ def watch() -> Iterator[Report]:
 
 
 def about(arguments: Namespace, folder: Path, model: Model, seconds: float) -> dict[str, object]:
+    """What was run, on what, and for how long."""
     command = ["nearkin evaluate", str(folder), *([arguments.data] if arguments.data else [])]
     command += ["--part", arguments.part] if arguments.part != "test" else []
     command += ["--weights", arguments.weights] if arguments.weights != "best" else []

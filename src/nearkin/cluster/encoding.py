@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from nearkin.data.corrections import points_of
 from nearkin.data.dataset import Dataset
 from nearkin.data.labels import BETWEEN
 from nearkin.data.loader import WORTH_WORKERS, Loader
@@ -45,11 +46,11 @@ def encoded(model: Model, data: Dataset, *, workers: int | None = 0) -> tuple[Sh
         rows.append(torch.as_tensor(model.encode(inputs)).float().cpu().numpy())
         kept.append(ids.cpu())
     vectors, at = np.concatenate(rows), data.rows(torch.cat(kept)) if len(rows) > 1 else torch.empty(0, dtype=torch.int64)
-    finite = np.isfinite(vectors).all(1)
-    damaged = [[str(data.sources[int(data.rows([point])[0])]), reason] for point, reason in loader.skipped.items()]
-    damaged += [[str(data.sources[row]), "its embedding is not finite"] for row in at[torch.from_numpy(~finite)].tolist()]
+    finite, places = np.isfinite(vectors).all(1), points_of(data)
+    damaged = [[places[int(data.rows([point])[0])], reason] for point, reason in loader.skipped.items()]
+    damaged += [[places[row], "its embedding is not finite"] for row in at[torch.from_numpy(~finite)].tolist()]
     at, vectors = at[torch.from_numpy(finite)], vectors[finite]
-    sources = np.array([str(data.sources[row]) for row in at.tolist()], dtype=object)
+    sources = np.array([places[row] for row in at.tolist()], dtype=object)
     return Shard(data.ids[at].numpy(), vectors, _labels(data, at.numpy()), sources), damaged
 
 
