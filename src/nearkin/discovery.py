@@ -19,6 +19,7 @@ from nearkin.search import nearest
 from nearkin.shards import Shards
 
 BLOCK = 512  # rows and columns of similarities held at once: a tile that stays in the cache
+CUDA_BLOCK = 8192  # there a tile must be large enough that launches do not count: 256 MB
 
 
 class Neighbourhoods(NamedTuple):
@@ -29,7 +30,7 @@ class Neighbourhoods(NamedTuple):
 
 
 @torch.no_grad()
-def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, block: int = BLOCK) -> Neighbourhoods:
+def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighbourhoods:
     """The k nearest others by cosine of each of `vectors` (n, d), and the entropy of its soft choice among all n, itself included.
 
     Ties go to the smaller id. Nothing n x n is held. Of shards, which may be larger than memory, row i is their i-th point, and two
@@ -46,7 +47,7 @@ def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, 
 
 
 @torch.no_grad()
-def neighbourhoods_of(shards: Shards, number: int, k: int = 1, temperature: float = 0.1, *, block: int = BLOCK) -> Neighbourhoods:
+def neighbourhoods_of(shards: Shards, number: int, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighbourhoods:
     """What `discover` finds for the points of one shard among those of all."""
     x = torch.from_numpy(np.array(shards.read(number).vectors))
     _check_settings(len(shards), k, temperature, block)
@@ -57,9 +58,10 @@ def neighbourhoods_of(shards: Shards, number: int, k: int = 1, temperature: floa
     total, weighted = sums = torch.zeros(2, len(x), dtype=torch.float64)
     for others in _numbered(shards):
         theirs = unit(others.embeddings)
-        for top in range(0, len(x), block):
-            rows = slice(top, top + block)
-            for columns in torch.split(theirs, block):
+        step = block or BLOCK
+        for top in range(0, len(x), step):
+            rows = slice(top, top + step)
+            for columns in torch.split(theirs, step):
                 u = torch.addmm(x.new_full((), -scale), own[rows], columns.T, alpha=scale)
                 e = u.exp2()
                 total[rows] += e.sum(1)
@@ -76,7 +78,7 @@ def _numbered(shards: Shards) -> Iterator[Points]:
 
 
 @torch.no_grad()
-def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int = BLOCK) -> Tensor:
+def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int | None = None) -> Tensor:
     """(n,) entropies -sum_j p_ij log p_ij of p_ij = exp(x_i . x_j / t) / sum_k exp(x_i . x_k / t) over unit `vectors` (n, d), in nats.
 
     With s = x_i . x_j - 1 <= 0, the largest being the point's own 0, and Z the sum of exp(s / t): H = log Z - sum p s / t. Every block of
@@ -89,7 +91,7 @@ def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int = BLOCK) 
 
         sums = pair_sums(x, scale)
     else:
-        sums = _pair_sums(x, scale, block)
+        sums = _pair_sums(x, scale, block or (CUDA_BLOCK if x.is_cuda else BLOCK))
     return _entropy(sums).to(x.dtype)
 
 
@@ -131,6 +133,21 @@ def trusted(entropy: Tensor, share: float) -> Tensor:
     return chosen
 
 
+def weights(entropy: Tensor, share: float) -> Tensor:
+    """(n,) trust by rank instead of all or nothing: (1 - u)^((1 - share) / share), u = 0 .. 1 from the lowest entropy to the highest.
+
+    The mean weight is the share, as in `trusted`; everybody counts in full at 1 and nobody at 0. Points of equal entropy weigh alike.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share ({share}) must lie between 0 and 1")
+    if share == 0:
+        return torch.zeros_like(entropy)
+    _, place, count = torch.unique(entropy, return_inverse=True, return_counts=True)
+    middle = (count.cumsum(0) - count / 2) / len(entropy)  # of the ranks that equals share
+    found: Tensor = (1 - middle[place]).pow((1 - share) / share).to(entropy.dtype)
+    return found
+
+
 def curriculum(rounds: int, one_off: bool = False) -> tuple[float, ...]:
     """The share trusted in each round after the instance round: r / R, or everything at once."""
     if rounds < 1:
@@ -151,13 +168,17 @@ def keep_only(table: Tensor, kept: Tensor) -> Tensor:
 
 
 def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> float:
-    """The share of (point, neighbour) pairs of one class among the `chosen` (n,) points; for reporting only. NaN without any."""
-    right = labels[table] == labels[:, None]
-    right = right if chosen is None else right[chosen]
+    """The share of (point, neighbour) pairs of one class among the `chosen` (n,) points; for reporting only. NaN without any.
+
+    Pairs in which a class is not known (-1) are left out.
+    """
+    known = (labels[table] >= 0) & (labels[:, None] >= 0)
+    counted = known if chosen is None else known & chosen[:, None]
+    right = (labels[table] == labels[:, None])[counted]
     return float(right.double().mean()) if right.numel() else math.nan
 
 
-def _checked(vectors: Tensor, k: int, temperature: float, block: int) -> Tensor:
+def _checked(vectors: Tensor, k: int, temperature: float, block: int | None) -> Tensor:
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise ValueError(f"vectors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give floats (n, d)")
     _check_settings(len(vectors), k, temperature, block)
@@ -166,10 +187,10 @@ def _checked(vectors: Tensor, k: int, temperature: float, block: int) -> Tensor:
     return vectors
 
 
-def _check_settings(n: int, k: int, temperature: float, block: int) -> None:
+def _check_settings(n: int, k: int, temperature: float, block: int | None) -> None:
     if k < 1 or k >= n:
         raise ValueError(f"k ({k}) must be at least 1 and below the number of points ({n}): a point has at most that many others")
     if not temperature > 0:
         raise ValueError(f"temperature ({temperature}) must be above 0")
-    if block < 1:
+    if block is not None and block < 1:
         raise ValueError(f"block ({block}) must be above 0")

@@ -135,21 +135,34 @@ class SameId:
 class ListedNeighbours(nn.Module):
     """A point's right neighbours are itself and, where its neighbourhood is trusted, the ids in its row of a table.
 
-    `table` (N, k) holds ids and is indexed by id; it is state, kept in the state_dict, and moves only by `update`.
+    `table` (N, k) holds ids and is indexed by id; it is state, kept in the state_dict, and moves only by `update`. `weighted` lets a
+    trusted row count by a weight (N,) between 0 and 1: its neighbours then cost 1 - weight. `labels` (N,) are the classes of the
+    points that have one, -1 for the others: a point with a class has all of that class as right neighbours, and no row.
     """
 
     supervision: Supervision = "ids"
     table: Tensor
     trusted: Tensor
+    weight: Tensor | None
+    labels: Tensor | None
 
-    def __init__(self, size: int, k: int = 1) -> None:
+    def __init__(self, size: int, k: int = 1, *, weighted: bool = False, labels: Tensor | None = None) -> None:
         super().__init__()
+        if labels is not None and labels.shape != (size,):
+            raise ValueError(f"labels have shape {tuple(labels.shape)} for {size} points; give one class for each, -1 where none is known")
         self.register_buffer("table", torch.arange(size)[:, None].repeat(1, k))
         self.register_buffer("trusted", torch.zeros(size, dtype=torch.bool))
+        self.register_buffer("weight", torch.ones(size) if weighted else None)
+        self.register_buffer("labels", None if labels is None else labels.clone())
+
+    @property
+    def plain(self) -> bool:
+        """Whether a neighbour is right or wrong by the table alone, as the streaming kernels know it."""
+        return self.weight is None and self.labels is None
 
     @torch.no_grad()
-    def update(self, table: Tensor, trusted: Tensor | None = None) -> None:
-        """Set the neighbourhoods: a table of ids (N, k), and which rows to trust (all, unless told)."""
+    def update(self, table: Tensor, trusted: Tensor | None = None, weight: Tensor | None = None) -> None:
+        """Set the neighbourhoods: a table of ids (N, k), which rows to trust (all, unless told), and how much each counts (1)."""
         if table.shape != self.table.shape:
             expected = tuple(self.table.shape)
             raise ValueError(f"table has shape {tuple(table.shape)}; this relation holds {expected}: a row for every point")
@@ -160,14 +173,29 @@ class ListedNeighbours(nn.Module):
             raise ValueError(f"table holds ids from {int(table.min())} to {int(table.max())}; ids run from 0 to {len(self.table) - 1}")
         if trusted is not None and trusted.shape != self.trusted.shape:
             raise ValueError(f"trusted has shape {tuple(trusted.shape)}; give one truth value for each of the {len(self.table)} points")
+        if weight is not None and self.weight is None:
+            raise ValueError("weight was given to a relation that counts every trusted neighbour alike; build it with weighted=True")
+        if weight is not None and (weight.shape != self.trusted.shape or float(weight.min()) < 0 or float(weight.max()) > 1):
+            raise ValueError(
+                f"weight has shape {tuple(weight.shape)}; give a number between 0 and 1 for each of the {len(self.table)} points"
+            )
         self.table.copy_(table)
         self.trusted.copy_(torch.ones_like(self.trusted) if trusted is None else trusted)
+        if self.weight is not None:
+            self.weight.copy_(torch.ones_like(self.weight) if weight is None else weight)
 
     def forward(self, queries: Points, references: Points) -> Relation:
         own = self.right_ids(queries)  # (n, k + 1)
         assert references.ids is not None
         right = (own[:, :, None] == references.ids).any(1)  # (n, m)
-        return Relation((~right).to(queries.embeddings.dtype), torch.ones_like(right))
+        cost = (~right).to(queries.embeddings.dtype)
+        if self.weight is not None:
+            itself = own[:, :1] == references.ids
+            cost = torch.where(right & ~itself, 1 - self.weight[own[:, 0], None].to(cost.dtype), cost)
+        if self.labels is not None:
+            mine, theirs = self.labels[own[:, 0], None], _of_known_ids(self.labels, references.ids)
+            cost = torch.where(mine >= 0, ((mine != theirs) & (own[:, :1] != references.ids)).to(cost.dtype), cost)
+        return Relation(cost, torch.ones_like(right))
 
     def right_ids(self, queries: Points) -> Tensor:
         """(n, k + 1): each query's own id and its trusted neighbours' (its own again where they are not trusted)."""
@@ -180,3 +208,9 @@ class ListedNeighbours(nn.Module):
             raise ValueError(f"ids run from {int(ids.min())} to {int(ids.max())}, but the table has the rows 0 to {len(self.table) - 1}")
         listed = torch.where(self.trusted[ids][:, None], self.table[ids], ids[:, None])
         return torch.cat([ids[:, None], listed], dim=1)
+
+
+def _of_known_ids(labels: Tensor, ids: Tensor) -> Tensor:
+    """The labels of ids, -1 for ids that have no row."""
+    inside = (ids >= 0) & (ids < len(labels))
+    return torch.where(inside, labels[ids.clamp(0, len(labels) - 1)], -1)

@@ -94,7 +94,10 @@ class DiscoveryChoice:
     one_off: bool = False  # trust everybody from the first round on, instead of a share that grows
     refresh: Literal["round", "epoch"] = "round"  # how often neighbourhoods are looked for
     mutual: bool = False  # count only neighbours that are so in both directions
+    gradual: bool = False  # the trusted share grows with every epoch instead of every round (with refresh=epoch)
     restart: bool = True  # the schedule begins anew with every round
+    labelled: float = 0.0  # share of the points whose class is used; where some classes are missing, those that are there are used anyhow
+    released_protocol: bool = False  # also report the best epoch of the last round on the test part against the bank, as the authors did
 
 
 @dataclass(frozen=True)
@@ -108,12 +111,13 @@ class Run:
     optimiser: OptimiserChoice = field(default_factory=OptimiserChoice)
     schedule: ScheduleChoice = field(default_factory=ScheduleChoice)
     preprocess: Part = field(default_factory=lambda: Part("standardise"))
-    augment: Part = field(default_factory=lambda: Part("none"))
+    augment: Part = field(default_factory=Part)
     sampler: Part = field(default_factory=lambda: Part("shuffled"))
     discovery: DiscoveryChoice = field(default_factory=DiscoveryChoice)
     references: Literal["objective", "training_set"] = "objective"  # training_set: every step over all points, exactly
     epochs: int = 20
     batch_size: int = 256
+    views: int = 1  # of every image in a step, each augmented on its own: the network sees views x batch_size images
     seed: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"  # of the network; objectives are always float32 or better
     capture: bool = True  # on CUDA with device-resident data: the whole step in one graph

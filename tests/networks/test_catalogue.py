@@ -9,7 +9,7 @@ from nearkin.networks.head import Head, unit_length
 def test_the_signature_is_the_schema():
     assert options_of("ren2014-cifar") == {"hidden": 200, "pooling": "floor", "output": "linear"}
     assert options_of("hao2018-cifar100") == {"dropout": 0.1, "conv_bias": True}
-    assert options_of("resnet101") == {}
+    assert options_of("resnet101") == {"stem": "small"} and options_of("alexnet") == {}
     assert options_of("timm:resnet18") == {"weights": None, "frozen": False}
     assert set(options_of("mlp")) == {"hidden", "activation", "batch_norm", "dropout"}
 
@@ -103,7 +103,7 @@ def test_features_errors():
             {"poolin": "ceil"},
             r"ren2014-mnist has no option 'poolin' \(did you mean 'pooling'\?\); its options are hidden, pooling",
         ),
-        ("resnet18", {"depth": 3}, "resnet18 has no option 'depth'; it has none"),
+        ("alexnet", {"depth": 3}, "alexnet has no option 'depth'; it has none"),
         (
             "resnet18",
             {"image_shape": None, "dimension_in": 5},

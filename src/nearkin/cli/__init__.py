@@ -285,9 +285,8 @@ def _add_reproduce(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]")
         epilog=REPRODUCE_EXAMPLES,
         formatter_class=_RAW,
     )
-    parser.add_argument(
-        "tables", nargs="*", metavar="TABLE", help="ren2014, taylor2010, hao2018, digits, codes, or the beginning of a trial's name (default: all)"
-    )
+    named = "ren2014, taylor2010, hao2018, huang2019, lu2019, digits, codes, or the beginning of a trial's name (default: all)"
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=named)
     parser.add_argument("--list", action="store_true", help="only show every cell and its state")
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="begin no run after this time")
     parser.add_argument("--resume", action="store_true", help="keep the runs that are saved; without it they are done anew")

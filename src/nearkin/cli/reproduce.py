@@ -1,5 +1,6 @@
 """`nearkin reproduce`: the documents' tables, run again."""
 
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearkin.reproduce.page import results_page
-from nearkin.reproduce.running import Place, run_trials
+from nearkin.reproduce.running import Place, run_trials, unfinished
 from nearkin.reproduce.tables import TABLES, chosen, verdicts
 
 
@@ -21,6 +22,7 @@ def run(arguments: Namespace) -> int:
         if not arguments.resume:
             for trial in trials:
                 (folder / f"{trial.name}.json").unlink(missing_ok=True)
+                shutil.rmtree(unfinished(folder, trial), ignore_errors=True)
         place = Place(str(arguments.data_root), arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"), str(folder))
         whole = run_trials(trials, folder, place, console.print, minutes=arguments.budget, at_once=arguments.at_once)
         if not whole:

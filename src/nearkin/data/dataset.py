@@ -27,7 +27,7 @@ class Dataset:
 
     name: str
     inputs: Tensor | Files  # images (n, c, h, w) uint8, vectors (n, d) float32, or n files that decode to images
-    labels: Tensor | None = None  # (n,) int64, the class numbers of `classes`
+    labels: Tensor | None = None  # (n,) int64, the class numbers of `classes`; -1 where a point's class is not known
     classes: tuple[str, ...] = ()
     targets: Tensor | None = None  # (n, t) float32
     target_names: tuple[str, ...] = ()
@@ -72,6 +72,11 @@ class Dataset:
     def answers(self) -> Tensor | None:
         """The tensor of `supervision`, as `Points.labels` wants it: (n,) classes, (n, t) numbers, (n, C) sets, or None."""
         return self._answers(self.supervision)
+
+    @property
+    def partly_labelled(self) -> bool:
+        """Whether the classes of some points, but not of all, are unknown: their label is -1."""
+        return self.labels is not None and bool((self.labels < 0).any()) and bool((self.labels >= 0).any())
 
     @property
     def kind(self) -> Literal["images", "vectors"]:

@@ -121,8 +121,8 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             # Discovery needs rounds, which a plain fit does not make.
             alone = self.objective == "auto" and answers.supervision == "ids"
             name, why = choose("instance_discrimination" if alone else self.objective, answers.supervision)
-            facts = {"num_classes": max(len(answers.classes), 1), "dimension": dimension, "size": size}
-            objective = build(name, self.objective_options or {}, **facts)
+            classes = max(len(answers.classes), 1)
+            objective = build(name, self.objective_options or {}, num_classes=classes, dimension=dimension, size=size)
         wanted = getattr(objective, "supervision", answers.supervision)
         if wanted not in (answers.supervision, "ids"):
             raise ValueError(f"objective {name} learns from {wanted}, and y holds {answers.supervision}; take objective='auto' or another")

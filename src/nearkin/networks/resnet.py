@@ -6,6 +6,7 @@ over what is left, a linear layer with bias. The release ends in unit length: no
 
 from collections import OrderedDict
 from functools import partial
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -30,11 +31,20 @@ class Residual(nn.Module):
         return functional.relu(self.convolutions(x) + self.shortcut(x), inplace=True)
 
 
-def resnet(depth: int, image_shape: ImageShape, dimension: int = 128, *, normalise: bool = False) -> nn.Module:
-    """Depth 18, 50 or 101, for images of any size (made for 32 x 32)."""
+def resnet(
+    depth: int, image_shape: ImageShape, dimension: int = 128, *, normalise: bool = False, stem: Literal["small", "large"] = "small"
+) -> nn.Module:
+    """Depth 18, 50 or 101, for images of any size (made for 32 x 32). The stem "large" is that of photographs: 7 x 7 and a pool.
+
+    It makes a quarter of each side, so that 128 x 128 costs what 32 x 32 does.
+    """
     maps = check_image_shape(image_shape)[0]
+    if stem not in ("small", "large"):
+        raise ValueError(f"stem {stem!r} is unknown; choose small (images of about 32 x 32) or large")
     layers: OrderedDict[str, nn.Module] = OrderedDict()
-    layers["stem"] = nn.Sequential(*_convolution(maps, WIDTHS[0], 3), nn.ReLU(inplace=True))
+    pool = () if stem == "small" else (nn.MaxPool2d(3, 2, padding=1),)
+    opening = _convolution(maps, WIDTHS[0], 3) if stem == "small" else _convolution(maps, WIDTHS[0], 7, 2)
+    layers["stem"] = nn.Sequential(*opening, nn.ReLU(inplace=True), *pool)
     maps = WIDTHS[0]
     for i, (width, count) in enumerate(zip(WIDTHS, STAGES[depth], strict=True), start=1):
         stage = []

@@ -7,6 +7,7 @@ from nearkin.objectives.neighbourhood import NeighbourhoodObjective
 from nearkin.objectives.objective import Last, Objective
 from nearkin.objectives.pair_coupled import Angular, LiftedStructure
 from nearkin.objectives.pairs_and_triplets import Contrastive, NPair, Triplet
+from nearkin.objectives.pseudo_labels import DeepCluster, NoiseAsTargets
 from nearkin.objectives.soft_neighbours import NCA, NCARegression
 from nearkin.objectives.top_k import PrecisionAtK
 from nearkin.objectives.weighted_sum import CentreLoss, CentrePull, WeightedSum
@@ -17,6 +18,7 @@ __all__ = [
     "CentreLoss",
     "CentrePull",
     "Contrastive",
+    "DeepCluster",
     "Hinge",
     "InstanceDiscrimination",
     "LargeMarginSoftmax",
@@ -27,6 +29,7 @@ __all__ = [
     "NearestClassMean",
     "NeighbourhoodDiscovery",
     "NeighbourhoodObjective",
+    "NoiseAsTargets",
     "NormalisedSoftmax",
     "Objective",
     "PrecisionAtK",

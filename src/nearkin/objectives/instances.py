@@ -55,6 +55,8 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
     Tell it what was discovered with objective.trust(table, trusted): a table (N, k) of ids and a truth value for each
     row. Until then it is instance discrimination. Here "trusted neighbourhood" is what the paper calls an anchor
     neighbourhood.  [huang2019and] eq. (1)-(8)
+    Beyond the paper: with `weighted` a neighbour j of i counts as weight_i p_ij instead of in full or not at all; with `labels` (N,),
+    -1 where none is known, samples that have a class take all of that class for neighbours, and only the others what was discovered.
     Differs: as InstanceDiscrimination; eq. (1) finds the nearest OTHER samples, eq. (10) is used as corrected.
     """
 
@@ -69,6 +71,8 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
         momentum: float = 0.5,
         start: Literal["normalised", "released"] = "normalised",
         *,
+        weighted: bool = False,
+        labels: Tensor | None = None,
         engine: Engine = "auto",
         precision: Precision = "highest",
     ) -> None:
@@ -79,13 +83,13 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
         super().__init__(
             references=MemoryBank(size, dimension, momentum, start),
             affinity=Normalised(InnerProduct(temperature), references=False),
-            relation=ListedNeighbours(size, k),
+            relation=ListedNeighbours(size, k, weighted=weighted, labels=labels),
             criterion=any_positive,
             engine=engine,
             precision=precision,
         )
 
-    def trust(self, table: Tensor, trusted: Tensor | None = None) -> None:
-        """Set the discovered neighbourhoods, and which of them to trust (all, unless told)."""
+    def trust(self, table: Tensor, trusted: Tensor | None = None, weight: Tensor | None = None) -> None:
+        """Set the discovered neighbourhoods, which of them to trust (all, unless told), and with `weighted` how much each counts."""
         assert isinstance(self.relation, ListedNeighbours)
-        self.relation.update(table, trusted)
+        self.relation.update(table, trusted, weight)

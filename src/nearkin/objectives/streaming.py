@@ -31,7 +31,7 @@ def streams(affinity: Affinity, relation: Relating, criterion: Criterion) -> boo
         return False
     if isinstance(relation, LabelDistance):
         return relation.distance is squared_distance and criterion is expected_cost
-    return isinstance(relation, SameLabel | SameId | ListedNeighbours)
+    return isinstance(relation, SameLabel | SameId) or (isinstance(relation, ListedNeighbours) and relation.plain)
 
 
 def stream(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
-Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds", "queries/s"]
+Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds", "queries/s", "points", "million images"]
 Settings = Mapping[str, str]
 
 
@@ -26,6 +26,8 @@ class Trial:
     figure: str = "1-nn"
     seeds: int = 3
     method: str = "train"
+    held_out: bool = False  # measured on a tenth of the training part, which is left out, and never on the test part
+    probe: str = ""  # a layer of the network on which a linear classifier is fitted, too
 
     @property
     def smaller_is_better(self) -> bool:
@@ -55,8 +57,8 @@ class Cell:
 
     @property
     def smaller_is_better(self) -> bool:
-        """Errors and seconds fall, accuracies and speeds rise."""
-        return self.unit not in ("accuracy %", "queries/s")
+        """Errors, seconds and images fall; accuracies, speeds, and points that were counted right, rise."""
+        return self.unit not in ("accuracy %", "queries/s", "points")
 
     def value(self, figures: Mapping[str, float]) -> float | None:
         """The figure of one run in this cell's unit; shares become per cent, accuracies errors where errors are printed."""
@@ -65,4 +67,4 @@ class Cell:
         found = figures[self.figure]
         if self.unit == "error %":
             return 100 * (1 - found)
-        return 100 * found if self.unit == "accuracy %" else found
+        return found * {"accuracy %": 100.0, "million images": 1e-6}.get(self.unit, 1.0)

@@ -3,9 +3,11 @@
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -19,6 +21,7 @@ import torch
 from nearkin.data import Dataset, partition
 from nearkin.data import open as open_data
 from nearkin.reproduce import classical, codes, taylor2010, unseen
+from nearkin.reproduce.after_training import discovery_figures, probed
 from nearkin.reproduce.cell import Settings, Trial
 from nearkin.run import Run, override
 from nearkin.train.training import train
@@ -89,7 +92,8 @@ class Ledger:
 
 def _described(trial: Trial) -> dict[str, Any]:
     plain = {name: getattr(trial, name) for name in ("data", "method", "tuning_epochs", "figure")}
-    return {**plain, "settings": dict(trial.settings), "tune": {name: list(values) for name, values in trial.tune.items()}}
+    more = {name: getattr(trial, name) for name in ("held_out", "probe") if getattr(trial, name)}
+    return {**plain, **more, "settings": dict(trial.settings), "tune": {name: list(values) for name, values in trial.tune.items()}}
 
 
 @dataclass(frozen=True)
@@ -141,23 +145,51 @@ def _fitted(job: Job, place: Place) -> dict[str, float]:
 
 def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
     trial, tuning = job.trial, job.seed is None
+    held = tuning or trial.held_out  # the test part stays out of sight
     settings = {"data.source": trial.data, "validate_every": "1000000", "checkpoint_seconds": "1e9", **trial.settings, **job.chosen}
     settings["data.leaks"] = "allow"  # the official CIFAR-100 has ten images in both parts, and printed figures have them too
-    settings |= {"seed": str(TUNING_SEED if job.seed is None else job.seed), "data.validation": HELD_OUT if tuning else "0"}
+    settings |= {"seed": str(TUNING_SEED if job.seed is None else job.seed), "data.validation": HELD_OUT if held else "0"}
     if tuning and trial.tuning_epochs:
         settings["epochs"] = str(trial.tuning_epochs)
     data = _opened(trial.data, place.data_root)
-    with TemporaryDirectory() as folder:
+    if held:
+        data = _training_part(data)
+    run = override(Run(), settings)
+    with _model_folder(job, place, run) as folder:
+        resumed: Any = {"resume": True} if (folder / "run.json").exists() else {}
         try:
-            metrics = train(
-                override(Run(), settings), Path(folder) / "model", data=_training_part(data) if tuning else data, device=place.device
-            )
+            metrics = train(run, folder, data=data, device=place.device, **resumed)
         except RuntimeError as error:
             if "lower the learning rate" not in str(error):
                 raise
             return {}, 0.0
-    figures = metrics["curve"][-1] if tuning else metrics["test"]
-    return {name: value for name, value in figures.items() if isinstance(value, float)}, metrics["seconds"]
+        figures = metrics["curve"][-1] if held else metrics["test"]
+        found = {name: value for name, value in figures.items() if isinstance(value, float)}
+        found |= {} if tuning else discovery_figures(metrics)
+        if trial.probe and not held:
+            found |= probed(folder, data, trial.probe, place.device)
+    return found, metrics["seconds"]
+
+
+@contextmanager
+def _model_folder(job: Job, place: Place, run: Run) -> Iterator[Path]:
+    """Where the run is trained. With a place for results it stays there until it is whole, and a resumption goes on inside the run."""
+    if not place.results:
+        with TemporaryDirectory() as made:
+            yield Path(made) / "model"
+        return
+    which = f"tuning-{job.trial.candidates().index(job.chosen)}" if job.seed is None else f"seed-{job.seed}"
+    folder = unfinished(Path(place.results), job.trial) / which
+    page = folder / "run.json"
+    if page.exists() and json.loads(page.read_text(encoding="utf-8")) != json.loads(run.to_json()):
+        shutil.rmtree(folder)  # the trial has since been set up otherwise
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def unfinished(results: Path, trial: Trial) -> Path:
+    """Where the trainings of a trial stand until they are whole."""
+    return results / ".unfinished" / trial.name
 
 
 @lru_cache(2)

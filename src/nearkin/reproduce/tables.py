@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from nearkin.reproduce import codes, digits, hao2018, lu2019, ren2014, taylor2010
+from nearkin.reproduce import codes, digits, hao2018, huang2019, lu2019, ren2014, taylor2010
 from nearkin.reproduce.cell import Cell, Trial
 from nearkin.reproduce.running import Ledger
 from nearkin.reproduce.verdict import Verdict, judge
@@ -14,6 +14,7 @@ TABLES: dict[str, tuple[tuple[Trial, ...], tuple[Cell, ...]]] = {
     "taylor2010": (taylor2010.TRIALS, taylor2010.CELLS),
     "hao2018": (hao2018.TRIALS, hao2018.CELLS),
     "lu2019": (lu2019.TRIALS, lu2019.CELLS),
+    "huang2019": (huang2019.TRIALS, huang2019.CELLS),
     "digits": (digits.TRIALS, digits.CELLS),
     "codes": (codes.TRIALS, codes.CELLS),
 }

@@ -1,6 +1,7 @@
 """From a Run and its data to the parts of a training: network, objective, optimiser, schedule, sampler, loader, step."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,13 +15,13 @@ from nearkin.data.loader import Loader
 from nearkin.model import build_network
 from nearkin.networks.catalogue import loads_itself
 from nearkin.networks.weights import load_weights
-from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective
+from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
 from nearkin.optimise import Schedule, make_optimiser, make_schedule
-from nearkin.references import InBatch, OnePerClass
+from nearkin.references import InBatch, MemoryBank, OnePerClass
 from nearkin.run import Run
 from nearkin.train import ranks
-from nearkin.train.choose import Built, build, choose
-from nearkin.train.rounds import rounds_of
+from nearkin.train.choose import WITHOUT_LABELS, Built, build, choose
+from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.step import CapturedStep, Step
 
 
@@ -29,14 +30,24 @@ def _crop(size: int) -> tuple[Any, ...]:
     return (augment.PadAndCrop(0, size), augment.HorizontalFlip())
 
 
+def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, colour: bool = True) -> tuple[Any, ...]:
+    """What [huang2019and] released: crops of at least a share `scale` of the area, colours changed, a fifth grey; no flip unless told.
+
+    `colour` false is for grey images: brightness and contrast alone.
+    """
+    jitter = augment.ColourJitter(hue=hue) if colour else augment.ColourJitter(saturation=0.0, hue=0.0)
+    steps = (augment.RandomResizedCrop(scale=(scale, 1.0)), jitter, *((augment.Greyscale(0.2),) if colour else ()))
+    return (augment.HorizontalFlip(), *steps) if flip else steps
+
+
 AUGMENTATIONS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "none": lambda: (),
     "shift": lambda pixels=2: (augment.PadAndCrop(pixels),),
     "crop": _crop,
     "crop_flip": lambda pixels=4: (augment.PadAndCrop(pixels), augment.HorizontalFlip()),
     "affine": lambda **options: (augment.Affine(**options),),
-    "discovery": lambda: augment.AND_CIFAR,
-    "discovery_flip": lambda: (augment.HorizontalFlip(), *augment.AND_CIFAR),
+    "discovery": _discovery,
+    "discovery_flip": partial(_discovery, True),
 }
 
 
@@ -95,6 +106,8 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     _check_codes(run)
     torch.manual_seed(run.seed)
     about = describe(run, train)
+    augmentation = _augmentation(run, train, about["objective"])
+    _check_views(run, augmentation)
     network = build_network(about)
     if run.network.weights is not None and not loads_itself(run.network.name):
         load_weights(network, run.network.weights)
@@ -110,7 +123,9 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         num_classes=max(len(train.classes), 1 + int(train.labels.max()) if train.labels is not None else 0),
         dimension=run.network.dimension,
         size=len(train),
+        labels=labels_used(run, train),
     ).to(device)
+    _check_supervision(run, train, objective, name)
     about["metric"] = "hamming" if run.codes.learn else deployed_metric(objective)
     sampler = _sampler(run, train, objective)
     optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
@@ -123,12 +138,13 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         read=_reader(loader),
         answers=None if train.answers is None else train.answers.to(device),
         prepare=_Prepare(preprocess.restore(about["prepare"]), train.kind),
-        augment=_augmentation(run),
+        augment=augmentation,
         generator=torch.Generator(device).manual_seed(run.seed + 1),
         bfloat16=run.precision == "bfloat16",
         clip=run.optimiser.clip,
         compiled=run.compile,
         pull=run.codes.pull if run.codes.learn else None,
+        views=run.views,
     )
     return Parts(network, objective, optimiser, schedule, sampler, loader, step, about)
 
@@ -150,7 +166,7 @@ def captured(run: Run, parts: Parts) -> Step | CapturedStep:
 
 def describe(run: Run, train: Dataset) -> dict[str, Any]:
     """What model.json says, but for the metric, which the objective decides."""
-    name, why = choose(run.objective.name, train.supervision)
+    name, why = choose(run.objective.name, "some classes" if train.partly_labelled else train.supervision)
     network = run.network.name
     if network == "auto":
         network = "convnet" if train.kind == "images" else "mlp"
@@ -218,14 +234,46 @@ class _Prepare:
         return prepared.to(memory_format=torch.channels_last) if prepared.is_cuda else prepared
 
 
-def _augmentation(run: Run) -> tuple[Any, ...]:
-    name = "none" if run.augment.name == "auto" else run.augment.name
+def _augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
+    """The named one; "auto" is none for objectives that are told answers, and discovery's for images that have none to tell."""
+    name, options = run.augment.name, dict(run.augment.options)
+    if name == "auto":
+        unlabelled = train.kind == "images" and objective in WITHOUT_LABELS
+        name = "discovery" if unlabelled else "none"
+        options = {"colour": train.shape[0] == 3, **options} if unlabelled else options
     if name not in AUGMENTATIONS:
         raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
     try:
-        return AUGMENTATIONS[name](**run.augment.options)
+        return AUGMENTATIONS[name](**options)
     except TypeError as error:
-        raise ValueError(f"augment {name!r} does not take {dict(run.augment.options)}: {error}") from error
+        raise ValueError(f"augment {name!r} does not take {options}: {error}") from error
+
+
+def _check_views(run: Run, augmentation: tuple[Any, ...]) -> None:
+    if run.views < 1:
+        raise ValueError(f"views ({run.views}) must be at least 1")
+    if run.views > 1 and not augmentation:
+        raise ValueError(f"views ({run.views}) of an image that nothing happens to are the same; name an augmentation, or set views=1")
+    if run.views > 1 and run.references == "training_set":
+        raise ValueError("references=training_set sees every point once a step: set views=1")
+
+
+def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) -> None:
+    """Missing classes, and options that only discovery has, meet an objective that knows what to do with them."""
+    without = not isinstance(objective, WeightedSum) and objective.supervision == "ids"
+    if train.partly_labelled and not without:
+        assert train.labels is not None
+        missing = int((train.labels < 0).sum())
+        raise ValueError(
+            f"{missing:,} of the {len(train):,} training points of {train.name} have no class, and {name} needs one for each; "
+            "take objective.name=neighbourhood_discovery, or leave those points out"
+        )
+    discovers = isinstance(objective, NeighbourhoodDiscovery)
+    if run.discovery.labelled and not discovers:
+        raise ValueError(f"discovery.labelled ({run.discovery.labelled}) is read by neighbourhood_discovery alone, not by {name}")
+    bank = isinstance(getattr(objective, "references", None), MemoryBank)
+    if run.discovery.released_protocol and not bank:
+        raise ValueError(f"discovery.released_protocol compares with a memory bank, and {name} has none")
 
 
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:

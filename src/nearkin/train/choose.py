@@ -53,6 +53,8 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "nearest_class_mean": nearest_class_mean,
     "instance_discrimination": o.InstanceDiscrimination,
     "neighbourhood_discovery": o.NeighbourhoodDiscovery,
+    "deep_cluster": o.DeepCluster,
+    "noise_as_targets": o.NoiseAsTargets,
     "precision_at_k": o.PrecisionAtK,
     "softmax": o.Softmax,
     "hinge": o.Hinge,
@@ -68,10 +70,21 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "normalised_softmax": o.NormalisedSoftmax,
 }
 
+WITHOUT_LABELS = (
+    "instance_discrimination",
+    "neighbourhood_discovery",
+    "deep_cluster",
+    "noise_as_targets",
+)  # objectives that are told nothing but who is who
+
 BY_SUPERVISION = {
     "classes": ("nca", "the data have classes, so neighbours should share them"),
     "numbers": ("nca_regression", "the data have numbers, so neighbours should have similar ones"),
     "sets": ("nca_of_sets", "the data have label sets, so neighbours should share labels"),
+    "some classes": (
+        "neighbourhood_discovery",
+        "the data have classes for some points: those use them, the others the neighbours that are discovered",
+    ),
     "ids": (
         "neighbourhood_discovery",
         "the data have no labels, so every point is told apart from all others until its neighbours can be trusted",
@@ -89,12 +102,12 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
     return BY_SUPERVISION[supervision]
 
 
-def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int) -> Built:
-    """The objective with its options; what its signature asks of the data (classes, dimension, size) is filled in."""
+def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int, labels: Tensor | None = None) -> Built:
+    """The objective with its options; what its signature asks of the data (classes, dimension, size, labels) is filled in."""
     maker = OBJECTIVES[name]
     known = inspect.signature(maker).parameters
     for option in options:
         if option not in known:
             raise ValueError(f"objective {name} has no option {option!r}; its options are {', '.join(known)}")
-    facts = {"num_classes": num_classes, "dimension": dimension, "size": size}
+    facts = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels}
     return maker(**{**{key: value for key, value in facts.items() if key in known}, **options})

@@ -1,15 +1,17 @@
 """The rounds of neighbourhood discovery: nobody is trusted at first, then a growing share of the neighbourhoods. [huang2019and]"""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
-from nearkin.discovery import agreement, curriculum, discover, keep_only, mutual, trusted
-from nearkin.objectives import NeighbourhoodDiscovery
+from nearkin.data.dataset import Dataset
+from nearkin.discovery import agreement, curriculum, discover, keep_only, mutual, trusted, weights
+from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
 from nearkin.references import MemoryBank
 from nearkin.relation import ListedNeighbours
-from nearkin.run import DiscoveryChoice
+from nearkin.run import DiscoveryChoice, Run
 
 
 class Rounds(NamedTuple):
@@ -18,6 +20,7 @@ class Rounds(NamedTuple):
     shares: tuple[float, ...]  # one for each round; 0 in the instance round
     epochs: int
     every_epoch: bool  # neighbourhoods are looked for anew in every epoch
+    gradual: bool = False  # the share grows from epoch to epoch
 
     def of(self, epoch: int) -> int:
         """The round, from 0, of an epoch, from 0."""
@@ -35,13 +38,154 @@ class Rounds(NamedTuple):
         """The epoch in which the neighbourhoods of this one were, or are, to be looked for."""
         return epoch if self.every_epoch else self.first_epoch(self.of(epoch))
 
+    def share(self, epoch: int) -> float:
+        """The share of points trusted in an epoch; everybody in the last one."""
+        share = self.shares[self.of(epoch)]
+        if not self.gradual or share == 0:
+            return share
+        begun = self.first_epoch(1) if self.shares[0] == 0 else 0
+        return (epoch + 1 - begun) / (self.epochs - begun)
+
 
 def rounds_of(choice: DiscoveryChoice, epochs: int) -> Rounds:
     """The rounds of a run; every round has at least one epoch."""
     shares = (*((0.0,) if choice.instance_round else ()), *curriculum(choice.rounds, choice.one_off))
     if epochs < len(shares):
         raise ValueError(f"epochs ({epochs}) are fewer than the rounds ({len(shares)}); raise epochs or lower discovery.rounds")
-    return Rounds(shares, epochs, choice.refresh == "epoch")
+    if choice.gradual and (choice.refresh != "epoch" or choice.one_off):
+        raise ValueError("discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch and discovery.one_off=false")
+    return Rounds(shares, epochs, choice.refresh == "epoch", choice.gradual)
+
+
+def labels_used(run: Run, train: Dataset) -> Tensor | None:
+    """(n,) the classes that discovery may use, -1 for those it may not; None for none at all.
+
+    All that are known where some are missing; of fully labelled data only the share discovery.labelled, drawn anew by the run's seed,
+    evenly over the classes and at least one of each. What is not used is for reporting.
+    """
+    share = run.discovery.labelled
+    if not 0 <= share <= 1:
+        raise ValueError(f"discovery.labelled ({share}) must lie between 0 and 1: the share of points whose class may be used")
+    if train.partly_labelled:
+        return train.labels
+    if share == 0:
+        return None
+    if train.labels is None:
+        raise ValueError(f"discovery.labelled ({share}) asks for classes, and {train.name} has none; leave it at 0")
+    generator = torch.Generator().manual_seed(run.seed)
+    used = torch.full_like(train.labels, -1)
+    for number in torch.unique(train.labels).tolist():
+        members = (train.labels == number).nonzero()[:, 0]
+        some = members[torch.randperm(len(members), generator=generator)[: max(1, round(share * len(members)))]]
+        used[some] = number
+    return used
+
+
+class Steering(Protocol):
+    """What an objective without labels looks for between epochs."""
+
+    told: list[dict[str, Any]]  # for the figures: what was found in every round
+
+    def due(self, epoch: int) -> bool:
+        """Whether something is to be looked for before this epoch."""
+
+    def begins(self, epoch: int) -> int | None:
+        """The round that begins with this epoch."""
+
+    def look(self, epoch: int) -> str | None:
+        """Look for it; sometimes a line that says what was found."""
+
+    def begun(self, epoch: int) -> int:
+        """The first epoch of the round that this one belongs to."""
+
+    def in_last_round(self, epoch: int) -> bool:
+        """Whether no other round follows."""
+
+    def state(self) -> dict[str, Any]:
+        """What must be remembered to go on."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+
+
+def steering_of(run: Run, objective: object, labels: Tensor | None) -> Steering | None:
+    """How an objective is steered between epochs; None for those that need nothing."""
+    if isinstance(objective, NeighbourhoodDiscovery):
+        return Discovering(run, objective, labels)
+    return Refreshing(objective, run.seed) if isinstance(objective, DeepCluster | NoiseAsTargets) else None
+
+
+class Refreshing:
+    """Pseudo-labels, made anew before every epoch, or every few."""
+
+    def __init__(self, objective: DeepCluster | NoiseAsTargets, seed: int) -> None:
+        self.objective, self.seed = objective, seed
+        self.every = objective.every if isinstance(objective, NoiseAsTargets) else 1
+        self.looked = -1
+        self.told: list[dict[str, Any]] = []
+
+    def due(self, epoch: int) -> bool:
+        return self.looked < epoch - epoch % self.every
+
+    def begins(self, epoch: int) -> int | None:
+        return None
+
+    def look(self, epoch: int) -> str | None:
+        self.objective.refresh(self.seed + epoch)
+        self.looked = epoch
+        return None
+
+    def begun(self, epoch: int) -> int:
+        return 0
+
+    def in_last_round(self, epoch: int) -> bool:
+        return True
+
+    def state(self) -> dict[str, Any]:
+        return {"looked": self.looked}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.looked = state["looked"]
+
+
+class Discovering:
+    """Who is trusted when, and what was found: the part of discovery that happens between epochs."""
+
+    def __init__(self, run: Run, objective: NeighbourhoodDiscovery, labels: Tensor | None) -> None:
+        self.objective, self.labels = objective, labels
+        self.rounds, self.only_mutual = rounds_of(run.discovery, run.epochs), run.discovery.mutual
+        self.looked = -1  # the epoch in which neighbourhoods were last looked for
+        self.told: list[dict[str, Any]] = []  # of every round: how many are trusted, and how pure
+
+    def due(self, epoch: int) -> bool:
+        return self.looked < self.rounds.due(epoch)
+
+    def begins(self, epoch: int) -> int | None:
+        number = self.rounds.of(epoch)
+        return number if epoch == self.rounds.first_epoch(number) else None
+
+    def look(self, epoch: int) -> str | None:
+        """Look for neighbourhoods; where a round begins, a line that says what was found."""
+        found = look_for_neighbours(self.objective, self.rounds.share(epoch), self.only_mutual, self.labels)
+        self.looked = epoch
+        number = self.rounds.of(epoch)
+        self.told = [*self.told[:number], {"round": number, **found}]
+        if self.begins(epoch) is None:
+            return None
+        pure = f"; {found['agreement']:.1%} of their neighbours share the class" if "agreement" in found else ""
+        return f"round {number} of {len(self.rounds.shares) - 1}: {found['trusted']:,} neighbourhoods trusted{pure}"
+
+    def in_last_round(self, epoch: int) -> bool:
+        return self.rounds.of(epoch) == len(self.rounds.shares) - 1
+
+    def begun(self, epoch: int) -> int:
+        return self.rounds.first_epoch(self.rounds.of(epoch))
+
+    def state(self) -> dict[str, Any]:
+        return {"looked": self.looked, "told": self.told}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.looked, self.told = state["looked"], state["told"]
 
 
 def look_for_neighbours(objective: NeighbourhoodDiscovery, share: float, only_mutual: bool, labels: Tensor | None) -> dict[str, Any]:
@@ -53,9 +197,12 @@ def look_for_neighbours(objective: NeighbourhoodDiscovery, share: float, only_mu
     temperature: float = affinity.of.temperature  # type: ignore[attr-defined]
     found = discover(bank.vectors, relation.table.shape[1], temperature)
     chosen = trusted(found.entropy, share)
-    table = keep_only(found.table, mutual(found.table)) if only_mutual else found.table
-    objective.trust(table, chosen)
-    told: dict[str, Any] = {"trusted": int(chosen.sum())}
-    if labels is not None:
-        told["agreement"] = agreement(found.table, labels.to(found.table.device), chosen)
-    return told
+    kept = mutual(found.table) if only_mutual else torch.ones_like(found.table, dtype=torch.bool)
+    table = keep_only(found.table, kept)
+    if relation.weight is None:
+        objective.trust(table, chosen)
+    else:
+        objective.trust(table, None, weights(found.entropy, share))
+    told: dict[str, Any] = {"trusted": int((chosen & kept.any(1)).sum())}
+    pure = math.nan if labels is None else agreement(table, labels.to(table.device), chosen & kept.any(1))
+    return told if math.isnan(pure) else {**told, "agreement": pure}

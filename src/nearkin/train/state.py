@@ -37,6 +37,10 @@ def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
         slots.setdefault(int(index), {})[slot] = value
     groups = parts.optimiser.state_dict()["param_groups"]
     parts.optimiser.load_state_dict({"state": slots, "param_groups": groups})
+    for parameter, kept in parts.optimiser.state.items():
+        for name, value in kept.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                kept[name] = torch.empty_like(parameter).copy_(value)  # laid out as the parameter, which fused steps insist on
     parts.schedule.restore(state["schedule"])
     parts.sampler.load_state_dict(state["sampler"])
     torch.set_rng_state(tensors["random.torch"])

@@ -1,6 +1,7 @@
 """One training step, from ids to moved weights; and the same step recorded as a CUDA graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +16,8 @@ from nearkin.train import ranks
 class Step:
     """Read, augment, embed, price, step, update: in that order, and in the open.
 
-    `read` gives the inputs of a batch of ids on the device. The network may run in bfloat16; objectives get float32.
+    `read` gives the inputs of a batch of ids on the device. The network may run in bfloat16; objectives get float32. With several
+    `views` every point stands in the step that often, augmented each time on its own; its id tells that it is the same.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class Step:
         clip: float = 0.0,
         compiled: bool = False,
         pull: float | None = None,
+        views: int = 1,
     ) -> None:
         self.forward: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if compiled else network
         self.network, self.objective, self.optimiser = network, objective, optimiser
@@ -40,6 +43,7 @@ class Step:
         self.augment, self.generator = augment, generator
         self.bfloat16, self.clip = bfloat16, clip
         self.pull = pull  # to the corners of the cube, when the outputs are to become codes
+        self.views = views
 
     def embed(self, ids: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Embeddings (b, d) of these points, float32, with a graph; `inputs` when they were read already."""
@@ -60,6 +64,8 @@ class Step:
     def __call__(self, mine: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Move once on this rank's share of the batch; the loss of the joined batch, detached."""
         self.optimiser.zero_grad(set_to_none=True)
+        if self.views > 1:
+            mine, inputs = mine.repeat(self.views), None if inputs is None else torch.cat([inputs] * self.views)
         embeddings, ids = ranks.gather(self.embed(mine, inputs)), ranks.gather(mine)
         labels = None if self.answers is None else self.answers[ids]
         loss = self.price(embeddings, labels, ids)
@@ -100,7 +106,7 @@ class CapturedStep:
         if self.taken < self.WARM:
             self.taken += 1
             self.stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.stream):
+            with torch.cuda.stream(self.stream), _fastest_convolutions():
                 loss = self.step(ids)
             torch.cuda.current_stream().wait_stream(self.stream)
             return loss
@@ -115,5 +121,16 @@ class CapturedStep:
         self.ids = ids.clone()
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(self.step.generator)
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph), _fastest_convolutions():
             self.loss = self.step(self.ids)
+
+
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Let cuDNN try its algorithms in the first steps: the graph keeps the winners for all the others."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

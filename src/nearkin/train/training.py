@@ -18,7 +18,7 @@ from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, without_damaged
 from nearkin.model import kept_references
-from nearkin.objectives import NeighbourhoodDiscovery
+from nearkin.objectives import DeepCluster, NoiseAsTargets
 from nearkin.optimise import set_rate
 from nearkin.points import Points
 from nearkin.run import Run
@@ -26,9 +26,19 @@ from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
 from nearkin.train.card import write_card
 from nearkin.train.report import Log, Reporter, Silence
-from nearkin.train.rounds import look_for_neighbours, rounds_of
+from nearkin.train.rounds import steering_of
 from nearkin.train.state import capture_state, restore_state
-from nearkin.train.validate import dimensions_used, embed_all, figures_of, points_of, score, validate
+from nearkin.train.validate import (
+    against_bank,
+    dimensions_used,
+    embed_all,
+    figures_of,
+    points_of,
+    reported,
+    score,
+    validate,
+    without_labels,
+)
 from nearkin.train.whole_set import whole_set_step
 
 LOOK_EVERY = 20  # steps between two looks at the loss on CUDA, where a look makes the host wait
@@ -84,7 +94,7 @@ class Loop:
     def __init__(self, run: Run, folder: Path, parts: Parts, data: Cut, log: Reporter, rank: int) -> None:
         self.run, self.folder, self.parts, self.data, self.log, self.rank = run, folder, parts, data, log, rank
         self.held = None if data.validation is None else self._loader(data.validation)
-        self.epoch = self.steps = 0
+        self.epoch = self.steps = self.images = 0
         self.total, self.counted = 0.0, 0  # of the running epoch's losses
         self.best, self.waited = -math.inf, 0
         self.warned = False  # of a collapse
@@ -92,8 +102,9 @@ class Loop:
         self.seconds = 0.0
         self.saved_at = time.monotonic()
         self.whole = run.references == "training_set"
-        self.rounds = rounds_of(run.discovery, run.epochs) if isinstance(parts.objective, NeighbourhoodDiscovery) else None
-        self.looked = -1  # the epoch in which neighbourhoods were last looked for
+        self.steering = steering_of(run, parts.objective, data.train.labels)
+        self.tested: Loader | None = None
+        self.best_against_bank = 0.0
         self.step = captured(run, parts)
         self.steps_an_epoch = 1 if self.whole else len(parts.sampler)
 
@@ -116,25 +127,27 @@ class Loop:
 
     def _begin_round(self) -> None:
         """Discovery: look for neighbourhoods where they are due, and keep the weights of the round that has ended."""
-        if self.rounds is None or self.looked >= self.rounds.due(self.epoch):
+        if self.steering is None or not self.steering.due(self.epoch):
             return
-        objective = self.parts.objective
-        assert isinstance(objective, NeighbourhoodDiscovery)
-        number = self.rounds.of(self.epoch)
-        if self.rank == 0 and number > 0 and self.epoch == self.rounds.first_epoch(number):
+        if self.epoch == 0 and isinstance(self.parts.objective, DeepCluster | NoiseAsTargets):
+            self._see_everything(self.parts.objective)
+        number = self.steering.begins(self.epoch)
+        if self.rank == 0 and number:
             _save_weights(self.folder / f"round-{number - 1}.safetensors", self.parts.network.state_dict())
-        told = look_for_neighbours(objective, self.rounds.shares[number], self.run.discovery.mutual, self.data.train.labels)
-        self.looked = self.epoch
-        if self.epoch == self.rounds.first_epoch(number):
-            pure = f"; {told['agreement']:.1%} of their neighbours share the class" if "agreement" in told else ""
-            self.log.message(f"round {number} of {len(self.rounds.shares) - 1}: {told['trusted']:,} neighbourhoods trusted{pure}")
+        said = self.steering.look(self.epoch)
+        if said is not None:
+            self.log.message(said)
+
+    def _see_everything(self, objective: DeepCluster | NoiseAsTargets) -> None:
+        """The first pseudo-labels are those of the first weights."""
+        embeddings = embed_all(self.parts.network, self.parts.loader, self.parts.step.prepare)
+        objective.update(embeddings, ids=self.data.train.ids)
+        self.images += len(embeddings)
 
     def _rate_factor(self) -> float:
         """The schedule's factor; with discovery it may begin anew with every round."""
-        begun = 0
-        if self.rounds is not None and self.run.discovery.restart:
-            begun = self.rounds.first_epoch(self.rounds.of(self.epoch)) * self.steps_an_epoch
-        return self.parts.schedule.factor(self.steps - begun)
+        begun = self.steering.begun(self.epoch) if self.steering is not None and self.run.discovery.restart else 0
+        return self.parts.schedule.factor(self.steps - begun * self.steps_an_epoch)
 
     def _stalled(self) -> bool:
         return 0 < self.run.patience <= self.waited
@@ -154,6 +167,7 @@ class Loop:
             running = loss if running is None else running + loss
             fresh += 1
             self.steps += 1
+            self.images += len(ids) * self.run.views * ranks.count()
             if not loss.is_cuda or fresh >= LOOK_EVERY:
                 self._look(running, fresh, rate)
                 running, fresh = None, 0
@@ -226,8 +240,19 @@ class Loop:
             figures |= found
             self._keep_best(score(found))
             self._watch_for_collapse(figures)
+        self._look_as_released(figures)
         self.curve.append(figures)
         self.log.epoch(figures)
+
+    def _look_as_released(self, figures: dict[str, Any]) -> None:
+        """The authors' own figure: the best epoch of the last round on the test part, against the bank. It decides nothing here."""
+        test = self.data.test
+        if not self.run.discovery.released_protocol or test is None or test.labels is None:
+            return
+        if self.steering is None or self.steering.in_last_round(self.epoch - 1):
+            self.tested = self.tested or self._loader(test)
+            figures["test, against the bank"] = found = against_bank(self.parts, self.data.train, test, self.tested)
+            self.best_against_bank = max(self.best_against_bank, found)
 
     def _watch_for_collapse(self, figures: dict[str, Any]) -> None:
         """An embedding in fewer than two dimensions, where the answers need more, has lost what neighbours could tell."""
@@ -246,7 +271,7 @@ class Loop:
             return
         if value > self.best:
             self.best, self.waited = value, 0
-            if self.rank == 0:
+            if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
                 _save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
                 _save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
         else:
@@ -262,13 +287,16 @@ class Loop:
         self.saved_at = time.monotonic()
 
     def _standing(self) -> dict[str, Any]:
-        names = ("epoch", "steps", "total", "counted", "best", "waited", "curve", "seconds", "looked")
-        return {name: getattr(self, name) for name in names}
+        names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "curve", "seconds", "best_against_bank")
+        return {name: getattr(self, name) for name in names} | ({"steering": self.steering.state()} if self.steering else {})
 
     def restore(self, found: checkpoint.Checkpoint) -> None:
         """Go on from a checkpoint."""
         restore_state(self.parts, found.tensors, found.state)
-        for name, value in found.state["loop"].items():
+        standing = dict(found.state["loop"])
+        if self.steering is not None:
+            self.steering.restore(standing.pop("steering"))
+        for name, value in standing.items():
             setattr(self, name, value)
 
     def finish(self) -> dict[str, Any]:
@@ -278,12 +306,15 @@ class Loop:
         metrics: dict[str, Any] = {
             "epochs": self.epoch,
             "steps": self.steps,
+            "images": self.images,  # through the network while it trained, all views
             "seconds": round(self.seconds, 3),
             "device": _device_name(step.generator.device),
             "seed": self.run.seed,
             "weights": "best" if best.exists() else "last",
             "curve": self.curve,
         }
+        if self.steering is not None:
+            metrics["rounds"] = self.steering.told
         if self.rank == 0:
             _save_weights(self.folder / "weights.safetensors", network.state_dict())
             _save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
@@ -294,9 +325,11 @@ class Loop:
             network.load_state_dict(load_file(best, device=device))
             self.parts.objective.load_state_dict(load_file(self.folder / "best-objective.safetensors", device=device))
         known = self._save_references("references.safetensors")
-        if data.test is not None and data.test.supervision != "ids":
+        if data.test is not None and reported(data.test) != "ids":
             asked = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))
-            metrics["test"] = figures_of(self.parts, asked, known, data.train.supervision)
+            metrics["test"] = figures_of(self.parts, (data.test, asked), (data.train, known))
+        if self.best_against_bank:
+            metrics["released protocol"] = self.best_against_bank
         if self.rank == 0:
             counts = {name: len(part) for name, part in data._asdict().items() if isinstance(part, Dataset)}
             _write_json(self.folder / "metrics.json", metrics)

@@ -3,20 +3,22 @@
 import torch
 from torch import Tensor, nn
 
-from nearkin.affinity import InnerProduct
+from nearkin.affinity import InnerProduct, cosine
 from nearkin.codes import signs
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
-from nearkin.evaluate import collapse, knn_accuracy
-from nearkin.objectives import NeighbourhoodObjective, WeightedSum
+from nearkin.evaluate import collapse, knn_accuracy, weighted_knn_predict
+from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
 from nearkin.points import Points
-from nearkin.references import Anchors, Proxies
+from nearkin.references import Anchors, MemoryBank, Proxies
+from nearkin.relation import ListedNeighbours
 from nearkin.search import nearest
 from nearkin.search.contract import METRICS
 from nearkin.train.assemble import Parts
 from nearkin.train.choose import Built
 
 CHUNK = 1024
+VOTERS, VOTING_TEMPERATURE = 200, 0.1  # of the weighted vote, as [huang2019and] released it; the text says 0.07
 
 
 @torch.no_grad()
@@ -70,9 +72,58 @@ def by_class_vectors(objective: Built, embeddings: Tensor) -> Tensor | None:
     return None
 
 
-def figures_of(parts: Parts, queries: Points, references: Points, supervision: str) -> dict[str, float]:
-    """The neighbours' figures, and for objectives with a vector for each class the accuracy of choosing the nearest of those."""
-    found = neighbour_figures(queries, references, supervision, parts.about["metric"])
+def without_labels(objective: Built) -> bool:
+    """Whether an objective is told nothing but who is who: classes, where there are any, are for reporting."""
+    return not isinstance(objective, WeightedSum) and objective.supervision == "ids"
+
+
+def reported(data: Dataset) -> str:
+    """What figures of these data compare: their answers, or classes that nothing is learnt from."""
+    return "classes" if data.supervision == "ids" and data.labels is not None else data.supervision
+
+
+def weighted_accuracy(queries: Points, references: Points) -> float:
+    """Accuracy of the weighted vote of the 200 nearest. [wu2018instance] [huang2019and]"""
+    assert queries.labels is not None
+    chosen = weighted_knn_predict(queries, references, VOTERS, cosine(VOTING_TEMPERATURE))
+    return float((chosen == queries.labels).double().mean())
+
+
+def against_bank(parts: Parts, train: Dataset, test: Dataset, loader: Loader) -> float:
+    """The weighted vote of the bank's vectors for the test part: how the authors' code measured itself, on every epoch."""
+    bank = getattr(parts.objective, "references", None)
+    assert isinstance(bank, MemoryBank) and train.labels is not None and test.labels is not None
+    asked = embed_all(parts.network, loader, parts.step.prepare)
+    device = asked.device
+    return weighted_accuracy(Points(asked, test.labels.to(device)), Points(bank.vectors, train.labels.to(device)))
+
+
+def _with_known_classes(data: Dataset, points: Points, used: Tensor | None = None) -> Points:
+    """Those of the points whose class is known (and, in semi-supervised training, used)."""
+    labels = data.labels if used is None else used
+    assert labels is not None
+    labels = labels.to(points.embeddings.device)
+    known = labels >= 0
+    ids = None if points.ids is None else points.ids[known]
+    return Points(points.embeddings[known], labels[known], ids)
+
+
+def figures_of(parts: Parts, asked: tuple[Dataset, Points], known: tuple[Dataset, Points]) -> dict[str, float]:
+    """The neighbours' figures of a part of the data against the training part.
+
+    Objectives with a vector for each class add the accuracy of choosing the nearest of those; those without labels the weighted vote,
+    which comes first. Points whose class is not known neither ask nor answer.
+    """
+    kind = reported(known[0])
+    queries, references = asked[1], known[1]
+    if kind == "classes":
+        relation = parts.objective.relation if isinstance(parts.objective, NeighbourhoodDiscovery) else None
+        used = relation.labels if isinstance(relation, ListedNeighbours) else None
+        queries, references = _with_known_classes(*asked), _with_known_classes(*known, used)
+        if not len(queries.embeddings) or not len(references.embeddings):
+            return {}
+    first = {"weighted-nn": weighted_accuracy(queries, references)} if kind == "classes" and without_labels(parts.objective) else {}
+    found = first | neighbour_figures(queries, references, kind, parts.about["metric"])
     outputs = queries.embeddings if parts.step.pull is None else signs(queries.embeddings)
     chosen = by_class_vectors(parts.objective, outputs)
     if "1-nn" in found and chosen is not None and queries.labels is not None:
@@ -82,11 +133,11 @@ def figures_of(parts: Parts, queries: Points, references: Points, supervision: s
 
 def validate(parts: Parts, train: Dataset, validation: Dataset | None, loader: Loader | None) -> dict[str, float]:
     """The validation part against the training part; nothing when there is no such part or nothing to compare."""
-    if validation is None or loader is None or validation.supervision == "ids":
+    if validation is None or loader is None or reported(validation) == "ids":
         return {}
     known = points_of(train, embed_all(parts.network, parts.loader, parts.step.prepare))
     asked = points_of(validation, embed_all(parts.network, loader, parts.step.prepare))
-    return figures_of(parts, asked, known, train.supervision)
+    return figures_of(parts, (validation, asked), (train, known))
 
 
 def dimensions_used(parts: Parts, most: int = 2000) -> float:

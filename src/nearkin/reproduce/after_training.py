@@ -1,0 +1,39 @@
+"""What is read off a training besides its test figures: images, rounds, the authors' own protocol, linear probes."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearkin.data import Dataset
+from nearkin.data.preprocess import preprocessed
+from nearkin.evaluate import linear_probes
+from nearkin.model import load
+
+
+def discovery_figures(metrics: dict[str, Any]) -> dict[str, float]:
+    """Images through the network, what every round of discovery trusted and how pure it was, and the released protocol's figure."""
+    found = {"images": float(metrics["images"])} if "images" in metrics else {}
+    if "released protocol" in metrics:
+        found["released protocol"] = metrics["released protocol"]
+    for told in metrics.get("rounds", ()):
+        name = f"round {told['round']}"
+        found[f"{name} trusted"] = float(told["trusted"])
+        if "agreement" in told:
+            found[f"{name} consistent"] = told["trusted"] * told["agreement"]
+            found[f"{name} inconsistent"] = told["trusted"] * (1 - told["agreement"])
+    return found
+
+
+def probed(folder: Path, data: Dataset, layer: str, device: str) -> dict[str, float]:
+    """The test accuracy of a linear classifier on one layer of the last weights, fitted on the training part. [huang2019and] table 1"""
+    model = load(folder, "last", device)
+
+    def prepared(part: Dataset) -> tuple[Tensor, Tensor]:
+        assert part.labels is not None
+        rows = [preprocessed(part.read(ids).to(device), model.prepare).cpu() for ids in torch.split(part.ids, 1024)]
+        return torch.cat(rows), part.labels.to(device)
+
+    found = linear_probes(model.network, [layer], prepared(data.part("train")), prepared(data.part("test")), draws=0)
+    return {f"linear {layer}": found[layer].value}

@@ -1,0 +1,211 @@
+"""Tables 1 and 3 to 6 and figures 4 to 6 of [huang2019and]: neighbourhood discovery, its baselines, and what lies beyond the paper.
+
+"Released" is what the authors' code does: batch 128, rate 0.03, times 0.1 at 60 % and 80 % of every round, no flip, a bank that starts
+uniform and not normalised. Figures are those of the last epoch, against recomputed features, unless they say otherwise. Tables 5 and 6
+and figures 4 to 6 are run at one affordable length, the same for every row; options beyond the paper are compared on a tenth of the
+training part that is left out.
+"""
+
+from nearkin.reproduce.cell import Cell, Settings, Trial
+
+SHORT = 10  # epochs a round where rows are only compared with each other; printed is 200
+ROUNDS = 5  # one of instances and four of discovery
+
+_NETWORK = {"network.name": "resnet18", "network.dimension": "128", "network.normalise": "true"}
+_COMMON = {
+    **_NETWORK,
+    "objective.name": "neighbourhood_discovery",
+    "objective.options.precision": "fast",
+    "augment.name": "discovery",
+    "precision": "bfloat16",
+    "schedule.warmup": "0",
+}
+_RELEASED = {
+    **_COMMON,
+    "objective.options.start": "released",
+    "batch_size": "128",
+    "optimiser.learning_rate": "0.03",
+    "schedule.name": "milestones",
+    "schedule.milestones": "[0.6, 0.8]",
+    "discovery.released_protocol": "true",
+}
+_LARGER = {**_COMMON, "batch_size": "256", "optimiser.learning_rate": "0.06", "schedule.name": "cosine"}
+_BETTER = {
+    **_LARGER,
+    "augment.options.flip": "true",
+    "augment.options.hue": "0.1",
+    "discovery.refresh": "epoch",
+    "discovery.gradual": "true",
+    "discovery.restart": "false",
+}
+_LONG = {"compile": "true", "checkpoint_seconds": "45"}  # a machine may be taken away inside such a run
+_BASE = {**_LARGER, "epochs": str(SHORT * ROUNDS)}
+_INSTANCES = {"objective.name": "instance_discrimination"}
+_CLUSTERS = {"objective.name": "deep_cluster", "network.normalise": "false"}
+_NOISE = {"objective.name": "noise_as_targets"}
+
+
+def _of(settings: Settings) -> Settings:
+    """The settings, without the objective's options where those are of an objective that has another name."""
+    bank = settings["objective.name"] in ("neighbourhood_discovery", "instance_discrimination")
+    return {name: value for name, value in settings.items() if bank or not name.startswith("objective.options.")}
+
+
+def _trial(name: str, *settings: Settings, data: str = "cifar10", seeds: int = 1, held_out: bool = False, probe: str = "") -> Trial:
+    merged: dict[str, str] = {}
+    for some in settings:
+        merged |= some
+    return Trial(f"and-{name}", data, _of(merged), figure="weighted-nn", seeds=seeds, held_out=held_out, probe=probe)
+
+
+# Beyond the paper, each against the same base, on a tenth of the training part that is left out.
+_OPTIONS: dict[str, tuple[str, Settings]] = {
+    "base": ("none of them", {}),
+    "flip": ("flip", {"augment.options.flip": "true"}),
+    "hue": ("hue 0.1 instead of 0.4", {"augment.options.hue": "0.1"}),
+    "views": ("two views, half the epochs", {"views": "2", "epochs": str(SHORT * ROUNDS // 2)}),
+    "refresh": ("neighbours refreshed every epoch", {"discovery.refresh": "epoch"}),
+    "mutual": ("mutual neighbours only", {"discovery.mutual": "true"}),
+    "weighted": ("weighted by entropy instead of selected", {"objective.options.weighted": "true"}),
+    "gradual": ("trusted share grows every epoch", {"discovery.refresh": "epoch", "discovery.gradual": "true"}),
+    "once": ("one cosine over all rounds", {"discovery.restart": "false"}),
+    "bank": ("bank starts as released, not normalised", {"objective.options.start": "released"}),
+}
+_ALEX = {**_LARGER, "network.name": "alexnet", "epochs": str(2 * SHORT * ROUNDS)}
+_SETS = {"alex10": "cifar10", "alex100": "cifar100", "alexsvhn": "svhn"}
+_PHOTOGRAPHS = {"network.options.stem": "large", "batch_size": "128", "optimiser.learning_rate": "0.03"}
+_BIRDS = {**_LARGER, **_PHOTOGRAPHS, "epochs": str(8 * SHORT * ROUNDS)}
+_METHODS: dict[str, tuple[str, Settings]] = {
+    "and": ("AND", {}),
+    "instance": ("Instance", _INSTANCES),
+    "cluster": ("DeepCluster", _CLUSTERS),
+}
+
+TRIALS = (
+    _trial("goal12", _BETTER, _LONG, {"epochs": "250"}, seeds=3),
+    _trial("goal25", _BETTER, _LONG, {"epochs": "500"}, seeds=3),
+    _trial("e50", _RELEASED, _LONG, {"epochs": "250"}),
+    _trial("base", _BASE),
+    _trial("random", _BASE, {"discovery.instance_round": "false"}),
+    _trial("oneoff", _BASE, {"discovery.one_off": "true"}),
+    *(_trial(f"opt-{name}", _BASE, settings, held_out=True) for name, (_, settings) in _OPTIONS.items()),
+    *(_trial(f"k{k}", _BASE, {"objective.options.k": str(k)}) for k in (5, 20, 100)),
+    *(_trial(f"r{rounds}", _BASE, {"discovery.rounds": str(rounds)}) for rounds in (1, 2, 8)),
+    _trial("instance", _BASE, _INSTANCES),
+    _trial("cluster", _BASE, _CLUSTERS),
+    _trial("noise", _BASE, _NOISE),
+    _trial("semi-one", _BASE, {"discovery.labelled": "0.01"}),
+    _trial("semi-ten", _BASE, {"discovery.labelled": "0.1"}),
+    *(
+        _trial(f"{short}-{name}", _ALEX, settings, data=data, probe="conv5")
+        for short, data in _SETS.items()
+        for name, (_, settings) in _METHODS.items()
+    ),
+    *(_trial(f"cub-{name}", _BIRDS, _METHODS[name][1], data="cub-200-2011") for name in ("and", "instance")),
+    _trial("best", _BETTER, _LONG, {"epochs": "1000"}),
+    _trial("e100", _RELEASED, _LONG, {"epochs": "500"}),
+    _trial("e200", _RELEASED, _LONG, {"epochs": "1000"}),
+    _trial("deep-e200", _RELEASED, _LONG, {"epochs": "1000", "network.name": "resnet101"}),
+    *(_trial(f"dogs-{name}", _BIRDS, _METHODS[name][1], {"data.size": "128"}, data="dogs") for name in ("and", "instance")),
+)
+
+_KNN = "weighted-nn"
+_SAID = f"{SHORT} epochs a round; printed: 200"
+_AUTHORS = "the authors' protocol: best epoch of the last round on the test part, against the bank"
+
+
+def _accuracy(table: str, row: str, trial: str | None, printed: float | None = None, figure: str = _KNN, **more: object) -> Cell:
+    named = None if trial is None else f"and-{trial}"
+    return Cell(f"[huang2019and] {table}", row, printed, "accuracy %", named, figure, **more)  # type: ignore[arg-type]
+
+
+def _goals() -> tuple[Cell, ...]:
+    table = "beyond the paper: CIFAR-10 within so many images through the network"
+    found = []
+    for row, trial, wanted, images, seconds in (
+        ("12.5 M images, 5 minutes", "goal12", 83.3, 12.5, 300.0),
+        ("25 M images, 10 minutes", "goal25", 86.5, 25.0, 600.0),
+        ("50 M images", "best", 89.2, None, None),
+    ):
+        found.append(_accuracy(table, row, trial, column="weighted kNN", wanted=wanted))
+        for unit, figure, most in (("million images", "images", images), ("seconds", "seconds", seconds)):
+            title = f"[huang2019and] {table}"
+            found.append(Cell(title, row, None, unit, f"and-{trial}", figure, unit.split()[-1], wanted=most))  # type: ignore[arg-type]
+    return tuple(found)
+
+
+def _lengths() -> tuple[Cell, ...]:
+    table = "table 4 and section 4.4: CIFAR-10, epochs a round"
+    found = [_accuracy(table, "AlexNet, 200", "alex10-and", 74.8, column="last epoch, recomputed", note="AlexNet stand-in, shorter")]
+    for row, trial, printed in (
+        ("ResNet-18, 50", "e50", 83.3),
+        ("ResNet-18, 100", "e100", 84.8),
+        ("ResNet-18, 200", "e200", 86.3),
+        ("ResNet-101, 200", "deep-e200", 88.4),
+    ):
+        found.append(_accuracy(table, row, trial, printed, column="last epoch, recomputed"))
+        found.append(_accuracy(table, row, trial, printed, "released protocol", column="released protocol", note=_AUTHORS))
+    return tuple(found)
+
+
+def _table_1() -> tuple[Cell, ...]:
+    table = "table 1: AlexNet"
+    knn = {"Split-Brain": (11.7, 1.3, 19.7), "Counting": (41.7, 15.9, 43.4), "DeepCluster": (62.3, 22.7, 84.9)}
+    knn |= {"Instance": (60.3, 32.7, 79.8), "AND": (74.8, 41.5, 90.9)}
+    linear = {"Split-Brain": (67.1, 39.0, 77.3), "Counting": (50.9, 18.2, 63.4), "DeepCluster": (77.9, 41.9, 92.0)}
+    linear |= {"Instance": (70.1, 39.4, 89.3), "AND": (77.6, 47.9, 93.7)}
+    trials = {row: name for name, (row, _) in _METHODS.items()}
+    found = []
+    for how, printed, figure in (("weighted kNN", knn, _KNN), ("linear, conv5", linear, "linear conv5")):
+        for row, values in printed.items():
+            for short, data, value in zip(_SETS, ("CIFAR-10", "CIFAR-100", "SVHN"), values, strict=True):
+                trial = f"{short}-{trials[row]}" if row in trials else None
+                note = "" if trial is None else f"a stand-in for the AlexNet that was never released; {2 * SHORT} epochs a round"
+                found.append(_accuracy(table, f"{row}, {how}", trial, value, figure, column=data, note=note))
+    return tuple(found)
+
+
+def _table_3() -> tuple[Cell, ...]:
+    table, found = "table 3: fine classes, ResNet-18", []
+    for short, data, values in (("cub", "CUB-200", (11.6, 14.4)), ("dogs", "Stanford Dogs", (27.0, 32.3))):
+        for name, printed in zip(("instance", "and"), values, strict=True):
+            note = f"128 px, {8 * SHORT} epochs a round"
+            found.append(_accuracy(table, _METHODS[name][0], f"{short}-{name}", printed, column=data, note=note))
+    return tuple(found)
+
+
+def _compared() -> tuple[Cell, ...]:
+    """Tables 5 and 6 and figures 4 to 6, all rows at one length."""
+    fifth, sixth = "table 5: how the network starts", "table 6: curriculum"
+    fourth, rounds = "figure 4: size k of a neighbourhood", "figure 5: rounds R"
+    found = [
+        _accuracy(fifth, "random", "random", 85.7, note=_SAID + "; as many epochs in 4 rounds"),
+        _accuracy(fifth, "instance round", "base", 86.3, note=_SAID),
+        _accuracy(sixth, "one-off", "oneoff", 84.2, note=_SAID),
+        _accuracy(sixth, "curriculum", "base", 86.3, note=_SAID),
+        *(_accuracy(fourth, f"k = {k}", "base" if k == 1 else f"k{k}", note=_SAID) for k in (1, 5, 20, 100)),
+        *(_accuracy(rounds, f"R = {r}", "base" if r == 4 else f"r{r}", note="the same epochs in all") for r in (1, 2, 4, 8)),
+    ]
+    for number in range(1, ROUNDS):
+        for word in ("consistent", "inconsistent"):
+            title = "[huang2019and] figure 6: trusted neighbourhoods of round r"
+            found.append(Cell(title, f"r = {number}", None, "points", "and-base", f"round {number} {word}", word, note=_SAID))
+    return tuple(found)
+
+
+def _beyond() -> tuple[Cell, ...]:
+    options = "beyond the paper: options, on a validation part"
+    others = "baselines and some labels, CIFAR-10, ResNet-18"
+    half = "neighbours among the labelled points only"
+    return (
+        *(_accuracy(options, row, f"opt-{name}", note=_SAID) for name, (row, _) in _OPTIONS.items()),
+        _accuracy(others, "Instance", "instance", note=_SAID),
+        _accuracy(others, "DeepCluster, 100 clusters", "cluster", note=_SAID),
+        _accuracy(others, "NAT", "noise", note=_SAID),
+        _accuracy(others, "AND", "base", note=_SAID),
+        _accuracy(others, "AND, 1 % of the labels", "semi-one", note=f"{_SAID}; {half}"),
+        _accuracy(others, "AND, 10 % of the labels", "semi-ten", note=f"{_SAID}; {half}"),
+    )
+
+
+CELLS = (*_goals(), *_lengths(), *_table_1(), *_table_3(), *_compared(), *_beyond())
