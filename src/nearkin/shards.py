@@ -198,7 +198,8 @@ def write_shard(folder: Path, number: int, shard: Shard) -> dict[str, Any]:
         except BaseException:
             aside.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
             raise
-    ends = {"first": min(shard.ids.tolist()), "last": max(shard.ids.tolist())} if len(shard.ids) else {}
+    ids = np.sort(shard.ids)
+    ends = {"first": ids[0].item(), "last": ids[-1].item()} if len(ids) else {}
     return {"file": path.name, "rows": len(shard.ids), "bytes": path.stat().st_size, "sha256": digest(path), **ends}
 
 
@@ -247,7 +248,8 @@ def _check(shard: Shard) -> None:
             raise ValueError(f"{name} has {len(column)} entries for {n} ids; give one for each")
     if not np.isfinite(shard.vectors).all():
         raise ValueError("vectors hold NaN or infinity; nothing is near to those: leave them out")
-    if len(np.unique(shard.ids)) != n:
+    ids = np.sort(shard.ids)
+    if bool((ids[1:] == ids[:-1]).any()):
         raise ValueError("ids hold some twice; an id is one point")
 
 
@@ -267,13 +269,12 @@ def _schema(pa: Any, shard: Shard) -> Any:
 def _columns(pa: Any, shard: Shard) -> dict[str, Any]:
     schema, n = _schema(pa, shard), len(shard.ids)
     flat = pa.array(np.ascontiguousarray(shard.vectors).reshape(-1))
-    labels = [None] * n if shard.labels is None else shard.labels.tolist()
-    sources = [""] * n if shard.sources is None else [str(source) for source in shard.sources]
+    kind = schema.field("label").type
     return {
-        "id": pa.array(shard.ids.tolist(), schema.field("id").type),
+        "id": pa.array(shard.ids, schema.field("id").type),
         "vector": pa.FixedSizeListArray.from_arrays(flat, type=schema.field("vector").type),
-        "label": pa.array(labels, schema.field("label").type),
-        "source": pa.array(sources, pa.string()),
+        "label": pa.nulls(n, kind) if shard.labels is None else pa.array(shard.labels.tolist(), kind),
+        "source": pa.nulls(n, pa.string()) if shard.sources is None else pa.array([str(source) for source in shard.sources], pa.string()),
     }
 
 
