@@ -10,6 +10,7 @@ from PIL import Image
 
 import nearkin
 from nearkin import cli
+from nearkin.train.recipes import RECIPES, settings_for
 
 SMALL = ["--epochs", "2", "--dimension", "4", "--set", "batch_size=32", "--device", "cpu"]
 
@@ -118,3 +119,26 @@ def test_numbers_in_a_table(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", x=x, targets=x[:, :1] * 2)
     assert cli.main(["train", str(tmp_path / "t.npz"), "--out", str(tmp_path / "m"), *SMALL]) == 0
     assert json.loads((tmp_path / "m" / "model.json").read_text())["objective"] == "nca_regression"
+
+
+def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Birds of ten kinds and of different sizes, in a folder for each."""
+    generator = np.random.default_rng(0)
+    for kind in range(10):
+        (tmp_path / "birds" / f"kind{kind}").mkdir(parents=True)
+        for i in range(12):
+            side = 20 + i
+            pixels = generator.normal(20 * kind + 30, 10, (side, side + 3, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "birds" / f"kind{kind}" / f"{i}.png")
+    out, quick = tmp_path / "model", ["--epochs", "1", "--set", "data.size=16", "--device", "cpu"]
+    assert cli.main(["train", str(tmp_path / "birds"), "--for", "retrieval", "--out", str(out), *quick]) == 0
+    run = json.loads((out / "run.json").read_text())
+    recipe = RECIPES["retrieval"].settings
+    assert run["objective"]["name"] == recipe["objective.name"] and run["batch_size"] == 64
+    assert run["data"]["size"] == 16  # what is set comes before the recipe
+    assert "recall@1" in json.loads((out / "metrics.json").read_text())["test"]
+    assert "11 images a class" in " ".join(capsys.readouterr().err.split())
+    assert settings_for("retrieval", str(tmp_path))["data.size"] == "128" and "data.size" not in settings_for("retrieval", "omniglot")
+    assert not [leaf for leaf in settings_for("retrieval", "omniglot", "nca") if leaf.startswith("objective")]
+    assert cli.main(["train", "digits", "--for", "sleep", "--out", str(tmp_path / "no")]) == 1
+    assert "--for 'sleep' is unknown; there are recipes for retrieval" in capsys.readouterr().err

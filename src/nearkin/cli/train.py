@@ -15,6 +15,7 @@ from nearkin.run import Run, override
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
 from nearkin.train.rates import find_rate
+from nearkin.train.recipes import RECIPES, settings_for
 from nearkin.train.training import TrainingStopped, opened, train
 
 
@@ -28,6 +29,9 @@ def run_train(arguments: Namespace) -> int:
             raise ValueError("--find-rate is for new trainings; a resumed one keeps its rate")
         run = _with_found_rate(run, folder, arguments)
     with TrainingView() as view:
+        if arguments.purpose and not resume:
+            recipe = RECIPES[arguments.purpose]
+            view.message(f"for {arguments.purpose}: {recipe.words} ({recipe.source})")
         try:
             metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume)
         except TrainingStopped as error:
@@ -57,7 +61,8 @@ def _settings(arguments: Namespace) -> dict[str, str]:
     """The run's leaves that the command line sets."""
     if not arguments.data:
         raise ValueError("DATA is missing: name a folder, a table, an .npz file or a known set (or --resume a folder)")
-    settings = {"data.source": arguments.data} | ({"data.corrections": arguments.labels} if arguments.labels else {})
+    settings = settings_for(arguments.purpose, arguments.data, arguments.objective) if arguments.purpose else {}
+    settings |= {"data.source": arguments.data} | ({"data.corrections": arguments.labels} if arguments.labels else {})
     short = {"objective": "objective.name", "network": "network.name", "epochs": "epochs", "seed": "seed", "dimension": "network.dimension"}
     settings |= {"codes.learn": "true"} if arguments.codes else {}
     settings |= {leaf: str(value) for name, leaf in short.items() if (value := getattr(arguments, name)) is not None}

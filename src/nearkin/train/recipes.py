@@ -1,0 +1,49 @@
+"""Recipes: settings that were found best for a purpose, each with the table it comes from. What a caller sets himself comes before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Leaves of a Run, what they are in words, and where they were measured."""
+
+    settings: Mapping[str, str]
+    words: str
+    source: str
+    folder_size: int | None = None  # pixels of images in folders, which may be of any size
+
+
+# The loss that the table says to take. Its margin is what tuning on held-out training classes chose most often.
+BEST: Mapping[str, str] = {"objective.name": "triplet", "objective.options.choice": "semi-hard", "objective.options.margin": "0.1"}
+
+RECIPES: Mapping[str, Recipe] = {
+    "retrieval": Recipe(
+        {
+            **BEST,
+            "sampler.name": "per_class",
+            "sampler.options.per_class": "11",
+            "batch_size": "64",
+            "network.dimension": "64",
+            "network.normalise": "true",
+            "optimiser.name": "adam",
+            "optimiser.learning_rate": "0.001",
+            "optimiser.weight_decay": "1e-4",
+            "data.split": "classes",
+        },
+        "semi-hard triplets in batches of 64 with 11 images a class, unit length, Adam; judged on classes that training has not met",
+        "docs/results.md, table 1 of Lu et al. under one protocol",
+        folder_size=128,
+    ),
+}
+
+
+def settings_for(purpose: str, data: str, objective: str | None = None) -> dict[str, str]:
+    """The recipe's leaves for these data; without those of its objective where another one is named."""
+    if purpose not in RECIPES:
+        raise ValueError(f"--for {purpose!r} is unknown; there are recipes for {', '.join(RECIPES)}")
+    recipe = RECIPES[purpose]
+    sized = {"data.size": str(recipe.folder_size)} if recipe.folder_size and Path(data).is_dir() else {}
+    kept = {leaf: value for leaf, value in recipe.settings.items() if objective is None or not leaf.startswith("objective.")}
+    return {**kept, **sized}
