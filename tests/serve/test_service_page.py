@@ -1,7 +1,5 @@
 """The page in a real browser (Debian's chromium): upload, neighbours with pictures, click, filter, errors; and nothing in its console."""
 
-import shutil
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,34 +7,13 @@ from typing import Any
 
 import pytest
 
-from nearkin.serve.listen import serve
+from tests.serve.browsing import served, until
 from tests.serve.small_model import encoded, make_collection, picture
-
-CHROMIUM = shutil.which("chromium")
-playwright = pytest.importorskip("playwright.sync_api")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)")
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The service in a thread of this process, which ends with it."""
-    collection, found, ready = make_collection(tmp_path_factory.mktemp("page")), list[str](), threading.Event()
-
-    def told(address: str) -> None:
-        found.append(address)
-        ready.set()
-
-    threading.Thread(target=serve, args=(collection,), kwargs={"port": 0, "ready": told}, daemon=True).start()
-    assert ready.wait(60)
-    return found[0]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    return served(make_collection(tmp_path_factory.mktemp("page")))
 
 
 @pytest.fixture
@@ -51,15 +28,6 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     yield page
     page.close()
     assert [line for line in said if "422" not in line] == []  # chromium itself notes refused requests
-
-
-def until(page: Any, test: str) -> None:
-    """Wait for a condition; playwright's own way of waiting is forbidden by the page's policy."""
-    for _ in range(200):
-        if page.evaluate(test):
-            return
-        time.sleep(0.05)
-    raise AssertionError(test)
 
 
 def labels(page: Any) -> list[str]:

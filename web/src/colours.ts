@@ -54,7 +54,7 @@ export function colourings(atlas: Atlas, which: number): Colouring[] {
   if (atlas.models.length > 1 && atlas.models.every((one) => one.purity)) {
     const gone = change(atlas);
     const says = `purity with ${atlas.models[0].name} less that with ${atlas.models[1].name}`;
-    found.unshift(byValue("change", "What changed", gone, CHANGE, [-1, 1], (value) => `${value > 0 ? "+" : ""}${Math.round(100 * value)} %`, says));
+    found.unshift(byValue("change", "What changed", gone, CHANGE, [-1, 1], (value) => `${value > 0 ? "+" : ""}${Math.round(100 * value)} %`.replace("-", "−"), says));
   }
   return found;
 }

@@ -21,12 +21,13 @@ export function button(className: string, said: string, act: () => void, ...insi
   return element;
 }
 
-/** 1234.5 as "1,234.5": numbers for people, never in scientific notation when they can do without. */
+/** Numbers for people: 1234.5 as "1,235", 0.00001 as "1e−5". */
 export function said(value: number, digits = 4): string {
   if (!Number.isFinite(value)) return "unknown";
-  if (Math.abs(value) < 1e-6) return "0";
-  const text = Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(digits)));
-  return text.replace("-", "−");
+  const size = Math.abs(value);
+  if (size < 1e-12) return "0";
+  const text = size >= 1000 ? Math.round(value).toLocaleString("en") : size < 1e-4 ? value.toExponential(digits - 1) : String(Number(value.toPrecision(digits)));
+  return text.replaceAll("-", "−");
 }
 
 export function percent(share: number): string {

@@ -49,7 +49,8 @@ export class MapView {
 
   /** Set up WebGL; the element must be in the page, since the plot takes its size from it. */
   start(): void {
-    const size = this.atlas.count < 3000 ? 6 : this.atlas.count < 20000 ? 4 : 2.5;
+    const narrow = Math.min(1, this.element.clientWidth / this.element.clientHeight || 1); // the map is zoomed out that far, and its points with it
+    const size = (this.atlas.count < 3000 ? 6 : this.atlas.count < 20000 ? 4 : 2.5) / narrow ** 0.8;
     const opacity = this.atlas.count < 3000 ? 0.9 : this.atlas.count < 20000 ? 0.75 : 0.6;
     this.plot = createScatterplot({
       canvas: this.canvas, width: "auto", height: "auto", pointSize: size, opacity, pointSizeSelected: 2, pointOutlineWidth: 1.5,

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from nearkin.collection import open_index
-from nearkin.explore.atlas.folder import write_page
+from nearkin.explore.atlas.folder import check_free, write_page
 from nearkin.explore.atlas.view import Place, View, views
 from nearkin.model import load
 from nearkin.train.export import to_onnx
@@ -17,6 +17,8 @@ def run(arguments: Namespace) -> int:
     """Write what was asked for."""
     if not arguments.onnx and not arguments.page:
         raise ValueError("say what to write: --onnx FILE.onnx for the network, --page OUT for the explorer")
+    if arguments.page:
+        check_free(Path(arguments.page))
     console = Console(highlight=False, soft_wrap=True)
     if arguments.onnx:
         console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu"), Path(arguments.onnx))))

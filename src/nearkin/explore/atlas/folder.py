@@ -25,9 +25,8 @@ MARK = "<!-- atlas.js -->"  # where the page of a folder loads its data
 
 
 def write_page(views: Sequence[View], out: Path, report: Report | None = None) -> Path:
-    """Write the folder; the page to open. A folder that holds other things is refused."""
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "atlas.js").exists())):
-        raise ValueError(f"{out} holds other things; name a new folder, or an empty one")
+    """Write the folder; the page to open."""
+    check_free(out)
     for inside in ("near", "pictures"):
         (out / inside).mkdir(parents=True, exist_ok=True)
     for name in ("explorer.js", "explorer.css"):
@@ -38,6 +37,12 @@ def write_page(views: Sequence[View], out: Path, report: Report | None = None) -
     _write_chunks(views, out / "near", report)
     _call(out / "atlas.js", header(views, live=False, chunk=CHUNK, sheets=sheets))
     return out / "index.html"
+
+
+def check_free(out: Path) -> None:
+    """Refuse a folder that holds anything but an explorer, before minutes are spent."""
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "atlas.js").exists())):
+        raise ValueError(f"{out} holds other things; name a new folder, or an empty one")
 
 
 def asset(name: str) -> bytes:

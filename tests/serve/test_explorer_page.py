@@ -1,0 +1,290 @@
+"""The explorer in a real browser: load, hover, click, slider, filter, lasso, upload, lists, compare, and from disk; quiet console."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from nearkin import cli
+from nearkin import data as sources
+from nearkin.data.corrections import corrected
+from tests.serve.browsing import served, until
+from tests.serve.small_atlas import EACH, TESTED, Folders, make_folders
+from tests.serve.small_model import COLOURS, SIDE, encoded, picture
+
+COUNT = len(COLOURS) * (EACH + TESTED) + 3
+READY = "document.documentElement.dataset.drawn && document.getElementById('cover').hidden"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return make_folders(tmp_path_factory.mktemp("explorer"))
+
+
+@pytest.fixture(scope="module")
+def address(folders: Folders) -> str:
+    return served(folders.one, method="pca")
+
+
+@pytest.fixture(scope="module")
+def exported(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("export") / "out"
+    assert cli.main(["export", str(folders.one.folder), "--page", str(out), "--map", "pca", "--device", "cpu"]) == 0
+    return out / "index.html"
+
+
+class Opened:
+    """A page, and what it should not have said or asked for."""
+
+    def __init__(self, browser: Any, address: str, scheme: str = "light") -> None:
+        self.page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
+        self.said: list[str] = []
+        self.page.on("console", lambda one: self.said.append(one.text) if "GL Driver Message" not in one.text else None)
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on(
+            "request", lambda one: self.said.append(one.url) if one.url.startswith("http") and not one.url.startswith(address) else None
+        )
+        self.page.goto(address if address.startswith("file:") else f"{address}/explore")
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    opened = Opened(browser, address)
+    until(opened.page, READY)
+    yield opened.page
+    opened.page.close()
+    assert [line for line in opened.said if "422" not in line] == []  # chromium itself notes refused requests
+
+
+def on_screen(page: Any, row: int) -> tuple[float, float]:
+    x, y = page.evaluate(f"explorer.screen({row})")
+    return x, y
+
+
+def alone(page: Any) -> int:
+    """A row with no other near it on the screen."""
+    places = page.evaluate(f"[...Array({COUNT}).keys()].map((row) => explorer.screen(row))")
+    gaps = [min(math.dist(a, b) for j, b in enumerate(places) if i != j) for i, a in enumerate(places)]
+    return max(range(COUNT), key=lambda row: gaps[row])
+
+
+def tiles(page: Any, sign: str = "") -> int:
+    return page.locator(f".visit .tile{sign}").count()
+
+
+def test_it_loads_with_all_points_and_says_what_to_do(page: Any) -> None:
+    assert page.inner_text("#about") == f"one · {COUNT} points · 8 dimensions · map by PCA"
+    assert page.evaluate("document.documentElement.dataset.drawn") == f"{COUNT} pca"
+    assert page.inner_text(".welcome h2") == "Which neighbours are wrong?"
+    assert page.locator("#by option").all_inner_texts() == ["Class", "Neighbourhood purity", "Split"]
+
+
+def test_hovering_shows_the_picture_and_clicking_the_neighbours(page: Any) -> None:
+    row = alone(page)
+    x, y = on_screen(page, row)
+    page.mouse.move(x + 40, y + 40)
+    page.mouse.move(x, y)
+    until(page, f"!document.getElementById('hover').hidden && document.getElementById('hover').dataset.row === '{row}'")
+    until(page, "document.querySelector('#hover img').naturalWidth > 0")
+    page.mouse.click(x, y)
+    until(page, f"explorer.row() === {row} && document.querySelectorAll('.visit .tile').length === 10")
+    until(page, "[...document.querySelectorAll('.visit .tile img')].every((one) => one.complete && one.naturalWidth > 0)")
+
+
+def test_the_neighbours_are_those_of_the_index_and_the_slider_shows_more(page: Any, folders: Folders) -> None:
+    page.fill("#id", "5")
+    page.press("#id", "Enter")
+    until(page, "explorer.row() === 5")
+    page.evaluate("document.getElementById('k').value = 25; document.getElementById('k').dispatchEvent(new Event('input'))")
+    until(page, "document.querySelectorAll('.visit .tile').length === 25")
+    found = folders.one.search(5, 25)
+    assert page.evaluate("[...document.querySelectorAll('.visit .tile')].map((one) => Number(one.dataset.row))") == [
+        hit.id for hit in found.hits
+    ]
+    own = folders.one.index.entries([5])[0].label
+    right = sum(hit.label == own for hit in found.hits)
+    assert (tiles(page, ".right"), tiles(page, ".wrong")) == (right, 25 - right)
+    assert f"{right} right, {25 - right} wrong" in page.inner_text(".tally")
+    first = float(page.locator(".visit .affinity").first.inner_text().replace("\u2212", "-"))
+    assert first == pytest.approx(found.hits[0].affinity, rel=0.01)
+    page.fill("#id", "9999")
+    page.press("#id", "Enter")
+    until(page, "document.getElementById('toast').textContent.startsWith('No point has the number 9999')")
+
+
+def test_the_legend_filters_and_the_colours_change(page: Any) -> None:
+    before = page.locator("#maps").screenshot()
+    page.click("#legend button >> nth=1")
+    assert page.get_attribute("#legend button >> nth=1", "aria-pressed") == "false"
+    page.wait_for_timeout(300)
+    assert page.locator("#maps").screenshot() != before
+    page.click("#legend button.all")
+    assert page.locator("#legend button[aria-pressed=false]").count() == 0
+    page.select_option("#by", label="Split")
+    assert page.locator("#legend .name").all_inner_texts() == ["train", "test"]
+    assert page.locator("#legend .number").all_inner_texts() == [str(3 * EACH + 2), str(3 * TESTED + 1)]
+
+
+def test_a_lasso_selects(page: Any) -> None:
+    page.click("#lasso")
+    box = page.locator("#maps").bounding_box()
+    x, y, radius = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, box["width"] / 2 - 6
+    page.mouse.move(x - radius, y)
+    page.mouse.down()
+    for step in range(1, 30):
+        turn = math.pi + 2 * math.pi * step / 29
+        page.mouse.move(x + radius * math.cos(turn), y + radius * math.sin(turn))
+        page.wait_for_timeout(12)
+    page.mouse.up()
+    until(page, "explorer.selected().length > 3")
+    assert "points" in page.inner_text(".selection .source") and page.locator(".selection .tile").count() > 3
+
+
+def test_lists_select_points(page: Any) -> None:
+    worst = page.locator("#list .entry").first
+    row = worst.get_attribute("data-row")
+    worst.click()
+    until(page, f"explorer.row() === {row} && document.querySelectorAll('.visit .tile.wrong').length > 0")
+    page.click("#tab-confused")
+    page.click("#list .entry >> nth=0")
+    until(page, "explorer.selected().length > 0 && explorer.row() === null")
+    page.click("#tab-duplicates")
+    assert page.inner_text("#list .entry b") == "test · train" and "the very same" in page.inner_text("#list .entry small >> nth=0")
+    page.click("#list .entry >> nth=0")
+    until(page, "document.querySelector('.visit .facts')?.textContent.includes('test')")
+
+
+def test_keys(page: Any) -> None:
+    page.keyboard.press("n")
+    until(page, "explorer.row() !== null")
+    first = page.evaluate("explorer.row()")
+    page.keyboard.press("n")
+    until(page, f"explorer.row() !== null && explorer.row() !== {first}")
+    page.keyboard.press("]")
+    assert tiles(page) == 11
+    page.keyboard.press("Backspace")
+    until(page, f"explorer.row() === {first}")
+    page.keyboard.press("z")
+    page.keyboard.press("0")
+    page.keyboard.press("Escape")
+    until(page, "explorer.row() === null")
+    dark = "rgb(21, 23, 27)"
+    page.keyboard.press("t")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+
+
+def test_a_picture_lands_on_the_map_among_its_own(page: Any) -> None:
+    page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("red", 77))})
+    until(page, "document.querySelector('.visit h2')?.textContent === 'Your picture'")
+    assert page.inner_text(".visit .source") == "mine.png" and "red" in page.inner_text(".facts")
+    assert tiles(page, ".unknown") == 10
+    page.set_input_files("#file", {"name": "bad.png", "mimeType": "image/png", "buffer": b"nothing like it"})
+    until(page, "document.getElementById('toast').textContent.includes('cannot be decoded')")
+
+
+def test_accepted_labels_are_downloaded_and_trained_with(page: Any, folders: Folders, tmp_path: Path) -> None:
+    page.click("#tab-labels")
+    mended = page.locator("#list .entry b").first.inner_text()
+    page.locator(".accept").first.click()
+    with page.expect_download() as coming:
+        page.click("#csv")
+    table = tmp_path / "suspected_labels.csv"
+    coming.value.save_as(table)
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    was, now = rows[0]["was"], rows[0]["label"]
+    assert mended == f"{was} → {now}?" and was != now and all(row["label"] == row["was"] for row in rows[1:])
+    data = corrected(sources.open(folders.data, size=SIDE, channels=3), str(table))
+    assert data.classes[int(data.labels[list(data.sources).index(rows[0]["path"])])] == now
+    out = tmp_path / "again"
+    settings = ("--set", f"data.size={SIDE}", "--set", "data.leaks=allow", "--epochs", "1", "--dimension", "4", "--device", "cpu")
+    assert cli.main(["train", str(folders.data), "--labels", str(table), "--out", str(out), *settings]) == 0
+    assert cli.main(["index", str(out), str(folders.data), "--device", "cpu"]) == 0
+    from nearkin.collection import open_index
+
+    index = open_index(out, device="cpu").index
+    assert {entry.source: entry.label for entry in index.entries(index.snapshot.ids.tolist())}[rows[0]["path"]] == now
+
+
+def test_two_models_side_by_side(browser: Any, folders: Folders) -> None:
+    opened = Opened(browser, served(folders.one, compare=folders.other, method="pca"), "dark")
+    page = opened.page
+    until(page, READY)
+    assert page.locator("#maps figcaption").all_inner_texts() == ["one", "other"]
+    assert page.locator("#by option").first.inner_text() == "What changed"
+    names = page.locator("#tabs button").all_inner_texts()
+    assert names[0].startswith("Better") and names[1].startswith("Worse")
+    page.click("#tab-worse" if names[0].endswith("0") else "#tab-better")
+    page.click("#list .entry >> nth=0")
+    until(page, "document.querySelectorAll('.visit .tile').length === 20")
+    assert page.locator(".visit h3").all_inner_texts() == ["one", "other"]
+    signs = page.evaluate("[...document.querySelectorAll('.visit .grid')].map((one) => one.querySelectorAll('.tile.right').length)")
+    assert signs[0] != signs[1]
+    page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("blue", 78))})
+    until(page, "document.querySelector('.visit h2')?.textContent === 'Your picture'")
+    page.close()
+    assert opened.said == []
+
+
+def test_a_folder_opens_from_disk(browser: Any, exported: Path, address: str) -> None:
+    opened = Opened(browser, exported.as_uri())
+    page = opened.page
+    until(page, READY)
+    assert page.evaluate("document.documentElement.dataset.drawn") == f"{COUNT} pca"
+    page.click(".welcome .main")
+    until(page, "document.querySelectorAll('.visit .tile').length === 10")
+    row, own = (
+        page.evaluate("explorer.row()"),
+        page.evaluate("[...document.querySelectorAll('.visit .tile')].map((one) => Number(one.dataset.row))"),
+    )
+    live = page.request.get(
+        f"{address}/atlas/near/{row}?k=10&version={page.request.get(f'{address}/atlas').json()['atlas']['version']}"
+    ).json()
+    assert own == live["models"][0]["rows"] and page.locator(".tile.wrong").count() > 0
+    assert page.inner_text(".visit .source") == live["source"].split("/")[-1]
+    x, y = on_screen(page, row)
+    page.mouse.move(x + 50, y + 50)
+    page.mouse.move(x, y)
+    until(page, "getComputedStyle(document.querySelector('#hover .picture') ?? document.body).backgroundImage.includes('pictures/0.png')")
+    page.click("#choose")
+    until(page, "document.getElementById('toast').textContent.includes('nearkin serve')")
+    page.close()
+    assert opened.said == []
+    with Image.open(exported.parent / "pictures/0.png") as sheet:
+        assert sheet.size == (25 * 32, 40 * 32)
+
+
+def test_an_empty_index_and_a_service_that_is_gone_are_told(browser: Any, tmp_path: Path) -> None:
+    from nearkin.collection import Collection
+    from nearkin.model import load
+    from nearkin.search.index import LocalIndex
+    from tests.serve.small_model import D, make_model
+
+    folder = make_model(tmp_path / "model")
+    index = LocalIndex.create(folder / "index", model="m", metric="squared_euclidean", dimension=D)
+    opened = Opened(browser, served(Collection(folder, load(folder, device="cpu"), index)))
+    page = opened.page
+    until(page, "!document.getElementById('again').hidden")
+    assert "the index is empty" in page.inner_text("#says") and "nearkin index" in page.inner_text("#says")
+    page.route("**/atlas", lambda route: route.abort())
+    page.click("#again")
+    until(page, "document.getElementById('says').textContent.includes('Is `nearkin serve` still running?')")
+    page.close()
+
+
+def test_while_it_is_drawn_the_page_says_so(browser: Any, address: str) -> None:
+    page = browser.new_page()
+    drawing = '{"state":"drawing","says":"placing 60 points by t-SNE"}'
+    page.route("**/atlas", lambda route: route.fulfill(body=drawing, content_type="application/json"))
+    page.goto(f"{address}/explore")
+    until(page, "document.getElementById('says').textContent.startsWith('placing 60 points by t-SNE')")
+    assert page.inner_text("#state") == "Drawing the atlas" and page.locator(".spinner").is_visible()
+    page.unroute("**/atlas")
+    until(page, READY)
+    page.close()
