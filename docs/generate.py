@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import nearkin
 from nearkin import affinity, criterion, objectives, references, relation, triplets
 from nearkin.papers import bibliography
+from nearkin.reproduce.gallery import draw, shown
 from nearkin.reproduce.page import results_page
 from nearkin.reproduce.tables import TABLES, verdicts
 
@@ -425,7 +426,8 @@ def headline() -> str:
 
 def results() -> str:
     """docs/results.md from the saved runs."""
-    return results_page(verdicts([cell for _, cells in TABLES.values() for cell in cells], ROOT / "docs/results"))
+    folder = ROOT / "docs/results"
+    return results_page(verdicts([cell for _, cells in TABLES.values() for cell in cells], folder), shown(folder))
 
 
 def main() -> int:
@@ -433,6 +435,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     check = parser.parse_args().check
+    if not check:
+        draw(ROOT / "docs/results")
     stale = []
     for path, text in ((PAGE, page()), (RESULTS, results()), (README, readme())):
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -2,12 +2,14 @@
 
 import shutil
 from argparse import Namespace
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from nearkin.reproduce.gallery import draw, shown
 from nearkin.reproduce.page import results_page
 from nearkin.reproduce.running import Place, run_trials, unfinished
 from nearkin.reproduce.tables import TABLES, chosen, verdicts
@@ -29,7 +31,11 @@ def run(arguments: Namespace) -> int:
             console.print("the budget is spent; `--resume` goes on with what is missing")
         every = [cell for _, some in TABLES.values() for cell in some]
         page = folder.parent / f"{folder.name}.md"
-        page.write_text(results_page(verdicts(every, folder)), encoding="utf-8")
+        if find_spec("matplotlib"):
+            draw(folder)
+        else:
+            console.print("no pictures are drawn: they need matplotlib, pip install 'nearkin[plot]'")
+        page.write_text(results_page(verdicts(every, folder), shown(folder)), encoding="utf-8")
         console.print(f"written: {page}")
     _show(console, cells, folder)
     return 0

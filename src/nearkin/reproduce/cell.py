@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
-Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds", "queries/s", "points", "million images"]
+Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds", "queries/s", "length", "points", "million images"]
 Settings = Mapping[str, str]
+Keep = Literal["", "map", "filters", "curve"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Trial:
     figure: str = "1-nn"
     seeds: int = 3
     method: str = "train"
+    keep: Keep = ""  # what the first seed leaves for a picture; "curve" trains with a validation part and never sees the test part
     held_out: bool = False  # measured on a tenth of the training part, which is left out, and never on the test part
     probe: str = ""  # a layer of the network on which a linear classifier is fitted, too
 

@@ -1,6 +1,6 @@
 """docs/results.md, written from the saved runs alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nearkin.reproduce.cell import Cell
 from nearkin.reproduce.contest import contest
@@ -26,20 +26,20 @@ one named) is reached.
 """
 
 
-def results_page(found: Sequence[tuple[Cell, Verdict]]) -> str:
-    """The whole page."""
-    lines = [HEAD]
+def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, list[str]] | None = None) -> str:
+    """The whole page, with lines for the pictures of each table."""
+    lines, pictures = [HEAD], pictures or {}
     for table in dict.fromkeys(cell.table for cell, _ in found):
         rows = [(cell, verdict) for cell, verdict in found if cell.table == table]
         if rows[0][0].wide:
-            lines += [f"## {table}", "", *contest(rows), *wide_table(rows), "", *_devices(rows)]
+            lines += [f"## {table}", "", *contest(rows), *wide_table(rows), "", *_devices(rows), *pictures.get(table, [])]
             continue
         columns = any(cell.column for cell, _ in rows)
         lines += [f"## {table}", ""]
         head = ["row", *(["data"] if columns else []), "unit", "printed", "ours", "spread", "seeds", "s a run", "verdict", "note"]
         lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(_row(cell, verdict, columns)) + " |" for cell, verdict in rows]
-        lines += ["", *_devices(rows)]
+        lines += ["", *_devices(rows), *pictures.get(table, [])]
     return "\n".join(lines)
 
 

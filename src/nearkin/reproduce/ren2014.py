@@ -5,7 +5,7 @@ are ours, the same for every row of a table: batch 1,000, one-cycle, gradients c
 training part.
 """
 
-from nearkin.reproduce.cell import Cell, Settings, Trial
+from nearkin.reproduce.cell import Cell, Keep, Settings, Trial
 
 _RATES = {"optimiser.learning_rate": ("0.1", "0.3")}
 _COMMON = {
@@ -24,18 +24,18 @@ _SHIFT = {"augment.name": "shift"}
 _CROP = {"augment.name": "crop_flip", "epochs": "100"}
 
 
-def _mnist(name: str, *settings: Settings, tune: bool = True, seeds: int = 3) -> Trial:
+def _mnist(name: str, *settings: Settings, tune: bool = True, seeds: int = 3, keep: Keep = "") -> Trial:
     merged: dict[str, str] = dict(_MNIST)
     for one in settings:
         merged |= one
-    return Trial(f"ren2014-mnist-{name}", "mnist", merged, _RATES if tune else {}, seeds=seeds)
+    return Trial(f"ren2014-mnist-{name}", "mnist", merged, _RATES if tune else {}, seeds=seeds, keep=keep)
 
 
-def _cifar(name: str, *settings: Settings, seeds: int = 3) -> Trial:
+def _cifar(name: str, *settings: Settings, seeds: int = 3, keep: Keep = "") -> Trial:
     merged: dict[str, str] = dict(_CIFAR)
     for one in settings:
         merged |= one
-    return Trial(f"ren2014-cifar-{name}", "cifar10", merged, _RATES, tuning_epochs=20, seeds=seeds)
+    return Trial(f"ren2014-cifar-{name}", "cifar10", merged, _RATES, tuning_epochs=20, seeds=seeds, keep=keep)
 
 
 _FLAT = {"network.dimension": "2"}
@@ -47,21 +47,21 @@ FAST: dict[str, Settings] = {"mnist": {**_MNIST, **_FAST_MNIST}, "cifar10": {**_
 TRIALS = (
     Trial("ren2014-mnist-raw", "mnist", method="raw", seeds=1),
     _mnist("softmax", _SOFTMAX),
-    _mnist("nca-log", _LOG),
+    _mnist("nca-log", _LOG, keep="filters"),
     _mnist("nca-expected", _EXPECTED),
     _mnist("nca-log-same-batches", _LOG, {"sampler.options.reshuffle": "false"}, seeds=2),
     _mnist("softmax-shift", _SOFTMAX, _SHIFT),
     _mnist("nca-log-shift", _LOG, _SHIFT),
     _mnist("nca-expected-shift", _EXPECTED, _SHIFT, seeds=2),
     _mnist("nca-beyond", _LOG, {"augment.name": "affine", "epochs": "80"}),
-    _mnist("nca-2d", _LOG, _FLAT),
+    _mnist("nca-2d", _LOG, _FLAT, keep="map"),
     _mnist("softmax-2d", _SOFTMAX, _FLAT),
     _mnist("nca-whole-set", _LOG, _WHOLE, tune=False, seeds=1),
     _mnist("fast", _FAST_MNIST, tune=False),
     _mnist("fast-uncaptured", _FAST_MNIST, {"capture": "false"}, tune=False),
     _mnist("fast-compiled", _FAST_MNIST, {"compile": "true"}, tune=False),
     *(
-        Trial(f"ren2014-mnist-{name}-2d", "mnist", {"dimension": "2", **more}, method=name, seeds=1)
+        Trial(f"ren2014-mnist-{name}-2d", "mnist", {"dimension": "2", **more}, method=name, seeds=1, keep="map")
         for name, more in (
             ("pca", {}),
             ("ppca", {"first": "100"}),
@@ -75,7 +75,7 @@ TRIALS = (
     _cifar("nca-log", _LOG),
     _cifar("nca-expected", _EXPECTED, {"objective.options.temperature": "10.0"}),
     _cifar("softmax-crop", _SOFTMAX, _CROP, seeds=1),
-    _cifar("nca-log-crop", _LOG, _CROP),
+    _cifar("nca-log-crop", _LOG, _CROP, keep="filters"),
     _cifar("nca-beyond", _LOG, _CROP, {"epochs": "300", "network.options.pooling": "ceil"}, seeds=2),
     Trial("ren2014-cifar-fast", "cifar10", {**_CIFAR, **_FAST_CIFAR}),
     Trial("ren2014-cifar-fast-uncaptured", "cifar10", {**_CIFAR, **_FAST_CIFAR, "capture": "false"}),

@@ -16,11 +16,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 
 from nearkin.data import Dataset, partition
 from nearkin.data import open as open_data
-from nearkin.reproduce import classical, codes, taylor2010, unseen
+from nearkin.reproduce import classical, codes, exhibits, taylor2010, unseen
 from nearkin.reproduce.after_training import discovery_figures, probed
 from nearkin.reproduce.cell import Settings, Trial
 from nearkin.run import Run, override
@@ -140,12 +141,13 @@ def _fitted(job: Job, place: Place) -> dict[str, float]:
         return codes.perform(job.trial, job.seed, _opened(job.trial.data, place.data_root), place.device)
     if job.trial.method == "codes_speed":
         return codes.speed(job.trial, job.seed)
-    return classical.perform(job.trial, job.seed, job.chosen, *where)
+    figures, kept = classical.perform(job.trial, job.seed, job.chosen, *where)
+    return {**figures, **(_put(job.trial, kept, place) if job.trial.keep and job.seed == 0 else {})}
 
 
 def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
     trial, tuning = job.trial, job.seed is None
-    held = tuning or trial.held_out  # the test part stays out of sight
+    held = tuning or trial.held_out or trial.keep == "curve"  # the test part stays out of sight
     settings = {"data.source": trial.data, "validate_every": "1000000", "checkpoint_seconds": "1e9", **trial.settings, **job.chosen}
     settings["data.leaks"] = "allow"  # the official CIFAR-100 has ten images in both parts, and printed figures have them too
     settings |= {"seed": str(TUNING_SEED if job.seed is None else job.seed), "data.validation": HELD_OUT if held else "0"}
@@ -168,7 +170,15 @@ def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
         found |= {} if tuning else discovery_figures(metrics)
         if trial.probe and not held:
             found |= probed(folder, data, trial.probe, place.device)
+        if trial.keep and job.seed == 0:
+            found |= _put(trial, exhibits.of_model(trial.keep, folder, data, metrics["curve"]), place)
     return found, metrics["seconds"]
+
+
+def _put(trial: Trial, kept: dict[str, np.ndarray], place: Place) -> dict[str, float]:
+    """Save an exhibit; of a map also the figure `length`, how far its points are from the origin (root mean square)."""
+    np.savez_compressed(exhibits.exhibit_file(trial, Path(place.results)), **kept)  # type: ignore[arg-type]
+    return {"length": float(np.sqrt((kept["embeddings"] ** 2).sum(1).mean()))} if trial.keep == "map" else {}
 
 
 @contextmanager
@@ -208,6 +218,9 @@ def run_trials(trials: Sequence[Trial], folder: Path, place: Place, tell: Tell, 
     """Run what is missing, in order, until all is there (True) or no time is left to begin another."""
     deadline = time.monotonic() + 60 * minutes
     ledgers = {trial.name: Ledger.read(folder, trial) for trial in trials}
+    for trial in trials:
+        if trial.keep and not exhibits.exhibit_file(trial, folder).exists():  # the first seed runs once more, to leave it
+            ledgers[trial.name].runs = [run for run in ledgers[trial.name].runs if run["seed"] != 0]
 
     def record(job: Job, result: dict[str, Any]) -> None:
         ledger = ledgers[job.trial.name]

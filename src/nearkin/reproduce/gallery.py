@@ -1,0 +1,113 @@
+"""The documents' figures, drawn anew from what the runs kept; each is shown below the table it belongs to."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nearkin.explore.curves import Series, line
+from nearkin.explore.drawing import save
+from nearkin.explore.figures import Panel, embedding_map
+from nearkin.explore.pictures import filters
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure: the table it stands under, its caption, the trials whose exhibits it needs, each with its name, and who draws it."""
+
+    name: str
+    table: str
+    caption: str
+    trials: Mapping[str, str]  # trial -> what it is called in the picture
+    draw: Callable[[Mapping[str, Arrays]], Any]
+
+
+def maps(found: Mapping[str, Arrays]) -> Any:
+    """2-D embeddings of the test part side by side, with anchors where there are any."""
+    panels = [Panel(name, kept["embeddings"], kept["labels"], anchors=kept.get("anchors")) for name, kept in found.items()]
+    return embedding_map(panels, width=max(1200, 330 * len(panels)))
+
+
+def first_filters(found: Mapping[str, Arrays]) -> Any:
+    """The first layer of one network beside images."""
+    (kept,) = found.values()
+    return filters(kept["filters"].astype(np.float32), kept["images"])
+
+
+def convergence(found: Mapping[str, Arrays]) -> Any:
+    """Error on the validation part after every epoch."""
+    series = [Series(name, 1 - kept["class vectors"]) for name, kept in found.items()]
+    epochs = np.arange(1, 1 + len(next(iter(found.values()))["class vectors"]))
+    return line(epochs, series, title="Validation part of MNIST", across="epoch", up="error")
+
+
+MNIST_2D = {
+    **{f"ren2014-mnist-{method}-2d": method.upper() for method in ("pca", "ppca", "lda", "lmnn")},
+    "ren2014-mnist-linear_nca-2d": "linear NCA",
+    "ren2014-mnist-nca-2d": "NCA on the convnet",
+}
+FLAT = {f"hao2018-mnist-2d-{loss}": name for loss, name in (("softmax", "SoftMax"), ("c-ncm", "C-NCM"), ("e-ncm", "E-NCM"))}
+CURVES = {f"hao2018-mnist-curve-{loss}": name for loss, name in (("softmax", "SoftMax"), ("c-ncm", "C-NCM"), ("e-ncm", "E-NCM"))}
+PICTURES = (
+    Picture(
+        "ren2014-figure-3",
+        "[ren2014convolutional] figure 3, MNIST in 2-D",
+        "3,000 points of the test part in two dimensions.",
+        MNIST_2D,
+        maps,
+    ),
+    Picture(
+        "ren2014-figure-2-mnist",
+        "[ren2014convolutional] table I, MNIST",
+        "Figure 2: first-layer filters of the NCA network.",
+        {"ren2014-mnist-nca-log": "MNIST"},
+        first_filters,
+    ),
+    Picture(
+        "ren2014-figure-2-cifar",
+        "[ren2014convolutional] table II, CIFAR-10",
+        "Figure 2: first-layer filters of the NCA network trained with crop and flip.",
+        {"ren2014-cifar-nca-log-crop": "CIFAR-10"},
+        first_filters,
+    ),
+    Picture(
+        "hao2018-figure-2",
+        "[hao2018anchor] figure 2, MNIST in 2-D",
+        "3,000 points of the test part; stars are anchors.",
+        FLAT,
+        maps,
+    ),
+    Picture(
+        "hao2018-figure-3",
+        "[hao2018anchor] figure 2, MNIST in 2-D",
+        "Figure 3, convergence: error of the nearest class vector on a tenth of the training part.",
+        CURVES,
+        convergence,
+    ),
+)
+
+
+def draw(results: Path) -> list[Path]:
+    """Every picture whose exhibits are all there, as PNG beside them."""
+    drawn = []
+    for picture in PICTURES:
+        kept = {trial: results / f"{trial}.npz" for trial in picture.trials}
+        if all(path.exists() for path in kept.values()):
+            found = {picture.trials[trial]: dict(np.load(path)) for trial, path in kept.items()}
+            drawn.append(save(picture.draw(found), results / f"{picture.name}.png"))
+    return drawn
+
+
+def shown(results: Path) -> dict[str, list[str]]:
+    """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to the folder's parent."""
+    lines: dict[str, list[str]] = {}
+    for picture in PICTURES:
+        if (results / f"{picture.name}.png").exists():
+            lines.setdefault(picture.table, []).extend(
+                [f"![{picture.caption}]({results.name}/{picture.name}.png)", "", picture.caption, ""]
+            )
+    return lines
