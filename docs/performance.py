@@ -81,8 +81,8 @@ def cuda_part(found: dict[str, Any]) -> list[str]:
     lines = ["## H200", "", about(found), ""]
     lines.append(
         "The floor is 6 N² d flop and 2 N² exponentials at the rates measured in the same run, and never less than 743 TFLOP/s in fp16 "
-        "and 4.0 T exponentials a second. CUDA events, best of ten. Up to 16,384 points an evaluation is replayed from a CUDA graph; "
-        "what the graph itself keeps between calls (some 30 MB at 16,384) is not in its extra MB."
+        "and 4.0 T exponentials a second. CUDA events, best of ten. Up to 2²⁹ pairs (16,384 points, and the banks below) an evaluation is "
+        "replayed from a CUDA graph; what the graph keeps between calls, copies of its points among it, is not in its extra MB."
     )
     lines.append("")
     head = ("loss and gradient", "ms", "extra MB", "times our fast", "share of floor", "value error", "gradient error")
