@@ -5,7 +5,7 @@ points: a low one says that few others are near, and that they are much nearer t
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -49,20 +49,27 @@ def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, 
 @torch.no_grad()
 def neighbourhoods_of(shards: Shards, number: int, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighbourhoods:
     """What `discover` finds for the points of one shard among those of all."""
-    x = torch.from_numpy(np.array(shards.read(number).vectors))
-    _check_settings(len(shards), k, temperature, block)
     start = shards.starts()[number]
-    asked = Points(x, None, torch.arange(start, start + len(x)))
-    found = nearest(asked, _numbered(shards), k, cosine(), exclude_same_id=True)
-    own, scale = unit(x), math.log2(math.e) / temperature
-    total, weighted = sums = torch.zeros(2, len(x), dtype=torch.float64)
-    for others in _numbered(shards):
-        theirs = unit(others.embeddings)
-        step = block or BLOCK
+    x = torch.from_numpy(np.array(shards.read(number).vectors))
+    own = Points(x, None, torch.arange(start, start + len(x)))
+    return neighbourhoods_among(own, lambda: _numbered(shards), len(shards), k, temperature, block=block)
+
+
+@torch.no_grad()
+def neighbourhoods_among(
+    own: Points, others: Callable[[], Iterator[Points]], n: int, k: int, temperature: float, *, block: int | None = None
+) -> Neighbourhoods:
+    """What `discover` finds for some points among all n, which `others` yields in order, part by part, with ids 0..n-1; twice."""
+    _check_settings(n, k, temperature, block)
+    found = nearest(own, others(), k, cosine(), exclude_same_id=True)
+    x, scale, step = unit(own.embeddings), math.log2(math.e) / temperature, block or BLOCK
+    total, weighted = sums = torch.zeros(2, len(x), dtype=torch.float64, device=x.device)
+    for some in others():
+        theirs = unit(some.embeddings)
         for top in range(0, len(x), step):
             rows = slice(top, top + step)
             for columns in torch.split(theirs, step):
-                u = torch.addmm(x.new_full((), -scale), own[rows], columns.T, alpha=scale)
+                u = torch.addmm(x.new_full((), -scale), x[rows], columns.T, alpha=scale)
                 e = u.exp2()
                 total[rows] += e.sum(1)
                 weighted[rows] += (u * e).sum(1)

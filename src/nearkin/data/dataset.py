@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nearkin.data.images import Files
+from nearkin.data.sources.sharded import ShardRows
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 SPLITS = ("train", "validation", "test")
@@ -26,7 +27,7 @@ class Dataset:
     """n points: `inputs`, what is known of them (any of `labels`, `targets`, `sets`), and where each one came from."""
 
     name: str
-    inputs: Tensor | Files  # images (n, c, h, w) uint8, vectors (n, d) float32, or n files that decode to images
+    inputs: Tensor | Files | ShardRows  # images (n, c, h, w) uint8, vectors (n, d) float32, files that decode to images, rows of shards
     labels: Tensor | None = None  # (n,) int64, the class numbers of `classes`; -1 where a point's class is not known
     classes: tuple[str, ...] = ()
     targets: Tensor | None = None  # (n, t) float32
@@ -80,12 +81,12 @@ class Dataset:
 
     @property
     def kind(self) -> Literal["images", "vectors"]:
-        return "vectors" if isinstance(self.inputs, Tensor) and self.inputs.ndim == 2 else "images"
+        return "vectors" if len(self.shape) == 1 else "images"
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one point: (c, h, w) or (d,)."""
-        return self.inputs.shape if isinstance(self.inputs, Files) else tuple(self.inputs.shape[1:])
+        return tuple(self.inputs.shape[1:]) if isinstance(self.inputs, Tensor) else self.inputs.shape
 
     @property
     def nbytes(self) -> int:
@@ -111,7 +112,7 @@ class Dataset:
         """The points of a mask (n,) or of row numbers, in that order. They keep their ids."""
         rows = self._selected(which)
         at, listed = torch.from_numpy(rows), rows.tolist()
-        inputs = self.inputs.take(listed) if isinstance(self.inputs, Files) else self.inputs[at]
+        inputs = self.inputs[at] if isinstance(self.inputs, Tensor) else self.inputs.take(listed)
         picked: dict[str, Any] = {name: getattr(self, name)[at] for name in ("labels", "targets", "sets", "groups") if self._has(name)}
         return replace(
             self, inputs=inputs, split=self.split[rows], ids=self.ids[at], sources=[self.sources[row] for row in listed], **picked
@@ -149,6 +150,8 @@ class Dataset:
         rows = self.rows(ids)
         if isinstance(self.inputs, Tensor):
             return self.inputs[rows]
+        if isinstance(self.inputs, ShardRows):
+            return self.inputs.read(rows)
         return torch.stack([self.inputs.read(row) for row in rows.tolist()])
 
     def describe(self) -> str:

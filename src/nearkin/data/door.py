@@ -13,8 +13,10 @@ from nearkin.data.sources.arrays import ARRAY_SUFFIXES, Arrays, open_array_file,
 from nearkin.data.sources.catalogue import SETS
 from nearkin.data.sources.folder import open_folder
 from nearkin.data.sources.named import known_name, nearest_name, open_named
+from nearkin.data.sources.sharded import open_sharded
 from nearkin.data.sources.table import TABLE_SUFFIXES, Columns, open_table
 from nearkin.data.sources.wanted import Wanted
+from nearkin.shards import is_sharded
 
 DATA_ROOT = "data"
 
@@ -39,9 +41,9 @@ def open(
     """A data set from wherever it is.
 
     what: the name of a known set, which is looked for under `data_root`; a folder of images (a folder for each class, or none;
-        below train/, val/ and test/, or not); a table (.csv, .tsv, .parquet) that names images; arrays (.npz, .npy), or arrays
-        in memory: x, (x, y), or a mapping with x, labels, targets, sets, split, groups. A name wins over a folder of that name:
-        write ./mnist for the folder.
+        below train/, val/ and test/, or not); a folder of shards, whose vectors stay on disk until they are needed; a table (.csv,
+        .tsv, .parquet) that names images; arrays (.npz, .npy), or arrays in memory: x, (x, y), or a mapping with x, labels, targets,
+        sets, split, groups. A name wins over a folder of that name: write ./mnist for the folder.
     split: only the points of train, validation or test. Ids stay those of the whole set.
     supervision: what to learn from, if the data know more than one thing: "classes", "numbers", "sets", or "ids" for nothing.
     size, channels: resize the short side and cut out the centre, size x size; 1 for grey or 3 for colour.
@@ -72,6 +74,8 @@ def _opened(what: str | os.PathLike[str] | Arrays, data_root: Path, columns: Col
     if name is not None:
         return open_named(name, data_root, wanted, download)
     path = Path(text).expanduser()
+    if is_sharded(path):
+        return Dataset(path.resolve().name, **open_sharded(path))
     if path.is_dir():
         return open_folder(path, wanted)
     if not path.exists():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import torch
 
 from nearkin.data.dataset import Dataset
 from nearkin.data.files import byte_count, read_bytes
@@ -13,6 +14,7 @@ from nearkin.data.images import Files
 from nearkin.data.report import Report, Ticker
 
 LISTED = 10
+CHUNK = 10_000  # rows looked at together
 READERS = 8  # disks, and far more so network disks, answer several questions at a time
 
 
@@ -48,7 +50,7 @@ def leaks(data: Dataset, report: Report | None = None) -> list[list[int]]:
         contents = _file_digests([paths[row] for row in rows], report)
     else:
         rows = list(range(len(data)))
-        contents = [_digest(point.tobytes()) for point in data.inputs.numpy()]
+        contents = [_digest(point.tobytes()) for part in torch.split(data.ids, CHUNK) for point in data.read(part).numpy()]
     return _across(data.split, contents, rows)
 
 

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import DamagedImageError, Files
 from nearkin.data.report import Report, Ticker, caution
+from nearkin.data.sources.sharded import ShardRows
 
 RESIDENT_BYTES = 4 << 30
 PREFETCH = 2  # batches decoded ahead by each worker
@@ -70,7 +71,7 @@ class Loader:
         elif isinstance(self.data.inputs, Files):
             served = self._decoded(self.data.inputs, batches, self.device, self.workers)
         else:
-            served = self._sliced(self.data.inputs, batches)
+            served = self._sliced(batches)
         return (batch for batch in served if len(batch[1]))
 
     def _held(self, resident: Tensor, batches: Iterable[Ids]) -> Iterator[Batch]:
@@ -81,11 +82,11 @@ class Loader:
             ids = self._unskipped(ids).to(self.device)
             yield resident[self._row_of[ids]], ids
 
-    def _sliced(self, inputs: Tensor, batches: Iterable[Ids]) -> Iterator[Batch]:
-        """A tensor too large for the device: only the batches travel."""
+    def _sliced(self, batches: Iterable[Ids]) -> Iterator[Batch]:
+        """A tensor too large for the device, or shards on disk: only the batches travel."""
         for batch in batches:
             ids = torch.as_tensor(batch, dtype=torch.int64).cpu()
-            yield self._sent(inputs[self.data.rows(ids)], ids, self.device)
+            yield self._sent(self.data.read(ids), ids, self.device)
 
     def _decoded(self, files: Files, batches: Iterable[Ids], device: torch.device, workers: int) -> Iterator[Batch]:
         before = len(self.skipped)
@@ -110,6 +111,8 @@ class Loader:
         """The set as one tensor; rows of damaged files stay black and are never served."""
         if isinstance(self.data.inputs, Tensor):
             return self.data.inputs
+        if isinstance(self.data.inputs, ShardRows):
+            return self.data.read(self.data.ids)
         whole = torch.zeros(len(self.data), *self.data.shape, dtype=torch.uint8)
         ticker = Ticker(self.report, f"decoding {self.data.name}", len(self.data), "images")
         workers = self.workers if len(self.data) > WORTH_WORKERS else 0

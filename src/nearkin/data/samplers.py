@@ -80,12 +80,25 @@ class Shuffled(Sampler):
     An epoch is every image once: ceil(n / batch) batches, floor(n / batch) with `drop_last`. With `labels`, an order in which some batch
     would hold one class only is drawn anew; where that cannot help it is an error. Leave labels out where such batches
     do no harm: with proxies, anchors, a memory bank, or without classes. Without `reshuffle` every epoch repeats the first one's batches.
+    With `strata` (n,), such as the shard of every point, each batch holds an even share of each of them: whoever reads only some shards
+    then has as much to do in every batch, and the batches are the same for any number of readers.
     """
 
     def __init__(
-        self, size: int, batch: int, *, seed: int, labels: Tensor | None = None, drop_last: bool = False, reshuffle: bool = True
+        self,
+        size: int,
+        batch: int,
+        *,
+        seed: int,
+        labels: Tensor | None = None,
+        drop_last: bool = False,
+        reshuffle: bool = True,
+        strata: Tensor | None = None,
     ) -> None:
         super().__init__(size, batch, seed)
+        if strata is not None and len(strata) != size:
+            raise ValueError(f"strata has {len(strata)} entries for {size} images; give one for each")
+        self.strata = strata
         self.reshuffle = reshuffle
         self.labels = None if labels is None else _check_labels(labels)
         self.drop_last = drop_last
@@ -109,7 +122,9 @@ class Shuffled(Sampler):
 
     def batches(self, epoch: int) -> Iterator[Tensor]:
         for attempt in range(REDRAWS):
-            order = torch.randperm(self.size, generator=self._generator(epoch if self.reshuffle else 0, attempt))
+            generator = self._generator(epoch if self.reshuffle else 0, attempt)
+            order = torch.randperm(self.size, generator=generator)
+            order = order if self.strata is None else order[_evenly(self.strata[order], generator)]
             parts = torch.split(order, self.batch)[: len(self)]
             if self.labels is None or all(_mixed(self.labels[ids]) for ids in parts):
                 return iter(parts)
@@ -213,6 +228,17 @@ class ClassBalanced(Sampler):
                 deck = torch.cat([deck, fresh[~again], fresh[again]])
             yield torch.cat([everyone, deck[:left_over]])
             deck = deck[left_over:]
+
+
+def _evenly(strata: Tensor, generator: Generator) -> Tensor:
+    """An order in which every stratum is spread evenly: the j-th of n_s stands at (j + u_s) / n_s of the way, u_s drawn once."""
+    _, which, counts = torch.unique(strata, return_inverse=True, return_counts=True)
+    together = which.argsort(stable=True)
+    place = torch.empty_like(which)
+    place[together] = torch.arange(len(which)) - (counts.cumsum(0) - counts)[which[together]]
+    offset = torch.rand(len(counts), generator=generator, dtype=torch.float64)
+    order: Tensor = ((place + offset[which]) / counts[which]).argsort(stable=True)
+    return order
 
 
 def _members(labels: Tensor) -> list[Tensor]:

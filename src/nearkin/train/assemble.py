@@ -12,6 +12,7 @@ from nearkin.affinity import Normalised
 from nearkin.data import augment, preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
+from nearkin.data.sources.sharded import ShardRows
 from nearkin.model import build_network
 from nearkin.networks.catalogue import loads_itself
 from nearkin.networks.weights import load_weights
@@ -21,7 +22,9 @@ from nearkin.references import InBatch, MemoryBank, OnePerClass
 from nearkin.run import Run
 from nearkin.train import ranks
 from nearkin.train.choose import WITHOUT_LABELS, Built, build, choose
+from nearkin.train.own_shards import divide, reads_own
 from nearkin.train.rounds import labels_used, rounds_of
+from nearkin.train.spread_bank import spread
 from nearkin.train.step import CapturedStep, Step
 
 
@@ -128,9 +131,12 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     _check_supervision(run, train, objective, name)
     about["metric"] = "hamming" if run.codes.learn else deployed_metric(objective)
     sampler = _sampler(run, train, objective)
+    spread(objective)
     optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
     schedule = make_schedule(run.schedule, _epochs_of_schedule(run, objective), len(sampler) if run.references == "objective" else 1)
-    loader = Loader(train, device=device, resident_bytes=int(run.data.resident_gigabytes * 2**30))
+    divide(train)
+    resident = -1 if reads_own(train) else int(run.data.resident_gigabytes * 2**30)
+    loader = Loader(train, device=device, resident_bytes=resident)
     step = Step(
         network,
         objective,
@@ -282,7 +288,9 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
         in_batch = not isinstance(objective, NeighbourhoodObjective) or isinstance(objective.references, InBatch | OnePerClass)
         labels = train.labels if in_batch and train.supervision == "classes" and len(train) > batch else None
         drop = len(train) > batch and len(train) % batch != 0
-        return samplers.Shuffled(len(train), min(batch, len(train)), seed=seed, labels=labels, **{"drop_last": drop, **options})
+        strata = train.inputs.homes if isinstance(train.inputs, ShardRows) else None
+        mine = {"drop_last": drop, "strata": strata, **options}
+        return samplers.Shuffled(len(train), min(batch, len(train)), seed=seed, labels=labels, **mine)
     if train.labels is None:
         raise ValueError(f"sampler {name!r} needs classes, and {train.name} has none; use sampler.name=shuffled")
     if name == "per_class":

@@ -12,6 +12,7 @@ from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTarge
 from nearkin.references import MemoryBank
 from nearkin.relation import ListedNeighbours
 from nearkin.run import DiscoveryChoice, Run
+from nearkin.train.spread_bank import BankPart
 
 
 class Rounds(NamedTuple):
@@ -188,14 +189,21 @@ class Discovering:
         self.looked, self.told = state["looked"], state["told"]
 
 
+def _temperature(affinity: Any) -> float:
+    """Of a cosine, however it is wrapped."""
+    while not hasattr(affinity, "temperature"):
+        affinity = affinity.of
+    return float(affinity.temperature)
+
+
 def look_for_neighbours(objective: NeighbourhoodDiscovery, share: float, only_mutual: bool, labels: Tensor | None) -> dict[str, Any]:
     """Find neighbourhoods in the bank, trust a share of them, and say how many and, where classes are known, how pure they are."""
     bank, relation, affinity = objective.references, objective.relation, objective.affinity
-    assert isinstance(bank, MemoryBank) and isinstance(relation, ListedNeighbours)
+    assert isinstance(bank, MemoryBank | BankPart) and isinstance(relation, ListedNeighbours)
     if share == 0:
         return {"trusted": 0}
-    temperature: float = affinity.of.temperature  # type: ignore[attr-defined]
-    found = discover(bank.vectors, relation.table.shape[1], temperature)
+    k, temperature = relation.table.shape[1], _temperature(affinity)
+    found = bank.discover(k, temperature) if isinstance(bank, BankPart) else discover(bank.vectors, k, temperature)
     chosen = trusted(found.entropy, share)
     kept = mutual(found.table) if only_mutual else torch.ones_like(found.table, dtype=torch.bool)
     table = keep_only(found.table, kept)

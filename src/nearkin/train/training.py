@@ -25,8 +25,10 @@ from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
 from nearkin.train.card import write_card
+from nearkin.train.own_shards import mine, reads_own
 from nearkin.train.report import Log, Reporter, Silence
 from nearkin.train.rounds import steering_of
+from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, restore_state
 from nearkin.train.validate import (
     against_bank,
@@ -109,7 +111,7 @@ class Loop:
         self.steps_an_epoch = 1 if self.whole else len(parts.sampler)
 
     def _loader(self, part: Dataset) -> Loader:
-        resident = int(self.run.data.resident_gigabytes * 2**30)
+        resident = -1 if reads_own(part) else int(self.run.data.resident_gigabytes * 2**30)
         return Loader(part, device=self.parts.step.generator.device, resident_bytes=resident)
 
     def run_epochs(self) -> None:
@@ -184,11 +186,11 @@ class Loop:
         sampler = self.parts.sampler
         if self.parts.loader.resident is not None:
             for ids in sampler:
-                yield ranks.share(ids).to(device, non_blocking=True), None
+                yield mine(self.data.train, ids).to(device, non_blocking=True), None
             return
         # A streaming loader reads ahead; the sampler's position must count the batches that were trained on.
         ahead = islice(sampler.batches(sampler.epoch), sampler.position, None)
-        for inputs, ids in self.parts.loader(ranks.share(batch) for batch in ahead):
+        for inputs, ids in self.parts.loader(mine(self.data.train, batch) for batch in ahead):
             sampler.position += 1
             yield ids, inputs
         sampler.epoch, sampler.position = sampler.epoch + 1, 0
@@ -271,6 +273,7 @@ class Loop:
             return
         if value > self.best:
             self.best, self.waited = value, 0
+            collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
                 _save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
                 _save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
@@ -281,6 +284,7 @@ class Loop:
         if not last and time.monotonic() - self.saved_at < self.run.checkpoint_seconds:
             return
         ranks.align(self.parts.network)
+        collect(self.parts.objective)
         if self.rank == 0:
             tensors, state = capture_state(self.parts)
             checkpoint.save(self.folder / "checkpoints", self.steps, tensors, {**state, "loop": self._standing()})
@@ -315,6 +319,7 @@ class Loop:
         }
         if self.steering is not None:
             metrics["rounds"] = self.steering.told
+        collect(self.parts.objective)
         if self.rank == 0:
             _save_weights(self.folder / "weights.safetensors", network.state_dict())
             _save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())

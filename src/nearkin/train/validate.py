@@ -1,5 +1,7 @@
 """Are the neighbours right on the validation part? The figure that training may look at."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +18,8 @@ from nearkin.search import nearest
 from nearkin.search.contract import METRICS
 from nearkin.train.assemble import Parts
 from nearkin.train.choose import Built
+from nearkin.train.own_shards import everyone_reads, mine, put_back
+from nearkin.train.spread_bank import BankPart
 
 CHUNK = 1024
 VOTERS, VOTING_TEMPERATURE = 200, 0.1  # of the weighted vote, as [huang2019and] released it; the text says 0.07
@@ -25,11 +29,19 @@ VOTERS, VOTING_TEMPERATURE = 200, 0.1  # of the weighted vote, as [huang2019and]
 def embed_all(network: nn.Module, loader: Loader, prepare: "object", ids: Tensor | None = None) -> Tensor:
     """Embeddings of every point the loader serves (or of `ids`), in evaluation mode and float32 as when deployed, in that order."""
     assert callable(prepare)
+    wanted = loader.data.ids if ids is None else ids
+    if everyone_reads(loader.data, wanted):
+        own = mine(loader.data, wanted)
+        return put_back(_embedded(network, loader, prepare, own), own, wanted)
+    return _embedded(network, loader, prepare, wanted)
+
+
+def _embedded(network: nn.Module, loader: Loader, prepare: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
     mode = network.training
     network.eval()
     try:
         rows = []
-        for inputs, _ in loader(torch.split(loader.data.ids if ids is None else ids, CHUNK)):
+        for inputs, _ in loader(torch.split(ids, CHUNK)):
             rows.append(network(prepare(inputs)).float())
         return torch.cat(rows)
     finally:
@@ -92,10 +104,11 @@ def weighted_accuracy(queries: Points, references: Points) -> float:
 def against_bank(parts: Parts, train: Dataset, test: Dataset, loader: Loader) -> float:
     """The weighted vote of the bank's vectors for the test part: how the authors' code measured itself, on every epoch."""
     bank = getattr(parts.objective, "references", None)
-    assert isinstance(bank, MemoryBank) and train.labels is not None and test.labels is not None
+    assert isinstance(bank, MemoryBank | BankPart) and train.labels is not None and test.labels is not None
     asked = embed_all(parts.network, loader, parts.step.prepare)
     device = asked.device
-    return weighted_accuracy(Points(asked, test.labels.to(device)), Points(bank.vectors, train.labels.to(device)))
+    vectors = bank.everyone() if isinstance(bank, BankPart) else bank.vectors
+    return weighted_accuracy(Points(asked, test.labels.to(device)), Points(vectors, train.labels.to(device)))
 
 
 def _with_known_classes(data: Dataset, points: Points, used: Tensor | None = None) -> Points:

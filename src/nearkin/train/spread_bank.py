@@ -1,0 +1,168 @@
+"""A memory bank spread over ranks: each keeps a part of the vectors, and together they price as one process would.
+
+The objective is -log of a ratio of two sums over the bank. Each rank sums over its own part; the logs of the sums are joined, and the
+gradients of the batch, of which every rank finds the part that its vectors cause, are added up. Checkpoints hold the whole bank, so
+that a training can go on with any number of ranks.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from nearkin.affinity import Affinity, unit
+from nearkin.criterion import any_positive, logsumexp
+from nearkin.discovery import Neighbourhoods, neighbourhoods_among
+from nearkin.objectives import NeighbourhoodObjective
+from nearkin.outcome import Outcome
+from nearkin.points import Points
+from nearkin.references import MemoryBank
+from nearkin.references.slot import References
+from nearkin.relation import ListedNeighbours, Relation, SameId
+from nearkin.train import ranks
+
+
+class BankPart(References):
+    """This rank's slots of a memory bank, one after the other; `collect` brings the whole together for whoever writes it down."""
+
+    vectors: Tensor
+    ids: Tensor
+
+    def __init__(self, bank: MemoryBank) -> None:
+        super().__init__()
+        self.size, self.momentum = len(bank.vectors), bank.momentum
+        own = torch.arange(self.size).tensor_split(ranks.count())[dist.get_rank()].to(bank.vectors.device)
+        self.register_buffer("vectors", bank.vectors[own].clone())
+        self.register_buffer("ids", own, persistent=False)
+        self.whole: Tensor | None = None  # on the first rank, between `collect` and the next update
+
+    def forward(self, batch: Points) -> Points:
+        return Points(self.vectors.to(batch.embeddings.dtype, copy=True), None, self.ids)
+
+    @torch.no_grad()
+    def update(self, batch: Points) -> None:
+        assert batch.ids is not None
+        self.whole = None
+        here = (batch.ids >= self.ids[0]) & (batch.ids <= self.ids[-1])
+        slots = batch.ids[here] - self.ids[0]
+        fresh = unit(batch.embeddings[here]).to(self.vectors.dtype)
+        copies = (slots[:, None] == slots).to(fresh.dtype)  # as in the whole bank: copies move it by their mean
+        fresh = copies @ fresh / copies.sum(1, keepdim=True)
+        self.vectors[slots] = unit((1 - self.momentum) * self.vectors[slots] + self.momentum * fresh)
+
+    def known_dimension(self) -> int:
+        return self.vectors.shape[1]
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """The whole bank on the first rank; every rank must call this."""
+        together = self.everyone()
+        self.whole = together.cpu() if ranks.is_first() else None
+
+    def everyone(self) -> Tensor:
+        """(N, d) the vectors of all ranks, which all must ask for at once."""
+        return ranks.gather(self.vectors)
+
+    @torch.no_grad()
+    def discover(self, k: int, temperature: float) -> Neighbourhoods:
+        """Neighbourhoods of all points; each rank looks for those of its own part, among parts that are sent round one by one."""
+        own = Points(self.vectors, None, self.ids)
+        found = neighbourhoods_among(own, self._round, self.size, k, temperature)
+        return Neighbourhoods(ranks.gather(found.table), ranks.gather(found.entropy))
+
+    def _round(self) -> Iterator[Points]:
+        for rank, ids in enumerate(torch.arange(self.size, device=self.ids.device).tensor_split(ranks.count())):
+            part = self.vectors.clone() if rank == dist.get_rank() else self.vectors.new_empty(len(ids), self.vectors.shape[1])
+            dist.broadcast(part, rank)
+            yield Points(part, None, ids)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        if self.whole is None:
+            raise RuntimeError("the parts of the bank were not collected; call collect() on every rank before the first one saves")
+        destination[prefix + "vectors"] = self.whole
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        whole = state[prefix + "vectors"]
+        super()._load_from_state_dict({**state, prefix + "vectors": whole[self.ids.to(whole.device)]}, prefix, *rest)
+
+
+def spread(objective: nn.Module) -> None:
+    """Spread the bank of an objective over the ranks, if it has one that can be; the prices stay the same but for rounding."""
+    if ranks.count() == 1 or not isinstance(objective, NeighbourhoodObjective):
+        return
+    bank, relation = objective.references, objective.relation
+    known = isinstance(relation, SameId | ListedNeighbours) and objective.criterion is any_positive
+    if not isinstance(bank, MemoryBank) or bank.labels is not None or not known or len(bank.vectors) < ranks.count():
+        return
+    objective.references = BankPart(bank)
+    objective.affinity = _Summed(objective.affinity)
+    objective.criterion = any_positive_over_ranks
+    objective.engine = "dense"
+
+
+def collect(objective: nn.Module) -> None:
+    """Every rank calls this before the first one saves the objective."""
+    bank = getattr(objective, "references", None)
+    if isinstance(bank, BankPart):
+        bank.collect()
+
+
+def any_positive_over_ranks(affinity: Tensor, relation: Relation) -> Outcome:
+    """`any_positive` where each rank holds some columns (n, m / ranks) of the affinities: every rank gets the whole price."""
+    share = 1 - relation.cost.clamp(0, 1)
+    chosen = _joined(logsumexp(affinity, relation.candidate))
+    right = _joined(logsumexp(affinity + share.log(), share > 0))
+    priced = (chosen > -torch.inf) & (right > -torch.inf)
+    zero = torch.zeros_like(chosen)
+    values = torch.where(priced, chosen, zero) - torch.where(priced, right, zero)
+    active = relation.candidate.sum(1)
+    dist.all_reduce(active)
+    return Outcome(values, priced.to(values.dtype), (active * priced).sum())
+
+
+def _joined(part: Tensor) -> Tensor:
+    joined: Tensor = _JoinedLogSumExp.apply(part)  # type: ignore[no-untyped-call]
+    return joined
+
+
+class _JoinedLogSumExp(torch.autograd.Function):
+    """log of the sum over ranks of exp(part); the gradient of this rank's part."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor) -> Tensor:
+        parts = [torch.empty_like(part) for _ in range(ranks.count())]
+        dist.all_gather(parts, part.contiguous())
+        whole = torch.logsumexp(torch.stack(parts), 0)
+        ctx.save_for_backward((part - whole).exp().nan_to_num(0.0))  # -inf - -inf: nobody anywhere
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        (share,) = ctx.saved_tensors
+        mine: Tensor = upstream[0] * share
+        return mine
+
+
+class _Summed:
+    """An affinity whose gradient of the queries is added up over ranks: each has some of the references."""
+
+    def __init__(self, of: Affinity) -> None:
+        self.of = of
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        summed: Tensor = _SumGradient.apply(queries)  # type: ignore[no-untyped-call]
+        return self.of(summed, references)
+
+
+class _SumGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        return rows.view_as(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        whole = upstream[0].contiguous().clone()
+        dist.all_reduce(whole)
+        return whole
