@@ -70,8 +70,8 @@ def model_folder(folder: Path, vectors: np.ndarray) -> Path:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[http.client.HTTPConnection]:
-    command = [sys.executable, "-m", "nearkin", "serve", str(folder), "--port", "0", "--no-browser"]
+def serving(folder: Path, *options: str) -> Iterator[http.client.HTTPConnection]:
+    command = [sys.executable, "-m", "nearkin", "serve", str(folder), "--port", "0", "--no-browser", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "NEARKIN_TOKEN": ""})
     try:
         assert process.stdout is not None
