@@ -21,7 +21,7 @@ LINES = (
     ("search",),
     ("linear", "discovery"),
     ("objectives", "evaluate", "papers", "model"),
-    ("train", "explore", "collection"),
+    ("train", "explore", "collection", "remote"),
     ("serve", "estimators", "cluster"),
     ("reproduce",),
     ("cli", "__main__"),

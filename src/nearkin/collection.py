@@ -22,10 +22,11 @@ from nearkin.data.report import Report, Ticker, tell
 from nearkin.model import Model, load
 from nearkin.search import thumbnail
 from nearkin.search.calibration import calibrate
-from nearkin.search.contract import Answer, Entries, Where
+from nearkin.search.contract import Answer, Entries, VectorIndex, Where
 from nearkin.search.index import LocalIndex
 
 BATCH = 1024  # points of one durable step
+ADDRESS = "milvus.json"  # in a model folder: its index is elsewhere
 JUDGED = 5000  # points at most that the verdict's threshold is fitted on
 HELD_OUT = 40  # points that the network was not trained on, below which all labelled points are taken
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pictures by strangers
@@ -49,12 +50,7 @@ class Collection:
 
     def search(self, query: Query, k: int = 10, *, where: Where | None = None) -> Answer:
         """The k nearest points to an image file, to the point with an id (itself left out), or to an embedding (d,)."""
-        if isinstance(query, int | np.integer):
-            row = self.index.snapshot.known_rows([int(query)])
-            return self.index.search(self.index.snapshot.vectors[row], k, where=where, exclude=[int(query)])[0]
-        if isinstance(query, np.ndarray):
-            return self.index.search(np.atleast_2d(query), k, where=where)[0]
-        return self.search_files([query], k, where=where)[0]
+        return neighbours_of(self.model, self.index, query, k, where)
 
     def search_files(self, paths: Sequence[str | Path], k: int = 10, *, where: Where | None = None) -> list[Answer]:
         """The same for several image files at once."""
@@ -77,7 +73,7 @@ class Collection:
         if not fresh:
             return Added(0, len(data), 0)
         before = self.index.count
-        for entries in _entries(self.folder, self.model, data, fresh, report):
+        for entries in embedded_entries(self.folder, self.model, data, fresh, report):
             self.index.add(entries, rebuild=False)
         self.index.rebuild_if_stale()
         added = self.index.count - before
@@ -106,9 +102,20 @@ class Collection:
         return rule
 
 
+def neighbours_of(model: Model, index: VectorIndex, query: Query, k: int, where: Where | None) -> Answer:
+    """The k nearest points of an index to an image file, to the point with an id (itself left out), or to an embedding (d,)."""
+    if isinstance(query, int | np.integer):
+        return index.search(index.vectors([int(query)]), k, where=where, exclude=[int(query)])[0]
+    if isinstance(query, np.ndarray):
+        return index.search(np.atleast_2d(query), k, where=where)[0]
+    return index.search(np.asarray(model.encode([query])), k, where=where)[0]
+
+
 def open_index(folder: str | Path, *, device: str | None = None) -> Collection:
     """The model of a folder with the index in it, ready to be asked."""
     folder = Path(folder)
+    if (folder / ADDRESS).exists():
+        raise ValueError(f"the index of {folder} is in Milvus ({ADDRESS}): `nearkin search` asks it; this needs one in the folder itself")
     model = load(folder, device=device)
     return Collection(folder, model, LocalIndex.open(folder / "index", model=model_version(folder)))
 
@@ -131,7 +138,7 @@ def build_index(
         if not replace:
             raise FileExistsError(f"{folder} has an index already; --add adds to it, --replace makes it anew")
         index = LocalIndex.open(place)
-        count = index.replace(_entries(folder, model, data, range(len(data)), report), model=version, **about)
+        count = index.replace(embedded_entries(folder, model, data, range(len(data)), report), model=version, **about)
         collection, added = Collection(folder, model, index), Added(count, 0, len(data) - count)
         collection.calibrate()
     else:
@@ -153,7 +160,7 @@ def model_version(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _entries(folder: Path, model: Model, data: Dataset, rows: Sequence[int], report: Report | None) -> Iterator[Entries]:
+def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[int], report: Report | None) -> Iterator[Entries]:
     """The points in these rows, embedded, in batches."""
     workers = None if len(rows) > WORTH_WORKERS else 0
     loader = Loader(data, device=model.device, resident_bytes=0, workers=workers, report=report)

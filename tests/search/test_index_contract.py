@@ -144,6 +144,13 @@ def test_deleted_points_are_gone_and_others_fill_their_place(maker: Maker, vecto
         index.entries([gone[0]])
 
 
+def test_vectors_come_back(maker: Maker, vectors, tmp_path) -> None:
+    index = maker(tmp_path / "i", "squared_euclidean", vectors, {})
+    assert np.array_equal(index.vectors([7, 3]), vectors[[7, 3]])
+    with pytest.raises(KeyError, match="no point has the id 300"):
+        index.vectors([300])
+
+
 def test_deleting_an_unknown_id_removes_nothing(maker: Maker, vectors, tmp_path) -> None:
     index = maker(tmp_path / "i", "squared_euclidean", vectors, KNOWN)
     with pytest.raises(KeyError, match="no point has the id 999; the index holds 300 points"):

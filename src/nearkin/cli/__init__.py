@@ -62,7 +62,9 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos --add more/             add to it
   nearkin index runs/photos --delete 3,17,100-199   remove points by their ids
   nearkin index runs/photos --backend hnsw          approximate search for large sets (pip install 'nearkin[search]')
-  nearkin index runs/photos photos/ --replace       make it anew; the old one serves until the new one is whole"""
+  nearkin index runs/photos photos/ --replace       make it anew; the old one serves until the new one is whole
+  nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
+  nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; goes on where it stopped"""
 SEARCH = """The nearest neighbours of images, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
 SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos query.jpg
@@ -240,7 +242,12 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--add", metavar="DATA", help="add these data")
     parser.add_argument("--delete", metavar="IDS", help="remove points: 3,17,100-199")
     parser.add_argument("--replace", action="store_true", help="make the index anew although there is one")
-    parser.add_argument("--backend", choices=("exact", "hnsw", "ivf_pq"), help="how to search (default: exact, or as it is)")
+    parser.add_argument("--backend", choices=("exact", "hnsw", "ivf_pq", "milvus"), help="how to search (default: exact, or as it is)")
+    parser.add_argument("--uri", metavar="URI", help="where Milvus is: a path that ends in .db (milvus-lite), or http://host:port")
+    parser.add_argument("--name", default="nearkin", metavar="NAME", help="of the collection in Milvus (default: %(default)s)")
+    parser.add_argument(
+        "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="Milvus's structure (default: FLAT, which is exact)"
+    )
     parser.add_argument("--compact", action="store_true", help="free the room of removed points")
     parser.add_argument("--check", action="store_true", help="compare every file with its checksum")
     _add_places(parser)

@@ -10,14 +10,19 @@ from nearkin.collection import Added, build_index, open_index
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
 from nearkin.model import brought_to, load
+from nearkin.remote import Address, address, make_remote, open_remote
 from nearkin.run import Run
+from nearkin.search.contract import VectorIndex
 from nearkin.search.index import LocalIndex
+from nearkin.shards import is_sharded, open_shards
 
 
 def run(arguments: Namespace) -> int:
     """Do what was asked, in this order: make or add, delete, choose the backend, compact, check; then tell how it stands."""
     _check(arguments)
     console = Console(highlight=False, soft_wrap=True)
+    if arguments.backend == "milvus" or address(arguments.folder) is not None:
+        return _in_milvus(arguments, console)
     if arguments.data:
         data = _opened(arguments, arguments.data)
         made, added = build_index(
@@ -41,16 +46,48 @@ def _check(arguments: Namespace) -> None:
         raise ValueError("DATA makes an index and --add adds to one; give one of them")
     if arguments.replace and not arguments.data:
         raise ValueError("--replace needs DATA to make the index from")
+    if arguments.uri is not None and arguments.backend != "milvus":
+        raise ValueError(f"--uri {arguments.uri} is for --backend milvus; name that, too")
+    if arguments.backend != "milvus" and address(arguments.folder) is None and arguments.data and is_sharded(arguments.data):
+        raise ValueError(f"{arguments.data} holds shards, which --backend milvus --uri URI loads; a local index is made from data")
+
+
+def _in_milvus(arguments: Namespace, console: Console) -> int:
+    """The same where the index is in Milvus."""
+    what = arguments.data or arguments.add
+    if arguments.backend not in (None, "milvus") or arguments.compact or arguments.check:
+        raise ValueError("the index is in Milvus, which looks after its files itself; for a local one remove milvus.json from the folder")
+    if arguments.data:
+        place = address(arguments.folder) if arguments.uri is None else Address(arguments.uri, arguments.name)
+        if place is None:
+            raise ValueError("--backend milvus needs --uri: a path that ends in .db, or the address of a server")
+        options = {"kind": arguments.milvus_index, "replace": arguments.replace, "again": is_sharded(what), "device": arguments.device}
+        collection = make_remote(arguments.folder, place, **options)
+    else:
+        collection = open_remote(arguments.folder, device=arguments.device)
+    if what and is_sharded(what):
+        console.print(f"{collection.load(open_shards(what), _note):,} points of {what} are in the index")
+    elif what:
+        _tell_added(console, collection.add(_opened(arguments, what), _note))
+    if arguments.delete:
+        _delete(arguments, collection.index, console)
+    index = collection.index
+    console.print(f"{index.count:,} points of {index.dimension} dimensions in {index.place}, searched by {index.backend}")
+    return 0
+
+
+def _delete(arguments: Namespace, index: VectorIndex, console: Console) -> None:
+    ids = parsed_ids(arguments.delete)
+    try:
+        index.delete(ids)
+    except KeyError as error:
+        raise ValueError(f"--delete: {error.args[0]}; nothing was removed") from None
+    console.print(f"{len(ids):,} points removed")
 
 
 def _maintain(arguments: Namespace, index: LocalIndex, console: Console) -> None:
     if arguments.delete:
-        ids = parsed_ids(arguments.delete)
-        try:
-            index.delete(ids)
-        except KeyError as error:
-            raise ValueError(f"--delete: {error.args[0]}; nothing was removed") from None
-        console.print(f"{len(ids):,} points removed")
+        _delete(arguments, index, console)
     if arguments.backend and not arguments.data:
         index.build(arguments.backend)
     if arguments.compact:

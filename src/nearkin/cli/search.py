@@ -13,6 +13,7 @@ from rich.table import Table
 
 from nearkin.collection import Collection, open_index
 from nearkin.data.files import listing
+from nearkin.remote import RemoteCollection, address, open_remote
 from nearkin.search.contract import Answer, Where
 
 TOGETHER = 256  # images encoded and searched at once
@@ -28,7 +29,8 @@ class Asked(NamedTuple):
 def run(arguments: Namespace) -> int:
     """Answer every query, as tables or as JSON."""
     where = Where(labels=tuple(arguments.label), metadata=dict(_pair(text) for text in arguments.where))
-    collection = open_index(arguments.folder, device=arguments.device)
+    opened = open_index if address(arguments.folder) is None else open_remote
+    collection: Collection | RemoteCollection = opened(arguments.folder, device=arguments.device)
     found = list(_answers(collection, arguments, where))
     if not found:
         raise ValueError("nothing to search for: name image files or folders, or give --id or --vector")
@@ -40,7 +42,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _answers(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Asked]:
+def _answers(collection: Collection | RemoteCollection, arguments: Namespace, where: Where) -> Iterator[Asked]:
     paths = [path for query in arguments.queries for path in _files(query)]
     for start in range(0, len(paths), TOGETHER):
         some = paths[start : start + TOGETHER]
@@ -86,7 +88,7 @@ def _plain(asked: Asked) -> dict[str, object]:
     return {"query": asked.query, "exact": asked.answer.exact, "neighbours": [hit._asdict() for hit in asked.answer.hits]}
 
 
-def _show(collection: Collection, found: list[Asked], k: int) -> None:
+def _show(collection: Collection | RemoteCollection, found: list[Asked], k: int) -> None:
     console = Console(highlight=False, soft_wrap=True, width=1000)  # a path is not folded: it is there to be copied
     for query, answer in found:
         title = f"{query}: the {len(answer.hits)} nearest{'' if answer.exact else ' (approximate: a nearer one may be missing)'}"

@@ -120,6 +120,9 @@ class VectorIndex(Protocol):
     def entries(self, ids: Sequence[int]) -> list[Entry]:
         """What is known of these points."""
 
+    def vectors(self, ids: Sequence[int]) -> np.ndarray:
+        """(n, d) float32 of these points; +-1 where only signs are kept."""
+
     def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
         """The k nearest of each query (n, d) among the points `where` allows, but not the point with the id in `exclude` (n,)."""
 

@@ -137,6 +137,10 @@ class LocalIndex:
         snapshot = self.snapshot
         return [snapshot.entry(row) for row in snapshot.known_rows(ids).tolist()]
 
+    def vectors(self, ids: Sequence[int]) -> np.ndarray:
+        """(n, d) float32 of these points; +-1 where only signs are kept."""
+        return self.snapshot.vectors[self.snapshot.known_rows(ids)]
+
     def add(self, entries: Entries, *, rebuild: bool = True) -> np.ndarray:
         """Add points; durable when it returns. Small segments are merged as they come, so there are never many.
 

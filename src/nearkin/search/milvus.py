@@ -15,7 +15,7 @@ import torch
 from nearkin.codes.packing import pack, unpack
 from nearkin.search.contract import METRICS, Answer, Entries, Entry, Hit, Where, as_text, check_entries, check_queries
 from nearkin.search.exact import nearest
-from nearkin.search.milvus_client import Milvus, expression
+from nearkin.search.milvus_client import Fields, Milvus, expression
 from nearkin.search.segment import row_text
 
 FORMAT = 1
@@ -55,15 +55,13 @@ class MilvusIndex:
         if client.call("has_collection", name):
             raise FileExistsError(f"{uri} holds an index named {name!r} already; add to it, or replace it")
         about = {"format": FORMAT, "model": model, "metric": metric, "dimension": dimension, "kind": kind}
-        schema = client.schema(
-            json.dumps(about),
+        fields: Fields = (
             ("id", "INT64", {"is_primary": True}),
             ("vector", "FLOAT_VECTOR", {"dim": dimension}),
             ("label", "VARCHAR", {"max_length": LONGEST, "nullable": True}),
             ("row", "JSON", {}),  # source, metadata, and texts: the metadata as they are compared
         )
-        indexed = client.index_of("vector", kind, DISTANCES[metric])
-        client.call("create_collection", name, schema=schema, index_params=indexed, consistency_level="Strong")
+        client.create(name, fields, ("vector", kind, DISTANCES[metric]), {"nearkin.about": json.dumps(about)})
         return cls(client, name, about)
 
     @classmethod
@@ -72,13 +70,13 @@ class MilvusIndex:
         client = Milvus(uri, **connection)
         if not client.call("has_collection", name):
             raise FileNotFoundError(f"{uri} holds no index named {name!r}; `nearkin index DIR DATA --backend milvus --uri {uri}` makes one")
-        about = _about(client.call("describe_collection", name)["description"], uri, name)
+        about = _about(client.call("describe_collection", name).get("properties", {}).get("nearkin.about", ""), uri, name)
         if model is not None and model != about["model"]:
             raise ValueError(
                 f"{uri}, {name} was made by another model (version {about['model'][:12]}, and this is {model[:12]}): their embeddings "
                 "cannot be compared; `nearkin index DIR DATA --replace` makes it anew"
             )
-        client.call("load_collection", name)
+        client.ready(name, ("vector", about["kind"], DISTANCES[about["metric"]]))
         return cls(client, name, about)
 
     @property
@@ -185,7 +183,7 @@ class MilvusIndex:
         if not result:
             return [], True
         ordered = sorted(result, key=lambda hit: int(hit["id"]))
-        mine, theirs = torch.from_numpy(query)[None], torch.tensor([hit["entity"]["vector"] for hit in ordered], dtype=torch.float32)
+        mine, theirs = torch.tensor(query)[None], torch.tensor([hit["entity"]["vector"] for hit in ordered], dtype=torch.float32)
         near = nearest(mine, theirs, len(ordered), METRICS[self.metric])
         values = near.affinity[0].tolist()
         size = 1.0 if self.metric == "cosine" else float(mine.square().sum() + theirs.square().sum(1).max())
@@ -198,7 +196,7 @@ class MilvusIndex:
             first = self._next_id()
             return np.arange(first, first + len(entries))
         ids = np.asarray(entries.ids)
-        clash = sorted(self._present(ids.tolist(), ["id"]))
+        clash = self.present(ids.tolist())
         if clash:
             raise ValueError(f"ids: {clash[0]} is in the index already; let the index number the points")
         return ids
@@ -223,6 +221,21 @@ class MilvusIndex:
             texts = {key: as_text(value) for key, value in row["metadata"].items()}
             found.append({"id": int(ids[at]), "vector": vector, "label": label, "row": {**row, "texts": texts}})
         return found
+
+    def known_sources(self, sources: Sequence[str]) -> set[str]:
+        """Those of the sources that some point has."""
+        listed = ", ".join(json.dumps(source, ensure_ascii=False) for source in sources)
+        rows = self.client.call("query", self.name, filter=f'row["source"] in [{listed}]', output_fields=["row"], limit=MOST)
+        return {str(row["row"]["source"]) for row in rows}
+
+    def present(self, ids: Sequence[int]) -> list[int]:
+        """Those of the ids that are taken, in order."""
+        return sorted(self._present(ids, ["id"]))
+
+    def ids_between(self, first: int, last: int) -> list[int]:
+        """One id from first to last that is taken, if there is one."""
+        rows = self.client.call("query", self.name, filter=f"id >= {first} and id <= {last}", output_fields=["id"], limit=1)
+        return [int(row["id"]) for row in rows]
 
     def _known(self, ids: Sequence[int], fields: list[str]) -> dict[int, dict[str, Any]]:
         """These points by id; an unknown id is an error."""
@@ -251,9 +264,9 @@ def _hit(result: Any, affinity: float) -> Hit:
     return Hit(one.id, affinity + 0.0, one.label, one.source, one.metadata, None)
 
 
-def _about(description: str, uri: str, name: str) -> dict[str, Any]:
+def _about(text: str, uri: str, name: str) -> dict[str, Any]:
     try:
-        about: dict[str, Any] = json.loads(description)
+        about: dict[str, Any] = json.loads(text)
         known = about["format"] == FORMAT and math.isfinite(about["dimension"])
     except (ValueError, KeyError, TypeError):
         known = False

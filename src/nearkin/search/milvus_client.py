@@ -6,7 +6,7 @@ Every write is an upsert or a delete by id, so that one that was lost on its way
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from nearkin.search.contract import Where, as_text
 
 T = TypeVar("T")
+Fields = Sequence[tuple[str, str, dict[str, Any]]]  # name, type, options
 PASSING = ("retry", "fail connecting", "unavailable", "deadline", "timeout", "connect", "not ready", "rate limit", "closed channel")
 
 
@@ -41,18 +42,21 @@ class Milvus:
         """A method of the client, with the time limit; tried again while the cause may pass."""
         return self._tried(what, lambda: getattr(self._connected(), what)(*arguments, timeout=self.timeout, **options))
 
-    def schema(self, description: str, *fields: tuple[str, str, dict[str, Any]]) -> Any:
-        """Of a collection: what it says of itself, and name, type and options of every field."""
-        made = self._pymilvus.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
-        for name, kind, options in fields:
-            made.add_field(name, getattr(self._pymilvus.DataType, kind), **options)
-        return made
+    def create(self, name: str, fields: Fields, indexed: tuple[str, str, str], properties: dict[str, str]) -> None:
+        """A collection with these fields, of which one vector field is `indexed`: its name, structure and metric."""
+        made = self._pymilvus.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        for field, kind, options in fields:
+            made.add_field(field, getattr(self._pymilvus.DataType, kind), **options)
+        self.call("create_collection", name, schema=made, properties=properties, consistency_level="Strong")
+        self.ready(name, indexed)
 
-    def index_of(self, field: str, index_type: str, metric: str) -> Any:
-        """How a vector field is searched."""
-        made = self._pymilvus.MilvusClient.prepare_index_params()
-        made.add_index(field, index_type=index_type, metric_type=metric)
-        return made
+    def ready(self, name: str, indexed: tuple[str, str, str]) -> None:
+        """The collection can be searched; what a creation that was broken off has left out is done."""
+        if not self.call("list_indexes", name):
+            made = self._pymilvus.MilvusClient.prepare_index_params()
+            made.add_index(indexed[0], index_type=indexed[1], metric_type=indexed[2])
+            self.call("create_index", name, index_params=made)
+        self.call("load_collection", name)
 
     def close(self) -> None:
         """Let go of the connection; another one is made when something is asked again."""
@@ -112,7 +116,7 @@ def _words(error: BaseException) -> str:
 def _library(local: bool) -> Any:
     if find_spec("pymilvus") is None or (local and find_spec("milvus_lite") is None):
         raise ImportError("backend milvus needs pymilvus and milvus-lite, which are not installed; pip install 'nearkin[milvus]'")
-    logger = logging.getLogger("pymilvus")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.CRITICAL)  # it writes every error to the terminal that we raise
+    for name in ("pymilvus", "grpc._server"):  # they write to the terminal what we raise, and what milvus-lite lacks and is not needed
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     return import_module("pymilvus")
