@@ -22,8 +22,10 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.kernels --out docs/bench-cpu.json
 	$(BIN)/python -m bench.knn
 	$(BIN)/python -m bench.metrics
+	$(BIN)/python -m bench.precision --out docs/bench-precision.json
 	$(BIN)/python -m bench.linear --out docs/bench-linear.json
 	$(BIN)/python -m bench.service --out docs/bench-service.json
+	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak

@@ -111,6 +111,47 @@ def training_part(found: dict[str, Any]) -> list[str]:
     return lines + table(head, rows)
 
 
+def precision_part(found: dict[str, Any]) -> list[str]:
+    """One Prec@k step, on whichever machines it was measured."""
+    lines = ["## One Prec@k step", "", "Loss and gradient of a batch with 11 images a class, d = 64, k = 5.", ""]
+    if (cpu := found.get("cpu")) is not None:
+        looped = next(row for row in cpu["rows"] if row["name"].startswith("loops"))
+        lines.append(
+            f"B = {cpu['n']}: ours as released is {looped['times_ours']:.0f} times as fast as Python loops over elements in the shape of "
+            f"the authors' code (wanted: {cpu['wanted']:g}); their gradients differ by {cpu['error']:.0e} in float64. {about(cpu)}"
+        )
+        rows = [(row["name"], f"{row['ms']:.2f}", f"{row['times_ours']:.2f}") for row in cpu["rows"]]
+        lines += ["", *table(("CPU, one thread", "ms", "times ours as released"), rows)]
+    if (cuda := found.get("cuda")) is not None:
+        ours = cuda["rows"][0]
+        lines.append(
+            f"B = {cuda['n']:,}: ours takes {ours['recorded_times_floor']:.2f} times as long as the similarities and their topk, with "
+            f"their gradient, when recorded as a graph, and {ours['times_floor']:.2f} times when called from Python (wanted: at most "
+            f"{cuda['wanted']:g}). {about(cuda)}"
+        )
+        keys = (("recorded_ms", ".3f"), ("recorded_times_floor", ".2f"), ("ms", ".3f"), ("times_floor", ".2f"))
+        rows = [(row["name"], *(number(row[key], form) for key, form in keys)) for row in cuda["rows"]]
+        lines += ["", *table(("CUDA", "recorded ms", "times the floor", "called ms", "times the floor"), rows)]
+    return lines
+
+
+def explorer_part(found: dict[str, Any]) -> list[str]:
+    wanted = {"drawn": 3, "click": 300, "bundle": 1000}
+    lines = ["## Explorer", "", f"`{found['command']}`, headless chromium {found['chromium']} without a GPU, {found['machine']}, {found['date'][:10]}."]
+    lines += [f"The page is {found['bundle_kb']:.0f} kB (wanted: below {wanted['bundle']:,}). From the start of `nearkin serve` on the demo's"]
+    lines += [f"model to the first wrong neighbour on the screen: {found['first_wrong_s']:.1f} s. Pages are opened {found['visits']} times, each anew.", ""]
+    rows = []
+    for one in found["sizes"]:
+        for where in ("service", "disk"):
+            row = one[where]
+            cells = (f"{row['first_drawn_s']:.2f}", f"{row['slowest_drawn_s']:.2f}", f"{row['click_ms']:.0f}", f"{row['slowest_click_ms']:.0f}")
+            rows.append((f"{one['points']:,} points, {where}", *cells, str(row["console_errors"])))
+    head = (f"s until all are drawn (wanted: {wanted['drawn']}), first visit", "slowest visit", f"ms from click to neighbours (wanted: {wanted['click']})")
+    lines += table(("page", *head, "slowest click", "console errors"), rows)
+    once = ", ".join(f"{one['drawing_s']:.0f} s for {one['points']:,} points (the folder is then {one['folder_mb']:.0f} MB)" for one in found["sizes"])
+    return [*lines, f"Before that, once for each index: exact neighbours, lists and a map by PCA, one thread: {once}.", ""]
+
+
 def picture(found: dict[str, dict[str, Any]]) -> None:
     import matplotlib
 
@@ -155,6 +196,10 @@ def page() -> str:
         lines += cpu_part(cpu)
     if (training := load("bench-training.json")) is not None:
         lines += training_part(training)
+    if (precision := load("bench-precision.json")) is not None:
+        lines += precision_part(precision)
+    if (explorer := load("bench-explorer.json")) is not None:
+        lines += explorer_part(explorer)
     return "\n".join(lines)
 
 

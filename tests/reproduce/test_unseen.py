@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from nearkin.networks.mobilenet import MobileNetV2
 from nearkin.reproduce import lu2019, unseen
 from nearkin.reproduce.cell import Trial
-from nearkin.reproduce.running import Job, Place, perform
+from nearkin.reproduce.lu2019_figures import draw
+from nearkin.reproduce.running import Job, Ledger, Place, perform
 from nearkin.reproduce.tables import TABLES
 from nearkin.reproduce.unseen import Where, best_two, parts_of
 
@@ -129,3 +130,23 @@ def test_names_are_distinct_beginnings_and_every_row_is_there() -> None:
     assert {cell.trial for cell in cells} == set(names)
     printed = {(cell.row, cell.column): cell.printed for cell in cells if "CUB" in cell.table and cell.printed is not None}
     assert printed["Prec@5 as released", "P@1"] == 61.07 and printed["Triplets, distance-weighted", "mAP"] == 31.35 and len(printed) == 100
+
+
+def test_pictures_are_drawn_from_what_followed_runs_left(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no followed run of lu2019-omniglot-11"):
+        next(draw("omniglot", tmp_path, tmp_path, root))
+    for name in ("prec5-printed", "triplet-semi"):
+        trial = shortened(TRIALS[f"lu2019-omniglot-11-{name}"], iterations="12", watch="3")
+        ledger = Ledger.read(tmp_path, trial)
+        job = Job(trial, trial.candidates()[0], 0)
+        ledger.add(job, perform(job, Place(str(root), "cpu", str(tmp_path))))
+        ledger.save(tmp_path)
+    drawn = list(draw("omniglot", tmp_path, tmp_path / "figures", root, "pca"))
+    assert [path.name.removeprefix("lu2019-omniglot-") for path in drawn] == [
+        "iterations.png",
+        "active.png",
+        "pairs.png",
+        "gallery.png",
+        "map.png",
+    ]
+    assert all(path.stat().st_size > 5000 for path in drawn)

@@ -22,6 +22,7 @@ class Series(NamedTuple):
     y: ArrayLike  # (t,)
     low: ArrayLike | None = None  # (t,) of its interval
     high: ArrayLike | None = None
+    x: ArrayLike | None = None  # (t,) positions of its own; the plot's then only name the ticks
 
 
 class Trade(NamedTuple):
@@ -63,12 +64,13 @@ def line(
     spans = []
     for i, one in enumerate(series):
         colour = PALETTE[i % len(PALETTE)]
-        y = _row(one.y, f"y of {one.name!r}", len(xs)) * scale
-        axes.plot(xs, y, DASHES[i % len(DASHES)], color=colour, linewidth=1.3, marker="o", markersize=3, label=one.name)
+        at = xs if one.x is None else _row(one.x, f"x of {one.name!r}")
+        y = _row(one.y, f"y of {one.name!r}", len(at)) * scale
+        axes.plot(at, y, DASHES[i % len(DASHES)], color=colour, linewidth=1.3, marker="o", markersize=3, label=one.name)
         spans.append(y)
         if one.low is not None and one.high is not None:
-            low, high = (_row(bound, f"interval of {one.name!r}", len(xs)) * scale for bound in (one.low, one.high))
-            axes.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
+            low, high = (_row(bound, f"interval of {one.name!r}", len(at)) * scale for bound in (one.low, one.high))
+            axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
             spans += [low, high]
     below = _limits(axes, np.concatenate(spans), share, None if chance is None else chance * scale)
     if len(xs) > 1 and xs.min() > 0 and xs.max() / xs.min() > WIDE:
