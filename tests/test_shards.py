@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nearkin import shards
-from nearkin.shards import About, Shard, ShardDamagedError, is_sharded, open_shards, write_manifest, write_shard
+from nearkin.shards import About, Shard, ShardDamagedError, files, is_sharded, open_shards, write_manifest, write_shard
 
 pytest.importorskip("pyarrow")
 
@@ -41,7 +40,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_the_shard_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "GROUP", 6)  # two rows of three numbers
+    monkeypatch.setattr(files, "GROUP", 6)  # two rows of three numbers
     whole = some(5)
     found = open_shards(folder_of(tmp_path, whole))
     pieces = list(found.blocks())
@@ -169,7 +168,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shards, "sync", full)
+    monkeypatch.setattr(files, "sync", full)
     with pytest.raises(OSError, match="no room is left on the disk of .*; free some and run the same .* again"):
         write_shard(folder, 1, some(2, 2))
     assert sorted(path.name for path in folder.iterdir()) == ["shard-00000.parquet", "shards.json"]

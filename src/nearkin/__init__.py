@@ -42,6 +42,7 @@ _HOMES = {
     "nearkin.papers": ("cite",),
     "nearkin.model": ("load",),
     "nearkin.collection": ("open_index",),
+    "nearkin.shards": ("open_shards",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from nearkin.references.anchors import simplex as simplex
     from nearkin.references.anchors import smallest_angle as smallest_angle
     from nearkin.search import nearest as nearest
+    from nearkin.shards import open_shards as open_shards
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
-from nearkin import cli, load, shards
+from nearkin import cli, load
 from nearkin import data as sources
 from nearkin.cluster import embed as embedding
 from nearkin.cluster.embed import Embedded, embed
+from nearkin.cluster.encoding import pieces
 from nearkin.data.dataset import Dataset
-from nearkin.shards import open_shards
+from nearkin.shards import files, open_shards
 from tests.cluster.model_folder import model_folder
 
 pytest.importorskip("pyarrow")
@@ -87,7 +89,7 @@ def test_a_kill_in_the_middle_loses_only_what_was_not_named(model: Path, tmp_pat
 
 
 def test_a_full_disk_keeps_what_was_made(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, real, calls = tmp_path / "s", shards.sync, list[Path]()
+    out, real, calls = tmp_path / "s", files.sync, list[Path]()
 
     def full(path: Path) -> None:
         calls.append(path)
@@ -95,12 +97,35 @@ def test_a_full_disk_keeps_what_was_made(model: Path, tmp_path: Path, monkeypatc
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path)
 
-    monkeypatch.setattr(shards, "sync", full)
+    monkeypatch.setattr(files, "sync", full)
     with pytest.raises(OSError, match="no room is left on the disk .* run the same `nearkin embed` again"):
         embed(model, points(), out, rows=5)
     monkeypatch.undo()
     assert len(open_shards(out, partial=True)) == 20
     assert embed(model, points(), out, rows=5) == Embedded(25, 1, 4, 0)
+
+
+def test_what_an_actor_stumbles_over_comes_back_in_words(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = embedding.Encoder(str(model), str(tmp_path), "cpu")
+    (piece,) = pieces(points(5), 5, [0])
+    batch = {"number": [0], "piece": [pickle.dumps(piece)]}
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "sync", full)
+    answer = actor(batch)
+    with pytest.raises(OSError, match="no room is left on the disk"):
+        embedding._record({"number": 0, "record": answer["record"][0]})
+    monkeypatch.undo()
+    assert embedding._record({"number": 0, "record": actor(batch)["record"][0]})["rows"] == 5
+    monkeypatch.setattr(embedding, "write_piece", _refuse)
+    with pytest.raises(ValueError, match="not like this"):
+        embedding._record({"number": 0, "record": actor(batch)["record"][0]})
+
+
+def _refuse(*given: object) -> None:
+    raise ValueError("not like this")
 
 
 def test_other_weights_other_data_and_other_shapes_are_refused(model: Path, tmp_path: Path) -> None:

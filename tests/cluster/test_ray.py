@@ -8,14 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from nearkin import cli
+from nearkin import data as sources
 from nearkin.affinity import cosine
 from nearkin.cluster.embed import Embedded, embed
+from nearkin.cluster.evaluate import judge
 from nearkin.cluster.search import discover_over, nearest_over
 from nearkin.cluster.session import check_address, session
+from nearkin.data.corrections import points_of
 from nearkin.data.dataset import Dataset
 from nearkin.discovery import discover
+from nearkin.points import Points
 from nearkin.search import nearest
 from nearkin.shards import ShardDamagedError, open_shards
 from tests.cluster.loopback import Loopback, loopback
@@ -76,12 +81,31 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         few = found.of(range(4))
         alone, together = discover(few, 2), discover_over(few, 2, engine="ray")
         assert torch.equal(alone.table, together.table) and torch.equal(alone.entropy, together.entropy)
+        labels = torch.arange(50) % 3
+        judged = [judge(Points(whole[:50], labels), points_of(points(50)), found, cosine(), engine=how) for how in ("local", "ray")]
+        assert (
+            torch.equal(judged[0].found.positions, judged[1].found.positions)
+        assert bool(judged[0].found.positions[:, 0].ne(torch.arange(50)).all())
+        )
+        _damaged_pictures(tmp_path)
         (out / "shard-00007.parquet").write_bytes(b"half")
         with pytest.raises(ShardDamagedError, match="shard-00007.parquet cannot be read"):
             nearest_over(whole[:5], found, 3, engine="ray")
         assert embed(model, points(n), out, engine="ray", rows=250) == Embedded(n, 1, 39, 0)
     embed(model, points(n), tmp_path / "local", rows=250)
     same_shards(out, tmp_path / "local")
+
+
+def _damaged_pictures(folder: Path) -> None:
+    """Files that cannot be decoded are named and counted by whichever node meets them."""
+    (folder / "photos").mkdir()
+    for i in range(12):
+        Image.fromarray(np.full((8, 8), 20 * i, np.uint8)).save(folder / "photos" / f"{i:02d}.png")
+    (folder / "photos" / "05.png").write_bytes(b"no picture")
+    data, lines = sources.open(folder / "photos", on_error="skip", size=8, channels=1), list[str]()
+    model = model_folder(folder / "pictures", (1, 8, 8))
+    assert embed(model, data, folder / "s", engine="ray", rows=4, report=lines.append) == Embedded(11, 3, 0, 1)
+    assert any("05.png cannot be decoded" in line for line in lines) and any("1 of 12 points were left out" in line for line in lines)
 
 
 @pytest.mark.soak

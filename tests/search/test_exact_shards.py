@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin import shards as storage
 from nearkin.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine
 from nearkin.points import Points
 from nearkin.search import nearest
 from nearkin.search.exact import joined, scored, settled
 from nearkin.shards import About, Shard, ShardDamagedError, Shards, open_shards, write_manifest, write_shard
+from nearkin.shards import files as storage
 
 pytest.importorskip("pyarrow")
 

@@ -15,6 +15,7 @@ from nearkin.search import Neighbours, nearest
 from nearkin.search.exact import Scored, joined, scored, settled
 from nearkin.shards import Shards
 
+RETRIES = 20  # of a shard whose machine died; one that kills every machine must end
 AHEAD = 2  # shards in the works for each worker: answers wait for their turn, so they must not pile up
 
 Engine = Literal["local", "ray"]
@@ -70,7 +71,7 @@ def _in_order(work: Callable[[Any, int], Any], shared: Any, numbers: list[int], 
     """work(shared, number) for every number, by Ray, in their order; an error is the worker's own."""
     with session(address) as ray:
         count, _ = workers(ray)
-        task = ray.remote(num_cpus=1, max_retries=-1)(work)
+        task = ray.remote(num_cpus=1, max_retries=RETRIES)(work)
         given, todo = ray.put(shared), iter(numbers)
         waiting = [task.remote(given, number) for number in islice(todo, AHEAD * count)]
         while waiting:
