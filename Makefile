@@ -25,6 +25,7 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.precision --out docs/bench-precision.json
 	$(BIN)/python -m bench.linear --out docs/bench-linear.json
 	$(BIN)/python -m bench.service --out docs/bench-service.json
+	$(BIN)/python -m bench.shards --out docs/bench-shards.json
 	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json
 
 soak: $(READY)

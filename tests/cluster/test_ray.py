@@ -83,10 +83,8 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         assert torch.equal(alone.table, together.table) and torch.equal(alone.entropy, together.entropy)
         labels = torch.arange(50) % 3
         judged = [judge(Points(whole[:50], labels), points_of(points(50)), found, cosine(), engine=how) for how in ("local", "ray")]
-        assert (
-            torch.equal(judged[0].found.positions, judged[1].found.positions)
+        assert torch.equal(judged[0].found.positions, judged[1].found.positions)
         assert bool(judged[0].found.positions[:, 0].ne(torch.arange(50)).all())
-        )
         _damaged_pictures(tmp_path)
         (out / "shard-00007.parquet").write_bytes(b"half")
         with pytest.raises(ShardDamagedError, match="shard-00007.parquet cannot be read"):
