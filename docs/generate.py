@@ -36,9 +36,9 @@ FAMILIES = {
     "Beside the composition": ("LiftedStructure", "Angular", "LargeMarginSoftmax", "CentreLoss", "WeightedSum"),
 }
 PIECES = (
-    (references, ("InBatch", "OnePerClass", "Anchors", "Proxies", "Centres", "MemoryBank")),
+    (references, ("InBatch", "OnePerClass", "Anchors", "Proxies", "Centres", "MemoryBank", "CrossBatchMemory")),
     (affinity, ("SquaredEuclidean", "Euclidean", "InnerProduct", "cosine", "Affine", "Normalised", "MinusDistance")),
-    (relation, ("SameLabel", "SameLabelApart", "LabelDistance", "LabelOverlap", "SameId", "ListedNeighbours")),
+    (relation, ("SameLabel", "SameLabelApart", "SameLabelOfFilled", "LabelDistance", "LabelOverlap", "SameId", "ListedNeighbours")),
     (criterion, ("any_positive", "expected_cost", "each_positive", "attraction", "BestK", "SmoothBestK", "Pairs", "OneVersusRest")),
     (triplets, ("Triplets",)),
 )

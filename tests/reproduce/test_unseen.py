@@ -129,7 +129,7 @@ def test_names_are_distinct_beginnings_and_every_row_is_there() -> None:
     cells = TABLES["lu2019"][1]
     assert {cell.trial for cell in cells} == set(names)
     printed = {(cell.row, cell.column): cell.printed for cell in cells if "CUB" in cell.table and cell.printed is not None}
-    assert printed["Prec@5 as released", "P@1"] == 61.07 and printed["Triplets, distance-weighted", "mAP"] == 31.35 and len(printed) == 100
+    assert printed["Prec@5 as released", "P@1"] == 61.07 and printed["Distance-weighted triplets", "mAP"] == 31.35 and len(printed) == 100
 
 
 def test_pictures_are_drawn_from_what_followed_runs_left(root: Path, tmp_path: Path) -> None:
