@@ -1,4 +1,4 @@
-"""One rank of two: prices a batch in float64 for every objective and writes the gradients. Run by test_ranks under torchrun."""
+"""One rank of two: steps in float64 for every objective there is, and writes the weights. Run by test_ranks under torchrun."""
 
 import sys
 
@@ -6,58 +6,66 @@ import torch
 from torch import nn
 
 from nearkin import objectives as o
-from nearkin.references.anchors import orthonormal
+from nearkin.optimise import ConjugateGradient
 from nearkin.train import ranks
+from nearkin.train.choose import OBJECTIVES, build
 from nearkin.train.step import Step
+from nearkin.train.whole_set import whole_set_step
 
-SIZE, WIDE, DIMENSION = 13, 6, 4  # 13 over two ranks: an uneven batch
+POINTS, SIZE, WIDE, DIMENSION, CLASSES = 20, 13, 6, 4, 3  # 13 over two ranks: an uneven batch
+OPTIONS = {"precision_at_k": {"k": 3, "covariance": 0.1}, "triplet": {"choice": "semi-hard"}, "deep_cluster": {"clusters": 5}}
+LABELS = torch.arange(POINTS) % CLASSES
+ANSWERS = {
+    "classes": LABELS,
+    "numbers": torch.linspace(0, 3, POINTS, dtype=torch.float64)[:, None],
+    "sets": torch.nn.functional.one_hot(LABELS) | torch.nn.functional.one_hot(torch.arange(POINTS) // 7),
+    "ids": None,
+}
 
 
 def objectives():
+    """Every objective that a run can name, and two more shapes of them."""
     torch.manual_seed(5)
-    return {
-        "nca": o.NCA(),
-        "nca expected": o.NCA("expected"),
-        "nca regression": o.NCARegression(),
-        "nearest class mean": o.NearestClassMean(orthonormal(3, DIMENSION)),
-        "instances": o.InstanceDiscrimination(20, DIMENSION),
-        "discovery": o.NeighbourhoodDiscovery(20, DIMENSION),
-        "precision at k": o.PrecisionAtK(3, covariance=0.1),
-        "softmax": o.Softmax(3, DIMENSION),
-        "hinge": o.Hinge(3, DIMENSION),
-        "large margin": o.LargeMarginSoftmax(3, DIMENSION),
-        "centre": o.CentreLoss(3, DIMENSION),
-        "contrastive": o.Contrastive(),
-        "triplet": o.Triplet("semi-hard"),
-        "npair": o.NPair(),
-        "lifted": o.LiftedStructure(),
-        "angular": o.Angular(),
-        "proxy nca": o.ProxyNCA(3, DIMENSION),
-        "normalised softmax": o.NormalisedSoftmax(3, DIMENSION),
-    }
+    facts = {"num_classes": CLASSES, "dimension": DIMENSION, "size": POINTS}
+    named = {name: build(name, OPTIONS.get(name, {}), **facts) for name in OBJECTIVES}
+    return named | {"nca, expected": o.NCA("expected"), "sum": o.WeightedSum({"npair": (1.0, o.NPair()), "angular": (2.0, o.Angular())})}
 
 
-def after_two_steps(objective, answers):
+def step_of(objective, optimiser=None):
     torch.manual_seed(1)
     network = nn.Sequential(nn.Linear(WIDE, 8), nn.Tanh(), nn.Linear(8, DIMENSION)).double()
     objective = objective.double()
-    inputs = torch.randn(20, WIDE, dtype=torch.float64)
-    optimiser = torch.optim.SGD([*network.parameters(), *objective.parameters()], lr=0.05, momentum=0.9)
-    step = Step(
-        network, objective, optimiser, read=lambda ids: inputs[ids], answers=answers, prepare=lambda x: x, generator=torch.Generator()
-    )
+    inputs = torch.randn(POINTS, WIDE, dtype=torch.float64)
+    moving = [*network.parameters(), *objective.parameters()]
+    moved_by = torch.optim.SGD(moving, lr=0.05, momentum=0.9) if optimiser is None else optimiser(moving)
+    answers = ANSWERS[getattr(objective, "supervision", "classes")]
+    read = inputs.__getitem__
+    return Step(network, objective, moved_by, read=read, answers=answers, prepare=lambda x: x, generator=torch.Generator())
+
+
+def weights(step):
+    return {**step.network.state_dict(), **{f"objective.{k}": v for k, v in step.objective.state_dict().items()}}
+
+
+def after_two_steps(objective):
+    step = step_of(objective)
     for start in (0, 7):
         step(ranks.share(torch.arange(start, start + SIZE)))
-    return {**network.state_dict(), **{f"objective.{k}": v for k, v in objective.state_dict().items()}}
+    return weights(step)
+
+
+def after_the_whole_set(objective, optimiser=None):
+    step = step_of(objective, optimiser)
+    for _ in range(2):
+        whole_set_step(step, torch.arange(POINTS), 7)  # three chunks over two ranks
+    return weights(step)
 
 
 def all_results():
-    labels = torch.arange(20) % 3
-    numbers = torch.linspace(0, 3, 20, dtype=torch.float64)[:, None]
-    found = {}
-    for name, objective in objectives().items():
-        answers = {"classes": labels, "numbers": numbers, "ids": None}[getattr(objective, "supervision", "classes")]
-        found[name] = after_two_steps(objective, answers)
+    found = {name: after_two_steps(objective) for name, objective in objectives().items()}
+    found["nca, the whole training set"] = after_the_whole_set(o.NCA())
+    found["softmax, the whole training set"] = after_the_whole_set(objectives()["softmax"])
+    found["nca, conjugate gradient"] = after_the_whole_set(o.NCA(), lambda moving: ConjugateGradient(moving, iterations=2))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Two gloo ranks equal one process on the joined batch, for every objective, its own parameters and an uneven batch included."""
+"""Two gloo ranks equal one process on the joined batch: every objective and its parameters, an uneven batch, the whole training set."""
 
 import os
 import subprocess

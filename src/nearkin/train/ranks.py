@@ -50,6 +50,11 @@ def count() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
+def number() -> int:
+    """Which of them this one is, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
 def share(ids: Tensor) -> Tensor:
     """This rank's rows of a batch of ids: contiguous, as even as they can be."""
     if count() == 1:

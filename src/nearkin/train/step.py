@@ -74,9 +74,10 @@ class Step:
         self.objective.update(embeddings.detach(), labels, ids=ids)
         return loss.detach()
 
-    def move(self) -> None:
-        """Join the ranks' gradients, bound them, and let the optimiser step."""
-        ranks.sum_gradients(self.network.parameters())
+    def move(self, *, joined: bool = False) -> None:
+        """Join the ranks' gradients unless they are `joined` already, bound them, and let the optimiser step."""
+        if not joined:
+            ranks.sum_gradients(self.network.parameters())
         if self.clip:
             parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(parameters, self.clip, foreach=True)

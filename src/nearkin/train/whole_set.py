@@ -3,12 +3,14 @@
 Embed everything without a graph, take the gradient of the objective with respect to all embeddings (the kernels do that in
 O(n d)), then embed again chunk by chunk with a graph and hand each chunk its own rows of that gradient. The result is the
 gradient of one giant batch. Random layers see the same draws in both passes; batch normalisation normalises by chunk.
+Several ranks share the second pass, chunk by chunk, and add up their gradients.
 """
 
 import torch
 from torch import Tensor
 
 from nearkin.optimise import ConjugateGradient
+from nearkin.train import ranks
 from nearkin.train.step import Step
 
 
@@ -25,7 +27,7 @@ def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
         embeddings = whole_set_gradient(step, ids, chunk)[1]
     else:
         loss, embeddings = whole_set_gradient(step, ids, chunk)
-        step.move()
+        step.move(joined=True)
     step.objective.update(embeddings, None if step.answers is None else step.answers[ids], ids=ids)
     return loss
 
@@ -45,9 +47,11 @@ def whole_set_gradient(step: Step, ids: Tensor, chunk: int) -> tuple[Tensor, Ten
     loss.backward()  # type: ignore[no-untyped-call]
     assert embeddings.grad is not None
     after = _random_state(step)
-    for part, gradient, state in zip(chunks, torch.split(embeddings.grad, chunk), states, strict=True):
+    again = list(zip(chunks, torch.split(embeddings.grad, chunk), states, strict=True))
+    for part, gradient, state in again[ranks.number() :: ranks.count()]:
         _restore(step, state)
         step.embed(part).backward(gradient)  # type: ignore[no-untyped-call]
+    ranks.sum_gradients(step.network.parameters())
     _restore(step, after)
     return loss.detach(), embeddings.detach()
 
