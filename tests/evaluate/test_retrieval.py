@@ -137,6 +137,37 @@ def test_order_of_rows_blocks_and_threads_change_nothing(affinity: Affinity | No
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("held", [0, 1 << 27])
+@pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Normalised(SquaredEuclidean(), references=False)])
+def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole numbers tie, the rest does not; every product is placed by the tiles, among themselves and against a gallery."""
+    if engine == "torch":
+        pytest.skip("the compiled engine is held against this one")
+    from nearkin.evaluate import tiles
+
+    mixed = torch.cat([lattice(70, 7, 1, d=3).embeddings, drawn(63, 3, 7).embeddings])
+    points = Points(mixed, torch.randint(7, (133,), generator=torch.Generator().manual_seed(2)), torch.randperm(133))
+    gallery = Points(mixed[20:] + 0, (points.labels[20:] + (torch.arange(113) % 9 == 0)) % 7, points.ids[20:])  # some ids changed class
+    found = {}
+    for compiled in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(tiles, "HELD", held), patch.setattr(tiles, "MANY_OPEN", 1.0)
+            patch.setattr(tiles, "SIDE", 16)
+            if not compiled:
+                patch.setattr(sys.modules["nearkin.evaluate.retrieval"], "find_spec", lambda _: None)
+            among, apart = retrieval(points, None, affinity, draws=0), retrieval(points, gallery, affinity, draws=0)
+            found[compiled] = torch.stack([torch.stack([s.per_query for s in one.values()]) for one in (among, apart)])
+    torch.testing.assert_close(found[True], found[False], rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+def test_copies_leave_the_tiles_to_float64() -> None:
+    points = drawn(40, 3, 4)
+    copies = Points(points.embeddings.repeat(30, 1), points.labels.repeat(30))
+    among, apart = retrieval(copies, draws=0), retrieval(copies, copies._replace(embeddings=copies.embeddings + 0), draws=0)
+    assert among["precision@5"].value == 1.0 and apart["precision@5"].value == 1.0
+    assert among["map"].value < 1.0
+
+
 def test_trap_36_an_offset_changes_nothing() -> None:
     points = drawn(300, 16, 10)
     whole = torch.round(points.embeddings * 2**10) / 2**10

@@ -1,11 +1,11 @@
 """Counting strangers before each kin, compiled, from float32 products with a bound on their error.
 
-A query's kin get their exact scores first. The range they span is cut into bins, and strangers are counted by the bin of their
-product; only in bins with kin in them, or near to one, a stranger is compared with single kin, and only where the bound on
-the error leaves it open, by its own exact score. So the ranking is exact, and nearly all of the work is one product.
+A query's kin get their exact scores first: its ladder. The range they span is cut into bins, and strangers are counted by the
+bin of their product; only in bins with kin in them, or near to one, a stranger is compared with single kin, and only where the
+bound on the error leaves it open, by its own exact score. So the ranking is exact, and nearly all of the work is one product.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,22 +17,70 @@ from nearkin.search.measure import Factors, Measure, grain, shown, slack
 from nearkin.search.numba_scan import compiled
 
 Array = NDArray[Any]
-BINS = 4096
 FLOAT = np.float32
+ONE = np.uint16(1)
+FEWEST_BINS, MOST_BINS = 512, 8192
+COARSE = 4  # bits of a bin's number that are left out where kin are counted
+PAD = 16  # unused bins at the end of a row: columns whose rows are a power of two apart would share few places in the cache
+
+
+class Ladders(NamedTuple):
+    """What n queries need to place strangers among their g or fewer kin, and what has been counted so far."""
+
+    queries: Array  # (n, d) float64, of length 1 where the measure says so
+    spans: Array  # (n, 2) where the query's class stands in the gallery
+    own: Array  # (n,) where the query itself does, or -1
+    grain: Array  # (n,)
+    kin: Array  # (n, g) exact scores in float32, falling, -inf at the end
+    rungs: Array  # (n, g) the same in units of the products
+    steps: Array  # (n, g) the bins these fall into
+    number: Array  # (n,) of kin
+    low: Array  # (n,) the product at which the first bin starts
+    scale: Array  # (n,) bins to one unit
+    room: Array  # (n,) how far a product can be from its score
+    counts: Array  # (n, bins) strangers by bin; the highest bit is set where a product may be within `room` of a kin's
+    above: Array  # (n, bins / 16) kin in higher bins than these sixteen
+    reached: Array  # (n, g + 1) strangers placed one by one, by the first kin not above them
+    tied: Array  # (n, g) of them as near as a kin, at the first of equal kin
+
+    def of(self, rows: slice) -> "Ladders":
+        """Of some of the queries; what is counted there is counted here."""
+        return Ladders(*(array[rows] for array in self))
+
+
+class Gallery(NamedTuple):
+    """The m points that are ranked, sorted by class."""
+
+    references: Array  # (m, d) float32 as they came
+    to_unit: Array  # (m,) float64
+    minus: Array  # (m,) float32, what is added to the products
+    squared: bool
 
 
 @compiled({"nnan", "nsz", "contract", "reassoc"})
-def _score(query: Array, reference: Array, mine: float, theirs: float, squared: bool) -> float:
-    """One pair, summed in float64."""
+def _distance(queries: Array, i: int, references: Array, j: int, theirs: float) -> float:
+    """Minus the squared distance of one pair, summed in float64."""
     total = 0.0
-    if squared:
-        for k in range(query.size):
-            gap = np.float64(query[k]) * mine - np.float64(reference[k]) * theirs
-            total -= gap * gap
-    else:
-        for k in range(query.size):
-            total += (np.float64(query[k]) * mine) * (np.float64(reference[k]) * theirs)
+    for k in range(queries.shape[1]):
+        gap = queries[i, k] - np.float64(references[j, k]) * theirs
+        total -= gap * gap
     return total
+
+
+@compiled({"nnan", "nsz", "contract", "reassoc"})
+def _inner_product(queries: Array, i: int, references: Array, j: int, theirs: float) -> float:
+    """Of one pair, summed in float64."""
+    total = 0.0
+    for k in range(queries.shape[1]):
+        total += queries[i, k] * (np.float64(references[j, k]) * theirs)
+    return total
+
+
+@compiled(set())
+def _score(queries: Array, i: int, references: Array, j: int, theirs: float, squared: bool) -> float:
+    """One pair; the two loops stand alone, since together they are not vectorised."""
+    score: float = _distance(queries, i, references, j, theirs) if squared else _inner_product(queries, i, references, j, theirs)
+    return score
 
 
 @compiled(set())
@@ -42,39 +90,55 @@ def _settled(score: float, grain: float) -> FLOAT:
 
 
 @compiled(set())
-def _kin_scores(
-    queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, grain: Array,
-    spans: Array, own: Array, kin: Array, number: Array,
-) -> None:  # fmt: skip
+def _kin_scores(queries: Array, gallery: Gallery, grain: Array, spans: Array, own: Array, kin: Array, number: Array) -> None:
     """Minus the exact scores of each query's kin, (n, g) float32 in no order, and how many there are."""
+    references, to_unit, squared = gallery.references, gallery.to_unit, gallery.squared
     for i in range(queries.shape[0]):
         count = 0
         for j in range(spans[i, 0], spans[i, 1]):
             if j != own[i]:
-                kin[i, count] = -_settled(_score(queries[i], references[j], mine[i], theirs[j], squared), grain[i])
+                score = _score(queries, i, references, j, to_unit[j], squared)
+                kin[i, count] = -_settled(score, grain[i])
                 count += 1
         number[i] = count
 
 
 @compiled({"nnan", "nsz", "contract"})
-def _bin(products: Array, minus: Array, low: FLOAT, high: FLOAT, scale: FLOAT, bins: Array) -> None:
-    """Which bin each product falls into; what lies outside falls into the first or the last."""
-    for j in range(products.size):
-        bins[j] = np.uint32(np.int32((min(max(products[j] + minus[j], low), high) - low) * scale))
+def _bin(product: FLOAT, minus: FLOAT, low: FLOAT, scale: FLOAT, top: FLOAT) -> np.uint16:
+    """Which bin a product falls into; what lies outside falls into the first or the last."""
+    return np.uint16(np.int32(min(max((product + minus - low) * scale, FLOAT(0)), top)))
+
+
+@compiled({"nnan", "nsz", "contract"})
+def _bin_rows(products: Array, minus: Array, low: Array, scale: Array, top: FLOAT, bins: Array) -> None:
+    """Bins of the products (h, w) of h queries, at the front of bins (h, w or more)."""
+    for i in range(products.shape[0]):
+        start, step = low[i], scale[i]
+        for j in range(products.shape[1]):
+            bins[i, j] = _bin(products[i, j], minus[j], start, step, top)
+
+
+@compiled({"nnan", "nsz", "contract"})
+def _bin_columns(products: Array, minus: Array, low: Array, scale: Array, top: FLOAT, bins: Array) -> None:
+    """The same for w queries that stand in the columns."""
+    for i in range(products.shape[0]):
+        shift = minus[i]
+        for j in range(products.shape[1]):
+            bins[i, j] = _bin(products[i, j], shift, low[j], scale[j], top)
 
 
 @compiled(set())
-def _place(ladder: Array, start: int, number: int, value: FLOAT) -> int:
-    """How many of the falling `ladder` are above the value, when the first `start` are: a few steps, then halving."""
+def _place(ladder: Array, i: int, start: int, number: int, value: FLOAT) -> int:
+    """How many of the falling ladder[i] are above the value, when the first `start` are: a few steps, then halving."""
     at, stop = start, min(start + 8, number)
-    while at < stop and ladder[at] > value:
+    while at < stop and ladder[i, at] > value:
         at += 1
     if at < stop:
         return at
     stop = number
     while at < stop:
-        half = (at + stop) // 2
-        if ladder[half] > value:
+        half = (at + stop) >> 1
+        if ladder[i, half] > value:
             at = half + 1
         else:
             stop = half
@@ -82,147 +146,157 @@ def _place(ladder: Array, start: int, number: int, value: FLOAT) -> int:
 
 
 @compiled(set())
-def _mark(ladder: Array, number: int, room: FLOAT, low: FLOAT, high: FLOAT, scale: FLOAT, near_kin: Array) -> None:
-    """For bins with a product within `room` of a kin's: how many kin stand surely above; -1 for all others."""
-    near_kin[:] = -1
-    for at in range(number - 1, -1, -1):  # the highest last: of several kin near a bin, its count is the smallest
-        first = np.int32((min(max(ladder[at] - room, low), high) - low) * scale)
-        last = np.int32((min(max(ladder[at] + room, low), high) - low) * scale)
-        near_kin[first : last + 1] = at
-
-
-@compiled(set())
-def _above(
-    counts: Array, near_kin: Array, reached: Array, kin: Array, ladder: Array, number: int,
-    low: FLOAT, high: FLOAT, scale: FLOAT, above: Array, tied: Array,
-) -> None:  # fmt: skip
-    """From the strangers in each bin and those placed one by one to those strictly above each kin."""
-    b, over = counts.size - 1, 0
-    for at in range(number):
-        floor = np.int32((min(max(ladder[at], low), high) - low) * scale)
-        while b > floor:
-            over += counts[b] if near_kin[b] < 0 else 0
-            b -= 1
-        over += reached[at]
-        if at > 0 and kin[at] == kin[at - 1]:
-            above[at], tied[at] = above[at - 1], tied[at - 1]
-        else:
-            above[at] = over - tied[at]
-
-
-@compiled(set())
-def _count(
-    products: Array, minus: Array, queries: Array, references: Array, mine: Array, theirs: Array, squared: bool, grain: Array,
-    spans: Array, own: Array, kin: Array, number: Array, shift: Array, room: Array, width: int, above: Array, tied: Array,
-) -> int:  # fmt: skip
-    """Strangers strictly above and tied with each kin, (n, g); returns how many pairs had to be compared exactly."""
-    m = products.shape[1]
-    bins, counts, near_kin = np.empty(m, np.uint32), np.empty(width, np.int32), np.empty(width, np.int32)
-    ladder, reached, exact = np.empty(kin.shape[1], FLOAT), np.empty(kin.shape[1] + 1, np.int64), 0
-    for i in range(products.shape[0]):
-        size = number[i]
+def _prepare(ladders: Ladders, shift: Array) -> None:
+    """Rungs, bins and marks from kin and room: bins with a product within `room` of a kin's are marked."""
+    (n, g), width, near = ladders.kin.shape, ladders.counts.shape[1], 1 << (8 * ladders.counts.itemsize - 1)
+    kin, rungs, number, rooms, lows, scales = (
+        ladders.kin, ladders.rungs, ladders.number, ladders.room, ladders.low, ladders.scale
+    )  # fmt: skip
+    counts, above, steps, top, none = ladders.counts, ladders.above, ladders.steps, FLOAT(width - 1), np.zeros(g, FLOAT)
+    for i in range(n):
+        size, room = number[i], rooms[i]
         if size == 0:
             continue
-        for at in range(size):
-            ladder[at] = kin[i, at] + shift[i]  # in the units of the products
-        reached[:] = 0
-        counts[:] = 0
-        margin = 2 * room[i] + (ladder[0] - ladder[size - 1]) / FLOAT(width // 2)
-        low, high = ladder[size - 1] - margin, ladder[0] + margin
-        scale = FLOAT(width - 1) / (high - low)
-        scale = scale if scale < FLOAT(1e30) else FLOAT(0)
-        _bin(products[i], minus, low, high, scale, bins)
-        _mark(ladder, size, room[i], low, high, scale, near_kin)
-        for part in range(2):
-            start, stop = (0, spans[i, 0]) if part == 0 else (spans[i, 1], m)
-            for j in range(start, stop):
-                b = bins[j]
-                counts[b] += 1  # read for the bins far from kin only
-                if near_kin[b] < 0 or j == own[i]:
-                    continue
-                product = products[i, j] + minus[j]
-                at = _place(ladder, near_kin[b], size, product)
-                if (at > 0 and ladder[at - 1] - product <= room[i]) or (at < size and product - ladder[at] <= room[i]):
-                    exact += 1
-                    value = _settled(_score(queries[i], references[j], mine[i], theirs[j], squared), grain[i])
-                    at = _place(kin[i], 0, size, value)
-                    if at < size and kin[i, at] == value:
-                        tied[i, at] += 1  # held by the first of a tie
-                reached[at] += 1
-        if own[i] >= 0 and (own[i] < spans[i, 0] or own[i] >= spans[i, 1]):
-            counts[bins[own[i]]] -= 1
-        _above(counts, near_kin, reached, kin[i], ladder, size, low, high, scale, above[i], tied[i])
+        for at in range(g):
+            rungs[i, at] = kin[i, at] + shift[i]
+        margin = 2 * room + (rungs[i, 0] - rungs[i, size - 1]) / FLOAT(width // 2)
+        low, high = rungs[i, size - 1] - margin, rungs[i, 0] + margin
+        scale = top / (high - low)
+        lows[i], scales[i] = low, scale if scale < FLOAT(1e30) else FLOAT(0)
+    first, last = np.empty((n, g), np.uint16), np.empty((n, g), np.uint16)
+    _bin_rows(rungs, none, lows, scales, top, steps)
+    _bin_rows(rungs, none, lows + rooms, scales, top, first)
+    _bin_rows(rungs, none, lows - rooms, scales, top, last)
+    for i in range(n):
+        at = 0
+        for coarse in range(above.shape[1] - 1, -1, -1):
+            while at < number[i] and steps[i, at] >> COARSE > coarse:
+                at += 1
+            above[i, coarse] = at
+        for at in range(number[i]):
+            for b in range(first[i, at], last[i, at] + 1):
+                counts[i, b] = near
+
+
+@compiled(set())
+def _sift(bins: Array, turned: bool, i: int, start: int, stop: int, counts: Array, doubtful: Array, number: int) -> int:
+    """Counts query i's strangers by bin, and lists those that may be near to a kin, without a branch."""
+    found, high = np.uint64(number), np.uint64(8 * counts.itemsize - 1)  # unsigned: no sign is looked at before an index is used
+    if turned:
+        for j in range(start, stop):
+            b = bins[j, i]
+            count = counts[i, b]
+            counts[i, b] = count + ONE
+            doubtful[found] = j
+            found += np.uint64(count) >> high
+    else:
+        for j in range(start, stop):
+            b = bins[i, j]
+            count = counts[i, b]
+            counts[i, b] = count + ONE
+            doubtful[found] = j
+            found += np.uint64(count) >> high
+    return int(found)
+
+
+@compiled(set())
+def tally(products: Array, turned: bool, left: int, ladders: Ladders, gallery: Gallery) -> int:
+    """Place the gallery's points left.. among the kin of the queries, which are the rows of products, or if turned the columns.
+
+    Returns how many pairs had to be compared exactly.
+    """
+    (h, w), exact = products.shape, 0
+    queries, points = (w, h) if turned else (h, w)
+    minus, top = gallery.minus[left : left + points], FLOAT(ladders.counts.shape[1] - 1)
+    bins, doubtful = np.empty((h, w + PAD), np.uint16), np.empty(points + 1, np.uint32)
+    if turned:
+        _bin_columns(products, minus, ladders.low, ladders.scale, top, bins)
+    else:
+        _bin_rows(products, minus, ladders.low, ladders.scale, top, bins)
+    # taken out here: each look into a tuple of arrays costs a count of references
+    number, spans, whose, rooms, grain = ladders.number, ladders.spans, ladders.own, ladders.room, ladders.grain
+    counts, above, rungs, kin, tied, reached = ladders.counts, ladders.above, ladders.rungs, ladders.kin, ladders.tied, ladders.reached
+    exactly, references, to_unit, squared = ladders.queries, gallery.references, gallery.to_unit, gallery.squared
+    for i in range(queries):
+        size, room, own = number[i], rooms[i], whose[i] - left
+        if size == 0:
+            continue
+        start, stop = min(max(spans[i, 0] - left, 0), points), min(max(spans[i, 1] - left, 0), points)
+        found = _sift(bins, turned, i, 0, start, counts, doubtful, 0)
+        found = _sift(bins, turned, i, stop, points, counts, doubtful, found)
+        if 0 <= own < start or stop <= own < points:
+            counts[i, bins[own, i] if turned else bins[i, own]] -= ONE
+        for n in range(found):
+            j = np.int64(doubtful[n])
+            if j == own:
+                continue
+            b = bins[j, i] if turned else bins[i, j]
+            product = (products[j, i] if turned else products[i, j]) + minus[j]
+            at = _place(rungs, i, np.int64(above[i, b >> COARSE]), size, product)
+            if (at > 0 and rungs[i, at - 1] - product <= room) or (at < size and product - rungs[i, at] <= room):
+                exact += 1
+                value = _settled(_score(exactly, i, references, left + j, to_unit[left + j], squared), grain[i])
+                at = _place(kin, i, 0, size, value)
+                if at < size and kin[i, at] == value:
+                    tied[i, at] += 1
+            reached[i, at] += 1
     return exact
 
 
 @compiled(set())
-def _kin_ties(kin: Array, number: Array, kin_above: Array, kin_tied: Array) -> None:
-    """Kin strictly nearer than, and as near as, each one."""
-    for i in range(kin.shape[0]):
-        start = 0
-        while start < number[i]:
-            stop = start + 1
-            while stop < number[i] and kin[i, stop] == kin[i, start]:
-                stop += 1
-            kin_above[i, start:stop], kin_tied[i, start:stop] = start, stop - start
-            start = stop
+def _stand(ladders: Ladders, above: Array, tied: Array, kin_above: Array, kin_tied: Array, weight: Array) -> None:
+    """From what was counted to the strangers and kin strictly above, and as near as, each kin."""
+    counts, steps, kin, number, reached, ties = (
+        ladders.counts, ladders.steps, ladders.kin, ladders.number, ladders.reached, ladders.tied
+    )  # fmt: skip
+    near = 1 << (8 * counts.itemsize - 1)
+    for i in range(above.shape[0]):
+        b, over, first = counts.shape[1] - 1, 0, 0
+        for at in range(number[i]):
+            while b > steps[i, at]:
+                over += counts[i, b] if counts[i, b] < near else 0
+                b -= 1
+            over += reached[i, at]
+            first = first if kin[i, at] == kin[i, first] else at
+            above[i, at] = over - ties[i, at] if first == at else above[i, first]
+            tied[i, at], kin_above[i, at], weight[i, at] = ties[i, first], first, 1
+            kin_tied[i, first] += 1
+        for at in range(number[i]):
+            kin_tied[i, at] = kin_tied[i, kin_above[i, at]]
+        kin_tied[i, number[i] :] = 1
 
 
-def standing(
-    how: Measure,
-    sides: tuple[Tensor, Tensor],
-    to_unit: tuple[Tensor, Tensor],
-    made: Factors,
-    turned: Tensor,
-    spans: Tensor,
-    own: Tensor,
-    rows: slice,
-) -> tuple[Standing, float]:
-    """The standing of some queries, and the share of pairs that had to be compared exactly.
-
-    `sides` are queries and gallery (sorted by class) as they came, `made` their factors, `turned` (d, m) the gallery's;
-    `spans` (n, 2) where the query's class stands in the gallery, `own` (n,) where the query itself does, or -1.
-    """
-    queries, gallery = sides[0][rows].numpy(), sides[1].numpy()
-    mine, theirs, m = to_unit[0][rows].numpy(), to_unit[1].numpy(), turned.shape[1]
-    some, here = spans[rows].contiguous().numpy(), own[rows].contiguous().numpy()
-    g, n = max(int((some[:, 1] - some[:, 0]).max()), 1), len(queries)
-    kin, number = np.full((n, g), np.inf, np.float32), np.empty(n, np.int64)
-    part = made._replace(queries=made.queries[rows], squares=made.squares[rows])
-    step = grain(how, part).numpy()
-    _kin_scores(queries, gallery, mine, theirs, how.squared, step, some, here, kin, number)
+def climb(how: Measure, queries: Tensor, to_unit: Tensor, made: Factors, gallery: Gallery, spans: Array, own: Array) -> Ladders:
+    """The ladders of some queries (n, d), with their own `made.queries` and `made.squares`, nothing counted yet."""
+    exact = (queries.double() * to_unit[:, None]).numpy()
+    n, g = len(exact), max(int((spans[:, 1] - spans[:, 0]).max()), 1)
+    kin, number, step = np.full((n, g), np.inf, FLOAT), np.empty(n, np.int64), grain(how, made).numpy()
+    _kin_scores(exact, gallery, step, spans, own, kin, number)
     kin.sort(axis=1)
     np.negative(kin, out=kin)  # falling, -inf at the end
-    lowest = torch.from_numpy(kin[np.arange(n), np.maximum(number - 1, 0)]).double()
-    largest = torch.from_numpy(np.abs(np.where(np.isfinite(kin), kin, 0)).max(1)).double()
+    ends = kin[np.arange(n), 0], kin[np.arange(n), np.maximum(number - 1, 0)]
+    first, last = (torch.from_numpy(end).double().nan_to_num(neginf=0.0) for end in ends)
     # exact scores are compared as float32, and so are the products they are moved to
-    rounding = torch.finfo(torch.float32).eps * (2 * largest + 2 * part.squares)
-    room = (slack(how, part, lowest.nan_to_num(neginf=0.0)) + rounding).float().numpy()
-    shift = shown(how, part, torch.zeros(n, dtype=torch.float64)).float().numpy()
-    above, tied, kin_above, kin_tied = (np.zeros((n, g), np.int64) for _ in range(4))
-    kin_tied += 1
-    products = torch.mm(part.queries, turned).numpy()
-    compared = _count(
-        products,
-        made.minus.numpy(),
-        queries,
-        gallery,
-        mine,
-        theirs,
-        how.squared,
-        step,
-        some,
-        here,
-        kin,
-        number,
-        shift,
-        room,
-        BINS,
-        above,
-        tied,
-    )
-    _kin_ties(kin, number, kin_above, kin_tied)
-    weight = (np.arange(g) < number[:, None]).astype(np.int64)
-    ranked = np.full(n, m, np.int64) - (here >= 0)
-    arrays = (above, tied, kin_above, kin_tied, weight, number, ranked)
-    return Standing(*(torch.from_numpy(array) for array in arrays)), compared / products.size
+    rounding = torch.finfo(torch.float32).eps * (2 * torch.maximum(first.abs(), last.abs()) + 2 * made.squares)
+    room = (slack(how, made, last) + rounding).float().numpy()
+    counts = np.zeros((n, bins_for(g)), np.uint16 if len(gallery.references) < 1 << 15 else np.uint32)
+    above = np.empty((n, counts.shape[1] >> COARSE), np.int16 if g < 1 << 15 else np.int32)
+    low, scale, rungs = np.zeros(n, FLOAT), np.zeros(n, FLOAT), np.full((n, g), -np.inf, FLOAT)
+    reached, tied, steps = np.zeros((n, g + 1), np.int32), np.zeros((n, g), np.int32), np.empty((n, g), np.uint16)
+    ladders = Ladders(exact, spans, own, step, kin, rungs, steps, number, low, scale, room, counts, above, reached, tied)
+    _prepare(ladders, shown(how, made, torch.zeros(n, dtype=torch.float64)).float().numpy())
+    return ladders
+
+
+def bins_for(kin: int) -> int:
+    """Bins enough that few strangers share one with any of so many kin."""
+    return min(max(1 << (8 * kin - 1).bit_length(), FEWEST_BINS), MOST_BINS)
+
+
+def standing(ladders: Ladders, m: int) -> Standing:
+    """The standing of the queries, after all m points of the gallery have been counted."""
+    above, tied, kin_above, kin_tied, weight = (np.zeros(ladders.kin.shape, np.int64) for _ in range(5))
+    _stand(ladders, above, tied, kin_above, kin_tied, weight)
+    ranked = np.full(len(above), m, np.int64) - (ladders.own >= 0)
+    arrays = (above, tied, kin_above, kin_tied, weight, ladders.number, ranked)
+    return Standing(*(torch.from_numpy(array) for array in arrays))

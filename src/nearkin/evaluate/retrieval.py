@@ -1,6 +1,7 @@
 """Retrieval: how high do a query's kin stand in its ranking of the gallery?"""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -13,12 +14,10 @@ from nearkin.evaluate.score import DRAWS, Score, bootstrap_intervals
 from nearkin.evaluate.standing import Standing, single_tie, standing
 from nearkin.points import Points
 from nearkin.search.exclusion import Exclusion
-from nearkin.search.measure import factors, in_range, inverse_lengths, measure
+from nearkin.search.measure import in_range, measure
 from nearkin.search.threads import dealt_out
 
 NO_KIN = "no kin in the gallery"
-ROWS = 512  # queries whose products are held at once by the compiled engine
-MANY_OPEN = 0.05  # share of pairs compared one by one above which float64 products are faster
 
 
 @torch.no_grad()
@@ -47,72 +46,97 @@ def retrieval(
 
 
 Piece = tuple[dict[str, Tensor], Tensor, Tensor]  # metrics, R and the number of candidates of some queries
+Stand = Callable[[slice], list[Standing]]  # of consecutive queries, in one part or more
 
 
 def _every_query(comparison: Comparison, ks: tuple[int, ...]) -> Piece:
     """All metrics of all queries, (n,) each, with R and the number of candidates, block by block."""
-    comparison, spans = _by_class(comparison)
-    compiled = _compiled(comparison, spans)
-    stand, step = compiled or _in_float64(comparison, spans)
-    pieces: dict[int, Piece] = {}
+    comparison, spans, order = _by_class(comparison)
+    on_cpu = spans.device.type == "cpu"
+    compiled = on_cpu and find_spec("numba") is not None
+    stand, step = (_tiled(comparison, spans) if compiled else None) or _in_float64(comparison, spans)
+    value = _compiled_worth() if compiled else worth
+    blocks = [slice(start, start + step) for start in range(0, len(spans), step)]
+    pieces: dict[int, list[Piece]] = {}
 
     @torch.no_grad()  # a setting of each thread
-    def work(rows: slice) -> None:
-        at = stand(rows)
-        pieces[rows.start] = worth(at, ks), at.kin, at.candidates
+    def work(some: slice) -> None:
+        for rows in blocks[some]:
+            pieces[rows.start] = [(value(at, ks), at.kin, at.candidates) for at in stand(rows)]
 
-    if spans.device.type == "cpu":
-        dealt_out(work, len(spans), step)
+    if on_cpu:
+        dealt_out(work, len(blocks), 1)
     else:
-        for start in range(0, len(spans), step):
-            work(slice(start, start + step))
-    ordered = [pieces[start] for start in sorted(pieces)]
-    values = {name: torch.cat([piece[0][name] for piece in ordered]) for name in ordered[0][0]}
-    return values, torch.cat([piece[1] for piece in ordered]), torch.cat([piece[2] for piece in ordered])
+        work(slice(0, len(blocks)))
+    back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
+    columns, kin, candidates = zip(*(piece for rows in blocks for piece in pieces[rows.start]), strict=True)
+    values = {name: torch.cat([column[name] for column in columns])[back] for name in columns[0]}
+    return values, torch.cat(kin)[back], torch.cat(candidates)[back]
 
 
-def _in_float64(comparison: Comparison, spans: Tensor) -> tuple[Callable[[slice], Standing], int]:
+def _in_float64(comparison: Comparison, spans: Tensor) -> tuple[Stand, int]:
     """For any affinity, exclusion and device: all affinities from float64 products."""
     ready = ranker(comparison)
-    return lambda rows: standing(ready.scores(rows), spans[rows]), ready.step()
+
+    def stand(rows: slice) -> list[Standing]:
+        starts = range(rows.start, min(rows.stop, len(spans)), ready.step())
+        parts = [slice(start, min(start + ready.step(), rows.stop)) for start in starts]
+        return [standing(ready.scores(part), spans[part]) for part in parts]
+
+    return stand, min(ready.step(), _share(len(spans)))
 
 
-def _compiled(comparison: Comparison, spans: Tensor) -> tuple[Callable[[slice], Standing], int] | None:
-    """On a CPU with numba: float32 products, and exact scores where they leave the order open. None where it cannot serve."""
+def _share(n: int) -> int:
+    """Rows of each thread, when all get as many."""
+    return -(-n // torch.get_num_threads())
+
+
+def _compiled_worth() -> Callable[[Standing, Sequence[int]], dict[str, Tensor]]:
+    from nearkin.evaluate import numba_worth
+
+    return numba_worth.worth
+
+
+def _tiled(comparison: Comparison, spans: Tensor) -> tuple[Stand, int] | None:
+    """On a CPU with numba: float32 products, and exact scores where they leave the order open. None where they cannot serve."""
     how, q, r = measure(comparison.affinity), comparison.queries.embeddings, comparison.gallery.embeddings
-    excluded = comparison.excluded
+    excluded, among = comparison.excluded, comparison.queries is comparison.gallery
     own = torch.full((len(q),), -1) if excluded == Exclusion() else own_places(excluded)
-    single = q.dtype == r.dtype == torch.float32 and q.device.type == "cpu"
-    if how is None or own is None or not single or find_spec("numba") is None:
+    if how is None or own is None or not q.dtype == r.dtype == torch.float32:
         return None
     q, r = in_range(q.contiguous()), in_range(r.contiguous())
     if torch.float64 in (q.dtype, r.dtype):
         return None
-    from nearkin.evaluate import numba_ranks
+    from nearkin.evaluate import tiles
 
-    to_unit = inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)
-    made = factors(how, q, r, to_unit)
-    turned = made.references.T.contiguous()
-    slow, step = _in_float64(comparison, spans)
-    open_pairs: list[float] = []
+    step = min(tiles.SIDE, _share(len(q)))
+    among = among and how.unit_queries == how.unit_references
+    ready = tiles.sides(how, q, r, spans, own, step if among else tiles.SIDE)
+    if among and tiles.fits_among(ready):
+        counted = tiles.stand_among(ready)
+        return None if counted is None else (lambda rows: [counted[rows.start]], step)
+    in_float64 = cache(lambda: _in_float64(comparison, spans)[0])
+    too_close: list[slice] = []
 
-    def stand(rows: slice) -> Standing:
-        if open_pairs and max(open_pairs) > MANY_OPEN:  # copies, or a collapsed embedding: products decide too little
-            return slow(rows)
-        at, share = numba_ranks.standing(how, (q, r), to_unit, made, turned, spans, own, rows)
-        open_pairs.append(share)
-        return at
+    def stand(rows: slice) -> list[Standing]:
+        at = None if too_close else tiles.stand(ready, rows)
+        if at is None:  # copies, or a collapsed embedding
+            too_close.append(rows)
+            return in_float64()(rows)
+        return [at]
 
-    return stand, min(step, ROWS)
+    return stand, step
 
 
-def _by_class(comparison: Comparison) -> tuple[Comparison, Tensor]:
-    """The gallery sorted by class, and (n, 2) where each query's class starts and ends in it."""
+def _by_class(comparison: Comparison) -> tuple[Comparison, Tensor, Tensor]:
+    """Both sides sorted by class, (n, 2) where each query's class starts and ends in the gallery, and the order of the queries."""
     mine, theirs = comparison.same_class
-    theirs, order = theirs.sort(stable=True)
-    gallery = Points(comparison.gallery.embeddings[order])
+    (mine, order), (theirs, others) = mine.sort(stable=True), theirs.sort(stable=True)
+    gallery = Points(comparison.gallery.embeddings[others])
+    queries = gallery if comparison.queries is comparison.gallery else Points(comparison.queries.embeddings[order])
     spans = torch.stack([torch.searchsorted(theirs, mine), torch.searchsorted(theirs, mine, right=True)], 1)
-    return comparison._replace(gallery=gallery, excluded=comparison.excluded.of_references(order)), spans
+    excluded = comparison.excluded.of_references(others).of_queries(order)
+    return comparison._replace(queries=queries, gallery=gallery, excluded=excluded), spans, order
 
 
 def _scores(

@@ -29,6 +29,11 @@ class Exclusion(NamedTuple):
         ids, groups = picked
         return self._replace(reference_ids=ids, reference_groups=groups)
 
+    def of_queries(self, rows: slice | Tensor) -> "Exclusion":
+        """The same for some of the queries."""
+        ids, groups = (None if x is None else x[rows] for x in (self.ids, self.groups))
+        return self._replace(ids=ids, groups=groups)
+
     @property
     def most(self) -> int:
         """The most references that any query can lose."""
