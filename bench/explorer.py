@@ -11,6 +11,8 @@ import json
 import platform
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -145,6 +147,17 @@ def measured(browser: Browser, n: int) -> Figures:
         return {"points": n, "drawing_s": seconds, "service": served, "disk": visits(browser, page.as_uri(), n), "folder_mb": size / 1e6}
 
 
+def first_wrong(browser: Browser) -> float:
+    """Seconds from the start of `nearkin serve` on the demo's model to the first wrong neighbour on the screen."""
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run([sys.executable, "-m", "nearkin", "demo", "--quick", "--out", place], check=True, capture_output=True)
+        started = time.perf_counter()
+        with serving(Path(place)) as connection, visiting(browser, f"http://{connection.host}:{connection.port}/explore", []) as page:
+            page.click(".welcome .main")
+            page.wait_for_selector(".tile.wrong")
+            return time.perf_counter() - started
+
+
 def tell(found: Figures) -> None:
     for one in found["sizes"]:
         print(f"{one['points']:,} points, atlas drawn once in {one['drawing_s']:.0f} s (PCA), folder {one['folder_mb']:.0f} MB")
@@ -155,7 +168,9 @@ def tell(found: Figures) -> None:
                 f"neighbours {row['click_ms']:.0f} ms after a click, at most {row['slowest_click_ms']:.0f} ms; "
                 f"{row['console_errors']} console errors"
             )
-    print(f"bundle {found['bundle_kb']:.0f} kB")
+    print(
+        f"bundle {found['bundle_kb']:.0f} kB; from `nearkin serve` on the demo's model to a wrong neighbour {found['first_wrong_s']:.1f} s"
+    )
 
 
 def main() -> None:
@@ -168,10 +183,11 @@ def main() -> None:
     with threads(1), sync_playwright() as running:
         browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         version = browser.version
+        first = first_wrong(browser)
         found = [measured(browser, n) for n in sizes]
         browser.close()
     about = {"command": "python -m bench.explorer", "date": datetime.now(UTC).isoformat(timespec="seconds"), "chromium": version}
-    page = {**about, "machine": platform.machine(), "bundle_kb": bundle, "sizes": found}
+    page = {**about, "machine": platform.machine(), "bundle_kb": bundle, "first_wrong_s": first, "visits": VISITS, "sizes": found}
     tell(page)
     if arguments.out:
         arguments.out.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")

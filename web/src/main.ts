@@ -1,16 +1,19 @@
 // The explorer: what is shown, and what every part does to the others.
 
-import { labelOf, nameOf, type Atlas } from "./atlas";
+import { labelOf, type Atlas } from "./atlas";
 import { disk, service, type Backend } from "./backend";
 import { colourings, type Colouring } from "./colours";
-import { byId, button, count, make, percent } from "./dom";
+import { button, byId, count, make } from "./dom";
+import { hoverCard } from "./hovering";
 import { inspect, selection, welcome, type Visit } from "./inspector";
 import { KEYS, listen } from "./keys";
+import { legend } from "./legend";
 import { tabs, type Tab } from "./lists";
 import { MapView } from "./map";
+import { cover, note } from "./notices";
+import { dropping, lights, opened } from "./surroundings";
 
 const backend: Backend = window.nearkin ? disk : service;
-const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 let atlas: Atlas;
 let maps: MapView[] = [];
@@ -26,25 +29,6 @@ let shelves: Tab[] = [];
 let shelf = 0;
 let walked = -1;
 
-function cover(title: string | null, text = "", busy = true): void {
-  const over = byId("cover");
-  over.hidden = title === null;
-  over.classList.toggle("wrong", !busy);
-  byId("state").textContent = title ?? "";
-  byId("says").textContent = text;
-  byId("again").hidden = busy;
-}
-
-let telling = 0;
-function note(text: string, wrong = false): void {
-  const toast = byId("toast");
-  toast.hidden = !text;
-  toast.textContent = text;
-  toast.classList.toggle("wrong", wrong);
-  clearTimeout(telling);
-  if (text) telling = window.setTimeout(() => note(""), 8000);
-}
-
 async function open(): Promise<void> {
   cover("Opening the atlas");
   try {
@@ -57,7 +41,7 @@ async function open(): Promise<void> {
         return;
       }
       cover("Drawing the atlas", `${state.says ?? ""} …`);
-      await new Promise((resolve) => setTimeout(resolve, 300));
+      await new Promise((resolve) => setTimeout(resolve, 150));
     }
   } catch (error) {
     cover("That did not work", (error as Error).message, false);
@@ -126,33 +110,16 @@ function choices(): void {
 }
 
 async function paint(): Promise<void> {
-  legend();
+  legend(ways[0][way], hidden, (next) => {
+    hidden = next;
+    void paint();
+  });
   await Promise.all(maps.map((map, at) => map.colour(ways[at][way], hidden)));
 }
 
-function legend(): void {
-  const { bins, scale } = ways[0][way];
-  const rows = bins.map((bin, at) => {
-    const swatch = make("i", "swatch");
-    swatch.style.background = bin.colour;
-    const item = button("", hidden.has(at) ? "Show" : "Hide; double-click for this one only", () => toggle(at), swatch, make("span", "name", bin.name), make("span", "number", bin.count.toLocaleString("en")));
-    item.setAttribute("aria-pressed", String(!hidden.has(at)));
-    item.ondblclick = () => only(at);
-    return make("li", "", item);
-  });
-  const says = scale ? [make("li", "says", scale.says)] : [];
-  const all = hidden.size ? [make("li", "", button("all", "", () => { hidden = new Set(); void paint(); }, "Show all"))] : [];
-  byId("legend").replaceChildren(...says, ...rows, ...all);
-}
-
-function toggle(at: number): void {
-  if (!hidden.delete(at)) hidden.add(at);
-  if (hidden.size === ways[0][way].bins.length) hidden = new Set();
-  void paint();
-}
-
-function only(at: number): void {
-  hidden = new Set([...ways[0][way].bins.keys()].filter((other) => other !== at));
+function recolour(next: number): void {
+  [way, hidden] = [next, new Set()];
+  byId<HTMLSelectElement>("by").value = String(way);
   void paint();
 }
 
@@ -269,25 +236,12 @@ function clear(): void {
   point();
 }
 
-function ring(row: number | null): void {
-  for (const map of maps) map.ring(row);
+function hover(row: number | null, at: [number, number] | null): void {
+  hoverCard(atlas, backend, maps, row, at);
 }
 
-function hover(row: number | null, at: [number, number] | null): void {
-  const card = byId("hover");
-  card.hidden = row === null;
-  maps.forEach((map) => map.ring(row));
-  if (row === null || !at) return;
-  const map = maps.find((one) => one.element.matches(":hover")) ?? maps[0];
-  const box = map.element.getBoundingClientRect();
-  const model = atlas.models[maps.indexOf(map)];
-  const words = [make("b", "", nameOf(atlas, row))];
-  if (model.purity && !Number.isNaN(model.purity[row])) words.push(make("b", "small", `${percent(model.purity[row])} right`));
-  card.replaceChildren(...(atlas.pictured ? [backend.picture(atlas, row)] : []), make("span", "words", ...words));
-  card.dataset.row = String(row);
-  const [left, top] = [box.left + at[0], box.top + at[1]];
-  card.style.left = `${left + 150 > innerWidth - 400 ? left - card.offsetWidth - 16 : left + 16}px`;
-  card.style.top = `${Math.min(innerHeight - card.offsetHeight - 12, Math.max(60, top - card.offsetHeight / 2))}px`;
+function ring(row: number | null): void {
+  for (const map of maps) map.ring(row);
 }
 
 async function take(files: Iterable<File> | null | undefined): Promise<void> {
@@ -309,16 +263,6 @@ async function take(files: Iterable<File> | null | undefined): Promise<void> {
   }
 }
 
-/** A picture file as an element, once it is decoded. */
-async function opened(file: File): Promise<HTMLImageElement> {
-  const picture = make("img");
-  const address = URL.createObjectURL(file);
-  picture.src = address;
-  await picture.decode().catch(() => undefined); // the service could read it, or there would be no neighbours
-  URL.revokeObjectURL(address);
-  return picture;
-}
-
 function zoom(): void {
   if (visit) maps.forEach((map, at) => map.approach([...(visit!.row === null ? [] : [visit!.row]), ...visit!.near.models[at].rows.slice(0, k)], true));
   else if (chosen) maps.forEach((map) => map.approach(chosen!.rows, true));
@@ -338,24 +282,10 @@ function lasso(on: boolean): void {
   byId("pan").setAttribute("aria-pressed", String(!on));
 }
 
-function theme(next: "light" | "dark"): void {
-  document.documentElement.dataset.theme = next;
-  byId("theme").textContent = next === "dark" ? "☀" : "☾";
-  for (const map of maps) map.dress();
-}
-
 function begin(): void {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  theme(dark.matches ? "dark" : "light");
-  dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
-  const turned = () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-  byId("theme").onclick = turned;
+  const turned = lights(() => maps.forEach((map) => map.dress()));
   byId("again").onclick = () => void open();
-  byId<HTMLSelectElement>("by").onchange = (event) => {
-    way = Number((event.target as HTMLSelectElement).value);
-    hidden = new Set();
-    void paint();
-  };
+  byId<HTMLSelectElement>("by").onchange = (event) => recolour(Number((event.target as HTMLSelectElement).value));
   byId("find").onsubmit = (event) => {
     event.preventDefault();
     find(byId<HTMLInputElement>("id").value);
@@ -387,28 +317,10 @@ function begin(): void {
     clear,
     theme: turned,
     help: () => keys.showModal(),
-    colour: () => {
-      way = (way + 1) % ways[0].length;
-      hidden = new Set();
-      byId<HTMLSelectElement>("by").value = String(way);
-      void paint();
-    },
+    colour: () => recolour((way + 1) % ways[0].length),
   });
-  dropping();
-  document.documentElement.classList.toggle("calm", reduced);
+  dropping((files) => void take(files));
   void open();
-}
-
-function dropping(): void {
-  const over = byId("dropping");
-  document.addEventListener("paste", (event) => event.clipboardData?.files.length && void take([...event.clipboardData.files]));
-  document.addEventListener("dragover", (event) => { event.preventDefault(); over.hidden = false; });
-  document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) over.hidden = true; });
-  document.addEventListener("drop", (event) => {
-    event.preventDefault();
-    over.hidden = true;
-    void take(event.dataTransfer ? [...event.dataTransfer.files] : null);
-  });
 }
 
 /** For tests and for the curious: where a point is on the screen, and what is shown. */

@@ -224,14 +224,12 @@ export class MapView {
     for (const { text, row } of this.names) {
       const at = this.screen(row);
       if (!at || (this.visible && !this.visible.has(row))) continue;
-      pen.globalAlpha = this.shown ? 0.45 : 0.95;
       pen.lineWidth = 4;
       pen.strokeStyle = paper;
       pen.strokeText(text, at[0], at[1]);
       pen.fillStyle = ink;
       pen.fillText(text, at[0], at[1]);
     }
-    pen.globalAlpha = 1;
   }
 
   private markShown(pen: CanvasRenderingContext2D, ink: string, paper: string): void {

@@ -109,6 +109,8 @@ class Explorer:
                 page = header(drawn, live=True, chunk=0, sheets=None, version=version)
                 with self._lock:
                     self._drawn, self._header, self._projections = drawn, page, {}
+                for view in drawn:  # once before anybody clicks: loops are compiled now
+                    neighbours_of(view.census, np.zeros(1, np.int64), 1)
         except Exception as error:  # whatever it is, the page must say it: nobody waits for this thread
             with self._lock:
                 self._failed = str(error) or type(error).__name__

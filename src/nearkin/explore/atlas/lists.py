@@ -106,6 +106,8 @@ def _prints(census: Census) -> tuple[Tensor, np.ndarray, float]:
     if not any(contents):
         return torch.from_numpy(np.array(census.vectors)), np.ones(len(census), np.bool_), SAME_EMBEDDING
     small = np.stack([_small(content) for content in contents])
+    if (small == small[:, :1]).all():  # grey: a third of the numbers says the same
+        small = small[:, :1]
     return fingerprints(torch.from_numpy(small)), np.array([bool(content) for content in contents]), APART_IMAGES
 
 

@@ -1,0 +1,27 @@
+// The legend: what each colour means, and a switch for each.
+
+import type { Colouring } from "./colours";
+import { button, byId, make } from "./dom";
+
+/** Show the legend of a colouring; `changed` is told which bins are hidden now. */
+export function legend({ bins, scale }: Colouring, hidden: Set<number>, changed: (hidden: Set<number>) => void): void {
+  const toggled = (at: number) => {
+    const next = new Set(hidden);
+    if (!next.delete(at)) next.add(at);
+    changed(next.size === bins.length ? new Set() : next);
+  };
+  const only = (at: number) => changed(new Set([...bins.keys()].filter((other) => other !== at)));
+  const rows = bins.map((bin, at) => {
+    const swatch = make("i", "swatch");
+    swatch.style.background = bin.colour;
+    const number = make("span", "number", bin.count.toLocaleString("en"));
+    const title = hidden.has(at) ? "Show" : "Hide; double-click for this one only";
+    const item = button("", title, () => toggled(at), swatch, make("span", "name", bin.name), number);
+    item.setAttribute("aria-pressed", String(!hidden.has(at)));
+    item.ondblclick = () => only(at);
+    return make("li", "", item);
+  });
+  const says = scale ? [make("li", "says", scale.says)] : [];
+  const all = hidden.size ? [make("li", "", button("all", "", () => changed(new Set()), "Show all"))] : [];
+  byId("legend").replaceChildren(...says, ...rows, ...all);
+}
