@@ -23,6 +23,7 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.knn
 	$(BIN)/python -m bench.metrics
 	$(BIN)/python -m bench.precision --out docs/bench-precision.json
+	$(BIN)/python -m bench.discovery --device cpu --out docs/bench-discovery.json
 	$(BIN)/python -m bench.linear --out docs/bench-linear.json
 	$(BIN)/python -m bench.service --out docs/bench-service.json
 	$(BIN)/python -m bench.shards --out docs/bench-shards.json

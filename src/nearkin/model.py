@@ -91,11 +91,15 @@ class Model:
 
     def predict(self, inputs: Inputs, k: int = 10) -> Tensor | np.ndarray:
         """By the k nearest training points: the majority's class number, or the mean of their targets."""
-        labels = self._known().labels
-        if labels is None:
+        known = self._known()
+        if known.labels is None:
             raise ValueError("this model was trained without labels and can predict none; use neighbours()")
-        theirs = labels[self.neighbours(inputs, k).positions]
-        found = vote(theirs) if self.about["supervision"] == "classes" else theirs.float().mean(1)
+        labels, answering, classes = known.labels, known.embeddings, self.about["supervision"] == "classes"
+        if classes and bool((labels < 0).any()):  # points whose class is not known have none to tell
+            labels, answering = labels[labels >= 0], answering[labels >= 0]
+        asked = torch.as_tensor(self.encode(inputs)).to(self.device)
+        theirs = labels[nearest(asked, answering, k, self.affinity).positions]
+        found = vote(theirs) if classes else theirs.float().mean(1)
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
 
     def _known(self) -> Points:

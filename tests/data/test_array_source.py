@@ -67,6 +67,20 @@ def test_a_file_with_everything(tmp_path):
     assert open_data(tmp_path / "only.npy").supervision == "ids"
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes", "numbers"),
+    [
+        (np.array([3, -1, 7, -1]), None, [0, -1, 1, -1]),
+        (np.array(["b", "", "a", ""]), None, [1, -1, 0, -1]),
+        (np.array([-1, 1, 1, -1]), None, [0, 1, 1, 0]),  # two classes, as support vector machines name them
+        (np.array([0, 1, -1, 1]), ["u", "v"], [0, 1, -1, 1]),
+    ],
+)
+def test_missing_labels_are_unknown_classes(labels, classes, numbers):
+    given = {"x": VECTORS, "labels": labels} | ({} if classes is None else {"classes": classes})
+    assert open_data(given).labels.tolist() == numbers
+
+
 def test_arrays_nobody_knows_are_said():
     said = []
     open_data({"x": VECTORS, "colour": np.zeros(4)}, report=said.append)

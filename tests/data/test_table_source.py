@@ -83,7 +83,7 @@ def test_many_wrong_paths_are_listed_up_to_ten(table):
         ("path,label\n", {}, r"table.csv has no rows below its header"),
         ("", {}, r"table.csv has no rows below its header"),
         ("path,label\nimg/a.png,u\nimg/b.png\n", {}, r"row 3 has 1 cells where the header has 2; mend that row"),
-        ("path,label\nimg/a.png,u\nimg/b.png,\n", {}, r"row 3 has no 'label'; fill it in, or remove the row"),
+        ("path,label\nimg/a.png,\nimg/b.png,\n", {}, r"no row has a 'label'; fill some in, or remove the column to learn without classes"),
         ("path,target\nimg/a.png,1\nimg/b.png,tall\n", {}, r"row 3 has 'target' = 'tall', which is not a finite number"),
         ("path,target\nimg/a.png,nan\n", {}, r"row 2 has 'target' = 'nan', which is not a finite number"),
         ("path,split\nimg/a.png,tarin\n", {}, r"row 2 has 'split' = 'tarin'; it must be train, validation or test"),
@@ -92,6 +92,14 @@ def test_many_wrong_paths_are_listed_up_to_ten(table):
 def test_what_is_wrong_is_said(table, text, how, error):
     with pytest.raises(ValueError, match=error):
         open_data(table(text), **how)
+
+
+def test_an_empty_label_is_an_unknown_class(table):
+    said = []
+    data = open_data(table("path,label\nimg/a.png,u\nimg/b.png,\n"), report=said.append)
+    assert data.labels.tolist() == [0, -1] and data.classes == ("u",) and data.partly_labelled
+    assert any("1 of 2 rows have no 'label'; their class is unknown" in line for line in said)
+    assert "1 class (u), known of 1" in data.describe()
 
 
 def test_a_table_in_another_encoding(tmp_path):
@@ -116,5 +124,4 @@ def test_parquet(tmp_path):
     data = open_data(tmp_path / "t.parquet")
     assert data.classes == ("7", "10") and data.targets.tolist() == [[0.5], [1.5]] and data.parts == {"train": 1, "test": 1}
     parquet.write_table(arrow.table({"path": ["a.png", "b.png"], "label": ["u", None]}), tmp_path / "n.parquet")
-    with pytest.raises(ValueError, match=r"row 2 has no 'label'"):
-        open_data(tmp_path / "n.parquet")
+    assert open_data(tmp_path / "n.parquet").labels.tolist() == [0, -1]

@@ -189,6 +189,8 @@ def _known(data: Dataset) -> str:
     """'10 classes (cat, dog, ...), 2 numbers (x, y)'."""
     listed = ", ".join(data.classes[:3]) + (", ..." if len(data.classes) > 3 else "")
     number = f"{len(data.classes):,} {'class' if len(data.classes) == 1 else 'classes'} ({listed})"
+    if data.labels is not None and data.partly_labelled:
+        number += f", known of {int((data.labels >= 0).sum()):,}"
     found = [number] if data.labels is not None else [f"sets of {number}"] if data.sets is not None else []
     if data.targets is not None:
         names = f" ({', '.join(data.target_names)})" if data.target_names else ""

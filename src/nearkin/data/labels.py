@@ -27,6 +27,15 @@ def class_numbers(values: Sequence[Any] | np.ndarray, classes: Sequence[str] | N
     return codes, tuple(str(name) for name in names.tolist())
 
 
+def partly_numbered(values: Sequence[Any] | np.ndarray, missing: Sequence[bool] | np.ndarray) -> tuple[Tensor, tuple[str, ...]]:
+    """As `class_numbers` for the values that are there; -1 for those that are `missing` (n,)."""
+    gone = np.asarray(missing, dtype=np.bool_)
+    numbers, classes = class_numbers(np.asarray(values)[~gone])
+    labels = torch.full((len(gone),), -1)
+    labels[torch.from_numpy(~gone)] = numbers
+    return labels, classes
+
+
 def multi_hot(cells: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
     """(n, C) bool and the names: 'a|b' is the set of a and b, an empty cell the empty set."""
     members = [[name.strip() for name in cell.split(BETWEEN) if name.strip()] for cell in cells]

@@ -51,8 +51,13 @@ class Subject(NamedTuple):
 
 
 def embedded(model: Model, data: Dataset, name: str, report: Report | None = None) -> Side:
-    """Embed a data set. Damaged files (where they may be skipped) and points without a finite embedding are left out and counted."""
+    """Embed a data set. Damaged files (where they may be skipped) and points without a finite embedding are left out and counted.
+
+    So are those whose class is not known, where others' are.
+    """
     _check_shape(model, data)
+    unknown = int((data.labels < 0).sum()) if data.labels is not None and data.partly_labelled else 0
+    data = data.subset(data.labels >= 0) if unknown and data.labels is not None else data
     loader = Loader(data, device=model.device, report=report)
     ticker = Ticker(report, f"embedding the {name}", len(data), "points")
     rows, prints, kept, contents = [], [], [], []
@@ -71,7 +76,7 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
         raise ValueError(f"no point of the {name} has a finite embedding; look at the inputs, or train again with a lower learning rate")
     data = data.subset(data.rows(ids)[finite])
     answers = None if data.answers is None else data.answers.to(embeddings.device)
-    left_out = {"damaged": len(loader.skipped), "embedding not finite": int((~finite).sum())}
+    left_out = {"damaged": len(loader.skipped), "embedding not finite": int((~finite).sum()), "class not known": unknown}
     return Side(
         name,
         data,

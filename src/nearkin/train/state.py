@@ -29,18 +29,25 @@ def capture_state(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Put it all back where it was."""
+    kept = _under("objective.", tensors)
+    for name, value in parts.objective.state_dict().items():
+        if name in kept and kept[name].shape != value.shape:
+            raise ValueError(
+                f"{name} in the checkpoint is {tuple(kept[name].shape)}, in this run {tuple(value.shape)}: "
+                "resume with the data and the settings that the training was begun with"
+            )
     parts.network.load_state_dict(_under("network.", tensors))
-    parts.objective.load_state_dict(_under("objective.", tensors))
+    parts.objective.load_state_dict(kept)
     slots: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in state["optimiser"].items()}
     for name, value in _under("optimiser.", tensors).items():
         index, slot = name.split(".", 1)
         slots.setdefault(int(index), {})[slot] = value
     groups = parts.optimiser.state_dict()["param_groups"]
     parts.optimiser.load_state_dict({"state": slots, "param_groups": groups})
-    for parameter, kept in parts.optimiser.state.items():
-        for name, value in kept.items():
+    for parameter, moving in parts.optimiser.state.items():
+        for name, value in moving.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
-                kept[name] = torch.empty_like(parameter).copy_(value)  # laid out as the parameter, which fused steps insist on
+                moving[name] = torch.empty_like(parameter).copy_(value)  # laid out as the parameter, which fused steps insist on
     parts.schedule.restore(state["schedule"])
     parts.sampler.load_state_dict(state["sampler"])
     torch.set_rng_state(tensors["random.torch"])

@@ -1,7 +1,7 @@
 """Arrays: images or vectors with what is known of them, in a .npz or .npy file or straight from memory.
 
     x, images or vectors     uint8 (n, h, w), (n, h, w, c), (n, c, h, w), or any numbers (n, d)
-    y                        whole numbers or names: classes; other numbers: targets; yes/no (n, C): sets
+    y                        whole numbers or names: classes, -1 or '' where one is not known; other numbers: targets; yes/no (n, C): sets
     labels, targets, sets    the same, said outright
     classes, split, groups   names for the class numbers; train, validation or test; what belongs together
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.labels import class_numbers, split_name
+from nearkin.data.labels import class_numbers, partly_numbered, split_name
 from nearkin.data.report import caution, few
 from nearkin.data.sources.wanted import Wanted
 from nearkin.points import encode_labels
@@ -124,7 +124,7 @@ def _answers(found: Mapping[str, np.ndarray], n: int, where: str) -> dict[str, A
     classes = found["classes"].tolist() if "classes" in found else None
     answers: dict[str, Any] = {}
     if "labels" in known:
-        answers["labels"], answers["classes"] = class_numbers(known["labels"], classes)
+        answers["labels"], answers["classes"] = _classes(known["labels"], classes)
     elif "sets" in known:
         answers["sets"] = torch.from_numpy(known["sets"].astype(np.bool_))
         answers["classes"] = tuple(map(str, classes or range(known["sets"].shape[1])))
@@ -136,6 +136,17 @@ def _answers(found: Mapping[str, np.ndarray], n: int, where: str) -> dict[str, A
     if "split" in found:
         answers["split"] = _splits(found["split"], where)
     return answers
+
+
+def _classes(labels: np.ndarray, classes: list[str] | None) -> tuple[Tensor, tuple[str, ...]]:
+    """Class numbers, -1 where a label is missing: an empty name, or -1 beside at least two other classes (of -1 and +1 both are)."""
+    missing = labels == ("" if labels.dtype.kind in "US" else -1)
+    if not missing.any() or missing.all() or (labels.dtype.kind not in "US" and len(np.unique(labels)) < 3):
+        return class_numbers(labels, classes)
+    if classes is None:
+        return partly_numbered(labels, missing)
+    numbers, names = class_numbers(np.where(missing, 0, labels), classes)
+    return torch.where(torch.from_numpy(missing), -1, numbers), names
 
 
 def _kind(y: np.ndarray) -> str:

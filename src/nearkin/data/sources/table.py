@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from nearkin.data.dataset import WHOLE, Dataset
-from nearkin.data.labels import BETWEEN, class_numbers, multi_hot, split_name
-from nearkin.data.report import caution, few
+from nearkin.data.labels import BETWEEN, multi_hot, partly_numbered, split_name
+from nearkin.data.report import Report, caution, few, tell
 from nearkin.data.sources.wanted import Wanted
 from nearkin.points import encode_labels
 
@@ -42,7 +42,7 @@ def open_table(table: Path, columns: Columns, wanted: Wanted, name: str | None =
     paths = [paths[row] for row in rows]
     answers: dict[str, Any] = {}
     if known.label:
-        answers |= _labels(table, known.label, some)
+        answers |= _labels(table, known.label, some, wanted.report)
     if known.targets:
         answers |= {"targets": _numbers(table, known.targets, some), "target_names": known.targets}
     if known.group:
@@ -121,14 +121,18 @@ def _present(table: Path, cells: _Cells, paths: list[str], wanted: Wanted) -> li
     return [row for row in range(len(paths)) if row not in gone]
 
 
-def _labels(table: Path, name: str, cells: _Cells) -> dict[str, Any]:
+def _labels(table: Path, name: str, cells: _Cells, report: Report | None) -> dict[str, Any]:
+    """Classes, -1 where a cell is empty; or sets, where a cell holds several."""
     texts = [str(cell).strip() for cell in cells.of[name]]
     if any(BETWEEN in text for text in texts):
         sets, classes = multi_hot(texts)
         return {"sets": sets, "classes": classes}
-    if "" in texts:
-        raise ValueError(f"{table}: row {cells.numbers[texts.index('')]} has no {name!r}; fill it in, or remove the row")
-    labels, classes = class_numbers(texts)
+    if not any(texts):
+        raise ValueError(f"{table}: no row has a {name!r}; fill some in, or remove the column to learn without classes")
+    labels, classes = partly_numbered(texts, [not text for text in texts])
+    missing = texts.count("")
+    if missing:
+        tell(report, f"{table}: {missing:,} of {len(texts):,} rows have no {name!r}; their class is unknown")
     return {"labels": labels, "classes": classes}
 
 

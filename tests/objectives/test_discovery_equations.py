@@ -1,0 +1,158 @@
+"""Neighbourhood discovery against its printed equations (as corrected) and against literal loops, in float64."""
+
+import math
+
+import pytest
+import torch
+
+from nearkin.affinity import InnerProduct, cosine
+from nearkin.criterion import any_positive
+from nearkin.discovery import weights
+from nearkin.evaluate import weighted_knn_predict
+from nearkin.objectives import InstanceDiscrimination, NeighbourhoodDiscovery, NeighbourhoodObjective
+from nearkin.points import Points
+from nearkin.references import InBatch, MemoryBank
+from nearkin.relation import ListedNeighbours, SameId
+
+N, D, K, HEAT = 12, 5, 3, 0.3
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def neighbours(seed=1):
+    """(N, K) ids of others."""
+    order = torch.rand(N, N, generator=torch.Generator().manual_seed(seed)).fill_diagonal_(2).argsort(1)
+    return order[:, :K]
+
+
+def gradients(relation, x, i):
+    """All points alive: the gradient of point i's loss."""
+    objective = NeighbourhoodObjective(InBatch(), InnerProduct(HEAT), relation, any_positive)
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(objective(x, ids=torch.arange(N), reduction="none")[i], x)[0]
+
+
+@pytest.mark.parametrize("i", [0, 7])
+def test_equation_9(i):
+    x = drawn(N, D)
+    p = (x[i] @ x.T / HEAT).softmax(0)
+    found = gradients(SameId(), x, i)
+    expected = torch.stack([p[j] * x[i] / HEAT for j in range(N)])
+    expected[i] = (sum(p[k] * x[k] for k in range(N)) + (p[i] - 2) * x[i]) / HEAT
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("i", [0, 7])
+def test_equations_10_as_corrected_and_11(i):
+    x, relation = drawn(N, D), ListedNeighbours(N, K)
+    relation.update(neighbours())
+    p = (x[i] @ x.T / HEAT).softmax(0)
+    own = {i, *neighbours()[i].tolist()}
+    share = {j: p[j] / sum(p[k] for k in own) for j in own}
+    expected = torch.stack([(p[j] - share.get(j, 0)) * x[i] / HEAT for j in range(N)])
+    pulled = sum(p[k] * x[k] for k in range(N)) - sum(share[k] * x[k] for k in own)
+    expected[i] = (pulled + (p[i] - share[i]) * x[i]) / HEAT
+    torch.testing.assert_close(gradients(relation, x, i), expected, atol=1e-12, rtol=1e-12)
+
+
+def literal(objective, x, ids, trusted, weight, labels):
+    """-log of what is right, one sum at a time."""
+    bank, found = objective.references.vectors, []
+    for one, own in zip(x, ids.tolist(), strict=True):
+        p = [math.exp(float(one @ v) / one.norm().item() / HEAT) for v in bank]
+        right = p[own]
+        if labels is not None and labels[own] >= 0:
+            right = sum(p[j] for j in range(N) if labels[j] == labels[own])
+        elif trusted[own]:
+            right += (1.0 if weight is None else float(weight[own])) * sum(p[j] for j in neighbours()[own].tolist())
+        found.append(-math.log(right / sum(p)))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_weights_and_labels_are_the_literal_loop(weighted, labelled):
+    labels = torch.tensor([-1, 0, 1, 1, -1, 0, -1, -1, 1, -1, 2, -1]) if labelled else None
+    objective = NeighbourhoodDiscovery(N, D, K, HEAT, weighted=weighted, labels=labels).double()
+    trusted, weight = torch.arange(N) % 3 > 0, torch.linspace(0, 1, N, dtype=torch.float64) if weighted else None
+    objective.trust(neighbours(), trusted, weight)
+    x, ids = drawn(N, D, seed=3), torch.arange(N).flip(0)
+    told = literal(objective, x, ids, trusted, objective.relation.weight, labels)
+    torch.testing.assert_close(objective(x, ids=ids, reduction="none"), told, atol=1e-9, rtol=1e-9)
+    assert torch.autograd.gradcheck(lambda z: objective(z, ids=ids), x.clone().requires_grad_())
+
+
+def test_a_weight_of_one_or_none_is_trust_or_none():
+    plain, soft = NeighbourhoodDiscovery(N, D, K).double(), NeighbourhoodDiscovery(N, D, K, weighted=True).double()
+    soft.references.vectors.copy_(plain.references.vectors)
+    x, ids, some = drawn(N, D, seed=3), torch.arange(N), torch.arange(N) < 5
+    plain.trust(neighbours(), some)
+    soft.trust(neighbours(), None, some.double())
+    torch.testing.assert_close(soft(x, ids=ids), plain(x, ids=ids))
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_weights_fall_with_entropy_and_average_to_the_share(share):
+    entropy = torch.rand(4001, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = weights(entropy, share)
+    assert float(found.mean()) == pytest.approx(share, abs=2e-3) and float(found.min()) > 0 and float(found.max()) <= 1
+    assert bool((found[entropy.argsort()].diff() <= 0).all())
+
+
+def test_equal_entropies_weigh_alike_and_nobody_at_the_start():
+    assert weights(torch.ones(5), 0.5).unique().numel() == 1
+    assert weights(torch.rand(5), 0.0).tolist() == [0.0] * 5
+    with pytest.raises(ValueError, match=r"share \(1.2\) must lie between 0 and 1"):
+        weights(torch.ones(3), 1.2)
+
+
+def test_D_6_7():
+    """Similarities .9, .8, .8 of the classes 0, 1, 1: who wins hangs on the temperature; k above N is lowered."""
+    angles = torch.tensor([0.9, 0.8, 0.8], dtype=torch.float64).acos()
+    known = Points(torch.stack([angles.cos(), angles.sin()], 1), torch.tensor([0, 1, 1]))
+    query = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    for heat, scores in ((0.07, (383518.4, 183821.2)), (0.1, (8103.1, 5961.9)), (1.0, (2.4596, 4.4511))):
+        near = (cosine(heat)(query, known.embeddings)).exp()[0]
+        assert float(near[0]) == pytest.approx(scores[0], rel=1e-4) and float(near[1:].sum()) == pytest.approx(scores[1], rel=1e-4)
+        assert weighted_knn_predict(query, known, 200, cosine(heat)).tolist() == [int(scores[1] > scores[0])]
+
+
+def test_the_bank_moves_after_and_never_during_backward():
+    objective, x = InstanceDiscrimination(N, D).double(), drawn(N, D)
+    before, ids = objective.references.vectors.clone(), torch.arange(N)
+    leaf = x.clone().requires_grad_()
+    for half in (slice(0, 6), slice(6, N)):  # gradient accumulation
+        objective(leaf[half], ids=ids[half]).backward()
+    assert torch.equal(objective.references.vectors, before)
+    objective.update(x, ids=ids)
+    assert not torch.equal(objective.references.vectors, before)
+
+
+@pytest.mark.parametrize("start", ["normalised", "released"])
+def test_the_bank_starts_either_way(start):
+    lengths = NeighbourhoodDiscovery(2000, 128, start=start).references.vectors.norm(dim=1)
+    assert bool((lengths - 1).abs().max() < 1e-5) == (start == "normalised") and float(lengths.mean()) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: NeighbourhoodDiscovery(5, 2, k=5), r"k \(5\) must be below the number of samples \(5\)"),
+        (
+            lambda: NeighbourhoodDiscovery(5, 2, labels=torch.zeros(4)),
+            r"labels have shape \(4,\) for 5 points; give one class",
+        ),
+        (lambda: NeighbourhoodDiscovery(5, 2).trust(torch.zeros(5, 1).long(), None, torch.ones(5)), "build it with weighted=True"),
+        (lambda: NeighbourhoodDiscovery(5, 2, weighted=True).trust(torch.zeros(5, 1).long(), None, 2 * torch.ones(5)), "between 0 and 1"),
+        (lambda: NeighbourhoodDiscovery(5, 2, weighted=True, engine="torch"), "engine 'torch' does not know this composition"),
+        (
+            lambda: MemoryBank(5, 2)(Points(torch.ones(1, 2), ids=torch.tensor([5]))),
+            "ids run from 5 to 5, but the bank has the slots",
+        ),
+    ],
+)
+def test_errors(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -1,0 +1,98 @@
+"""DeepCluster and noise as targets: values by literal loops, what is looked for between epochs, and what is refused."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from nearkin.objectives import DeepCluster, NoiseAsTargets
+from nearkin.objectives.pseudo_labels import clustered, whitened
+
+
+def blobs(each=20, seed=0):
+    """Three far clusters of unit vectors in 4 dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.eye(4)[:3].repeat_interleave(each, 0)
+    return torch.nn.functional.normalize(centres + 0.05 * torch.randn(3 * each, 4, generator=generator), dim=1)
+
+
+def seen(objective, x):
+    objective.update(x, ids=torch.arange(len(x)))
+    return objective
+
+
+def test_clusters_are_found_and_whitening_whitens():
+    found = clustered(blobs(), 3, seed=0)
+    assert all(len(set(found[i * 20 : (i + 1) * 20].tolist())) == 1 for i in range(3)) and len(set(found.tolist())) == 3
+    x = torch.randn(500, 4, generator=torch.Generator().manual_seed(0)) @ torch.diag(torch.tensor([10.0, 1, 0.1, 0]))
+    white = whitened(x).double()
+    assert torch.isfinite(white).all() and float(white.norm(dim=1).max()) == pytest.approx(1, abs=1e-5)
+    assert float(white[:, -1].square().mean() / white[:, 1].square().mean()) == pytest.approx(1, abs=0.3)  # alike, but for unit length
+
+
+def test_an_empty_cluster_begins_anew_beside_the_largest():
+    x = torch.cat([torch.zeros(50, 2), torch.ones(1, 2)]) + 0.01 * torch.randn(51, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.bincount(clustered(x, 8, seed=1), minlength=8).gt(0).sum() == 8
+    assert set(clustered(torch.ones(10, 2), 3, seed=0).tolist()) <= {0, 1, 2}  # identical points are defined
+
+
+def test_deep_cluster_is_weighted_cross_entropy():
+    torch.manual_seed(0)
+    objective = seen(DeepCluster(60, 4, clusters=5), blobs()).double()
+    objective.refresh(0)
+    sizes = torch.bincount(objective.cluster, minlength=5)
+    x, ids = blobs(seed=1).double()[::7], torch.arange(0, 60, 7)
+    total = scale = 0.0
+    for one, own in zip(x, ids.tolist(), strict=True):
+        logits = (objective.head.weight.detach() @ one + objective.head.bias.detach()).tolist()
+        told = int(objective.cluster[own])
+        price = math.log(sum(math.exp(v) for v in logits)) - logits[told]
+        total, scale = total + price / float(sizes[told]), scale + 1 / float(sizes[told])
+    assert objective(x, ids=ids).item() == pytest.approx(total / scale, rel=1e-6)
+
+
+def test_the_head_begins_anew_and_the_seed_decides():
+    objective = seen(DeepCluster(60, 4, clusters=3), blobs())
+    before = objective.head.weight.detach().clone()
+    objective.refresh(0)
+    first = objective.head.weight.detach().clone()
+    objective.refresh(1)
+    assert not torch.equal(first, before) and not torch.equal(first, objective.head.weight)
+    objective.refresh(0)
+    assert torch.equal(first, objective.head.weight)
+
+
+def test_noise_as_targets_is_the_squared_distance():
+    torch.manual_seed(0)
+    objective = NoiseAsTargets(6, 3).double()
+    x = torch.randn(6, 3, dtype=torch.float64)
+    wanted = [float((x[i] / x[i].norm() - objective.targets[i]).square().sum()) for i in range(6)]
+    torch.testing.assert_close(objective(x, ids=torch.arange(6), reduction="none"), torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_the_exchange_is_the_best_there_is():
+    torch.manual_seed(0)
+    objective = NoiseAsTargets(6, 3).double()
+    x, everybody = torch.randn(6, 3, dtype=torch.float64), torch.arange(6)
+    before = float(objective(x, ids=everybody))
+    seen(objective, x).refresh(0)
+    after = float(objective(x, ids=everybody))
+    near = torch.nn.functional.normalize(x, dim=1) @ objective.targets.T
+    best = max(sum(float(near[i, j]) for i, j in enumerate(order)) for order in itertools.permutations(range(6)))
+    assert after < before and after == pytest.approx(2 - 2 * best / 6) and sorted(objective.owned.tolist()) == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: DeepCluster(5, 2, clusters=6), r"clusters \(6\) must be between 2 and the number of samples \(5\)"),
+        (lambda: NoiseAsTargets(0, 2), r"size \(0\) must be at least 1"),
+        (lambda: NoiseAsTargets(5, 2, every=0), r"every \(0\) must be at least 1"),
+        (lambda: NoiseAsTargets(5, 2)(torch.ones(1, 2)), "ids are missing: pseudo-labels"),
+        (lambda: DeepCluster(5, 2, 2)(torch.ones(1, 2), ids=[5]), "ids run from 5 to 5, but there are slots for 0 to 4"),
+    ],
+)
+def test_errors(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -1,0 +1,139 @@
+"""The cells of neighbourhood discovery: what is run, how long, and that a killed run goes on where it was."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from nearkin.data import Dataset
+from nearkin.reproduce import running
+from nearkin.reproduce.after_training import discovery_figures
+from nearkin.reproduce.huang2019 import CELLS, TRIALS
+from nearkin.reproduce.running import Job, Place, perform, unfinished
+from nearkin.reproduce.tables import chosen
+from nearkin.run import Run, override
+
+BY_NAME = {trial.name: trial for trial in TRIALS}
+TRAIN = 50_000
+
+
+def images(trial):
+    """Millions through the network while it trains on CIFAR."""
+    run = override(Run(), trial.settings)
+    return run.epochs * (TRAIN // run.batch_size) * run.batch_size * run.views / 1e6
+
+
+def test_names_choose_one_trial_each():
+    assert all([one.name for one in chosen([trial.name])[0]] == [trial.name] for trial in TRIALS)
+
+
+def test_every_trial_has_its_cells_and_the_other_way_round():
+    assert {cell.trial for cell in CELLS if cell.trial} == set(BY_NAME)
+
+
+def test_goals_stay_within_their_images():
+    assert 12.4 < images(BY_NAME["and-goal12"]) <= 12.5 and 24.8 < images(BY_NAME["and-goal25"]) <= 25
+    wanted = {(cell.trial, cell.unit): cell.wanted for cell in CELLS if cell.wanted is not None}
+    assert wanted["and-goal12", "accuracy %"] == 83.3 and wanted["and-goal12", "million images"] == 12.5
+    assert wanted["and-goal25", "accuracy %"] == 86.5 and wanted["and-goal25", "seconds"] == 600
+
+
+def test_rows_that_are_compared_see_the_same_images():
+    short = [trial for trial in TRIALS if trial.data == "cifar10" and trial.settings["network.name"] == "resnet18"]
+    compared = [trial for trial in short if "compile" not in trial.settings]
+    assert len(compared) > 20 and max(map(images, compared)) - min(map(images, compared)) < 0.03
+
+
+def test_the_released_recipe_is_the_authors():
+    run = override(Run(), BY_NAME["and-e200"].settings)
+    assert (run.batch_size, run.optimiser.learning_rate, run.schedule.milestones, run.epochs) == (128, 0.03, (0.6, 0.8), 1000)
+    assert run.optimiser.nesterov and run.optimiser.weight_decay == 5e-4 and run.discovery.restart and run.discovery.refresh == "round"
+    assert run.objective.options["start"] == "released" and dict(run.augment.options) == {}
+
+
+def tiny(name, data_root):
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 200, (60, 3, 16, 16), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(60) % 3
+    pixels[:, 0] += (20 * labels[:, None, None]).to(torch.uint8)
+    return Dataset(name, pixels, labels=labels, classes=("a", "b", "c"), split=np.array(["train"] * 45 + ["test"] * 15))
+
+
+def small(name, **settings):
+    quick = {"network.name": "mlp", "network.options.hidden": "[16]", "epochs": "5", "batch_size": "15", "precision": "float32"}
+    kept = {key: value for key, value in BY_NAME[name].settings.items() if key not in ("compile",)}
+    return replace(BY_NAME[name], settings={**kept, **quick, **settings})
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "_opened", tiny)
+    return Place("nowhere", "cpu", str(tmp_path))
+
+
+def test_a_run_tells_images_rounds_and_the_authors_protocol(here):
+    figures = perform(Job(small("and-e50"), {}, 0), here)["figures"]
+    assert figures["images"] == 5 * 45 and figures["round 4 trusted"] == 45 and figures["round 0 trusted"] == 0
+    assert figures["round 4 consistent"] + figures["round 4 inconsistent"] == pytest.approx(45)
+    assert 0 < figures["released protocol"] <= 1 and "weighted-nn" in figures
+
+
+def test_options_are_measured_on_what_was_left_out(here):
+    figures = perform(Job(small("and-opt-base"), {}, 0), here)["figures"]
+    assert "weighted-nn" in figures and figures["images"] == 5 * 30  # 4 of 45 are left out, and batches are whole
+
+
+def test_a_linear_probe(here):
+    trial = small("and-alex10-and", **{"network.name": "convnet", "network.options.hidden": "16", "network.options.widths": "[4, 8]"})
+    figures = perform(Job(replace(trial, probe="conv2"), {}, 0), here)["figures"]
+    assert 0 < figures["linear conv2"] <= 1
+
+
+class Interrupt:
+    """Stops a training after eight steps, as a Ctrl-C would."""
+
+    def message(self, line): ...
+
+    def started(self, steps, done): ...
+
+    def epoch(self, figures): ...
+
+    def step(self, done, figures):
+        if done == 8:
+            raise KeyboardInterrupt
+
+
+def test_a_killed_run_goes_on_inside_its_training(here, tmp_path, monkeypatch):
+    trial = small("and-base", checkpoint_seconds="0")
+    whole = perform(Job(trial, {}, 0), replace(here, results=str(tmp_path / "whole")))["figures"]
+    real, seen = running.train, []
+
+    def killed(run, folder, **more):
+        return real(run, folder, reporter=Interrupt(), **more)
+
+    monkeypatch.setattr(running, "train", killed)
+    with pytest.raises(KeyboardInterrupt):
+        perform(Job(trial, {}, 0), here)
+    assert list(unfinished(tmp_path, trial).glob("seed-0/checkpoints/step-*"))
+
+    def resumed(run, folder, **more):
+        seen.append(more.get("resume"))
+        return real(run, folder, **more)
+
+    monkeypatch.setattr(running, "train", resumed)
+    assert perform(Job(trial, {}, 0), here)["figures"] == whole and seen == [True]
+    assert not (unfinished(tmp_path, trial) / "seed-0").exists()
+
+
+def test_an_unfinished_run_of_other_settings_is_begun_anew(here, tmp_path):
+    trial = small("and-base")
+    folder = unfinished(tmp_path, trial) / "seed-0"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"epochs": 1}))
+    assert perform(Job(trial, {}, 0), here)["figures"]["images"] == 5 * 45
+
+
+def test_trainings_without_rounds_have_no_figures_of_rounds():
+    assert discovery_figures({"images": 10}) == {"images": 10.0}

@@ -1,0 +1,243 @@
+"""Training without labels, or with some: every option of discovery through the Run, its baselines, and what is refused or defined."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from nearkin import load
+from nearkin.data import Dataset
+from nearkin.data import open as open_data
+from nearkin.explore.subject import embedded
+from nearkin.run import DiscoveryChoice, Run, override
+from nearkin.train.assemble import assemble
+from nearkin.train.rounds import labels_used, rounds_of
+from nearkin.train.training import train
+
+BASE = {
+    "network.name": "mlp",
+    "network.dimension": "8",
+    "network.options.hidden": "[32]",
+    "objective.name": "neighbourhood_discovery",
+    "augment.name": "shift",
+    "augment.options.pixels": "1",
+    "batch_size": "50",
+    "epochs": "5",
+    "validate_every": "100",
+    "checkpoint_seconds": "1e9",
+    "data.validation": "0",
+}
+
+
+def digits(count=200, test=60, **more):
+    data = open_data("digits").subset(torch.arange(count + test)).renumbered()
+    split = np.array(["train"] * count + ["test"] * test)
+    return Dataset("digits", data.inputs, labels=data.labels, classes=data.classes, split=split, **more)
+
+
+def trained(folder, settings=(), data=None, **more):
+    return train(override(Run(), {**BASE, **dict(settings)}), folder, data=data or digits(), device="cpu", **more)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"views": "2"},
+        {"discovery.refresh": "epoch", "discovery.gradual": "true", "discovery.restart": "false"},
+        {"discovery.mutual": "true"},
+        {"objective.options.weighted": "true"},
+        {"objective.options.start": "released", "objective.options.k": "3"},
+        {"discovery.instance_round": "false", "discovery.one_off": "true"},
+        {"objective.name": "instance_discrimination"},
+        {"objective.name": "deep_cluster", "objective.options.clusters": "20"},
+        {"objective.name": "noise_as_targets", "objective.options.every": "2"},
+    ],
+    ids=lambda settings: next(iter(settings.values())),
+)
+def test_every_option_trains_and_is_measured_without_choosing_by_labels(tmp_path, settings):
+    found = trained(tmp_path / "m", settings, digits(by="ids"))
+    assert next(iter(found["test"])) == "weighted-nn" and found["weights"] == "last"
+    assert not (tmp_path / "m" / "best.safetensors").exists()
+    looked = 200 if settings.get("objective.name") in ("deep_cluster", "noise_as_targets") else 0  # at the first weights
+    assert found["images"] == 5 * 200 * int(settings.get("views", 1)) + looked
+    assert all(torch.isfinite(value).all() for value in load_file(tmp_path / "m" / "weights.safetensors").values())
+
+
+def test_labels_that_nothing_is_learnt_from_change_nothing(tmp_path):
+    """The same weights whatever the labels say, with a validation part that is looked at in every epoch."""
+    shuffled = digits()
+    shuffled = Dataset("digits", shuffled.inputs, labels=shuffled.labels.flip(0), classes=shuffled.classes, split=shuffled.split)
+    for name, data in (("a", digits()), ("b", shuffled)):
+        trained(tmp_path / name, {"epochs": "5", "validate_every": "1", "data.validation": "0"}, data)
+    assert (tmp_path / "a" / "weights.safetensors").read_bytes() == (tmp_path / "b" / "weights.safetensors").read_bytes()
+
+
+def test_validation_is_the_weighted_vote_and_the_released_protocol_stands_apart(tmp_path):
+    settings = {"data.validation": "0.2", "validate_every": "1", "discovery.released_protocol": "true"}
+    found = trained(tmp_path / "m", settings)
+    assert all("weighted-nn" in epoch for epoch in found["curve"])
+    assert [("test, against the bank" in epoch) for epoch in found["curve"]] == [False] * 4 + [True]
+    assert found["released protocol"] == found["curve"][-1]["test, against the bank"] and "released protocol" not in found["test"]
+
+
+def test_the_share_grows_with_every_epoch():
+    rounds = rounds_of(DiscoveryChoice(refresh="epoch", gradual=True), 10)
+    assert [round(rounds.share(epoch), 3) for epoch in range(10)] == [0, 0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1]
+    alone = rounds_of(DiscoveryChoice(refresh="epoch", gradual=True, instance_round=False), 4)
+    assert [alone.share(epoch) for epoch in range(4)] == [0.25, 0.5, 0.75, 1.0]
+
+
+class Interrupt:
+    """Stops the training after so many steps, as a Ctrl-C would."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def message(self, line): ...
+
+    def started(self, steps, done): ...
+
+    def epoch(self, figures): ...
+
+    def step(self, done, figures):
+        if done >= self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"objective.options.weighted": "true", "discovery.refresh": "epoch", "discovery.labelled": "0.1", "views": "2"},
+        {"objective.name": "deep_cluster", "objective.options.clusters": "20"},
+    ],
+    ids=["released", "options", "clusters"],
+)
+def test_a_training_stopped_inside_round_2_ends_with_the_very_same_weights(tmp_path, settings):
+    settings = {**settings, "checkpoint_seconds": "0", "epochs": "6", "discovery.rounds": "2"}
+    whole = trained(tmp_path / "whole", settings)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "cut", settings, reporter=Interrupt(4 * 4 + 3))  # rounds of two epochs of four steps: in round 2
+    told = json.loads((max((tmp_path / "cut" / "checkpoints").glob("step-*")) / "state.json").read_text())
+    assert json.loads(told["body"])["state"]["loop"]["epoch"] == 4
+    again = trained(tmp_path / "cut", settings, resume=True)
+    for name in ("weights.safetensors", "objective.safetensors", "references.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
+    assert again["images"] == whole["images"] and again.get("rounds") == whole.get("rounds")
+
+
+def test_a_share_of_the_labels_is_even_over_classes_and_used(tmp_path):
+    run = override(Run(), {**BASE, "discovery.labelled": "0.1"})
+    data = digits().part("train").renumbered()
+    used = labels_used(run, data)
+    counts = torch.bincount(data.labels, minlength=10)
+    assert torch.bincount(used[used >= 0], minlength=10).tolist() == [max(1, round(0.1 * int(count))) for count in counts]
+    assert torch.equal(used[used >= 0], data.labels[used >= 0])
+    assert torch.equal(assemble(run, data, torch.device("cpu")).objective.relation.labels, used)
+    assert labels_used(override(Run(), BASE), data) is None
+    told = trained(tmp_path / "m", {"discovery.labelled": "0.1"})
+    assert told["test"]["weighted-nn"] > 0.2  # among the twenty whose label is known
+
+
+def test_missing_labels_are_enough_to_train_and_predict(tmp_path):
+    data = digits()
+    some = torch.where(torch.rand(len(data), generator=torch.Generator().manual_seed(0)) < 0.3, data.labels, -1)
+    missing = int((some[:200] < 0).sum())
+    partly = Dataset("digits", data.inputs, labels=some, classes=data.classes, split=data.split)
+    found = trained(tmp_path / "m", {"objective.name": "auto"}, partly)
+    about = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert about["objective"] == "neighbourhood_discovery" and "classes for some points" in about["why"]
+    assert found["test"]["weighted-nn"] > 0.2
+    model = load(tmp_path / "m", device="cpu")
+    assert model.predict(data.inputs[:20]).min() >= 0  # those whose class is not known have no vote
+    assert torch.equal(labels_used(override(Run(), BASE), partly.part("train")), some[:200])
+    with pytest.raises(
+        ValueError, match=rf"{missing} of the 200 training points of digits have no class, and nca needs one for each; take"
+    ):
+        trained(tmp_path / "n", {"objective.name": "nca"}, partly)
+
+
+def test_a_table_with_empty_labels_from_the_command_line(tmp_path, capsys):
+    from nearkin import cli
+
+    data = digits(60, 0)
+    lines = ["path,label"]
+    for row, image in enumerate(data.inputs[:, 0].numpy()):
+        Image.fromarray(image).save(tmp_path / f"{row}.png")
+        lines.append(f"{row}.png,{'d' + str(int(data.labels[row])) if row % 3 == 0 else ''}")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    words = ["train", str(tmp_path / "table.csv"), "--out", str(tmp_path / "m"), "--device", "cpu", "--epochs", "5", "--network", "mlp"]
+    assert cli.main([*words, "--set", "batch_size=16", "--set", "data.test=0.3", "--set", "data.validation=0"]) == 0
+    assert "have no 'label'; their class is unknown" in " ".join(capsys.readouterr().err.split())
+    assert "weighted-nn" in json.loads((tmp_path / "m" / "metrics.json").read_text())["test"]
+    side = embedded(load(tmp_path / "m", device="cpu"), open_data(tmp_path / "table.csv"), "table")
+    assert len(side) == 20 and side.left_out == {"class not known": 40}
+
+
+def test_identical_images_train_to_something_finite(tmp_path):
+    same = Dataset("same", torch.full((40, 1, 8, 8), 7, dtype=torch.uint8))
+    found = trained(tmp_path / "m", {"batch_size": "20", "data.test": "0", "data.leaks": "allow"}, same)
+    assert np.isfinite(found["curve"][-1]["loss"]) and found["rounds"][-1]["trusted"] == 40
+
+
+def test_points_that_do_not_fill_a_last_batch_wait_for_another_epoch(tmp_path):
+    found = trained(tmp_path / "m", {"batch_size": "64"})  # 200 = 3 x 64 + 8
+    assert found["steps"] == 15 and found["images"] == 5 * 192
+
+
+def test_a_folder_with_unreadable_files(tmp_path):
+    data = digits(30, 0)
+    (tmp_path / "photos").mkdir()
+    for row, image in enumerate(data.inputs[:, 0].numpy()):
+        Image.fromarray(image).save(tmp_path / "photos" / f"{row}.png")
+    (tmp_path / "photos" / "broken.png").write_bytes(b"\x89PNG nothing more")
+    run = override(Run(), {**BASE, "data.source": str(tmp_path / "photos"), "batch_size": "10", "data.test": "0"})
+    with pytest.raises(ValueError, match=r"broken.png"):
+        train(run, tmp_path / "a", device="cpu")
+    found = train(override(run, {"data.on_error": "skip"}), tmp_path / "b", device="cpu")
+    assert found["images"] == 5 * 30 and len(load_file(tmp_path / "b" / "references.safetensors")["ids"]) == 30
+
+
+def test_a_bank_of_another_size_than_the_data_is_refused(tmp_path):
+    settings = {"checkpoint_seconds": "0"}
+    trained(tmp_path / "m", settings)
+    with pytest.raises(ValueError, match=r"vectors in the checkpoint is \(200, 8\), in this run \(100, 8\): resume with the data"):
+        trained(tmp_path / "m", settings, digits(100), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"objective.options.k": "200"}, r"k \(200\) must be below the number of samples \(200\)"),
+        ({"views": "0"}, r"views \(0\) must be at least 1"),
+        ({"views": "2", "augment.name": "none", "augment.options.pixels": None}, r"views \(2\) of an image that nothing happens to"),
+        ({"views": "2", "references": "training_set"}, "set views=1"),
+        ({"discovery.gradual": "true"}, "discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch"),
+        ({"discovery.labelled": "2"}, r"discovery.labelled \(2.0\) must lie between 0 and 1"),
+        ({"discovery.labelled": "0.1", "objective.name": "nca"}, "is read by neighbourhood_discovery alone, not by nca"),
+        ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none"),
+        ({"epochs": "3"}, r"epochs \(3\) are fewer than the rounds \(5\)"),
+        ({"augment.name": "discovery", "augment.options.pixels": None}, "saturation .* need 3"),
+    ],
+)
+def test_errors(tmp_path, settings, words):
+    kept = {name: value for name, value in {**BASE, **settings}.items() if value is not None}
+    with pytest.raises(ValueError, match=words):
+        train(override(Run(), kept), tmp_path / "m", data=digits(), device="cpu")
+
+
+def test_labels_asked_of_data_that_have_none(tmp_path):
+    bare = Dataset("bare", digits().inputs)
+    with pytest.raises(ValueError, match=r"discovery.labelled \(0.1\) asks for classes, and bare has none; leave it at 0"):
+        trained(tmp_path / "m", {"discovery.labelled": "0.1", "data.test": "0"}, bare)
+
+
+def test_images_without_labels_are_augmented_unless_told_otherwise():
+    bare = override(Run(), {name: value for name, value in BASE.items() if not name.startswith("augment")})
+    grey = assemble(bare, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
+    assert [type(step).__name__ for step in grey] == ["RandomResizedCrop", "ColourJitter"]
+    known = override(bare, {"objective.name": "nca"})
+    assert assemble(known, digits().part("train").renumbered(), torch.device("cpu")).step.augment == ()
