@@ -16,7 +16,7 @@ from nearkin.affinity import cosine
 from nearkin.cluster.embed import Embedded, embed
 from nearkin.cluster.evaluate import judge
 from nearkin.cluster.search import discover_over, nearest_over
-from nearkin.cluster.session import check_address, session
+from nearkin.cluster.session import check_address, session, workers
 from nearkin.data.corrections import points_of
 from nearkin.data.dataset import Dataset
 from nearkin.discovery import discover
@@ -150,6 +150,15 @@ def test_somebody_else_who_listens_is_no_cluster() -> None:
         with pytest.raises(ConnectionError, match="something listens there, but it is no Ray cluster"):
             check_address(f"127.0.0.1:{server.getsockname()[1]}")
         speaker.join()
+
+
+def test_one_worker_for_each_gpu_or_core() -> None:
+    class Cluster:
+        def cluster_resources(self) -> dict[str, float]:
+            return {"GPU": 3.0, "CPU": 48.0}
+
+    assert workers(Cluster()) == (3, {"num_gpus": 1, "num_cpus": 0})
+    assert workers(Cluster(), "cpu") == (48, {"num_cpus": 1})
 
 
 @pytest.mark.parametrize("address", ["somewhere", "host:port", "host:0", "host:99999"])

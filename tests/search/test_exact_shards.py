@@ -1,5 +1,7 @@
 """Exact search over shards: the very ids, order and ties of the search over one array."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +108,35 @@ def test_what_is_wrong_with_shards_is_said(tmp_path: Path) -> None:
     assert nearest(_asked(), texts, 3).positions.shape == (5, 3)
     with pytest.raises(ValueError, match="exclude_same_id needs ids on both sides"):
         nearest(Points(_asked(), None, torch.arange(5)), texts, 3, exclude_same_id=True)
+
+
+MEMORY = """
+import resource, sys, torch
+from nearkin.search import nearest
+from nearkin.shards import open_shards
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+torch.set_num_threads(1)
+shards, queries = open_shards(sys.argv[1]), torch.zeros(8, 64)
+nearest(queries, shards.of([0, 1]), 5)
+before = peak()
+found = nearest(queries, shards, 5)
+print(peak() - before, int(found.positions[0, 0]))
+"""
+
+
+def test_more_shards_take_no_more_memory(tmp_path: Path) -> None:
+    """After two shards the search has all it needs: twenty more, 100 MB, are read in the same room."""
+    folder, draw = tmp_path / "s", np.random.default_rng(0)
+    folder.mkdir()
+    records = []
+    for number in range(22):
+        vectors = draw.normal(size=(20_000, 64)).astype(np.float32)
+        vectors[-1] = 0 if number == 21 else 9  # the nearest is the last of all
+        records.append(write_shard(folder, number, Shard(np.arange(20_000) + 20_000 * number, vectors, None)))
+    write_manifest(folder, About("m", 64, "squared_euclidean"), records)
+    done = subprocess.run([sys.executable, "-c", MEMORY, str(folder)], capture_output=True, text=True, check=True)
+    grown, nearest_one = done.stdout.split()
+    assert float(grown) < 30 and int(nearest_one) == 22 * 20_000 - 1

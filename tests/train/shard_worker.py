@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from nearkin import data as sources
 from nearkin import objectives as o
 from nearkin.run import Run, override
 from nearkin.train import ranks
@@ -89,6 +90,9 @@ def main(place: Path) -> None:
     read = {name: interrupted(run_over(place / "shards", name), place / f"two-{name}") for name in OBJECTIVES}
     (place / f"read.{rank}").write_text(json.dumps(read))
     train(run_over(place / "shards", "instance_discrimination"), place / "one-instance_discrimination", device="cpu", resume=True)
+    data = sources.open(place / "pictures")
+    train(run_over(place / "pictures", "nca"), place / "two-pictures", data=data, device="cpu")
+    (place / f"pictures.{rank}").write_text(json.dumps(data.inputs.held.read))  # type: ignore[union-attr]
     ranks.stop()
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from sklearn.datasets import load_digits
 
+from nearkin import cli
 from nearkin import data as sources
 from nearkin.data.samplers import Shuffled
 from nearkin.data.sources.sharded import ShardRows
@@ -61,12 +63,29 @@ def test_only_a_few_shards_of_others_are_held(tmp_path: Path) -> None:
     assert held.read == {0: 2, 1: 1, 2: 2, 3: 2} and set(held.kept) == {1} and len(held.passing) == 2
 
 
-def test_points_without_a_label_are_refused(tmp_path: Path) -> None:
+def test_a_point_without_a_label_has_none(tmp_path: Path) -> None:
     tmp_path.joinpath("s").mkdir()
     shard = Shard(np.arange(2), np.zeros((2, 3), np.float32), np.array(["a", None], dtype=object))
     write_manifest(tmp_path / "s", About("", 3, "cosine", "classes", ("a",)), [write_shard(tmp_path / "s", 0, shard)])
-    with pytest.raises(ValueError, match="1 points have no label"):
-        sources.open(tmp_path / "s")
+    assert sources.open(tmp_path / "s").labels.tolist() == [0, -1]  # type: ignore[union-attr]
+
+
+def write_pictures(folder: Path) -> Path:
+    """A few digits as shards of images."""
+    digits = load_digits()
+    np.savez(folder / "digits.npz", x=(digits.images[:160] * 15).astype(np.uint8), labels=digits.target[:160] % 3)
+    assert cli.main(["shard", str(folder / "digits.npz"), "--out", str(folder / "pictures"), "--shard-rows", "50"]) == 0
+    return folder / "pictures"
+
+
+def test_pictures_in_shards_are_the_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_pictures(tmp_path)
+    assert "160 points in" in capsys.readouterr().out
+    ours, theirs = sources.open(tmp_path / "digits.npz"), sources.open(folder)
+    assert theirs.shape == ours.shape == (1, 8, 8) and theirs.kind == "images" and theirs.classes == ours.classes
+    assert torch.equal(theirs.read(theirs.ids), ours.read(ours.ids)) and torch.equal(theirs.labels, ours.labels)  # type: ignore[arg-type]
+    assert cli.main(["shard", str(folder), "--out", str(tmp_path / "s"), "--address", "h:1"]) == 1
+    assert "give --engine ray, too" in capsys.readouterr().err
 
 
 def test_every_batch_holds_an_even_share_of_every_shard() -> None:
@@ -88,6 +107,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> None:
     shards = write_shards(tmp_path / "shards")
+    write_pictures(tmp_path)
     shard_worker.interrupted(shard_worker.run_over(shards, "instance_discrimination"), tmp_path / "one-instance_discrimination")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(WORKER), str(tmp_path)]
     subprocess.run(command, check=True, timeout=240, cwd=WORKER.parents[2], env={**os.environ, "PYTHONPATH": "src:."})
@@ -104,6 +124,8 @@ def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> N
         for read in json.loads((tmp_path / f"read.{rank}").read_text()).values():
             assert read == dict.fromkeys(own, 1)  # its own shards, once, and nobody else's
 
+    # For the means of pixels the first rank looks at every shard; the other one only at its own.
+    assert json.loads((tmp_path / "pictures.1").read_text()) == {"1": 1, "3": 1}
     for name in shard_worker.OBJECTIVES:
         run = shard_worker.run_over(shards, name)
         train(run, tmp_path / f"whole-{name}", device="cpu")
@@ -111,6 +133,10 @@ def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> N
         whole, resumed = weights_of(tmp_path / f"whole-{name}"), weights_of(tmp_path / f"two-{name}")
         for key, value in whole.items():
             torch.testing.assert_close(resumed[key], value, rtol=1e-3, atol=1e-4, msg=f"{name}, two ranks, then one: {key}")
+    train(shard_worker.run_over(tmp_path / "pictures", "nca"), tmp_path / "whole-pictures", device="cpu")
+    whole, resumed = (weights_of(tmp_path / f"{who}-pictures") for who in ("whole", "two"))
+    for key, value in whole.items():
+        torch.testing.assert_close(resumed[key], value, rtol=1e-3, atol=1e-4, msg=f"pictures: {key}")
     whole, resumed = (weights_of(tmp_path / f"{who}-instance_discrimination") for who in ("whole", "one"))
     for key, value in whole.items():
         torch.testing.assert_close(resumed[key], value, rtol=1e-3, atol=1e-4, msg=f"one rank, then two: {key}")

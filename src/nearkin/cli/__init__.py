@@ -55,6 +55,11 @@ EMBED_EXAMPLES = """examples:
   nearkin embed runs/photos photos/ --out shards/
   nearkin embed runs/photos photos/ --out shards/ --engine ray                            all cores of this machine
   nearkin embed runs/photos photos/ --out shards/ --engine ray --address 10.0.0.1:6379    a cluster that shares its folders"""
+SHARD = """Write vectors, or images decoded and brought to one size, with their labels as a folder of Parquet shards (pip install
+'nearkin[table]'). Under torchrun each rank then reads only its own shards, and a training resumes with any number of ranks."""
+SHARD_EXAMPLES = """examples:
+  nearkin shard photos/ --size 64 --out shards/ --shard-rows 5000
+  torchrun --nproc-per-node 8 -m nearkin train shards/ --out runs/photos"""
 INDEX = """Index a data set in a model folder, or change the index that is there. Every change is durable when the verb returns;
 one that was interrupted goes on with --add. A point that is there already, by its source, is passed over."""
 INDEX_EXAMPLES = """examples:
@@ -125,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(verbs)
     _add_evaluate(verbs)
     _add_embed(verbs)
+    _add_shard(verbs)
     _add_export(verbs)
     _add_index(verbs)
     _add_search(verbs)
@@ -215,6 +221,20 @@ def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--shard-rows", type=_at_least_one, metavar="N", help="points of a shard (default: 20,000)")
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.embed"))
+
+
+def _add_shard(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "shard", help="data as shards, for training on several machines", description=SHARD, epilog=SHARD_EXAMPLES, formatter_class=_RAW
+    )
+    parser.add_argument("data", metavar="DATA", help="as for train")
+    parser.add_argument("--out", required=True, metavar="SHARDS", help="the folder to write")
+    parser.add_argument("--size", type=_at_least_one, metavar="PIXELS", help="resize the short side and cut out the centre")
+    parser.add_argument("--engine", choices=("local", "ray"), help="who makes the shards: this process, or Ray (default: local)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
+    parser.add_argument("--shard-rows", type=_at_least_one, metavar="N", help="points of a shard (default: 20,000)")
+    _add_places(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.embed", "run_shard"))
 
 
 def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

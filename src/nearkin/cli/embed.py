@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,12 +29,22 @@ def run(arguments: Namespace) -> int:
     return _shards(arguments, out)
 
 
+def run_shard(arguments: Namespace) -> int:
+    """The data themselves as shards, for ranks that each read their own."""
+    if arguments.address and arguments.engine != "ray":
+        raise ValueError("--address is of a Ray cluster; give --engine ray, too")
+    how: dict[str, Any] = {"data_root": arguments.data_root, "size": arguments.size, "on_error": "skip"}
+    return _written(arguments, None, sources.open(arguments.data, **how), Path(arguments.out))
+
+
 def _shards(arguments: Namespace, out: Path) -> int:
-    model = load(arguments.folder, device="cpu")
-    data = _opened(arguments, model, "skip")
+    return _written(arguments, arguments.folder, _opened(arguments, load(arguments.folder, device="cpu"), "skip"), out)
+
+
+def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out: Path) -> int:
     options = {} if arguments.shard_rows is None else {"rows": arguments.shard_rows}
     found = embed(
-        arguments.folder,
+        model_folder,
         data,
         out,
         engine=arguments.engine or "local",
@@ -42,9 +53,10 @@ def _shards(arguments: Namespace, out: Path) -> int:
         report=_note,
         **options,
     )
+    what = "points" if model_folder is None else "embeddings"
     there = f", {found.known:,} were there already" if found.known else ""
     damaged = f"; {found.damaged:,} damaged ones left out" if found.damaged else ""
-    Console(highlight=False).print(f"{found.points:,} embeddings in {out}: {found.made:,} shards made{there}{damaged}", soft_wrap=True)
+    Console(highlight=False).print(f"{found.points:,} {what} in {out}: {found.made:,} shards made{there}{damaged}", soft_wrap=True)
     return 0
 
 

@@ -6,6 +6,7 @@ dies therefore costs the shards it was at, which another makes again under the s
 
 import hashlib
 import json
+import math
 import pickle
 import time
 from collections.abc import Iterable, Iterator
@@ -43,7 +44,7 @@ class Embedded(NamedTuple):
 
 
 def embed(
-    model_folder: str | Path,
+    model_folder: str | Path | None,
     data: Dataset,
     out: str | Path,
     *,
@@ -55,12 +56,14 @@ def embed(
 ) -> Embedded:
     """Embed `data` by the model of a folder into shards of `rows` points in `out`; only those that are not there yet.
 
+    Without a model the shards hold the data themselves, vectors or pixels, to be trained on by several ranks.
+
     The manifest is swapped as shards are finished: whatever ends this early, what was made before can be read, and the same call
     goes on from there.
     """
     if rows < 1:
         raise ValueError(f"rows ({rows}) must be at least 1 point for each shard")
-    model_folder, out = Path(model_folder).resolve(), Path(out).resolve()
+    model_folder, out = None if model_folder is None else Path(model_folder).resolve(), Path(out).resolve()
     about = _about(model_folder, data, rows)
     out.mkdir(parents=True, exist_ok=True)
     with writing(out):
@@ -119,14 +122,14 @@ def _gathered(
     return made
 
 
-def _here(model_folder: Path, out: Path, work: Iterator[Piece], *, device: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    model = load(model_folder, device=device)
+def _here(model_folder: Path | None, out: Path, work: Iterator[Piece], *, device: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    model = None if model_folder is None else load(model_folder, device=device)
     for piece in work:
         yield piece.number, write_piece(out, model, piece, workers=None)
 
 
 def _by_ray(
-    model_folder: Path, out: Path, work: Iterator[Piece], *, device: str | None, address: str | None
+    model_folder: Path | None, out: Path, work: Iterator[Piece], *, device: str | None, address: str | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """A row of a Ray data set is a piece; encoder actors write its shard and answer with its record."""
     first = next(work, None)
@@ -134,7 +137,7 @@ def _by_ray(
         return
     work = chain([first], work)
     with session(address) as ray:
-        count, asks = workers(ray)
+        count, asks = workers(ray, device)
         while wave := list(islice(work, WAVE)):
             rows = [{"number": piece.number, "piece": pickle.dumps(piece)} for piece in wave]
             actors = min(count, len(wave))
@@ -142,7 +145,7 @@ def _by_ray(
                 Encoder,
                 batch_size=1,
                 compute=ray.data.ActorPoolStrategy(size=actors),
-                fn_constructor_args=(str(model_folder), str(out), device),
+                fn_constructor_args=(model_folder and str(model_folder), str(out), device),
                 **asks,
             )
             for row in finished.iter_rows():
@@ -152,8 +155,8 @@ def _by_ray(
 class Encoder:
     """What a Ray actor is: a model, and where shards go. Errors travel as words, since Ray would wrap them in pages of its own."""
 
-    def __init__(self, model_folder: str, out: str, device: str | None) -> None:
-        self.model: Model = load(model_folder, device=device)
+    def __init__(self, model_folder: str | None, out: str, device: str | None) -> None:
+        self.model: Model | None = None if model_folder is None else load(model_folder, device=device)
         self.out = Path(out)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -175,19 +178,20 @@ def _record(row: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _about(model_folder: Path, data: Dataset, rows: int) -> About:
+def _about(model_folder: Path | None, data: Dataset, rows: int) -> About:
+    known: dict[str, Any] = {
+        "supervision": data.supervision,
+        "classes": data.classes,
+        "data": f"{data.name}: {len(data)} points, {rows} a shard, sources {_sources(data)}",
+        "planned": -(-len(data) // rows),
+    }
+    if model_folder is None:
+        shape = data.shape if len(data.shape) == 3 else None
+        return About(model="", dimension=math.prod(data.shape), metric="squared_euclidean", shape=shape, **known)
     model = load(model_folder, device="cpu").about
     if tuple(data.shape) != tuple(model["shape"]):
         raise ValueError(f"{data.name} has points of shape {tuple(data.shape)}, and this model reads {tuple(model['shape'])}")
-    return About(
-        model=model_version(model_folder),
-        dimension=int(model["network"]["dimension"]),
-        metric=str(model["metric"]),
-        supervision=data.supervision,
-        classes=data.classes,
-        data=f"{data.name}: {len(data)} points, {rows} a shard, sources {_sources(data)}",
-        planned=-(-len(data) // rows),
-    )
+    return About(model=model_version(model_folder), dimension=int(model["network"]["dimension"]), metric=str(model["metric"]), **known)
 
 
 def _sources(data: Dataset) -> str:

@@ -31,19 +31,22 @@ def pieces(data: Dataset, rows: int, numbers: list[int]) -> Iterator[Piece]:
         yield Piece(number, data.subset(np.arange(number * rows, min((number + 1) * rows, len(data)))))
 
 
-def write_piece(folder: Path, model: Model, piece: Piece, *, workers: int | None = 0) -> dict[str, Any]:
-    """Embed a piece and write its shard; the record for the manifest, which also names what was left out, and why."""
+def write_piece(folder: Path, model: Model | None, piece: Piece, *, workers: int | None = 0) -> dict[str, Any]:
+    """Embed a piece and write its shard; the record for the manifest, which also names what was left out, and why.
+
+    Without a model the points are written as they are.
+    """
     shard, damaged = encoded(model, piece.data, workers=workers)
     return {**write_shard(folder, piece.number, shard), "damaged": damaged}
 
 
-def encoded(model: Model, data: Dataset, *, workers: int | None = 0) -> tuple[Shard, list[list[str]]]:
-    """Points with their embeddings, and [source, reason] of those that cannot be decoded or have no finite embedding."""
+def encoded(model: Model | None, data: Dataset, *, workers: int | None = 0) -> tuple[Shard, list[list[str]]]:
+    """Points with their embeddings, or as they are, and [source, reason] of those that cannot be decoded or have no finite embedding."""
     many = workers if len(data) > WORTH_WORKERS else 0
-    loader = Loader(data, device=model.device, resident_bytes=-1, workers=many, report=_silence)
-    rows, kept = [np.empty((0, int(model.about["network"]["dimension"])), np.float32)], [torch.empty(0, dtype=torch.int64)]
+    loader = Loader(data, device="cpu" if model is None else model.device, resident_bytes=-1, workers=many, report=_silence)
+    rows, kept = [_nothing(model, data)], [torch.empty(0, dtype=torch.int64)]
     for inputs, ids in loader(torch.split(data.ids, CHUNK)):
-        rows.append(torch.as_tensor(model.encode(inputs)).float().cpu().numpy())
+        rows.append(inputs.flatten(1).numpy() if model is None else torch.as_tensor(model.encode(inputs)).float().cpu().numpy())
         kept.append(ids.cpu())
     vectors, at = np.concatenate(rows), data.rows(torch.cat(kept)) if len(rows) > 1 else torch.empty(0, dtype=torch.int64)
     finite, places = np.isfinite(vectors).all(1), points_of(data)
@@ -54,6 +57,13 @@ def encoded(model: Model, data: Dataset, *, workers: int | None = 0) -> tuple[Sh
     return Shard(data.ids[at].numpy(), vectors, _labels(data, at.numpy()), sources), damaged
 
 
+def _nothing(model: Model | None, data: Dataset) -> np.ndarray:
+    """(0, d), of the kind of vectors that will follow."""
+    if model is not None:
+        return np.empty((0, int(model.about["network"]["dimension"])), np.float32)
+    return np.empty((0, int(np.prod(data.shape))), np.uint8 if data.kind == "images" else np.float32)
+
+
 def _labels(data: Dataset, rows: np.ndarray) -> np.ndarray | None:
     """Class names, joined names of sets, or numbers."""
     answers = data.answers
@@ -62,7 +72,7 @@ def _labels(data: Dataset, rows: np.ndarray) -> np.ndarray | None:
     if data.supervision == "numbers":
         return answers[rows].float().numpy().reshape(len(rows), -1)
     if data.supervision == "classes":
-        return np.array([data.classes[code] for code in answers[rows].tolist()], dtype=object)
+        return np.array([data.classes[code] if code >= 0 else None for code in answers[rows].tolist()], dtype=object)
     held = answers[rows].tolist()
     return np.array([BETWEEN.join(name for name, there in zip(data.classes, row, strict=True) if there) for row in held], dtype=object)
 

@@ -70,8 +70,8 @@ def discover_over(
 def _in_order(work: Callable[[Any, int], Any], shared: Any, numbers: list[int], address: str | None) -> Iterator[Any]:
     """work(shared, number) for every number, by Ray, in their order; an error is the worker's own."""
     with session(address) as ray:
-        count, _ = workers(ray)
-        task = ray.remote(num_cpus=1, max_retries=RETRIES)(work)
+        count, asks = workers(ray, "cpu")
+        task = ray.remote(max_retries=RETRIES, **asks)(work)
         given, todo = ray.put(shared), iter(numbers)
         waiting = [task.remote(given, number) for number in islice(todo, AHEAD * count)]
         while waiting:

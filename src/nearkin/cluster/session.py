@@ -69,9 +69,9 @@ def hush(ray: Any) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def workers(ray: Any) -> tuple[int, dict[str, Any]]:
-    """How many workers the cluster has room for, and what each asks for: a GPU if there are any, else a core."""
+def workers(ray: Any, device: str | None = None) -> tuple[int, dict[str, Any]]:
+    """How many workers the cluster has room for, and what each asks for: a GPU if there are any and `device` is not cpu, else a core."""
     there = ray.cluster_resources()
-    if there.get("GPU", 0) >= 1:
+    if there.get("GPU", 0) >= 1 and device != "cpu":
         return int(there["GPU"]), {"num_gpus": 1, "num_cpus": 0}
     return max(int(there.get("CPU", 1)), 1), {"num_cpus": 1}

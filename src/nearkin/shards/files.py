@@ -25,7 +25,7 @@ class Shard(NamedTuple):
     """Some points: a whole shard, or a part of one."""
 
     ids: np.ndarray  # (n,) int64, or texts
-    vectors: np.ndarray  # (n, d) float32
+    vectors: np.ndarray  # (n, d) float32, or uint8 pixels in a folder of images
     labels: np.ndarray | None  # (n,) class names, None where unknown; or (n, t) float32 numbers; None when nobody has any
     sources: np.ndarray | None = None  # (n,) texts, where they were asked for
 
@@ -41,6 +41,7 @@ class About:
     classes: tuple[str, ...] = ()  # names by number
     data: str = ""  # what was embedded, in words; work goes on only with the same
     planned: int | None = None  # shards there will be when the work is done
+    shape: tuple[int, int, int] | None = None  # of images, whose vectors are their pixels as bytes
 
 
 def write_shard(folder: Path, number: int, shard: Shard) -> dict[str, Any]:
@@ -102,13 +103,13 @@ class room:  # noqa: N801
 
 def _check(shard: Shard) -> None:
     n = len(shard.ids)
-    if shard.vectors.ndim != 2 or shard.vectors.dtype != np.float32 or len(shard.vectors) != n:
+    if shard.vectors.ndim != 2 or shard.vectors.dtype not in (np.float32, np.uint8) or len(shard.vectors) != n:
         raise ValueError(f"vectors are {shard.vectors.dtype} {shard.vectors.shape} for {n} ids; give float32 (n, d)")
     for name in ("labels", "sources"):
         column = getattr(shard, name)
         if column is not None and len(column) != n:
             raise ValueError(f"{name} has {len(column)} entries for {n} ids; give one for each")
-    if not np.isfinite(shard.vectors).all():
+    if shard.vectors.dtype == np.float32 and not np.isfinite(shard.vectors).all():
         raise ValueError("vectors hold NaN or infinity; nothing is near to those: leave them out")
     ids = np.sort(shard.ids)
     if bool((ids[1:] == ids[:-1]).any()):
@@ -118,10 +119,11 @@ def _check(shard: Shard) -> None:
 def _schema(pa: Any, shard: Shard) -> Any:
     whole = np.issubdtype(shard.ids.dtype, np.integer)
     numbers = shard.labels is not None and shard.labels.ndim == 2
+    item = pa.uint8() if shard.vectors.dtype == np.uint8 else pa.float32()
     fields = [
         pa.field("id", pa.int64() if whole else pa.string(), nullable=False),
         # items that cannot be null are read three times as fast
-        pa.field("vector", pa.list_(pa.field("item", pa.float32(), nullable=False), shard.vectors.shape[1]), nullable=False),
+        pa.field("vector", pa.list_(pa.field("item", item, nullable=False), shard.vectors.shape[1]), nullable=False),
         pa.field("label", pa.list_(pa.float32()) if numbers else pa.string()),
         pa.field("source", pa.string()),
     ]

@@ -140,7 +140,9 @@ def read_manifest(folder: Path) -> tuple[About, list[dict[str, Any]]]:
     body = read_page(page)
     if body is None:
         raise ShardDamagedError(f"{page} is damaged: it does not match its own checksum; remove it and {AGAIN}")
-    about = About(**{**body["about"], "classes": tuple(body["about"]["classes"])})
+    told = body["about"]
+    shape = tuple(told["shape"]) if told.get("shape") else None
+    about = About(**{**told, "classes": tuple(told["classes"]), "shape": shape})
     return about, sorted(body["shards"], key=_order)
 
 
@@ -151,7 +153,8 @@ def _order(record: Mapping[str, Any]) -> tuple[int, str]:
 def write_manifest(folder: Path, about: About, records: Iterable[Mapping[str, Any]]) -> None:
     """Swap shards.json for one that names these shards."""
     listed = sorted(records, key=_order)
-    body = {"format": 1, "about": {**about.__dict__, "classes": list(about.classes)}, "points": sum(r["rows"] for r in listed)}
+    told = {**about.__dict__, "classes": list(about.classes), "shape": about.shape and list(about.shape)}
+    body = {"format": 1, "about": told, "points": sum(r["rows"] for r in listed)}
     with room(folder):
         write_page(folder / MANIFEST, {**body, "shards": listed})
 

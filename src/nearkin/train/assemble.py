@@ -1,15 +1,14 @@
 """From a Run and its data to the parts of a training: network, objective, optimiser, schedule, sampler, loader, step."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearkin import data as sources
 from nearkin.affinity import Normalised
-from nearkin.data import augment, preprocess, samplers
+from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
 from nearkin.data.sources.sharded import ShardRows
@@ -19,39 +18,14 @@ from nearkin.networks.weights import load_weights
 from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
 from nearkin.optimise import Schedule, make_optimiser, make_schedule
 from nearkin.references import InBatch, MemoryBank, OnePerClass
-from nearkin.run import Run
+from nearkin.run import Run, check_options, parameters_of
 from nearkin.train import ranks
-from nearkin.train.choose import WITHOUT_LABELS, Built, build, choose
+from nearkin.train.choose import Built, build, choose
+from nearkin.train.inputs import Prepare, augmentation, preparation
 from nearkin.train.own_shards import divide, reads_own
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.spread_bank import spread
 from nearkin.train.step import CapturedStep, Step
-
-
-def _crop(size: int) -> tuple[Any, ...]:
-    """A random `size` x `size` of every image, flipped or not. [lu2019sampling]"""
-    return (augment.PadAndCrop(0, size), augment.HorizontalFlip())
-
-
-def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, colour: bool = True) -> tuple[Any, ...]:
-    """What [huang2019and] released: crops of at least a share `scale` of the area, colours changed, a fifth grey; no flip unless told.
-
-    `colour` false is for grey images: brightness and contrast alone.
-    """
-    jitter = augment.ColourJitter(hue=hue) if colour else augment.ColourJitter(saturation=0.0, hue=0.0)
-    steps = (augment.RandomResizedCrop(scale=(scale, 1.0)), jitter, *((augment.Greyscale(0.2),) if colour else ()))
-    return (augment.HorizontalFlip(), *steps) if flip else steps
-
-
-AUGMENTATIONS: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "none": lambda: (),
-    "shift": lambda pixels=2: (augment.PadAndCrop(pixels),),
-    "crop": _crop,
-    "crop_flip": lambda pixels=4: (augment.PadAndCrop(pixels), augment.HorizontalFlip()),
-    "affine": lambda **options: (augment.Affine(**options),),
-    "discovery": _discovery,
-    "discovery_flip": partial(_discovery, True),
-}
 
 
 class Parts(NamedTuple):
@@ -108,9 +82,9 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         raise ValueError("optimiser.name=conjugate_gradient searches along lines of one function: it needs references=training_set")
     _check_codes(run)
     torch.manual_seed(run.seed)
+    divide(train)
     about = describe(run, train)
-    augmentation = _augmentation(run, train, about["objective"])
-    _check_views(run, augmentation)
+    augmented = augmentation(run, train, about["objective"])
     network = build_network(about)
     if run.network.weights is not None and not loads_itself(run.network.name):
         load_weights(network, run.network.weights)
@@ -134,7 +108,6 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     spread(objective)
     optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
     schedule = make_schedule(run.schedule, _epochs_of_schedule(run, objective), len(sampler) if run.references == "objective" else 1)
-    divide(train)
     resident = -1 if reads_own(train) else int(run.data.resident_gigabytes * 2**30)
     loader = Loader(train, device=device, resident_bytes=resident)
     step = Step(
@@ -143,8 +116,8 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         optimiser,
         read=_reader(loader),
         answers=None if train.answers is None else train.answers.to(device),
-        prepare=_Prepare(preprocess.restore(about["prepare"]), train.kind),
-        augment=augmentation,
+        prepare=Prepare(preprocess.restore(about["prepare"]), train.kind),
+        augment=augmented,
         generator=torch.Generator(device).manual_seed(run.seed + 1),
         bfloat16=run.precision == "bfloat16",
         clip=run.optimiser.clip,
@@ -191,7 +164,7 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
             "normalise": run.network.normalise,
             "options": {**run.network.options, **_of_other_libraries(run)},
         },
-        "prepare": preprocess.describe(_preparation(run, train)),
+        "prepare": _agreed(run, train),
     }
 
 
@@ -209,59 +182,12 @@ def deployed_metric(objective: Built) -> str:
     return "squared_euclidean"
 
 
-def _preparation(run: Run, train: Dataset) -> Sequence[Any]:
-    """The steps; `crop` among the options cuts the middle out first, where training may cut at random (augment.name=crop)."""
-    if train.kind == "vectors":
-        return ()
-    name, options = run.preprocess.name, dict(run.preprocess.options)
-    crop = options.pop("crop", None)
-    first = () if crop is None else (preprocess.CentreCrop(crop),)
-    if name in ("auto", "standardise"):
-        some = train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
-        batches = (train.read(part) for part in torch.split(some, 1000))
-        return (*first, preprocess.Standardise.fitted(batches, **options))
-    if name == "local_contrast":
-        return (*first, preprocess.LocalContrast(**options))
-    if name in preprocess.GIVEN:
-        return (*first, preprocess.GIVEN[name])
-    raise ValueError(f"preprocess {name!r} is unknown; choose standardise, local_contrast, {', '.join(preprocess.GIVEN)}")
-
-
-class _Prepare:
-    """Inputs as the network wants them: images through their steps, vectors as they are."""
-
-    def __init__(self, steps: Sequence[Any], kind: str) -> None:
-        self.steps, self.kind = steps, kind
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        if self.kind == "vectors":
-            return inputs.float()
-        prepared = preprocess.preprocessed(inputs, self.steps)
-        return prepared.to(memory_format=torch.channels_last) if prepared.is_cuda else prepared
-
-
-def _augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
-    """The named one; "auto" is none for objectives that are told answers, and discovery's for images that have none to tell."""
-    name, options = run.augment.name, dict(run.augment.options)
-    if name == "auto":
-        unlabelled = train.kind == "images" and objective in WITHOUT_LABELS
-        name = "discovery" if unlabelled else "none"
-        options = {"colour": train.shape[0] == 3, **options} if unlabelled else options
-    if name not in AUGMENTATIONS:
-        raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
-    try:
-        return AUGMENTATIONS[name](**options)
-    except TypeError as error:
-        raise ValueError(f"augment {name!r} does not take {options}: {error}") from error
-
-
-def _check_views(run: Run, augmentation: tuple[Any, ...]) -> None:
-    if run.views < 1:
-        raise ValueError(f"views ({run.views}) must be at least 1")
-    if run.views > 1 and not augmentation:
-        raise ValueError(f"views ({run.views}) of an image that nothing happens to are the same; name an augmentation, or set views=1")
-    if run.views > 1 and run.references == "training_set":
-        raise ValueError("references=training_set sees every point once a step: set views=1")
+def _agreed(run: Run, train: Dataset) -> Any:
+    """The preparation in words. Of shards the first rank goes through all of them for it, so that the others need not."""
+    told = [preprocess.describe(preparation(run, train)) if ranks.is_first() or not reads_own(train) else None]
+    if reads_own(train):
+        dist.broadcast_object_list(told)
+    return told[0]
 
 
 def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) -> None:
@@ -282,9 +208,17 @@ def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) ->
         raise ValueError(f"discovery.released_protocol compares with a memory bank, and {name} has none")
 
 
+SAMPLERS = {"shuffled": samplers.Shuffled, "per_class": samplers.PerClass, "class_balanced": samplers.ClassBalanced}
+_FILLED = ("size", "batch", "labels", "seed", "strata")  # what a sampler is told by the data and the run
+
+
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
     name, options, batch, seed = run.sampler.name, run.sampler.options, run.batch_size, run.seed
-    if name in ("auto", "shuffled"):
+    name = "shuffled" if name == "auto" else name
+    if name not in SAMPLERS:
+        raise ValueError(f"sampler {name!r} is unknown; choose one of {', '.join(SAMPLERS)}")
+    check_options(f"sampler {name}", options, [option for option in parameters_of(SAMPLERS[name]) if option not in _FILLED])
+    if name == "shuffled":
         in_batch = not isinstance(objective, NeighbourhoodObjective) or isinstance(objective.references, InBatch | OnePerClass)
         labels = train.labels if in_batch and train.supervision == "classes" and len(train) > batch else None
         drop = len(train) > batch and len(train) % batch != 0
@@ -295,9 +229,7 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
         raise ValueError(f"sampler {name!r} needs classes, and {train.name} has none; use sampler.name=shuffled")
     if name == "per_class":
         return samplers.PerClass(train.labels, batch, seed=seed, **options)
-    if name == "class_balanced":
-        return samplers.ClassBalanced(train.labels, batch, seed=seed, **options)
-    raise ValueError(f"sampler {name!r} is unknown; choose shuffled, per_class or class_balanced")
+    return samplers.ClassBalanced(train.labels, batch, seed=seed, **options)
 
 
 def _reader(loader: Loader) -> Any:

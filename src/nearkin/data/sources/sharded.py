@@ -1,4 +1,4 @@
-"""Shards as data to learn from: vectors that stay on disk until a batch asks for their shard."""
+"""Shards as data to learn from: vectors, or images, that stay on disk until a batch asks for their shard."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class ShardRows:
-    """n vectors of a folder of shards, by their positions among all."""
+    """n points of a folder of shards, by their positions among all."""
 
     held: Held
     positions: np.ndarray = field(repr=False)  # (n,) int64
@@ -54,8 +54,9 @@ class ShardRows:
         return len(self.positions)
 
     @property
-    def shape(self) -> tuple[int]:
-        return (self.held.shards.dimension,)
+    def shape(self) -> tuple[int, ...]:
+        """Of one point: (d,), or (c, h, w)."""
+        return self.held.shards.about.shape or (self.held.shards.dimension,)
 
     @cached_property
     def homes(self) -> Tensor:
@@ -63,14 +64,15 @@ class ShardRows:
         return torch.from_numpy(np.searchsorted(np.asarray(self.held.shards.starts()[1:]), self.positions, side="right"))
 
     def read(self, rows: Tensor) -> Tensor:
-        """The vectors (b, d) in these rows."""
-        found = torch.empty(len(rows), *self.shape)
+        """The points in these rows: vectors (b, d), or images (b, c, h, w) uint8."""
+        kind = torch.float32 if self.held.shards.about.shape is None else torch.uint8
+        found = torch.empty(len(rows), self.held.shards.dimension, dtype=kind)
         homes, starts = self.homes[rows], self.held.shards.starts()
         at = torch.from_numpy(self.positions[rows.numpy()])
         for number in torch.unique(homes).tolist():
             here = homes == number
             found[here] = self.held[number][at[here] - starts[number]]
-        return found
+        return found.view(len(rows), *self.shape)
 
     def take(self, rows: Sequence[int]) -> "ShardRows":
         return replace(self, positions=self.positions[np.asarray(rows)])
@@ -81,10 +83,7 @@ def open_sharded(folder: Path) -> dict[str, Any]:
     shards = open_shards(folder)
     found: dict[str, Any] = {"inputs": ShardRows(Held(shards), np.arange(len(shards)))}
     if shards.about.supervision == "classes":
-        codes = torch.from_numpy(shards.codes().astype(np.int64))
-        if bool((codes < 0).any()):
-            raise ValueError(f"{folder}: {int((codes < 0).sum()):,} points have no label; label them all, or write shards without labels")
-        found |= {"labels": codes, "classes": shards.about.classes}
+        found |= {"labels": torch.from_numpy(shards.codes().astype(np.int64)), "classes": shards.about.classes}
     if shards.about.supervision == "numbers":
         labels = shards.labels()
         assert labels is not None
