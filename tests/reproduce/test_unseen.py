@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from nearkin.networks.mobilenet import MobileNetV2
 from nearkin.reproduce import lu2019, unseen
 from nearkin.reproduce.cell import Trial
-from nearkin.reproduce.lu2019_figures import draw
+from nearkin.reproduce.lu2019_figures import draw, shown
 from nearkin.reproduce.running import Job, Ledger, Place, perform
 from nearkin.reproduce.tables import TABLES
 from nearkin.reproduce.unseen import Where, best_two, parts_of
@@ -141,7 +141,8 @@ def test_pictures_are_drawn_from_what_followed_runs_left(root: Path, tmp_path: P
         job = Job(trial, trial.candidates()[0], 0)
         ledger.add(job, perform(job, Place(str(root), "cpu", str(tmp_path))))
         ledger.save(tmp_path)
-    drawn = list(draw("omniglot", tmp_path, tmp_path / "figures", root, "pca"))
+    assert shown(tmp_path) == {}
+    drawn = list(draw("omniglot", tmp_path, tmp_path, root, "pca"))
     assert [path.name.removeprefix("lu2019-omniglot-") for path in drawn] == [
         "iterations.png",
         "active.png",
@@ -150,3 +151,5 @@ def test_pictures_are_drawn_from_what_followed_runs_left(root: Path, tmp_path: P
         "map.png",
     ]
     assert all(path.stat().st_size > 5000 for path in drawn)
+    [lines] = shown(tmp_path).values()  # below the table of the first protocol
+    assert f"![Figure 6: t-SNE of the first twenty test classes.]({tmp_path.name}/lu2019-omniglot-map.png)" in lines

@@ -11,6 +11,7 @@ from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
 from nearkin.explore.figures import Panel, embedding_map
 from nearkin.explore.pictures import filters
+from nearkin.reproduce import lu2019_figures
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -104,7 +105,7 @@ def draw(results: Path) -> list[Path]:
 
 def shown(results: Path) -> dict[str, list[str]]:
     """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to the folder's parent."""
-    lines: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = lu2019_figures.shown(results)
     for picture in PICTURES:
         if (results / f"{picture.name}.png").exists():
             lines.setdefault(picture.table, []).extend(

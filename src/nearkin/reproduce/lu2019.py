@@ -203,7 +203,7 @@ SECONDS = "s / 1,000 it."
 _PROTOCOLS = {
     "11": "one protocol, 11 per class",
     "any": "uniform batches for losses with class vectors",
-    "2": "the document's protocol: 2 per class for its baselines, 11 for Prec@5 as released",
+    "2": "the document's protocol, 2 per class for its baselines and 11 for Prec@5 as released",
 }
 _FLOORS = {"pixels": "Raw pixels", "untrained": "Untrained network", "pretrained": "Pretrained network untouched"}
 

@@ -21,7 +21,7 @@ from nearkin.explore.figures import Panel, embedding_map
 from nearkin.explore.pictures import Hit, gallery
 from nearkin.explore.projection import Method, fit
 from nearkin.points import Points
-from nearkin.reproduce.lu2019 import OTHERS, OURS, SETS, TABLE_1
+from nearkin.reproduce.lu2019 import OTHERS, OURS, SETS, TABLE_1, table_name
 from nearkin.reproduce.unseen import parts_of
 from nearkin.search import nearest
 
@@ -29,7 +29,13 @@ CURVE = 500  # points of a curve
 ROWS, FOUND = 5, 8  # queries of the gallery, and neighbours of each
 MAPPED = 20  # classes of the map
 SHOWN = ("prec5-printed", "triplet-semi")  # in gallery and map
-Runs = Mapping[str, Mapping[str, Any]]
+CAPTIONS: Mapping[str, str] = {
+    "iterations": "Figure 4: P@1 of the test classes while training, seed 0. Looked at for this picture only; nothing was chosen by it.",
+    "active": "Figure 4: the same against the pairs or triplets that have borne on the loss; for Prec@k, the misplaced ones.",
+    "pairs": "Figure 4: precision and recall, and ROC, of pairs of test images.",
+    "gallery": "Figure 5: queries drawn at random and their nearest; a green frame with a tick is of the query's class.",
+    "map": "Figure 6: t-SNE of the first twenty test classes.",
+}
 
 
 def draw(data: str, results: Path, out: Path, data_root: Path, projection: Method = "tsne") -> Iterator[Path]:
@@ -44,6 +50,17 @@ def draw(data: str, results: Path, out: Path, data_root: Path, projection: Metho
         yield save(trade_offs(kept), out / f"lu2019-{data}-pairs.png")
         yield save(found_for(data, kept, data_root), out / f"lu2019-{data}-gallery.png")
         yield save(mapped(kept, projection), out / f"lu2019-{data}-map.png")
+
+
+def shown(results: Path) -> dict[str, list[str]]:
+    """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to the folder's parent."""
+    lines: dict[str, list[str]] = {}
+    for data in SETS:
+        for name, caption in CAPTIONS.items():
+            if (results / f"lu2019-{data}-{name}.png").exists():
+                link = f"![{caption}]({results.name}/lu2019-{data}-{name}.png)"
+                lines.setdefault(table_name(data, "11"), []).extend([link, "", caption, ""])
+    return lines
 
 
 def title_of(name: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from nearkin.reproduce.cell import Cell
-from nearkin.reproduce.contest import contest
+from nearkin.reproduce.contest import answer, contest
 from nearkin.reproduce.verdict import Verdict
 
 HEAD = """# Results
@@ -29,10 +29,12 @@ one named) is reached.
 def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, list[str]] | None = None) -> str:
     """The whole page, with lines for the pictures of each table."""
     lines, pictures = [HEAD], pictures or {}
+    wide = [one for one in found if one[0].wide]
     for table in dict.fromkeys(cell.table for cell, _ in found):
         rows = [(cell, verdict) for cell, verdict in found if cell.table == table]
         if rows[0][0].wide:
-            lines += [f"## {table}", "", *contest(rows), *wide_table(rows), "", *_devices(rows), *pictures.get(table, [])]
+            first = answer(wide) if rows[0] == wide[0] else []
+            lines += [f"## {table}", "", *first, *contest(rows), *wide_table(rows), "", *_devices(rows), *pictures.get(table, [])]
             continue
         columns = any(cell.column for cell, _ in rows)
         lines += [f"## {table}", ""]
