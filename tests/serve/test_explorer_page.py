@@ -288,3 +288,22 @@ def test_while_it_is_drawn_the_page_says_so(browser: Any, address: str) -> None:
     page.unroute("**/atlas")
     until(page, READY)
     page.close()
+
+
+def test_numbers_are_coloured_by_target_and_residual(browser: Any, tmp_path: Path) -> None:
+    from nearkin.explore.atlas.folder import write_page
+    from nearkin.explore.atlas.view import Place, views
+    from tests.explore.small_index import index_in
+
+    index = index_in(tmp_path / "model/index", numbers=True)
+    (drawn,) = views([Place(tmp_path / "model", index.snapshot)], "pca")
+    opened = Opened(browser, write_page(drawn, tmp_path / "out").as_uri())
+    page = opened.page
+    until(page, READY)
+    assert page.locator("#by option").all_inner_texts() == ["Neighbourhood purity", "Target: angle", "Residual", "Split"]
+    page.select_option("#by", label="Residual")
+    assert page.locator("#legend .swatch").count() == 5
+    page.click("#list .entry >> nth=0")
+    until(page, "document.querySelector('.facts')?.textContent.includes('residual')")
+    page.close()
+    assert opened.said == []

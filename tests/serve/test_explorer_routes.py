@@ -1,0 +1,110 @@
+"""What the explorer's page asks the service for: the atlas, exact neighbours, a picture's place; and whom it refuses."""
+
+import base64
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from nearkin.collection import Collection
+from nearkin.search.contract import Entries
+from nearkin.serve.app import make_app
+from tests.serve.small_model import D, encoded, make_collection, picture
+
+HERE = "http://127.0.0.1"
+TOKEN = "a-secret-of-sixteen-or-more"
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Collection:
+    return make_collection(tmp_path)
+
+
+@pytest.fixture
+def client(collection: Collection) -> Iterator[TestClient]:
+    with TestClient(make_app(collection, method="pca"), base_url=HERE) as client:
+        yield client
+
+
+def drawn(client: TestClient, other_than: str = "") -> dict[str, Any]:
+    for _ in range(400):
+        page = client.get("/atlas").json()
+        if page["state"] == "ready" and page["atlas"]["version"] != other_than:
+            return page["atlas"]
+        time.sleep(0.05)
+    raise AssertionError(page)
+
+
+def error(answer: Any) -> str:
+    return f"{answer.status_code} {answer.json()['error']['code']}"
+
+
+def test_neighbours_are_exact_whatever_the_backend(client: TestClient, collection: Collection) -> None:
+    version = drawn(client)["version"]
+    for row in (0, 33):
+        page = client.get(f"/atlas/near/{row}?k=7&version={version}").json()
+        hits = collection.search(row, 7).hits
+        (model,) = page["models"]
+        assert model["rows"] == [hit.id for hit in hits] and model["affinity"] == pytest.approx([hit.affinity for hit in hits], rel=1e-4)
+        assert model["right"] == [int(hit.label == collection.index.entries([row])[0].label) for hit in hits]
+        assert page["source"] == collection.index.entries([row])[0].source and model["sources"] == [hit.source for hit in hits]
+
+
+def test_a_picture_lands_among_its_neighbours(client: TestClient) -> None:
+    atlas = drawn(client)
+    address = f"/atlas/drop?k=5&version={atlas['version']}"
+    page = client.post(address, content=encoded(picture("green", 88)), headers={"Content-Type": "image/png"}).json()
+    (model,) = page["models"]
+    labels = np.frombuffer(base64.b64decode(atlas["labels"]), "<i4")
+    assert {atlas["classes"][labels[row]] for row in model["rows"]} == {"green"} and set(model["right"]) == {-1}
+    assert len(model["at"]) == 2 and max(map(abs, model["at"])) < 2
+    assert error(client.post(address, content=b"no picture", headers={"Content-Type": "image/png"})) == "422 no_picture"
+
+
+def test_what_is_not_on_the_map_is_refused(client: TestClient) -> None:
+    assert error(client.get("/atlas/near/0?version=1")) == "409 not_drawn"
+    version = drawn(client)["version"]
+    assert error(client.get(f"/atlas/near/60?version={version}")) == "404 no_such_point"
+    assert error(client.get(f"/atlas/near/-1?version={version}")) == "422 invalid"
+    assert error(client.get(f"/atlas/near/0?k=101&version={version}")) == "422 invalid"
+    assert error(client.get("/atlas/near/0?version=other")) == "409 redrawn"
+    assert error(client.get("/explorer.html")) == "422 invalid"
+
+
+def test_a_changed_index_is_drawn_anew_and_old_rows_are_not_mixed_up(client: TestClient, collection: Collection) -> None:
+    before = drawn(client)
+    collection.index.add(Entries(np.ones((2, D), np.float32), labels=["red", "red"]))
+    after = drawn(client, before["version"])
+    assert (before["count"], after["count"]) == (60, 62)
+    assert error(client.get(f"/atlas/near/0?version={before['version']}")) == "409 redrawn"
+
+
+def test_the_page_runs_its_own_script_only_and_the_token_opens_it(client: TestClient, collection: Collection) -> None:
+    page = client.get("/explore")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "http" not in policy
+    assert "<script>" not in page.text and "://" not in page.text.replace("http://www.w3.org/2000/svg", "")
+    assert client.get("/explorer.js").headers["content-type"].startswith("text/javascript")
+    assert client.get("/explorer.css").headers["content-type"].startswith("text/css")
+    with TestClient(make_app(collection, token=TOKEN), base_url="http://photos.example", follow_redirects=False) as closed:
+        for path in ("/explore", "/explorer.js", "/atlas", "/atlas/near/0"):
+            assert error(closed.get(path)) == "401 no_token"
+        welcome = closed.get(f"/explore?token={TOKEN}")
+        assert welcome.status_code == 303 and welcome.headers["location"] == "/explore"
+        assert closed.get("/explore").status_code == 200  # by the cookie
+
+
+def test_a_drawing_that_fails_is_told(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nearkin.explore.atlas import census
+
+    monkeypatch.setattr(census, "MOST", 10)
+    for _ in range(200):
+        page = client.get("/atlas").json()
+        if page["state"] == "failed":
+            break
+        time.sleep(0.05)
+    assert page == {"state": "failed", "message": "the index holds 60 points, and the explorer draws 10 at most; index a part of the data"}
