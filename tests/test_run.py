@@ -28,6 +28,8 @@ def test_overrides_reach_leaves_and_options():
         ("epochs", "many", r"epochs \('many'\) must be of type int"),
         ("epochs", "true", r"epochs \(True\) must be of type int"),
         ("optimiser.name", "lion", "optimiser.name 'lion' is unknown; choose one of sgd, adam"),
+        ("epochs", "0", r"epochs \(0\) must be at least 1"),
+        ("batch_size", "0", r"batch_size \(0\) must be at least 1"),
     ],
 )
 def test_a_wrong_setting_names_the_right_one(setting, value, said):

@@ -133,13 +133,19 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
     if not page.exists():
         raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; `nearkin train DATA --out {folder}` makes one")
     about = json.loads(page.read_text(encoding="utf-8"))
-    network = build_network(about)
+    network = build_network(_without_first_weights(about))
     best, there = folder / "best.safetensors", folder / "references.safetensors"
     if best.exists() and which == "last":
         there = folder / "references-last.safetensors"
     network.load_state_dict(load_file(best if which == "best" and best.exists() else folder / "weights.safetensors"))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])))
+
+
+def _without_first_weights(about: dict[str, Any]) -> dict[str, Any]:
+    """The same description without the file that training started from: the folder has weights of its own, and must do without it."""
+    options = {name: value for name, value in about["network"]["options"].items() if name != "weights"}
+    return {**about, "network": {**about["network"], "options": options}}
 
 
 def brought_to(about: dict[str, Any]) -> tuple[int | None, int | None]:

@@ -6,8 +6,9 @@ dotted names. What an objective, a network or a sampler takes is its own signatu
 
 import dataclasses
 import difflib
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_type_hints
 
@@ -126,6 +127,11 @@ class Run:
     patience: int = 0  # epochs without a better validation figure before stopping; 0: never
     checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "views", "validate_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} ({getattr(self, name)}) must be at least 1")
+
     def to_json(self) -> str:
         """The whole tree as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=2)
@@ -152,6 +158,21 @@ def leaves(kind: type = Run, prefix: str = "") -> list[str]:
         full = prefix + item.name
         names += leaves(hint, full + ".") if dataclasses.is_dataclass(hint) and isinstance(hint, type) else [full]
     return names
+
+
+def parameters_of(maker: Callable[..., Any]) -> list[str]:
+    """The names of what it takes."""
+    return list(inspect.signature(maker).parameters)
+
+
+def check_options(what: str, given: Collection[str], known: Collection[str]) -> None:
+    """Refuse an option that is none of the known ones, and name the nearest."""
+    for option in given:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            listed = f"its options are {', '.join(known)}" if known else "it has none"
+            raise ValueError(f"{what} has no option {option!r}{meant}; {listed}")
 
 
 def _replaced(node: Any, path: list[str], text: str, name: str) -> Any:

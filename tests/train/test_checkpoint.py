@@ -25,7 +25,7 @@ def test_the_newest_two_are_kept(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "edit", "remove"])
+@pytest.mark.parametrize("damage", ["truncate", "flip", "edit", "remove", "null", "empty"])
 def test_a_damaged_checkpoint_is_passed_over_with_a_word(tmp_path, damage):
     written(tmp_path, 1)
     last = written(tmp_path, 2)
@@ -40,14 +40,24 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(tmp_path, damage):
         content = json.loads(page.read_text())
         content["body"] = content["body"].replace('"epoch": 2', '"epoch": 9')
         page.write_text(json.dumps(content))
-    else:
+    elif damage == "remove":
         page.unlink()
+    else:
+        page.write_text({"null": "null", "empty": ""}[damage])
     said = []
     found = checkpoint.newest(tmp_path, said.append)
     assert found is not None
     assert found.step == 1
     assert len(said) == 1
     assert "step-00000002 is damaged" in said[0]
+    assert said[0].endswith("going back to step-00000001")
+
+
+def test_without_a_whole_one_the_training_is_told_to_begin_anew(tmp_path):
+    (written(tmp_path, 1) / "state.json").write_text("[]")
+    said = []
+    assert checkpoint.newest(tmp_path, said.append) is None
+    assert said[0].endswith("beginning anew: there is none before it")
 
 
 def test_a_half_written_folder_is_never_taken_for_a_checkpoint(tmp_path):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import nearkin
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
+from nearkin.networks.mobilenet import MobileNetV2
 from nearkin.run import Run, override
 from nearkin.train.choose import OBJECTIVES, build, choose
 from nearkin.train.training import TrainingStopped, train
@@ -157,7 +159,7 @@ def test_folders_are_not_overwritten(tmp_path, digits):
 
 def test_every_objective_can_be_named():
     for name in OBJECTIVES:
-        built = build(name, {"dimension": 8} if name == "triplet" else {}, num_classes=5, dimension=8, size=20)
+        built = build(name, {"dimension": 8} if name == "triplet" else {}, num_classes=5, dimension=8, size=200)
         assert isinstance(built, torch.nn.Module)
     assert choose("auto", "numbers")[0] == "nca_regression"
     with pytest.raises(ValueError, match="objective 'ncaa' is unknown; did you mean 'nca'"):
@@ -168,11 +170,43 @@ def test_every_objective_can_be_named():
 
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
-    [("augment.name", "twirl", "augment 'twirl' is unknown"), ("preprocess.name", "zca", "preprocess 'zca' is unknown")],
+    [
+        ("augment.name", "twirl", "augment 'twirl' is unknown"),
+        ("augment.options.pixels", "3", "augment none has no option 'pixels'; it has none"),
+        ("preprocess.name", "zca", "preprocess 'zca' is unknown"),
+        ("preprocess.options.per_chanel", "true", r"standardise has no option 'per_chanel' \(did you mean 'per_channel'\?\)"),
+        ("preprocess.options.mean", "0.5", "preprocess.options.mean and preprocess.options.std go together"),
+        ("sampler.name", "fair", "sampler 'fair' is unknown; choose one of shuffled, per_class, class_balanced"),
+        (
+            "sampler.options.droplast",
+            "true",
+            r"shuffled has no option 'droplast' \(did you mean 'drop_last'\?\); its options are drop_last",
+        ),
+        ("objective.options.temprature", "2", r"nca has no option 'temprature' \(did you mean 'temperature'\?\)"),
+    ],
 )
 def test_unknown_parts_are_named(tmp_path, digits, setting, value, said):
     with pytest.raises(ValueError, match=said):
         train(override(Run(), {**BASE, setting: value}), tmp_path / "m", data=digits.subset(torch.arange(200)))
+
+
+def test_given_constants_prepare_the_images(tmp_path, digits):
+    settings = {**BASE, "epochs": "1", "preprocess.options.mean": "0.25", "preprocess.options.std": "[0.5]"}
+    train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(200)))
+    assert json.loads((tmp_path / "m" / "model.json").read_text())["prepare"][0]["mean"] == [0.25]
+
+
+def test_a_folder_does_without_the_weights_that_training_started_from(tmp_path):
+    first = tmp_path / "first.safetensors"
+    body = MobileNetV2(3).state_dict()
+    save_file(body, first)
+    pictures = Dataset("noise", torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8), labels=torch.arange(40) % 2, classes=("a", "b"))
+    settings = {"network.name": "mobilenet-v2", "network.weights": str(first), "network.frozen": "true", "network.dimension": "4"}
+    train(override(Run(), {**settings, "epochs": "1", "batch_size": "20"}), tmp_path / "m", data=pictures)
+    first.unlink()
+    kept = nearkin.load(tmp_path / "m").network.state_dict()
+    name = next(iter(body))
+    assert torch.equal(kept[f"body.{name}"], body[name])
 
 
 def test_conjugate_gradient_over_the_whole_training_set(tmp_path, digits):
@@ -195,7 +229,7 @@ def test_random_crops_train_and_middle_crops_are_deployed(tmp_path, digits):
     inner = digits.inputs[:5].clone()
     inner[:, :, 0], inner[:, :, :, 0] = 77, 77  # the rim is cut away
     torch.testing.assert_close(model.encode(inner), model.encode(digits.inputs[:5]))
-    with pytest.raises(ValueError, match="augment 'shift' does not take"):
+    with pytest.raises(ValueError, match="augment shift has no option 'size'"):
         train(override(Run(), {**BASE, "augment.name": "shift", "augment.options.size": "6"}), tmp_path / "n", data=digits)
 
 

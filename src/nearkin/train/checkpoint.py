@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,12 +55,14 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[
 
 def newest(folder: Path, report: Report | None = None) -> Checkpoint | None:
     """The newest checkpoint that is whole; a damaged one is passed over with a word. None when there is none."""
-    for path in sorted(folder.glob("step-*"), reverse=True):
+    found = sorted(folder.glob("step-*"), reverse=True)
+    for path, before in zip_longest(found, found[1:]):
         try:
             return _load(path)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever an edited page may hold
             if report is not None:
-                report(f"checkpoint {path.name} is damaged ({error}); going back to the one before")
+                then = "beginning anew: there is none before it" if before is None else f"going back to {before.name}"
+                report(f"checkpoint {path.name} is damaged ({error}); {then}")
     return None
 
 

@@ -1,7 +1,6 @@
 """Which objective: by name, or by what the data know of themselves."""
 
 import difflib
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from nearkin.objectives import Objective, WeightedSum
 from nearkin.objectives.direct_regression import DirectRegression
 from nearkin.references.anchors import assign, circle, orthonormal, packed, simplex
 from nearkin.relation import LabelOverlap
+from nearkin.run import check_options, parameters_of
 
 Built = Objective | WeightedSum
 
@@ -105,9 +105,7 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
 def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int, labels: Tensor | None = None) -> Built:
     """The objective with its options; what its signature asks of the data (classes, dimension, size, labels) is filled in."""
     maker = OBJECTIVES[name]
-    known = inspect.signature(maker).parameters
-    for option in options:
-        if option not in known:
-            raise ValueError(f"objective {name} has no option {option!r}; its options are {', '.join(known)}")
+    known = parameters_of(maker)
+    check_options(f"objective {name}", options, known)
     facts = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels}
     return maker(**{**{key: value for key, value in facts.items() if key in known}, **options})

@@ -1,0 +1,117 @@
+"""What happens to inputs on their way to the network, by the names a run gives: preparation, the same for all, and augmentation."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearkin.data import augment, preprocess
+from nearkin.data.dataset import Dataset
+from nearkin.run import Run, check_options, parameters_of
+from nearkin.train.choose import WITHOUT_LABELS
+
+
+def _crop(size: int) -> tuple[Any, ...]:
+    """A random `size` x `size` of every image, flipped or not. [lu2019sampling]"""
+    return (augment.PadAndCrop(0, size), augment.HorizontalFlip())
+
+
+def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, colour: bool = True) -> tuple[Any, ...]:
+    """What [huang2019and] released: crops of at least a share `scale` of the area, colours changed, a fifth grey; no flip unless told.
+
+    `colour` false is for grey images: brightness and contrast alone.
+    """
+    jitter = augment.ColourJitter(hue=hue) if colour else augment.ColourJitter(saturation=0.0, hue=0.0)
+    steps = (augment.RandomResizedCrop(scale=(scale, 1.0)), jitter, *((augment.Greyscale(0.2),) if colour else ()))
+    return (augment.HorizontalFlip(), *steps) if flip else steps
+
+
+AUGMENTATIONS: dict[str, Callable[..., Any]] = {
+    "none": lambda: (),
+    "shift": lambda pixels=2: (augment.PadAndCrop(pixels),),
+    "crop": _crop,
+    "crop_flip": lambda pixels=4: (augment.PadAndCrop(pixels), augment.HorizontalFlip()),
+    "affine": augment.Affine,
+    "discovery": _discovery,
+    "discovery_flip": partial(_discovery, True),
+}
+
+
+def preparation(run: Run, train: Dataset) -> Sequence[Any]:
+    """The steps; `crop` among the options cuts the middle out first, where training may cut at random (augment.name=crop).
+
+    `mean` and `std` are given constants, a number or a list of one for each channel; without them standardise takes the training part's.
+    """
+    if train.kind == "vectors":
+        return ()
+    name, options = run.preprocess.name, dict(run.preprocess.options)
+    makers: dict[str, Callable[..., Any]] = {"standardise": _standardise, "auto": _standardise, "local_contrast": preprocess.LocalContrast}
+    makers |= {given: partial(_as_it_is, step) for given, step in preprocess.GIVEN.items()}
+    if name not in makers:
+        raise ValueError(f"preprocess {name!r} is unknown; choose standardise, local_contrast, {', '.join(preprocess.GIVEN)}")
+    crop = options.pop("crop", None)
+    filled = {"train": train} if makers[name] is _standardise else {}
+    check_options(f"preprocess {name}", options, ["crop", *(o for o in parameters_of(makers[name]) if o not in filled)])
+    first = () if crop is None else (preprocess.CentreCrop(crop),)
+    return (*first, makers[name](**filled, **options))
+
+
+def _standardise(train: Dataset, per_channel: bool = True, mean: Any = None, std: Any = None) -> preprocess.Standardise:
+    if mean is not None and std is not None:
+        return preprocess.Standardise(_numbers(mean), _numbers(std))
+    if mean is not None or std is not None:
+        raise ValueError(
+            "preprocess.options.mean and preprocess.options.std go together; give both, or neither"
+        )
+    some = train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
+    return preprocess.Standardise.fitted((train.read(part) for part in torch.split(some, 1000)), per_channel)
+
+
+def _as_it_is(step: preprocess.Standardise) -> preprocess.Standardise:
+    return step
+
+
+def _numbers(given: Any) -> tuple[float, ...]:
+    return tuple(map(float, given)) if isinstance(given, list | tuple) else (float(given),)
+
+
+class Prepare:
+    """Inputs as the network wants them: images through their steps, vectors as they are."""
+
+    def __init__(self, steps: Sequence[Any], kind: str) -> None:
+        self.steps, self.kind = steps, kind
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        if self.kind == "vectors":
+            return inputs.float()
+        prepared = preprocess.preprocessed(inputs, self.steps)
+        return prepared.to(memory_format=torch.channels_last) if prepared.is_cuda else prepared
+
+
+def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
+    """The named one; "auto" is none for objectives that are told answers, and discovery's for images that have none to tell."""
+    name, options = run.augment.name, dict(run.augment.options)
+    if name == "auto":
+        unlabelled = train.kind == "images" and objective in WITHOUT_LABELS
+        name = "discovery" if unlabelled else "none"
+        options = {"colour": train.shape[0] == 3, **options} if unlabelled else options
+    if name not in AUGMENTATIONS:
+        raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
+    if name != "none" and train.kind == "vectors":
+        raise ValueError(f"augment {name!r} changes images, and {train.name} has vectors; set augment.name=none")
+    check_options(f"augment {name}", options, parameters_of(AUGMENTATIONS[name]))
+    made = AUGMENTATIONS[name](**options)
+    steps = made if isinstance(made, tuple) else (made,)
+    _check_views(run, steps)
+    return steps
+
+
+def _check_views(run: Run, augmentation: tuple[Any, ...]) -> None:
+    if run.views < 1:
+        raise ValueError(f"views ({run.views}) must be at least 1")
+    if run.views > 1 and not augmentation:
+        raise ValueError(f"views ({run.views}) of an image that nothing happens to are the same; name an augmentation, or set views=1")
+    if run.views > 1 and run.references == "training_set":
+        raise ValueError("references=training_set sees every point once a step: set views=1")
