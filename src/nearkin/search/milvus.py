@@ -24,8 +24,9 @@ DISTANCES = {"squared_euclidean": "L2", "cosine": "COSINE", "hamming": "L2"}  # 
 MOST = 16384  # Milvus returns no more hits than that
 SPARE = 8  # hits beyond k, to see where a tie ends
 TOGETHER = 64  # queries of one request
+TOLD = ["id", "label", "source", "row"]
 BYTES = 8 << 20  # of one request to write
-LONGEST = 4096  # letters of a label
+LONGEST = 4096  # bytes of a label or a source
 
 
 class MilvusIndex:
@@ -59,7 +60,8 @@ class MilvusIndex:
             ("id", "INT64", {"is_primary": True}),
             ("vector", "FLOAT_VECTOR", {"dim": dimension}),
             ("label", "VARCHAR", {"max_length": LONGEST, "nullable": True}),
-            ("row", "JSON", {}),  # source, metadata, and texts: the metadata as they are compared
+            ("source", "VARCHAR", {"max_length": LONGEST}),
+            ("row", "JSON", {}),  # metadata, and texts: the metadata as they are compared
         )
         client.create(name, fields, ("vector", kind, DISTANCES[metric]), {"nearkin.about": json.dumps(about)})
         return cls(client, name, about)
@@ -137,7 +139,7 @@ class MilvusIndex:
 
     def entries(self, ids: Sequence[int]) -> list[Entry]:
         """What is known of these points."""
-        found = self._known(ids, ["id", "label", "row"])
+        found = self._known(ids, TOLD)
         return [_entry(found[int(point)]) for point in ids]
 
     def vectors(self, ids: Sequence[int]) -> np.ndarray:
@@ -168,7 +170,7 @@ class MilvusIndex:
         found: list[list[Hit]] = [[] for _ in queries]
         left, limit = list(range(len(queries))), min(k + SPARE, MOST)
         while left:
-            options = {"limit": limit, "filter": chosen, "output_fields": ["id", "label", "row", "vector"]}
+            options = {"limit": limit, "filter": chosen, "output_fields": [*TOLD, "vector"]}
             results = self.client.call("search", self.name, data=[queries[i].tolist() for i in left], **options)
             again = []
             for i, result in zip(left, results, strict=True):
@@ -216,17 +218,18 @@ class MilvusIndex:
         found = []
         for at, vector in zip(which, vectors, strict=True):
             label, row = entries.labels[at], json.loads(row_text(entries.sources[at], entries.metadata[at]))
-            if label is not None and len(label.encode()) > LONGEST:
-                raise ValueError(f"labels: {label[:40]!r}... has more than {LONGEST:,} bytes; shorten it")
-            texts = {key: as_text(value) for key, value in row["metadata"].items()}
-            found.append({"id": int(ids[at]), "vector": vector, "label": label, "row": {**row, "texts": texts}})
+            for name, text in (("labels", label or ""), ("sources", row["source"])):
+                if len(text.encode()) > LONGEST:
+                    raise ValueError(f"{name}: {text[:40]!r}... has more than {LONGEST:,} bytes; shorten it")
+            told = {"metadata": row["metadata"], "texts": {key: as_text(value) for key, value in row["metadata"].items()}}
+            found.append({"id": int(ids[at]), "vector": vector, "label": label, "source": row["source"], "row": told})
         return found
 
     def known_sources(self, sources: Sequence[str]) -> set[str]:
         """Those of the sources that some point has."""
         listed = ", ".join(json.dumps(source, ensure_ascii=False) for source in sources)
-        rows = self.client.call("query", self.name, filter=f'row["source"] in [{listed}]', output_fields=["row"], limit=MOST)
-        return {str(row["row"]["source"]) for row in rows}
+        rows = self.client.call("query", self.name, filter=f"source in [{listed}]", output_fields=["source"], limit=MOST)
+        return {str(row["source"]) for row in rows}
 
     def present(self, ids: Sequence[int]) -> list[int]:
         """Those of the ids that are taken, in order."""
@@ -256,7 +259,7 @@ class MilvusIndex:
 
 
 def _entry(row: dict[str, Any]) -> Entry:
-    return Entry(int(row["id"]), row["label"], row["row"]["source"], row["row"]["metadata"])
+    return Entry(int(row["id"]), row["label"], row["source"], row["row"]["metadata"])
 
 
 def _hit(result: Any, affinity: float) -> Hit:

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,22 @@ from nearkin.search.contract import Where, as_text
 
 T = TypeVar("T")
 Fields = Sequence[tuple[str, str, dict[str, Any]]]  # name, type, options
-PASSING = ("retry", "fail connecting", "unavailable", "deadline", "timeout", "connect", "not ready", "rate limit", "closed channel")
+PASSING = (
+    "retry",
+    "fail connecting",
+    "unavailable",
+    "deadline",
+    "timeout",
+    "connect",
+    "not ready",
+    "rate limit",
+    "closed channel",
+    "open local milvus",
+)
+
+
+RELEASED = ("is in state 'released'", "collection not loaded")
+WAIT = 0.5  # seconds before the second try, twice as long before each further one
 
 
 class IndexUnreachableError(OSError):
@@ -26,7 +42,7 @@ class IndexUnreachableError(OSError):
 class Milvus:
     """A connection to milvus-lite (a path that ends in .db) or to a server (http://host:port)."""
 
-    def __init__(self, uri: str, *, token: str = "", timeout: float = 10.0, tries: int = 3) -> None:
+    def __init__(self, uri: str, *, token: str = "", timeout: float = 10.0, tries: int = 4) -> None:
         if timeout <= 0 or tries < 1:
             raise ValueError(f"timeout ({timeout}) must be above 0 and tries ({tries}) at least 1")
         self.uri, self.local, self.timeout, self.tries = uri, "://" not in uri, timeout, tries
@@ -40,7 +56,21 @@ class Milvus:
 
     def call(self, what: str, *arguments: Any, **options: Any) -> Any:
         """A method of the client, with the time limit; tried again while the cause may pass."""
-        return self._tried(what, lambda: getattr(self._connected(), what)(*arguments, timeout=self.timeout, **options))
+        released = False
+
+        def ask() -> Any:
+            client = self._connected()
+            if released:  # by a server that has started anew
+                client.load_collection(arguments[0], timeout=self.timeout)
+            return getattr(client, what)(*arguments, timeout=self.timeout, **options)
+
+        try:
+            return self._tried(what, ask)
+        except ValueError as error:
+            if not any(word in str(error) for word in RELEASED):
+                raise
+            released = True
+            return self._tried(what, ask)
 
     def create(self, name: str, fields: Fields, indexed: tuple[str, str, str], properties: dict[str, str]) -> None:
         """A collection with these fields, of which one vector field is `indexed`: its name, structure and metric."""
@@ -68,7 +98,9 @@ class Milvus:
         if self._client is None:
             if self.local:
                 Path(self.uri).absolute().parent.mkdir(parents=True, exist_ok=True)
-            self._client = self._pymilvus.MilvusClient(self.uri, token=self._token, timeout=self.timeout)
+            # channels of their own: those that are shared wait longer and longer after each failure, also when the server is back
+            options = {"grpc.use_local_subchannel_pool": 1}
+            self._client = self._pymilvus.MilvusClient(self.uri, token=self._token, timeout=self.timeout, grpc_options=options)
         return self._client
 
     def _tried(self, what: str, ask: Callable[[], T]) -> T:
@@ -80,9 +112,11 @@ class Milvus:
                 last = _words(error)
                 if not any(word in last.lower() for word in PASSING):
                     raise ValueError(f"Milvus at {self.uri} refuses {what}: {last}") from error
-                self._client = None  # a channel that has failed is not used again
+                with suppress(Exception):  # a channel that has failed is not used again, whatever it says to that
+                    self.close()
+                self._client = None
             if number + 1 < self.tries:
-                time.sleep(0.2 * 2**number)
+                time.sleep(WAIT * 2**number)
         raise IndexUnreachableError(f"{self._unreachable()} ({what}, {self.tries} tries of at most {self.timeout:g} s: {last})")
 
     def _unreachable(self) -> str:
@@ -116,7 +150,11 @@ def _words(error: BaseException) -> str:
 def _library(local: bool) -> Any:
     if find_spec("pymilvus") is None or (local and find_spec("milvus_lite") is None):
         raise ImportError("backend milvus needs pymilvus and milvus-lite, which are not installed; pip install 'nearkin[milvus]'")
-    for name in ("pymilvus", "grpc._server"):  # they write to the terminal what we raise, and what milvus-lite lacks and is not needed
-        if logging.getLogger(name).level == logging.NOTSET:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-    return import_module("pymilvus")
+    found = import_module("pymilvus")
+    for name in (
+        "pymilvus",
+        "milvus_lite",
+        "grpc._server",
+    ):  # they write to the terminal what we raise, and what milvus-lite lacks and is not needed
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return found
