@@ -1,6 +1,7 @@
 """A session with Ray: connected within seconds or refused with a reason, and left as it was found."""
 
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ def session(address: str | None = None) -> Iterator[Any]:
         return
     if address is not None and address != "auto":
         check_address(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     try:
         if address is None:
