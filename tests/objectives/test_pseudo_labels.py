@@ -86,7 +86,7 @@ def test_the_exchange_is_the_best_there_is():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: DeepCluster(5, 2, clusters=6), r"clusters \(6\) must be between 2 and the number of samples \(5\)"),
+        (lambda: DeepCluster(5, 2, clusters=1), r"clusters \(1\) must be at least 2"),
         (lambda: NoiseAsTargets(0, 2), r"size \(0\) must be at least 1"),
         (lambda: NoiseAsTargets(5, 2, every=0), r"every \(0\) must be at least 1"),
         (lambda: NoiseAsTargets(5, 2)(torch.ones(1, 2)), "ids are missing: pseudo-labels"),

@@ -23,8 +23,8 @@ class DeepCluster(Objective):
 
         loss = -log softmax(W x_i + b)_(c_i),   c = k-means of the last embeddings, whitened by PCA and of unit length
 
-    Every cluster counts alike, however large. An empty one begins anew beside the centre of the largest. Call `refresh(seed)` before
-    each epoch. [caron2018deep]
+    Every cluster counts alike, however large. An empty one begins anew beside the centre of the largest; more clusters than samples are
+    lowered to these. Call `refresh(seed)` before each epoch. [caron2018deep]
     Differs: samples are weighed by one over the size of their cluster instead of being drawn evenly over clusters; the embeddings
     that are clustered are those of the last epoch's steps, not of a pass of their own.
     """
@@ -37,8 +37,8 @@ class DeepCluster(Objective):
     def __init__(self, size: int, dimension: int, clusters: int = 100) -> None:
         super().__init__()
         _check_sizes(size, dimension)
-        if not 2 <= clusters <= size:
-            raise ValueError(f"clusters ({clusters}) must be between 2 and the number of samples ({size})")
+        check_count("clusters", clusters, 2, "with one of them nothing could be wrong")
+        clusters = min(clusters, size)
         self.head = nn.Linear(dimension, clusters)
         self.register_buffer("seen", torch.zeros(size, dimension))
         self.register_buffer("cluster", torch.arange(size) % clusters)
