@@ -84,6 +84,19 @@ def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--set", "epochs=9", "--seed", "3"], "a resumed training keeps its settings"),
+        (["--for", "retrieval"], "leave out --for, or train into another folder"),
+        (["elsewhere"], "was begun with"),
+    ],
+)
+def test_a_resumed_training_refuses_other_settings(model: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", *more, "--resume", str(model), "--device", "cpu"]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "DATA is missing: name a folder"),
@@ -92,7 +105,8 @@ def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:
         (["PHOTOS", "--objective", "ncaa"], "objective 'ncaa' is unknown; did you mean 'nca'?"),
         (["PHOTOS", "--network", "resnet"], "network 'resnet' is unknown"),
         (["PHOTOS", "--set", "epochs=two"], "epochs ('two') must be of type int"),
-        (["--resume", "nowhere"], "nowhere"),
+        (["--resume", "nowhere"], "nowhere holds no training to resume"),
+        (["PHOTOS", "--set", "sampler.options.per_clas=3"], "sampler shuffled has no option 'per_clas'"),
     ],
 )
 def test_errors_name_the_mend(arguments: list[str], message: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,12 @@ def test_a_model_folder_is_all_there_is(tmp_path, digits):
     assert {"model.json", "run.json", "weights.safetensors", "best.safetensors", "objective.safetensors", "references.safetensors"} <= names
     assert {"split.json", "metrics.json", "log.jsonl", "README.md", "checkpoints"} <= names
     assert json.loads((tmp_path / "m" / "metrics.json").read_text())["test"] == metrics["test"]
-    assert "looked at once" in (tmp_path / "m" / "README.md").read_text()
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "looked at once" in card
+    assert "| network.options.hidden | `[32]` |" in card  # what was set, and nothing that was not
+    assert "| seed |" not in card
+    assert "3 of 3 epochs" in card
+    assert "| epoch | loss |" in card
     assert not list((tmp_path / "m").rglob("*.pkl")) + list((tmp_path / "m").rglob("*.pt"))
 
     model = nearkin.load(tmp_path / "m", which="last")

@@ -29,7 +29,7 @@ examples:
 
 
 TRAIN = """Train an embedding whose nearest neighbours are right. The objective is chosen by what the data know of themselves
-(classes: NCA; numbers: NCA regression; nothing: instance discrimination) unless it is named. Part of the data is held
+(classes: NCA; numbers: NCA regression; nothing: neighbourhood discovery) unless it is named. Part of the data is held
 out for validation and for one look at the end. Interrupted trainings resume exactly."""
 TRAIN_EXAMPLES = """examples:
   nearkin train photos/ --out runs/photos             a folder for each class
@@ -43,6 +43,7 @@ EXPORT = (
     """Write the network, preparation included, as ONNX and compare it; or the explorer of the index, as a folder that opens from disk."""
 )
 EXPORT_EXAMPLES = """examples:
+  nearkin export runs/photos --onnx                   writes runs/photos/model.onnx
   nearkin export runs/photos --onnx photos.onnx
   nearkin export runs/photos --page out/              then open out/index.html, also without nearkin
   nearkin export runs/photos --page out/ --compare runs/before"""
@@ -246,7 +247,13 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         formatter_class=_RAW,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder")
-    parser.add_argument("--onnx", metavar="FILE.onnx", help="the network, preparation included, as ONNX, compared with itself")
+    parser.add_argument(
+        "--onnx",
+        nargs="?",
+        const="",
+        metavar="FILE.onnx",
+        help="the network, preparation included, as ONNX, compared with itself (default: model.onnx in FOLDER)",
+    )
     parser.add_argument("--page", metavar="OUT", help="the explorer of the folder's index as a folder that opens from disk")
     _add_exploring(parser)
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")

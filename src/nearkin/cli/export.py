@@ -15,13 +15,14 @@ from nearkin.train.export import to_onnx
 
 def run(arguments: Namespace) -> int:
     """Write what was asked for."""
-    if not arguments.onnx and not arguments.page:
+    if arguments.onnx is None and not arguments.page:
         raise ValueError("say what to write: --onnx FILE.onnx for the network, --page OUT for the explorer")
     if arguments.page:
         check_free(Path(arguments.page))
     console = Console(highlight=False, soft_wrap=True)
-    if arguments.onnx:
-        console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu"), Path(arguments.onnx))))
+    if arguments.onnx is not None:
+        target = Path(arguments.onnx or Path(arguments.folder) / "model.onnx")
+        console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu"), target)))
     if arguments.page:
         page = write_page(_drawn(arguments), Path(arguments.page), _note)
         size = sum(file.stat().st_size for file in page.parent.rglob("*") if file.is_file())

@@ -18,6 +18,7 @@ class TrainingView:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), *times)
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task: TaskID | None = None
+        self.so_far = ""  # the figures of the last epoch
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -28,7 +29,7 @@ class TrainingView:
 
     def message(self, line: str) -> None:
         """A line above the bar."""
-        self.console.print(line)
+        self.console.print(line, soft_wrap=True, markup=False)
 
     def started(self, steps: int, done: int) -> None:
         """The bar appears."""
@@ -38,10 +39,12 @@ class TrainingView:
         """The bar moves."""
         if self.task is not None:
             priced = f", priced {figures['priced']}" if "priced" in figures else ""
-            self.bar.update(self.task, completed=done, description=f"loss {figures['loss']:.4f}{priced}")
+            self.bar.update(self.task, completed=done, description=f"loss {figures['loss']:.4f}{priced}{self.so_far}")
 
     def epoch(self, figures: Mapping[str, Any]) -> None:
-        """A line for every epoch."""
+        """A line for every epoch; its speed and its first validation figure stay beside the bar."""
         told = ("epoch", "loss", "steps", "points_per_second")
-        rest = "".join(f", {name} {value:.4f}" for name, value in figures.items() if name not in told)
-        self.console.print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}, {figures['points_per_second']:,} points/s{rest}")
+        rest = [f", {name} {value:.4f}" for name, value in figures.items() if name not in told]
+        speed = f", {figures['points_per_second']:,} points/s"
+        self.so_far = speed + "".join(rest[:1])
+        self.console.print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}{speed}{''.join(rest)}", soft_wrap=True)

@@ -23,7 +23,7 @@ def run_train(arguments: Namespace) -> int:
     """Train, or go on training."""
     resume = arguments.resume is not None
     folder = Path(arguments.resume if resume else arguments.out)
-    run = Run.from_json((folder / "run.json").read_text(encoding="utf-8")) if resume else override(Run(), _settings(arguments))
+    run = _resumed(folder, arguments) if resume else override(Run(), _settings(arguments))
     if arguments.find_rate:
         if resume:
             raise ValueError("--find-rate is for new trainings; a resumed one keeps its rate")
@@ -55,6 +55,21 @@ def _with_found_rate(run: Run, folder: Path, arguments: Namespace) -> Run:
         save(line(sweep.rates, [falling], title=title, across="learning rate", up="objective", share=False), folder / "learning_rate.png")
     view.message(f"learning rate {sweep.rate:.2g}: the largest at which the objective falls steadily ({folder}/learning_rate.json)")
     return override(run, {"optimiser.learning_rate": repr(sweep.rate)})
+
+
+def _resumed(folder: Path, arguments: Namespace) -> Run:
+    """The run of a folder as it was begun; whatever else was asked for is refused rather than forgotten."""
+    page = folder / "run.json"
+    if not page.exists():
+        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json); `nearkin train DATA --out {folder}` begins one")
+    run = Run.from_json(page.read_text(encoding="utf-8"))
+    named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels")
+    changed = [f"--{'for' if name == 'purpose' else name}" for name in named if getattr(arguments, name) not in (None, False, [])]
+    if changed:
+        raise ValueError(f"a resumed training keeps its settings ({page}); leave out {', '.join(changed)}, or train into another folder")
+    if arguments.data not in (None, run.data.source):
+        raise ValueError(f"{folder} was begun with {run.data.source}, not {arguments.data}; leave DATA out to resume it")
+    return run
 
 
 def _settings(arguments: Namespace) -> dict[str, str]:

@@ -1,9 +1,14 @@
 """The model card: what a stranger should know of a model before using it."""
 
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nearkin.run import Run
+
+MOST_ROWS = 20  # of the table of epochs
 
 
 def write_card(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, Any], counts: dict[str, int]) -> None:
@@ -29,6 +34,14 @@ def _text(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, Any]
         "",
         *_figures(metrics),
         "",
+        "## Curves",
+        "",
+        *_curves(metrics["curve"]),
+        "",
+        "## Settings",
+        "",
+        *_settings(run),
+        "",
         "## Use",
         "",
         "```python",
@@ -39,10 +52,41 @@ def _text(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, Any]
         "model.neighbours(images, 5)  # the nearest training points",
         "```",
         "",
-        "All settings are in run.json; `nearkin train --help` explains them.",
-        "",
     ]
     return "\n".join(lines)
+
+
+def _curves(curve: list[dict[str, Any]]) -> list[str]:
+    """A table of epochs, evenly chosen where there are many; log.jsonl has them all, and `nearkin evaluate` draws them."""
+    if not curve:
+        return ["No epoch was trained."]
+    last = len(curve) - 1
+    rows = min(MOST_ROWS, len(curve))
+    chosen = [curve[round(i * last / max(rows - 1, 1))] for i in range(rows)]
+    names = list(dict.fromkeys(name for figures in curve for name in figures))
+    lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
+    lines += [f"| {' | '.join(_cell(figures.get(name)) for name in names)} |" for figures in chosen]
+    return [*lines, "", f"{rows} of {len(curve)} epochs; metrics.json and log.jsonl have all of them."]
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _settings(run: Run) -> list[str]:
+    """Every leaf that is not as it would be by default."""
+    usual = dict(_leaves(dataclasses.asdict(Run())))
+    changed = [(name, value) for name, value in _leaves(dataclasses.asdict(run)) if usual.get(name, ...) != value]
+    lines = [f"| {name} | `{json.dumps(value)}` |" for name, value in changed]
+    return ["| setting | value |", "|---|---|", *lines, "", "All others are nearkin's defaults; run.json holds every one."]
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _metric(metric: str) -> str:
