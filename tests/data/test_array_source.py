@@ -115,6 +115,7 @@ def test_no_pickle_is_ever_read(tmp_path):
         ),
         ({"x": VECTORS, "labels": ["a"] * 4, "classes": ["a", "b"]}, r"labels are <U1; beside classes they must be whole numbers"),
         (np.full((4, 3), np.nan), r"x has numbers that are not finite in 4 rows, first row 0"),
+        ({"x": VECTORS, "targets": [1, 2, np.nan, 4]}, r"targets has numbers that are not finite in 1 rows, first row 2"),
         (np.zeros((4, 6, 5)), r"x is float64 \(4, 6, 5\); give images as uint8 .*Images in \[0, 1\] become uint8 by"),
         (np.zeros((4, 3, 8, 3), dtype=np.uint8), r"x is \(4, 3, 8, 3\), and it cannot be told which axis holds the channels"),
         (np.array([{}, {}]), r"x holds Python objects"),

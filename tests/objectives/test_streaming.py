@@ -1,5 +1,9 @@
 """The streaming engines give what the dense composition gives: value, gradient and counts, through the public door."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -168,8 +172,47 @@ def test_second_derivatives_are_refused_in_words():
 
 def test_half_precision_is_lifted_and_large_numbers_survive():
     z, y, _ = drawn()
-    for dtype in (torch.float16, torch.bfloat16):
+    for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn):
         assert NCA(engine="torch")(z.to(dtype), y).dtype == torch.float32
     far = z * 1e4
     assert torch.isfinite(NCA(engine="torch")(far.float(), y))
     torch.testing.assert_close(NCA(engine="torch")(far, y), NCA(engine="dense")(far, y), rtol=1e-9, atol=0)
+
+
+STARVED = """
+import resource, torch
+from nearkin import InstanceDiscrimination, NCA
+
+n, d = 20_000, 8
+z, y, ids = torch.randn(n, d), torch.arange(n) % 10, torch.arange(n)
+torch.set_num_threads(1)
+torch.manual_seed(0)
+objective = InstanceDiscrimination(n, d, engine="dense")
+before = {name: value.clone() for name, value in objective.state_dict().items()}
+small = NCA(engine="numba")(z[:500], y[:500])
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 200 * 2**20,) * 2)  # the matrix would take 1,600 MB
+for starved in (objective, NCA(engine="dense")):
+    x = z.clone().requires_grad_()
+    try:
+        starved(x, y, ids=ids).backward()
+    except (RuntimeError, MemoryError) as error:
+        assert "memory" in str(error), error
+    else:
+        raise SystemExit("there was memory enough")
+    assert x.grad is None and starved.last is None
+assert all(torch.equal(value, before[name]) for name, value in objective.state_dict().items())
+for engine in ("torch", "numba"):  # and where no matrix is held, the same memory is enough
+    x = z.clone().requires_grad_()
+    NCA(engine=engine)(x[:3000], y[:3000]).backward()
+    assert x.grad.isfinite().all()
+assert torch.equal(NCA(engine="numba")(z[:500], y[:500]), small)
+print("as it was")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux says how much memory a process has")
+def test_running_out_of_memory_changes_nothing():
+    path = f"import sys; sys.path[:0] = {sys.path!r}\n"
+    done = subprocess.run([sys.executable, "-c", path + STARVED], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "as it was", done.stderr[-2000:]

@@ -11,12 +11,12 @@ from nearkin.outcome import REDUCTIONS
 from nearkin.points import EMPTY, Points
 from nearkin.relation import Supervision
 
-HALF = (torch.float16, torch.bfloat16)
+KEPT = (torch.float32, torch.float64)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
-    """A finite (n, d) float tensor; half precision is lifted to float32, where the exponentials are safe."""
+    """A finite (n, d) float tensor; 16 and 8 bits are lifted to float32, where the exponentials are safe."""
     if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
         kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
         raise TypeError(f"{name} must be a float tensor, not {kind}; pass the network's output")
@@ -24,10 +24,11 @@ def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
         raise ValueError(f"{name} has shape {tuple(embeddings.shape)}; it must be (n, d): one row a point (flatten the rest)")
     if 0 in embeddings.shape:
         raise ValueError(f"{name} is empty, shape {tuple(embeddings.shape)}; a batch needs at least one point and one dimension")
+    embeddings = embeddings if embeddings.dtype in KEPT else embeddings.float()
     if _looking(embeddings) and not bool(torch.isfinite(embeddings).all()):
         rows = (~torch.isfinite(embeddings)).any(1).nonzero()[:5, 0].tolist()
         raise ValueError(f"{name} holds NaN or infinity, first in rows {rows}; lower the learning rate or look at the input of these rows")
-    return embeddings.float() if embeddings.dtype in HALF else embeddings
+    return embeddings
 
 
 def _looking(x: Tensor) -> bool:

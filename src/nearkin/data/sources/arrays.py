@@ -88,17 +88,22 @@ def _inputs(array: np.ndarray, key: str, where: str) -> Tensor:
     if array.dtype == np.uint8 and array.ndim in (3, 4) and key != "vectors":
         return torch.from_numpy(np.ascontiguousarray(_channels_first(array, key, where)))
     if array.ndim == 2 and array.dtype.kind in "fiu" and key != "images":
-        vectors = array.astype(np.float32)
-        wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-        if len(wrong):
-            raise ValueError(
-                f"{where}: {key} has numbers that are not finite in {len(wrong):,} rows, first row {wrong[0]}; remove or mend them"
-            )
-        return torch.from_numpy(vectors)
+        return torch.from_numpy(_finite(array, key, where))
     raise ValueError(
         f"{where}: {key} is {array.dtype} {array.shape}; give images as uint8 of (n, h, w), (n, h, w, c) or (n, c, h, w), "
         "or vectors as numbers (n, d). Images in [0, 1] become uint8 by (255 * x).round()"
     )
+
+
+def _finite(array: np.ndarray, key: str, where: str) -> np.ndarray:
+    """float32, or an error that names the first row that is not finite."""
+    numbers = array.astype(np.float32)
+    wrong = np.flatnonzero(~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1))
+    if len(wrong):
+        raise ValueError(
+            f"{where}: {key} has numbers that are not finite in {len(wrong):,} rows, first row {wrong[0]}; remove or mend them"
+        )
+    return numbers
 
 
 def _channels_first(images: np.ndarray, key: str, where: str) -> np.ndarray:
@@ -129,7 +134,7 @@ def _answers(found: Mapping[str, np.ndarray], n: int, where: str) -> dict[str, A
         answers["sets"] = torch.from_numpy(known["sets"].astype(np.bool_))
         answers["classes"] = tuple(map(str, classes or range(known["sets"].shape[1])))
     if "targets" in known:
-        targets = torch.from_numpy(known["targets"].astype(np.float32))
+        targets = torch.from_numpy(_finite(known["targets"], "targets", where))
         answers["targets"] = targets[:, None] if targets.ndim == 1 else targets  # (n, t)
     if "groups" in found:
         answers["groups"] = encode_labels(found["groups"])[0]
