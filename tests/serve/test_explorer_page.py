@@ -169,8 +169,12 @@ def test_keys(page: Any) -> None:
     assert tiles(page) == 11
     page.keyboard.press("Backspace")
     until(page, f"explorer.row() === {first}")
-    page.keyboard.press("z")
     page.keyboard.press("0")
+    page.wait_for_timeout(400)
+    before = on_screen(page, 0)
+    page.keyboard.press("ArrowRight")
+    until(page, f"explorer.screen(0)[0] < {before[0] - 20}")
+    page.keyboard.press("z")
     page.keyboard.press("Escape")
     until(page, "explorer.row() === null")
     dark = "rgb(21, 23, 27)"
@@ -185,6 +189,17 @@ def test_a_picture_lands_on_the_map_among_its_own(page: Any) -> None:
     until(page, "document.querySelector('.visit h2')?.textContent === 'Your picture'")
     assert page.inner_text(".visit .source") == "mine.png" and "red" in page.inner_text(".facts")
     assert tiles(page, ".unknown") == 10
+    page.keyboard.press("Escape")
+    page.evaluate(
+        """(bytes) => {
+          const carried = new DataTransfer();
+          carried.items.add(new File([new Uint8Array(bytes)], "dropped.png", { type: "image/png" }));
+          document.dispatchEvent(new DragEvent("drop", { dataTransfer: carried, bubbles: true, cancelable: true }));
+        }""",
+        list(encoded(picture("blue", 79))),
+    )
+    until(page, "document.querySelector('.visit .source')?.textContent === 'dropped.png'")
+    assert "blue" in page.inner_text(".facts")
     page.set_input_files("#file", {"name": "bad.png", "mimeType": "image/png", "buffer": b"nothing like it"})
     until(page, "document.getElementById('toast').textContent.includes('cannot be decoded')")
 

@@ -65,7 +65,7 @@ function own(picture: HTMLImageElement): HTMLElement {
 }
 
 function facts(atlas: Atlas, { row, near }: Visit): [string, string][] {
-  if (row === null) return [["majority says", majority(atlas, near.models[0])]];
+  if (row === null) return [["majority", majority(atlas, near.models[0])]];
   const found: [string, string][] = [["number", String(atlas.ids[row])]];
   if (atlas.splits.length > 1 || atlas.splits[0] !== "no split") found.push(["split", atlas.splits[atlas.split[row]]]);
   for (const one of atlas.targets) found.push([one.name, said(one.values[row])]);

@@ -21,7 +21,8 @@ export interface Tab {
   entries: (() => HTMLElement)[];
 }
 
-const SHOWN = 200;
+const SHOWN = 200; // entries of a list, as lists.py cuts them
+const COPIES = 500;
 
 export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
   const { worst, confused, duplicates, compared } = atlas.models[0].lists;
@@ -37,7 +38,7 @@ export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
   if (atlas.kind !== "nothing") {
     found.push({
       key: "worst", name: "Worst", total: worst.length,
-      says: worst.length ? `Fewest right ones among their ${atlas.near} nearest` : `No point has a wrong one among its ${atlas.near} nearest.`,
+      says: worst.length ? `${worst.length >= SHOWN ? `The ${SHOWN} with the fewest` : "Fewest"} right ones among their ${atlas.near} nearest` : `No point has a wrong one among its ${atlas.near} nearest.`,
       entries: worst.map((row) => point(row, nameOf(atlas, row), `${percent(atlas.models[0].purity![row])} right · #${atlas.ids[row]}`)),
     });
   }
@@ -53,10 +54,11 @@ export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
     found.push(labels(atlas, acts, thumb));
   }
   if (atlas.splits.length > 1) {
+    const most = duplicates.length >= COPIES ? `The ${COPIES} nearest pairs. ` : "";
     const asked = compared[0] < compared[1] ? `${compared[0].toLocaleString("en")} of ${count(compared[1], "point")} were compared. ` : "";
     found.push({
       key: "duplicates", name: "Duplicates", total: duplicates.length,
-      says: asked + (duplicates.length ? "Nearly the same in two splits: a test on these measures memory" : "No point is nearly that of another split."),
+      says: most + asked + (duplicates.length ? "Nearly the same in two splits: a test on these measures memory" : "No point is nearly that of another split."),
       entries: duplicates.map(([row, other, apart]) => {
         const where = `${atlas.splits[atlas.split[row]]} · ${atlas.splits[atlas.split[other]]}`;
         return entry(row, where, apart ? `differ by ${percent(apart)}` : "the very same", () => acts.pair(row, other), thumb(row), thumb(other));

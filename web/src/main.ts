@@ -91,7 +91,7 @@ async function show(fresh: Atlas): Promise<void> {
   shelves = tabs(atlas, backend, { pick, select, pair: (row, other) => void pair(row, other), note });
   if (!same) shelf = Math.max(0, shelves.findIndex((tab) => tab.total));
   shelve();
-  byId("choose").hidden = false;
+  for (const id of ["choose", "find"]) byId(id).hidden = false;
   cover(null);
   side();
   point();
@@ -247,6 +247,7 @@ function ring(row: number | null): void {
 async function take(files: Iterable<File> | null | undefined): Promise<void> {
   const file = [...(files ?? [])].find((one) => one.type.startsWith("image/"));
   if (!file) return note("That is not a picture. PNG, JPEG, WebP, GIF and BMP can be read.", true);
+  if (!atlas) return;
   const mine = ++turn;
   note(atlas.live ? "Looking for its neighbours …" : "");
   try {
@@ -309,6 +310,7 @@ function begin(): void {
     lasso: () => lasso(true),
     move: () => lasso(false),
     zoom: (factor) => maps.forEach((map) => map.zoom(factor)),
+    pan: (right, up) => maps.forEach((map) => map.pan(right, up)),
     whole: () => maps.forEach((map) => map.whole()),
     walk,
     near: zoom,

@@ -143,9 +143,19 @@ export class MapView {
   }
 
   zoom(factor: number): void {
-    const camera = this.plot.get("camera") as { target: number[]; distance: number[] | number };
-    const distance = Array.isArray(camera.distance) || ArrayBuffer.isView(camera.distance) ? (camera.distance as number[])[0] : camera.distance;
-    void this.plot.zoomToLocation([camera.target[0], camera.target[1]], distance / factor, { transition: true, transitionDuration: 160 });
+    this.look(0, 0, factor);
+  }
+
+  /** Move by a fifth of what is seen. */
+  pan(right: number, up: number): void {
+    this.look(0.4 * right, 0.4 * up, 1);
+  }
+
+  private look(right: number, up: number, factor: number): void {
+    const camera = this.plot.get("camera") as { target: number[]; distance: number[] };
+    const [distance] = camera.distance;
+    const target: [number, number] = [camera.target[0] + right * distance, camera.target[1] + up * distance];
+    void this.plot.zoomToLocation(target, distance / factor, { transition: true, transitionDuration: 160 });
   }
 
   whole(): void {
