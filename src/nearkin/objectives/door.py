@@ -24,11 +24,11 @@ def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
         raise ValueError(f"{name} has shape {tuple(embeddings.shape)}; it must be (n, d): one row a point (flatten the rest)")
     if 0 in embeddings.shape:
         raise ValueError(f"{name} is empty, shape {tuple(embeddings.shape)}; a batch needs at least one point and one dimension")
-    embeddings = embeddings if embeddings.dtype in KEPT else embeddings.float()
-    if _looking(embeddings) and not bool(torch.isfinite(embeddings).all()):
-        rows = (~torch.isfinite(embeddings)).any(1).nonzero()[:5, 0].tolist()
+    lifted: Tensor = embeddings if embeddings.dtype in KEPT else embeddings.float()
+    if _looking(lifted) and not bool(torch.isfinite(lifted).all()):
+        rows = (~torch.isfinite(lifted)).any(1).nonzero()[:5, 0].tolist()
         raise ValueError(f"{name} holds NaN or infinity, first in rows {rows}; lower the learning rate or look at the input of these rows")
-    return embeddings
+    return lifted
 
 
 def _looking(x: Tensor) -> bool:
