@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from nearkin.model import build_network
 
 
-def model_folder(folder: Path, shape: tuple[int, ...] = (6,), dimension: int = 4, seed: int = 0) -> Path:
+def model_folder(folder: Path, shape: tuple[int, ...] = (6,), dimension: int = 4, seed: int = 0, hidden: tuple[int, ...] = ()) -> Path:
     """An untrained model that reads vectors (d,) or images (c, h, w)."""
     about: dict[str, Any] = {
         "format": 1,
@@ -21,7 +21,12 @@ def model_folder(folder: Path, shape: tuple[int, ...] = (6,), dimension: int = 4
         "supervision": "classes",
         "objective": "nca",
         "why": "a test",
-        "network": {"name": "convnet" if len(shape) == 3 else "mlp", "dimension": dimension, "normalise": False, "options": {}},
+        "network": {
+            "name": "convnet" if len(shape) == 3 else "mlp",
+            "dimension": dimension,
+            "normalise": False,
+            "options": {"hidden": list(hidden)} if hidden else {},
+        },
         "prepare": [],
         "metric": "squared_euclidean",
     }

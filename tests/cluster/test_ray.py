@@ -36,16 +36,16 @@ def points(n: int, d: int = 64) -> Dataset:
 
 
 class Killer:
-    """Listens to the progress and kills the other node when some of the points are done."""
+    """Listens to the progress and kills the other node when some of the points are done; `left` says how many shards were not."""
 
-    def __init__(self, nodes: Loopback, after: int) -> None:
-        self.nodes, self.after, self.at = nodes, after, -1
+    def __init__(self, nodes: Loopback, out: Path, after: int, shards: int) -> None:
+        self.nodes, self.out, self.after, self.shards = nodes, out, after, shards
+        self.left = 0
 
     def __call__(self, line: str) -> None:
-        done = getattr(line, "done", -1)
-        if done >= self.after and self.at < 0:
-            self.at = done
-            threading.Thread(target=self.nodes.kill).start()
+        if getattr(line, "done", -1) >= self.after and not self.left and self.nodes.other is not None:
+            self.nodes.kill()
+            self.left = self.shards - len(list(self.out.glob("shard-*")))
 
 
 def same_shards(a: Path, b: Path) -> None:
@@ -65,11 +65,12 @@ def each_once(folder: Path, n: int) -> None:
 def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
     monkeypatch.setattr("nearkin.search.exact.FEW", 0)
-    n, model, out = 10_000, model_folder(tmp_path / "model", (64,), 16), tmp_path / "ray"
+    n, out = 10_000, tmp_path / "ray"
+    model = model_folder(tmp_path / "model", (64,), 16, hidden=(2048, 2048))  # slow enough to be in the middle of
     with loopback() as nodes, session(nodes.address):  # one session: every new one starts new workers
-        killer = Killer(nodes, 2_000)
+        killer = Killer(nodes, out, 2_000, 40)
         assert embed(model, points(n), out, engine="ray", rows=250, report=killer) == Embedded(n, 40, 0, 0)
-        assert 0 <= killer.at < n
+        assert killer.left > 0  # when the node died
         each_once(out, n)
         found = open_shards(out, verify=True)
         # The node that is left answers, shard by shard, what one process says of everything at once.
@@ -89,7 +90,7 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         (out / "shard-00007.parquet").write_bytes(b"half")
         with pytest.raises(ShardDamagedError, match="shard-00007.parquet cannot be read"):
             nearest_over(whole[:5], found, 3, engine="ray")
-        assert embed(model, points(n), out, engine="ray", rows=250) == Embedded(n, 1, 39, 0)
+    assert embed(model, points(n), out, rows=250) == Embedded(n, 1, 39, 0)  # either engine mends what the other made
     embed(model, points(n), tmp_path / "local", rows=250)
     same_shards(out, tmp_path / "local")
 
@@ -111,14 +112,14 @@ def _damaged_pictures(folder: Path) -> None:
 def test_twenty_nodes_are_killed_during_an_embedding_of_200_000_rows_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node joins, is killed at another moment of the work, and the next one joins: every row is there once, each time."""
     monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
-    n, model = 200_000, model_folder(tmp_path / "model", (64,), 16)
+    n, model = 200_000, model_folder(tmp_path / "model", (64,), 16, hidden=(1024,))
     data = points(n)
     with loopback() as nodes, session(nodes.address):
         for kill in range(20):
             out = tmp_path / f"ray-{kill}"
-            killer = Killer(nodes, n * (kill + 1) // 25)
+            killer = Killer(nodes, out, n * (kill + 1) // 25, 100)
             assert embed(model, data, out, engine="ray", rows=2_000, report=killer).points == n
-            assert killer.at >= 0
+            assert killer.left > 0
             each_once(out, n)
             nodes.join()
 
