@@ -10,6 +10,7 @@ import torch
 from nearkin.data import Dataset
 from nearkin.reproduce import running
 from nearkin.reproduce.after_training import discovery_figures
+from nearkin.reproduce.gallery import draw
 from nearkin.reproduce.huang2019 import CELLS, TRIALS
 from nearkin.reproduce.running import Job, Place, perform, unfinished
 from nearkin.reproduce.tables import chosen
@@ -80,6 +81,16 @@ def test_a_run_tells_images_rounds_and_the_authors_protocol(here):
     assert 0 < figures["released protocol"] <= 1 and "weighted-nn" in figures
 
 
+def test_where_the_rounds_look_is_kept_and_drawn(here, tmp_path):
+    trial = small("and-base", **{"network.name": "convnet", "network.options.hidden": "16", "network.options.widths": "[4, 8]"})
+    perform(Job(trial, {}, 0), here)
+    kept = dict(np.load(tmp_path / "and-base.npz"))
+    assert kept["images"].shape == (3, 3, 16, 16) and kept["heat"].shape == (5, 3, 16, 16) and kept["right"].shape == (5, 3)
+    assert float(kept["heat"].min()) >= 0
+    pytest.importorskip("matplotlib")
+    assert [path.name for path in draw(tmp_path)] == ["huang2019-figure-7.png"]
+
+
 def test_options_are_measured_on_what_was_left_out(here):
     figures = perform(Job(small("and-opt-base"), {}, 0), here)["figures"]
     assert "weighted-nn" in figures and figures["images"] == 5 * 30  # 4 of 45 are left out, and batches are whole
@@ -106,7 +117,7 @@ class Interrupt:
 
 
 def test_a_killed_run_goes_on_inside_its_training(here, tmp_path, monkeypatch):
-    trial = small("and-base", checkpoint_seconds="0")
+    trial = small("and-oneoff", checkpoint_seconds="0")
     whole = perform(Job(trial, {}, 0), replace(here, results=str(tmp_path / "whole")))["figures"]
     real, seen = running.train, []
 
@@ -128,7 +139,7 @@ def test_a_killed_run_goes_on_inside_its_training(here, tmp_path, monkeypatch):
 
 
 def test_an_unfinished_run_of_other_settings_is_begun_anew(here, tmp_path):
-    trial = small("and-base")
+    trial = small("and-oneoff")
     folder = unfinished(tmp_path, trial) / "seed-0"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"epochs": 1}))

@@ -127,6 +127,14 @@ def attention(rows: Sequence[tuple[Hit, ArrayLike, Hit, ArrayLike]], *, title: s
     return gallery(tiles, title=title, width=width)
 
 
+def attention_by_stage(rows: Sequence[tuple[Hit, Sequence[tuple[str, ArrayLike, bool | None]]]], *, width: int = 1000) -> Any:
+    """Each row an image and where it was looked at in one stage of a training after the other: (name, map (h, w), was it right?)."""
+    tiles = []
+    for image, stages in rows:
+        tiles.append((image, [Hit(_heated(image.image, heat), name, right) for name, heat, right in stages]))
+    return gallery(tiles, width=width)
+
+
 def _heated(image: ArrayLike, heat: ArrayLike) -> np.ndarray:
     """(3, h, w): the image in grey with the heat over it, from transparent through orange to yellow."""
     picture, weight = as_picture(image), np.asarray(heat, dtype=np.float64)

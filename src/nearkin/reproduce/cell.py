@@ -7,7 +7,7 @@ from typing import Literal
 
 Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds", "queries/s", "length", "points", "million images"]
 Settings = Mapping[str, str]
-Keep = Literal["", "map", "filters", "curve"]
+Keep = Literal["", "map", "filters", "curve", "rounds"]
 
 
 @dataclass(frozen=True)

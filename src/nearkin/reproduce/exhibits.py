@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from nearkin.data import Dataset
 from nearkin.model import load
+from nearkin.reproduce.attention import looked_by_round
 from nearkin.reproduce.cell import Keep, Trial
 
 POINTS = 3000  # of a map, spread over the test part
@@ -26,6 +27,8 @@ def of_model(keep: Keep, folder: Path, data: Dataset, curve: Sequence[Mapping[st
     if keep == "curve":
         names = [name for name, value in curve[-1].items() if isinstance(value, float)]
         return {name: np.array([epoch[name] for epoch in curve], dtype=np.float32) for name in names}
+    if keep == "rounds":
+        return looked_by_round(folder, data)
     model = load(folder, "last")
     part = data.part("test")
     rows = spread(len(part), POINTS if keep == "map" else IMAGES)

@@ -10,7 +10,7 @@ import numpy as np
 from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
 from nearkin.explore.figures import Panel, embedding_map
-from nearkin.explore.pictures import filters
+from nearkin.explore.pictures import Hit, attention_by_stage, filters
 from nearkin.reproduce import lu2019_figures
 
 Arrays = Mapping[str, np.ndarray]
@@ -44,6 +44,17 @@ def convergence(found: Mapping[str, Arrays]) -> Any:
     series = [Series(name, 1 - kept["class vectors"]) for name, kept in found.items()]
     epochs = np.arange(1, 1 + len(next(iter(found.values()))["class vectors"]))
     return line(epochs, series, title="Validation part of MNIST", across="epoch", up="error")
+
+
+def looks(found: Mapping[str, Arrays]) -> Any:
+    """Where the networks of successive rounds look; the frame says whether the nearest training point is right."""
+    (kept,) = found.values()
+    names = [f"round {number}" for number in range(len(kept["heat"]))]
+    rows = [
+        (Hit(image, "test image"), list(zip(names, kept["heat"][:, i].astype(np.float32), kept["right"][:, i].tolist(), strict=True)))
+        for i, image in enumerate(kept["images"])
+    ]
+    return attention_by_stage(rows)
 
 
 MNIST_2D = {
@@ -88,6 +99,13 @@ PICTURES = (
         "Figure 3, convergence: error of the nearest class vector on a tenth of the training part.",
         CURVES,
         convergence,
+    ),
+    Picture(
+        "huang2019-figure-7",
+        "[huang2019and] figure 6: trusted neighbourhoods of round r",
+        "Figure 7: where the network looks to find the nearest training point, after the instance round and each round of discovery.",
+        {"and-base": "AND"},
+        looks,
     ),
 )
 

@@ -6,7 +6,7 @@ and figures 4 to 6 are run at one affordable length, the same for every row; opt
 training part that is left out.
 """
 
-from nearkin.reproduce.cell import Cell, Settings, Trial
+from nearkin.reproduce.cell import Cell, Keep, Settings, Trial
 
 SHORT = 10  # epochs a round where rows are only compared with each other; printed is 200
 ROUNDS = 5  # one of instances and four of discovery
@@ -51,11 +51,13 @@ def _of(settings: Settings) -> Settings:
     return {name: value for name, value in settings.items() if bank or not name.startswith("objective.options.")}
 
 
-def _trial(name: str, *settings: Settings, data: str = "cifar10", seeds: int = 1, held_out: bool = False, probe: str = "") -> Trial:
+def _trial(
+    name: str, *settings: Settings, data: str = "cifar10", seeds: int = 1, held_out: bool = False, probe: str = "", keep: Keep = ""
+) -> Trial:
     merged: dict[str, str] = {}
     for some in settings:
         merged |= some
-    return Trial(f"and-{name}", data, _of(merged), figure="weighted-nn", seeds=seeds, held_out=held_out, probe=probe)
+    return Trial(f"and-{name}", data, _of(merged), figure="weighted-nn", seeds=seeds, held_out=held_out, probe=probe, keep=keep)
 
 
 # Beyond the paper, each against the same base, on a tenth of the training part that is left out.
@@ -85,7 +87,7 @@ TRIALS = (
     _trial("goal12", _BETTER, _LONG, {"epochs": "250"}, seeds=3),
     _trial("goal25", _BETTER, _LONG, {"epochs": "500"}, seeds=3),
     _trial("e50", _RELEASED, _LONG, {"epochs": "250"}),
-    _trial("base", _BASE),
+    _trial("base", _BASE, keep="rounds"),
     _trial("random", _BASE, {"discovery.instance_round": "false"}),
     _trial("oneoff", _BASE, {"discovery.one_off": "true"}),
     *(_trial(f"opt-{name}", _BASE, settings, held_out=True) for name, (_, settings) in _OPTIONS.items()),

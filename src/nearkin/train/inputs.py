@@ -62,9 +62,7 @@ def _standardise(train: Dataset, per_channel: bool = True, mean: Any = None, std
     if mean is not None and std is not None:
         return preprocess.Standardise(_numbers(mean), _numbers(std))
     if mean is not None or std is not None:
-        raise ValueError(
-            "preprocess.options.mean and preprocess.options.std go together; give both, or neither"
-        )
+        raise ValueError("preprocess.options.mean and preprocess.options.std go together; give both, or neither")
     some = train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
     return preprocess.Standardise.fitted((train.read(part) for part in torch.split(some, 1000)), per_channel)
 
