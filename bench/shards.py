@@ -99,6 +99,7 @@ def told(took: list[dict[str, float]], rows: int, queries: int, points: int) -> 
         "search_s": sum(own),
         "write_s": sum(row["write_s"] for row in took),
         "search_ns_per_pair": 1e9 * wall / rows / queries,
+        "search_cpu_ns_per_pair": 1e9 * float(np.median(cpu)) / rows / queries,
         "last_quarter_over_first": float(np.median(own[-quarter:]) / np.median(own[:quarter])),
         "last_quarter_over_first_cpu": float(np.median(cpu[-quarter:]) / np.median(cpu[:quarter])),
         "billion_s": {"by_the_median_shard": BILLION / rows * wall, "by_the_mean_shard": BILLION / rows * mean},
