@@ -26,8 +26,9 @@ _FINE_TUNED: Settings = {
     "augment.name": "crop",
     "augment.options.size": "112",
     "precision": "bfloat16",
-    "iterations": "300",
+    "iterations": "400",
 }
+_GENTLE = ("0.0005", "0.001", "0.002", "0.004")
 
 
 class Setting(NamedTuple):
@@ -37,10 +38,11 @@ class Setting(NamedTuple):
     settings: Settings
     orthonormal: bool = False  # whether there are as many dimensions as training classes
     pretrained: bool = False
+    rates: tuple[str, str, str, str] = ("0.001", "0.002", "0.004", "0.008")
 
 
 SETS: Mapping[str, Setting] = {
-    "cub": Setting("CUB-200-2011 at 128 px, pretrained MobileNetV2", _FINE_TUNED, pretrained=True),
+    "cub": Setting("CUB-200-2011 at 128 px, pretrained MobileNetV2", _FINE_TUNED, pretrained=True, rates=_GENTLE),
     "omniglot": Setting(
         "Omniglot at 28 px, convnet",
         {
@@ -48,7 +50,7 @@ SETS: Mapping[str, Setting] = {
             "network.options.widths": "[64, 64, 64, 64]",
             "network.options.hidden": "128",
             "augment.name": "affine",
-            "iterations": "600",
+            "iterations": "1000",
         },
     ),
     "cifar": Setting(
@@ -60,12 +62,14 @@ SETS: Mapping[str, Setting] = {
             "preprocess.name": "cifar",
             "augment.name": "crop_flip",
             "precision": "bfloat16",
-            "iterations": "600",
+            "iterations": "1000",
         },
         orthonormal=True,
     ),
-    "cars": Setting("Cars-196 at 128 px, pretrained MobileNetV2", _FINE_TUNED, pretrained=True),
-    "products": Setting("Online Products at 128 px, pretrained MobileNetV2", {**_FINE_TUNED, "network.dimension": "512"}, pretrained=True),
+    "cars": Setting("Cars-196 at 128 px, pretrained MobileNetV2", _FINE_TUNED, pretrained=True, rates=_GENTLE),
+    "products": Setting(
+        "Online Products at 128 px, pretrained MobileNetV2", {**_FINE_TUNED, "network.dimension": "512"}, pretrained=True, rates=_GENTLE
+    ),
 }
 
 
@@ -128,8 +132,6 @@ WITH_VECTORS: Mapping[str, Loss] = {
     "softmax": Loss("Normalised softmax", {"objective.name": "normalised_softmax"}, f"{_OWN}temperature", ("0.05", "0.1")),
 }
 
-_RATES = ("0.001", "0.004")
-_MORE_RATES = ("0.0005", "0.001", "0.002", "0.004")  # for rows without a setting of their own: four runs for everybody
 _FOLLOWED = ("prec5-printed", "prec5-released", "triplet-semi", "triplet-weighted", "angular", "proxy")  # for the curves of figure 4
 _LOOKS = "6"
 _BATCHES: Mapping[str, Settings] = {
@@ -152,9 +154,9 @@ def _trial(data: str, batches: str, name: str, loss: Loss) -> Trial:
     tune: dict[str, tuple[str, ...]]
     if len(loss.values) == 1:
         settings[loss.tuned] = loss.values[0]
-        tune = {"optimiser.learning_rate": _MORE_RATES}
+        tune = {"optimiser.learning_rate": shared.rates}  # without a setting of its own: four rates, so four runs like everybody
     else:
-        tune = {"optimiser.learning_rate": _RATES, loss.tuned: loss.values}
+        tune = {"optimiser.learning_rate": shared.rates[1::2], loss.tuned: loss.values}
     return Trial(f"lu2019-{data}-{batches}-{name}", data, settings, tune, figure="precision@1", method="unseen")
 
 
