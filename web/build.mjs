@@ -21,7 +21,8 @@ const made = await build({
   outdir: page,
 });
 
-const files = new Map([["index.html", readFileSync(join(here, "src/index.html"))]]);
+const html = readFileSync(join(here, "src/index.html"), "utf8").split("\n").map((line) => line.trim()).join("");
+const files = new Map([["index.html", Buffer.from(html)]]);
 for (const output of made.outputFiles) {
   files.set(output.path.endsWith(".css") ? "explorer.css" : "explorer.js", Buffer.from(output.contents));
 }

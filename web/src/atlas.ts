@@ -1,5 +1,7 @@
 // What the page knows before anybody clicks: the header that wire.py writes, with its columns decoded.
 
+import { said } from "./dom";
+
 export interface Lists {
   worst: number[];
   confused: [number, number, number[]][]; // two classes, and the points of either whose nearest is of the other
@@ -80,7 +82,7 @@ export function labelOf(atlas: Atlas, row: number): string {
   return label < 0 ? "" : atlas.classes[label];
 }
 
-/** How a point is called where there is room for a word: its class, else its number. */
+/** How a point is called where there is room for a word: its class, its first target, or its number. */
 export function nameOf(atlas: Atlas, row: number): string {
-  return labelOf(atlas, row) || `#${atlas.ids[row]}`;
+  return labelOf(atlas, row) || (atlas.targets.length ? said(atlas.targets[0].values[row], 3) : `#${atlas.ids[row]}`);
 }

@@ -45,7 +45,7 @@ export function inspect(atlas: Atlas, backend: Backend, visit: Visit, k: number,
 
 function top(atlas: Atlas, backend: Backend, visit: Visit, acts: Acts): HTMLElement {
   const { row, near } = visit;
-  const picture = row === null ? own(visit.picture!) : atlas.pictured ? backend.picture(atlas, row) : make("span", "picture none", "no picture");
+  const picture = row === null ? [own(visit.picture!)] : pictures(atlas, backend, row);
   const words = make("div", "words");
   const title = row === null ? "Your picture" : labelOf(atlas, row) || `Point ${atlas.ids[row]}`;
   words.append(make("h2", "", title));
@@ -55,7 +55,12 @@ function top(atlas: Atlas, backend: Backend, visit: Visit, acts: Acts): HTMLElem
   const close = make("div", "corner");
   if (acts.back) close.append(button("icon", "Back (Backspace)", acts.back, "←"));
   close.append(button("icon", "Close (Escape)", acts.clear, "×"));
-  return make("div", "query", picture, words, close);
+  return make("div", picture.length ? "query" : "query bare", ...picture, words, close);
+}
+
+/** The picture of a point; nothing where the points have none. */
+export function pictures(atlas: Atlas, backend: Backend, row: number): HTMLElement[] {
+  return atlas.pictured ? [backend.picture(atlas, row)] : [];
 }
 
 function own(picture: HTMLImageElement): HTMLElement {
@@ -117,11 +122,10 @@ function neighbours(atlas: Atlas, backend: Backend, visit: Visit, found: Found, 
 
 function tile(atlas: Atlas, backend: Backend, row: number, affinity: number, right: number, at: number, acts: Acts): HTMLElement {
   const word = { [1]: "right", [0]: "wrong", [-1]: "" }[right] ?? "";
-  const picture = atlas.pictured ? backend.picture(atlas, row) : make("span", "picture none", "");
   const name = make("span", "name", nameOf(atlas, row));
   const own = button(`tile ${sign(right)}`, `${at + 1}. ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 6)}`, () => acts.pick(row));
   if (word) own.append(make("b", "badge", right === 1 ? "✓" : "✗"));
-  own.append(picture, name, make("span", "affinity", said(affinity, 3)));
+  own.append(...pictures(atlas, backend, row), name, make("span", "affinity", said(affinity, 3)));
   own.setAttribute("aria-label", `neighbour ${at + 1}: ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 3)}`);
   own.dataset.row = String(row);
   own.onmouseenter = own.onfocus = () => acts.point(row);
@@ -149,8 +153,7 @@ export function selection(atlas: Atlas, backend: Backend, title: string, rows: n
   }
   const grid = make("ol", "grid");
   for (const row of rows.slice(0, SHOWN)) {
-    const picture = atlas.pictured ? backend.picture(atlas, row) : make("span", "picture none", "");
-    const own = button("tile unknown", `point ${atlas.ids[row]}`, () => acts.pick(row), picture, make("span", "name", nameOf(atlas, row)));
+    const own = button("tile unknown", `point ${atlas.ids[row]}`, () => acts.pick(row), ...pictures(atlas, backend, row), make("span", "name", nameOf(atlas, row)));
     own.dataset.row = String(row);
     own.onmouseenter = own.onfocus = () => acts.point(row);
     own.onmouseleave = own.onblur = () => acts.point(null);

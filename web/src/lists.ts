@@ -4,6 +4,7 @@ import { nameOf, type Atlas } from "./atlas";
 import type { Backend } from "./backend";
 import { change } from "./colours";
 import { button, count, make, percent } from "./dom";
+import { pictures } from "./inspector";
 
 interface Acts {
   pick(row: number): void;
@@ -26,13 +27,13 @@ const COPIES = 500;
 
 export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
   const { worst, confused, duplicates, compared } = atlas.models[0].lists;
-  const thumb = (row: number) => (atlas.pictured ? backend.picture(atlas, row) : make("span", "picture none"));
+  const thumb = (row: number) => pictures(atlas, backend, row);
   const entry = (row: number, title: string, small: string, act: () => void, ...more: HTMLElement[]) => () => {
     const item = button("entry", "", act, ...more, make("span", "words", make("b", "", title), make("small", "", small)));
     item.dataset.row = String(row);
     return item;
   };
-  const point = (row: number, title: string, small: string) => entry(row, title, small, () => acts.pick(row), thumb(row));
+  const point = (row: number, title: string, small: string) => entry(row, title, small, () => acts.pick(row), ...thumb(row));
   const found: Tab[] = [];
   if (atlas.models.length > 1 && atlas.models.every((model) => model.purity)) found.push(...changed(atlas, point));
   if (atlas.kind !== "nothing") {
@@ -48,7 +49,7 @@ export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
       says: confused.length ? "Classes whose points have each other as nearest neighbour" : "No point's nearest neighbour is of another class.",
       entries: confused.map(([a, b, rows]) => {
         const title = `${atlas.classes[a]} and ${atlas.classes[b]}`;
-        return entry(rows[0], title, count(rows.length, "point"), () => acts.select(title, rows), ...rows.slice(0, 2).map(thumb));
+        return entry(rows[0], title, count(rows.length, "point"), () => acts.select(title, rows), ...rows.slice(0, 2).flatMap(thumb));
       }),
     });
     found.push(labels(atlas, acts, thumb));
@@ -61,7 +62,7 @@ export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
       says: most + asked + (duplicates.length ? "Nearly the same in two splits: a test on these measures memory" : "No point is nearly that of another split."),
       entries: duplicates.map(([row, other, apart]) => {
         const where = `${atlas.splits[atlas.split[row]]} · ${atlas.splits[atlas.split[other]]}`;
-        return entry(row, where, apart ? `differ by ${percent(apart)}` : "the very same", () => acts.pair(row, other), thumb(row), thumb(other));
+        return entry(row, where, apart ? `differ by ${percent(apart)}` : "the very same", () => acts.pair(row, other), ...thumb(row), ...thumb(other));
       }),
     });
   }
@@ -82,7 +83,7 @@ function changed(atlas: Atlas, point: (row: number, title: string, small: string
 }
 
 /** Suspected labels. What is accepted here is the label in the CSV that `nearkin train --labels` reads. */
-function labels(atlas: Atlas, acts: Acts, thumb: (row: number) => HTMLElement): Tab {
+function labels(atlas: Atlas, acts: Acts, thumb: (row: number) => HTMLElement[]): Tab {
   const suspects = atlas.models[0].lists.suspects;
   const accepted = new Set<number>();
   const said = make("span");
@@ -94,7 +95,7 @@ function labels(atlas: Atlas, acts: Acts, thumb: (row: number) => HTMLElement): 
   save.id = "csv";
   tell();
   const entries = suspects.slice(0, SHOWN).map(([row, says, share, source]) => () => {
-    const item = button("entry", source, () => acts.pick(row), thumb(row));
+    const item = button("entry", source, () => acts.pick(row), ...thumb(row));
     const words = make("span", "words", make("b", "", `${nameOf(atlas, row)} → ${atlas.classes[says]}?`), make("small", "", `${percent(share)} say so · #${atlas.ids[row]}`));
     item.append(words);
     item.dataset.row = String(row);

@@ -91,7 +91,8 @@ async function show(fresh: Atlas): Promise<void> {
   shelves = tabs(atlas, backend, { pick, select, pair: (row, other) => void pair(row, other), note });
   if (!same) shelf = Math.max(0, shelves.findIndex((tab) => tab.total));
   shelve();
-  for (const id of ["choose", "find"]) byId(id).hidden = false;
+  byId("find").hidden = false;
+  byId("choose").hidden = !atlas.pictured;
   cover(null);
   side();
   point();
