@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from nearkin.cluster.encoding import Piece, named, pieces, write_piece
-from nearkin.cluster.session import session, workers
+from nearkin.cluster.session import check_address, session, workers
 from nearkin.collection import model_version
 from nearkin.data.dataset import Dataset
 from nearkin.data.report import Report, Ticker, caution, tell
@@ -63,6 +63,8 @@ def embed(
     """
     if rows < 1:
         raise ValueError(f"rows ({rows}) must be at least 1 point for each shard")
+    if engine == "ray" and address is not None:
+        check_address(address)  # before anything is made
     model_folder, out = None if model_folder is None else Path(model_folder).resolve(), Path(out).resolve()
     about = _about(model_folder, data, rows)
     out.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ def session(address: str | None = None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    if address is not None and address != "auto":
+    if address is not None:
         check_address(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
@@ -47,7 +47,9 @@ def session(address: str | None = None) -> Iterator[Any]:
 
 
 def check_address(address: str) -> None:
-    """Somebody listens there and speaks as a Ray head does, or an error within seconds."""
+    """Somebody listens there and speaks as a Ray head does, or an error within seconds; auto is left to Ray, which knows at once."""
+    if address == "auto":
+        return
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"--address {address!r} must read host:port, such as 10.0.0.1:6379, or auto")
