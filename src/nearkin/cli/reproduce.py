@@ -14,6 +14,8 @@ from nearkin.reproduce.page import results_page
 from nearkin.reproduce.running import Place, run_trials, unfinished
 from nearkin.reproduce.tables import TABLES, chosen, verdicts
 
+HEADLINES = ("P@1", "MAP@R")  # of wide tables; the page has all columns
+
 
 def run(arguments: Namespace) -> int:
     """Run what is missing, then write the page."""
@@ -44,7 +46,8 @@ def run(arguments: Namespace) -> int:
 def _show(console: Console, cells: tuple, folder: Path) -> None:  # type: ignore[type-arg]
     for name in dict.fromkeys(cell.table for cell in cells):
         table = Table("row", "data", "unit", "printed", "ours", "seeds", "state", title=name.replace("[", "\\["), title_justify="left")
-        for cell, verdict in verdicts([cell for cell in cells if cell.table == name], folder):
+        shown_here = [cell for cell in cells if cell.table == name and (not cell.wide or cell.column in HEADLINES)]
+        for cell, verdict in verdicts(shown_here, folder):
             printed = "" if cell.printed is None else f"{cell.printed:.2f}"
             ours = "" if verdict.mean is None else f"{verdict.mean:.2f}" + ("" if verdict.spread is None else f" ± {verdict.spread:.2f}")
             table.add_row(cell.row, cell.column, cell.unit, printed, ours, str(verdict.seeds or ""), verdict.word)
