@@ -64,7 +64,6 @@ def each_once(folder: Path, n: int) -> None:
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
-    monkeypatch.setattr("nearkin.search.exact.FEW", 0)
     n, out = 10_000, tmp_path / "ray"
     model = model_folder(tmp_path / "model", (64,), 16, hidden=(2048, 2048))  # slow enough to be in the middle of
     with loopback() as nodes, session(nodes.address):  # one session: every new one starts new workers
