@@ -135,6 +135,17 @@ def precision_part(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def discovery_part(found: list[dict[str, Any]]) -> list[str]:
+    """The nearest other and the entropy of every point of a bank, on each machine where that was measured."""
+    rows = []
+    for one in found:
+        for row in one["rows"]:
+            memory = number(row.get("megabytes"), ",.0f")
+            rows.append((one["device"], f"{row['points']:,}", f"{row['seconds']:.2f}", number(row.get("bar_seconds"), ".0f"), memory))
+    said = "`python -m bench.discovery`: the nearest other and the entropy of every one of N points of 128 numbers, wall seconds, best of the rounds."
+    return ["## Discovery", "", said, "", *table(("machine", "N", "s", "wanted: s", "MB beyond the bank"), rows)]
+
+
 def explorer_part(found: dict[str, Any]) -> list[str]:
     """The explorer's bars: 3 s until 60,000 points are drawn, 300 ms from click to neighbours, a page below 1 MB."""
     made = f"headless chromium {found['chromium']} without a GPU, {found['machine']}, {found['date'][:10]}"
@@ -209,6 +220,9 @@ def page() -> str:
         lines += training_part(training)
     if (precision := load("bench-precision.json")) is not None:
         lines += precision_part(precision)
+    discovery = [found for name in ("bench-discovery.json", "bench-discovery-h200.json") if (found := load(name)) is not None]
+    if discovery:
+        lines += discovery_part(discovery)
     if (explorer := load("bench-explorer.json")) is not None:
         lines += explorer_part(explorer)
     return "\n".join(lines)

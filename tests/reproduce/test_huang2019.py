@@ -15,6 +15,7 @@ from nearkin.reproduce.huang2019 import CELLS, TRIALS
 from nearkin.reproduce.running import Job, Place, perform, unfinished
 from nearkin.reproduce.tables import chosen
 from nearkin.run import Run, override
+from nearkin.train.recipes import RECIPES
 
 BY_NAME = {trial.name: trial for trial in TRIALS}
 TRAIN = 50_000
@@ -52,6 +53,11 @@ def test_the_released_recipe_is_the_authors():
     assert (run.batch_size, run.optimiser.learning_rate, run.schedule.milestones, run.epochs) == (128, 0.03, (0.6, 0.8), 1000)
     assert run.optimiser.nesterov and run.optimiser.weight_decay == 5e-4 and run.discovery.restart and run.discovery.refresh == "round"
     assert run.objective.options["start"] == "released" and dict(run.augment.options) == {}
+
+
+def test_the_recipe_is_the_goals_own():
+    goal = BY_NAME["and-goal12"].settings
+    assert {leaf: goal.get(leaf) for leaf in RECIPES["discovery"].settings} == dict(RECIPES["discovery"].settings)
 
 
 def tiny(name, data_root):
