@@ -20,6 +20,7 @@ lint: $(READY)
 
 bench: $(BENCH)
 	$(BIN)/python -m bench.kernels --out docs/bench-cpu.json
+	$(BIN)/python -m bench.numerics --out docs/bench-numerics-cpu.json
 	$(BIN)/python -m bench.knn
 	$(BIN)/python -m bench.metrics
 	$(BIN)/python -m bench.precision --out docs/bench-precision.json
@@ -28,6 +29,8 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.service --out docs/bench-service.json
 	$(BIN)/python -m bench.shards --out docs/bench-shards.json
 	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json
+	$(BIN)/python -m bench.scale --out docs/bench-scale.json
+	$(BIN)/python -m bench.milvus --out docs/bench-milvus.json
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak
@@ -36,6 +39,7 @@ soak: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/performance.py
+	$(BIN)/python docs/scale.py
 
 # The explorer's page is shipped built; this builds it again, byte for byte, and needs Node 18 or newer.
 web:

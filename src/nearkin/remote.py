@@ -58,6 +58,7 @@ class RemoteCollection:
         for entries in embedded_entries(self.folder, self.model, data, fresh, report) if fresh else ():
             self.index.add(entries)
             added += len(entries)
+        self.index.settle()
         return Added(added, len(data) - len(fresh), len(fresh) - added)
 
     def load(self, shards: Shards, report: Report | None = None) -> int:

@@ -98,8 +98,9 @@ class Milvus:
         if self._client is None:
             if self.local:
                 Path(self.uri).absolute().parent.mkdir(parents=True, exist_ok=True)
-            # channels of their own: those that are shared wait longer and longer after each failure, also when the server is back
-            options = {"grpc.use_local_subchannel_pool": 1}
+            # channels of their own: those that are shared wait longer and longer after each failure, also when the server is back;
+            # and few pings: a server that is busy with a long call takes many for an attack
+            options = {"grpc.use_local_subchannel_pool": 1, "grpc.keepalive_time_ms": 300_000}
             self._client = self._pymilvus.MilvusClient(self.uri, token=self._token, timeout=self.timeout, grpc_options=options)
         return self._client
 

@@ -81,6 +81,7 @@ def load_shards(index: MilvusIndex, shards: Shards) -> Iterator[Loaded]:
                 yield Loaded(name, done + points, total)
             progress.note(dict(record), DONE)
         done += rows
+    index.settle()
     yield Loaded("", done, total)
 
 
