@@ -210,6 +210,13 @@ _PROTOCOLS = {
 _FLOORS = {"pixels": "Raw pixels", "untrained": "Untrained network", "pretrained": "Pretrained network untouched"}
 
 
+def protocol() -> str:
+    """How the tables were made, for the page that shows them."""
+    text = " ".join(str(__doc__).partition("\n\n")[2].split())
+    lengths = ", ".join(f"{int(one.settings['iterations']):,} on {one.title.partition(' at')[0]}" for one in SETS.values())
+    return f"{text} Iterations: {lengths}."
+
+
 def table_name(data: str, batches: str) -> str:
     """The heading of a table."""
     return f"[lu2019sampling] table 1 on {SETS[data].title}: {_PROTOCOLS[batches]}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from nearkin.reproduce import lu2019
 from nearkin.reproduce.cell import Cell
 from nearkin.reproduce.contest import answer, contest
 from nearkin.reproduce.verdict import Verdict
@@ -33,7 +34,7 @@ def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, l
     for table in dict.fromkeys(cell.table for cell, _ in found):
         rows = [(cell, verdict) for cell, verdict in found if cell.table == table]
         if rows[0][0].wide:
-            first = answer(wide) if rows[0] == wide[0] else []
+            first = [lu2019.protocol(), "", *answer(wide)] if rows[0] == wide[0] else []
             lines += [f"## {table}", "", *first, *contest(rows), *wide_table(rows), "", *_devices(rows), *pictures.get(table, [])]
             continue
         columns = any(cell.column for cell, _ in rows)
