@@ -23,6 +23,7 @@ ROWS = 256  # queries whose gradients are added in float32 before they go to flo
 BITS = math.log2(math.e)
 FAR = np.float32(3e38)
 LOWEST = np.float32(-127)  # where exp2 gives zero
+FAINT = np.float32(2.0**-90)  # sums of shares above it have all their digits
 STILL = 1e-12  # a query this sure of its choice moves nobody
 
 
@@ -32,13 +33,14 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @inner
-def _distances(z: Array, i: int, h: int, near: Array, other: Array) -> None:
-    """Squared distances (n,) of points i and h to all points z (p, n).
+def _distances(z: Array, i: int, h: int, start: int, end: int, dimensions: int, room: Array) -> None:
+    """Squared distances of points i and h to the points start..end-1 of z (p, n) in the first dimensions, into room (2, n).
 
     Two points and two dimensions at a time: reading and writing takes longer than the arithmetic.
     """
-    for k in range(0, z.shape[0], 2):
-        first, second = z[k], z[k + 1]
+    near, other = room[0, start:end], room[1, start:end]
+    for k in range(0, dimensions, 2):
+        first, second = z[k, start:end], z[k + 1, start:end]
         a, b, c, d = z[k, i], z[k + 1, i], z[k, h], z[k + 1, h]
         if k == 0:
             for j in range(near.size):
@@ -48,6 +50,42 @@ def _distances(z: Array, i: int, h: int, near: Array, other: Array) -> None:
             for j in range(near.size):
                 near[j] += (first[j] - a) * (first[j] - a) + (second[j] - b) * (second[j] - b)
                 other[j] += (first[j] - c) * (first[j] - c) + (second[j] - d) * (second[j] - d)
+
+
+@inner
+def _shares(z: Array, i: int, h: int, start: int, end: int, room: Array) -> tuple[Scalar, Scalar]:
+    """2^-distance of points i and h to the points start..end-1, into room (2, n), swept with the last two dimensions; the sums."""
+    near, other, last = room[0, start:end], room[1, start:end], z.shape[0] - 2
+    first, second = z[last, start:end], z[last + 1, start:end]
+    a, b, c, d = z[last, i], z[last + 1, i], z[last, h], z[last + 1, h]
+    total, its = np.float32(0), np.float32(0)
+    if last == 0:
+        for j in range(near.size):
+            e = exp2(max(-((first[j] - a) * (first[j] - a) + (second[j] - b) * (second[j] - b)), LOWEST))
+            f = exp2(max(-((first[j] - c) * (first[j] - c) + (second[j] - d) * (second[j] - d)), LOWEST))
+            near[j], other[j] = e, f
+            total += e
+            its += f
+        return total, its
+    _distances(z, i, h, start, end, last, room)
+    for j in range(near.size):
+        e = exp2(max(-(near[j] + (first[j] - a) * (first[j] - a) + (second[j] - b) * (second[j] - b)), LOWEST))
+        f = exp2(max(-(other[j] + (first[j] - c) * (first[j] - c) + (second[j] - d) * (second[j] - d)), LOWEST))
+        near[j], other[j] = e, f
+        total += e
+        its += f
+    return total, its
+
+
+@inner
+def _sums(z: Array, i: int, h: int, low: int, high: int, room: Array) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """Of the shares of all others, right and wrong ones of i and of h = i or i + 1, both of the class low..high-1."""
+    before, after = _shares(z, i, h, 0, low, room), _shares(z, i, h, high, z.shape[1], room)
+    left, right = _shares(z, i, h, low, i, room), _shares(z, i, h, h + 1, high, room)
+    _shares(z, i, h, i, h + 1, room)
+    between = room[0, h] if h > i else np.float32(0)
+    room[0, i], room[1, h] = 0, 0  # no candidates
+    return left[0] + right[0] + between, before[0] + after[0], left[1] + right[1] + between, before[1] + after[1]
 
 
 @inner
@@ -69,22 +107,26 @@ def _raised(near: Array, shift: Scalar) -> Scalar:
 
 
 @inner
+def _factors(i: int, of_right: Scalar, of_wrong: Scalar, apart: float, values: Array) -> tuple[Scalar, Scalar]:
+    """From two sums of shares, of which the wrong ones are 2^`apart` times as large as they look, to what makes shares slopes."""
+    gap = min(max(math.log2(of_wrong) - math.log2(of_right) + apart, -1000.0), 1000.0)
+    values[i] = 1 / (1 + 2.0**-gap)
+    pull = values[i] / (1 + 2.0**gap)  # q (1 - q), which does not cancel near 1
+    if pull < STILL:
+        return np.float32(0), np.float32(0)
+    return np.float32(-pull / of_right), np.float32(pull / of_wrong)
+
+
+@inner
 def _chosen(near: Array, i: int, low: int, high: int, values: Array) -> tuple[Scalar, Scalar]:
-    """From distances to shares of the choice, in place; the factors that make them slopes, of right ones and of wrong ones."""
+    """From distances of any size to shares, right and wrong ones each against their nearest, in place; and the factors."""
     before, kin, after = near[:low], near[low:high], near[high:]
     near[i] = FAR  # no candidate
     right, wrong = _least(kin), min(_least(before), _least(after))
     if max(right, wrong) == FAR:  # no kin: always wrong; nobody else: never
         values[i] = 1.0 if right == FAR else 0.0
         return np.float32(0), np.float32(0)
-    of_right, of_wrong = _raised(kin, right), _raised(before, wrong) + _raised(after, wrong)
-    gap = (math.log2(of_wrong) - wrong) - (math.log2(of_right) - right)
-    gap = min(max(gap, -1000.0), 1000.0)
-    values[i] = 1 / (1 + 2.0**-gap)
-    pull = values[i] / (1 + 2.0**gap)  # q (1 - q), which does not cancel near 1
-    if pull < STILL:
-        return np.float32(0), np.float32(0)
-    return np.float32(-pull / of_right), np.float32(pull / of_wrong)
+    return _factors(i, _raised(kin, right), _raised(before, wrong) + _raised(after, wrong), float(right) - float(wrong), values)
 
 
 @inner
@@ -110,26 +152,6 @@ def _pushed(z: Array, i: int, h: int, start: int, end: int, room: Array, factor:
         mine[k + 1, h] += to_d
 
 
-@inner
-def _pushed_all(
-    z: Array,
-    i: int,
-    h: int,
-    low: int,
-    high: int,
-    room: Array,
-    mine: Array,
-    theirs: Array,
-    of_i: tuple[Scalar, Scalar],
-    of_h: tuple[Scalar, Scalar],
-) -> None:
-    """Wrong, right, wrong columns, for factors (right, wrong) of each point; nothing where both are sure of their choice."""
-    if of_i[1] > 0 or of_h[1] > 0:
-        _pushed(z, i, h, 0, low, room, of_i[1], of_h[1], mine, theirs)
-        _pushed(z, i, h, low, high, room, of_i[0], of_h[0], mine, theirs)
-        _pushed(z, i, h, high, z.shape[1], room, of_i[1], of_h[1], mine, theirs)
-
-
 @outer
 def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine: Array, theirs: Array, room: Array) -> None:
     """Queries top..bottom-1, two at a time, among all points z (p, n) in root-bits, sorted by class.
@@ -137,17 +159,28 @@ def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine:
     Fills values (the chance of a wrong choice), and adds to the gradients of the queries `mine` and of the chosen `theirs`, (p, n).
     `room` (2, n) is to work in.
     """
-    nothing = np.float32(0), np.float32(0)
-    for i in range(top, bottom, 2):
-        h = min(i + 1, bottom - 1)  # an odd last one goes with itself, and counts once
-        _distances(z, i, h, room[0], room[1])
-        of_i = _chosen(room[0], i, spans[i, 0], spans[i, 1], values)
-        of_h = _chosen(room[1], h, spans[h, 0], spans[h, 1], values) if h > i else nothing
-        if spans[i, 0] == spans[h, 0]:
-            _pushed_all(z, i, h, spans[i, 0], spans[i, 1], room, mine, theirs, of_i, of_h)
-        else:  # the last of one class and the first of the next
-            _pushed_all(z, i, h, spans[i, 0], spans[i, 1], room, mine, theirs, of_i, nothing)
-            _pushed_all(z, i, h, spans[h, 0], spans[h, 1], room, mine, theirs, nothing, of_h)
+    i, tried, failed = top, 0, 0
+    while i < bottom:
+        low, high, of_h = spans[i, 0], spans[i, 1], (np.float32(0), np.float32(0))
+        h = min(i + 1, bottom - 1, high - 1)  # the last of a class goes with itself, and counts once
+        near = 4 * failed <= tried  # where neighbours are too far off too often, do not try
+        if near:
+            tried += 1
+            right, wrong, its_right, its_wrong = _sums(z, i, h, low, high, room)
+            near = min(right, wrong, its_right, its_wrong) > FAINT
+            failed += not near
+        if near:
+            of_i = _factors(i, right, wrong, 0.0, values)
+            of_h = _factors(h, its_right, its_wrong, 0.0, values) if h > i else of_h
+        else:
+            _distances(z, i, h, 0, z.shape[1], z.shape[0], room)
+            of_i = _chosen(room[0], i, low, high, values)
+            of_h = _chosen(room[1], h, low, high, values) if h > i else of_h
+        if of_i[1] > 0 or of_h[1] > 0:  # nothing where both are sure of their choice
+            _pushed(z, i, h, 0, low, room, of_i[1], of_h[1], mine, theirs)
+            _pushed(z, i, h, low, high, room, of_i[0], of_h[0], mine, theirs)
+            _pushed(z, i, h, high, z.shape[1], room, of_i[1], of_h[1], mine, theirs)
+        i = h + 1
 
 
 def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
