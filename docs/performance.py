@@ -86,9 +86,9 @@ def cuda_part(found: dict[str, Any]) -> list[str]:
         f"The floor is 6 N² d flop at {rates['flop_per_s'] / 1e12:.0f} TFLOP/s of fp16, measured in the same run and never taken for "
         f"less than 743, and 2 N² exponentials at {rates['exp_per_s'] / 1e12:.1f} T a second, which is taken for granted: torch has "
         "no kernel that is bound by them. CUDA events, best of ten; up to 16,384 points everybody also has three turns of thirty, above it "
-        "one comes after the other. The first call of a size counts its compilation, which sizes before it may have paid. Up to 2²⁹ pairs (16,384 points, "
-        "and the banks below) an evaluation is replayed from a CUDA graph; what the graph keeps between calls, copies of its points among "
-        "it, is not in its extra MB. scikit-learn and KeOps are compared on the CPU, below; KeOps was absent here."
+        "one comes after the other. The first call of a size counts its compilation, which sizes before it may have paid. Up to 2²⁹ pairs "
+        "(16,384 points, and the banks below) an evaluation is replayed from a CUDA graph; what the graph keeps between calls, copies of "
+        "its points among it, is not in its extra MB. scikit-learn and KeOps are compared on the CPU, below; KeOps was absent here."
     )
     lines.append("")
     head = ("loss and gradient", "ms", "extra MB", "times our fast", "share of floor", "first call s", "value error", "gradient error")
@@ -177,7 +177,8 @@ def discovery_part(found: list[dict[str, Any]]) -> list[str]:
         for row in one["rows"]:
             memory = number(row.get("megabytes"), ",.0f")
             rows.append((one["device"], f"{row['points']:,}", f"{row['seconds']:.2f}", number(row.get("bar_seconds"), ".0f"), memory))
-    said = "`python -m bench.discovery`: the nearest other and the entropy of every one of N points of 128 numbers, wall seconds, best of the rounds."
+    said = "`python -m bench.discovery`: the nearest other and the entropy of every one of N points of 128 numbers, wall seconds, best of "
+    said += "the rounds."
     return ["## Discovery", "", said, "", *table(("machine", "N", "s", "wanted: s", "MB beyond the bank"), rows)]
 
 
