@@ -1,10 +1,14 @@
 """k-means in matrix products: as good as scikit-learn's, and it finds what is plain to see."""
 
+import numpy as np
 import pytest
 import torch
 from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
 from nearkin.evaluate.clustering import agreement
+from nearkin.evaluate.information import expected_information
 from nearkin.evaluate.k_means import k_means, lloyd
 
 
@@ -42,3 +46,13 @@ def test_a_cpu_asks_scikit_learn() -> None:
     found, inertia = k_means(x, 4, 7)
     fitted = KMeans(4, n_init=1, random_state=7).fit(x.numpy())
     assert found.tolist() == fitted.labels_.tolist() and inertia == fitted.inertia_
+
+
+@pytest.mark.parametrize(("n", "classes", "clusters"), [(60, 5, 7), (300, 40, 30), (50, 1, 4), (50, 4, 1), (30, 1, 1), (12, 12, 12)])
+def test_adjusted_information_is_scikit_learns(n: int, classes: int, clusters: int) -> None:
+    generator = np.random.default_rng(n)
+    truth, found = generator.permutation(np.arange(n) % classes), generator.integers(0, clusters, n)
+    assert agreement(truth, found)["ami"] == pytest.approx(adjusted_mutual_info_score(truth, found), abs=1e-12)
+    assert agreement(truth, truth)["ami"] == pytest.approx(1.0)
+    expected = expected_mutual_information(contingency_matrix(truth, found, sparse=True), n)
+    assert expected_information(truth, found) == pytest.approx(expected, abs=1e-12)

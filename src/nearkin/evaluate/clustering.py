@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nearkin.affinity import Affinity, unit
 from nearkin.evaluate.comparison import class_labels, finite
+from nearkin.evaluate.information import adjusted_information, expected_information
 from nearkin.evaluate.k_means import k_means
 from nearkin.evaluate.score import Score
 from nearkin.points import Points
@@ -59,7 +60,7 @@ def agreement(truth: np.ndarray, found: np.ndarray) -> dict[str, float]:
 
     return {
         "nmi": float(metrics.normalized_mutual_info_score(truth, found, average_method="arithmetic")),
-        "ami": float(metrics.adjusted_mutual_info_score(truth, found, average_method="arithmetic")),
+        "ami": adjusted_information(truth, found, float(metrics.mutual_info_score(truth, found)), _mean_entropy(truth, found)),
         "ari": float(metrics.adjusted_rand_score(truth, found)),
         "pairwise_f1": _pairwise_f1(truth, found),
     }
@@ -83,15 +84,17 @@ def _pairs(sizes: np.ndarray) -> int:
 
 def _chance(truth: np.ndarray, found: np.ndarray) -> dict[str, float]:
     """What clusters of these sizes get, on average, when points are dealt to them at random."""
-    from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
-
     n = len(truth)
-    mean_entropy = (_entropy(truth) + _entropy(found)) / 2
-    information = expected_mutual_information(contingency_matrix(truth, found, sparse=True), n) if mean_entropy > 0 else 0.0
+    mean_entropy = _mean_entropy(truth, found)
+    information = expected_information(truth, found) if mean_entropy > 0 else 0.0
     _, in_truth, in_found = (_pairs(table) for table in _tables(truth, found))
     together = in_truth * in_found / _pairs(np.array([n])) if n > 1 else 0.0
     f1 = 2 * together / (in_truth + in_found) if in_truth + in_found else 1.0
     return {"nmi": float(information / mean_entropy) if mean_entropy > 0 else 1.0, "ami": 0.0, "ari": 0.0, "pairwise_f1": f1}
+
+
+def _mean_entropy(truth: np.ndarray, found: np.ndarray) -> float:
+    return (_entropy(truth) + _entropy(found)) / 2
 
 
 def _entropy(parts: np.ndarray) -> float:
