@@ -108,7 +108,7 @@ class MilvusIndex:
         return f"{self.client.uri}, {self.name}"
 
     def settle(self) -> None:
-        """After many points were written: milvus-lite searches fresh ones ten times as slowly until they are. A server does it by itself."""
+        """After many points were written: milvus-lite searches fresh ones ten times as slowly. A server does this by itself."""
         if self.client.local:
             self.client.call("flush", self.name)
 
