@@ -11,7 +11,7 @@ import numpy as np
 from nearkin.optimise import make_schedule
 from nearkin.run import Run
 
-VALIDATION = re.compile(r"\d+-nn|recall@\d+|mean_absolute_error|root_mean_square_error")  # a line tells other things, too
+VALIDATION = re.compile(r"weighted-nn|\d+-nn|recall@\d+|mean_absolute_error|root_mean_square_error")  # a line tells other things, too
 POSITIONS = 200  # steps at which a learning rate is looked at
 
 
