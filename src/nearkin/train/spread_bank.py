@@ -79,9 +79,9 @@ class BankPart(References):
             yield Points(part, None, ids)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        if self.whole is None:
-            raise RuntimeError("the parts of the bank were not collected; call collect() on every rank before the first one saves")
-        destination[prefix + "vectors"] = self.whole
+        # Before `collect`, and on the other ranks, only the shape: such a tensor can be compared, and cannot be written by mistake.
+        shape = self.size, self.vectors.shape[1]
+        destination[prefix + "vectors"] = torch.empty(shape, device="meta") if self.whole is None else self.whole
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         whole = state[prefix + "vectors"]
