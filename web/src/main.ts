@@ -14,6 +14,7 @@ import { cover, note } from "./notices";
 import { dropping, lights, opened } from "./surroundings";
 
 const backend: Backend = window.nearkin ? disk : service;
+const STEP = 20;
 
 let atlas: Atlas;
 let maps: MapView[] = [];
@@ -28,6 +29,7 @@ let turn = 0;
 let shelves: Tab[] = [];
 let shelf = 0;
 let walked = -1;
+let listed = 0; // entries of the open list that are in the page
 
 async function open(): Promise<void> {
   cover("Opening the atlas");
@@ -133,12 +135,22 @@ function shelve(): void {
     return own;
   }));
   const tab = shelves[shelf];
-  walked = -1;
-  byId("list").replaceChildren(...(tab ? [make("p", "says", tab.says), ...(tab.head ? [tab.head()] : []), ...tab.entries.map((entry) => entry())] : [make("p", "says", "Without labels and splits there is nothing to list.")]));
+  [walked, listed] = [-1, 0];
+  const says = tab ? tab.says : "Without labels and splits there is nothing to list.";
+  byId("list").replaceChildren(make("p", "says", says), ...(tab?.head ? [tab.head()] : []));
+  grow();
+}
+
+/** More entries of the open list: each may load a sheet of pictures, so they come as they are scrolled to. */
+function grow(): void {
+  const more = shelves[shelf]?.entries.slice(listed, listed + STEP) ?? [];
+  listed += more.length;
+  byId("list").append(...more.map((entry) => entry()));
 }
 
 /** The next or the one before in the open list. */
 function walk(step: number): void {
+  if (walked + step >= listed) grow();
   const entries = [...byId("list").querySelectorAll<HTMLButtonElement>(".entry")];
   if (!entries.length) return;
   walked = Math.min(entries.length - 1, Math.max(0, walked + step));
@@ -297,6 +309,10 @@ function begin(): void {
     const input = byId<HTMLInputElement>("file");
     void take(input.files ? [...input.files] : null);
     input.value = "";
+  };
+  byId("list").onscroll = () => {
+    const { scrollTop, clientHeight, scrollHeight } = byId("list");
+    if (scrollTop + clientHeight > scrollHeight - 200) grow();
   };
   byId("pan").onclick = () => lasso(false);
   byId("lasso").onclick = () => lasso(true);

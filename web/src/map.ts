@@ -21,6 +21,7 @@ export interface Acts {
 }
 
 const WHOLE = { x: -1.04, y: -1.1, width: 2.08, height: 2.14 }; // a little more room below, for the tools
+const MIDDLE: [number, number] = [WHOLE.x + WHOLE.width / 2, WHOLE.y + WHOLE.height / 2];
 const MOST_NAMES = 24; // classes whose names fit on a map
 
 export class MapView {
@@ -49,13 +50,14 @@ export class MapView {
 
   /** Set up WebGL; the element must be in the page, since the plot takes its size from it. */
   start(): void {
-    const narrow = Math.min(1, this.element.clientWidth / this.element.clientHeight || 1); // the map is zoomed out that far, and its points with it
+    const wide = this.element.clientWidth / this.element.clientHeight || 1;
+    const narrow = Math.min(1, wide); // the map is zoomed out that far, and its points with it
     const size = (this.atlas.count < 3000 ? 6 : this.atlas.count < 20000 ? 4 : 2.5) / narrow ** 0.8;
     const opacity = this.atlas.count < 3000 ? 0.9 : this.atlas.count < 20000 ? 0.75 : 0.6;
     this.plot = createScatterplot({
       canvas: this.canvas, width: "auto", height: "auto", pointSize: size, opacity, pointSizeSelected: 2, pointOutlineWidth: 1.5,
       lassoInitiator: false, lassoMinDelay: 8, lassoMinDist: 3, deselectOnEscape: false, deselectOnDblClick: false,
-      opacityInactiveMax: 1, opacityInactiveScale: 1, showReticle: false, ...({ actionKeyMap: { lasso: "shift" } } as object),
+      opacityInactiveMax: 1, opacityInactiveScale: 1, showReticle: false, cameraTarget: MIDDLE, cameraDistance: Math.max(WHOLE.height, WHOLE.width / wide) / 2, ...({ actionKeyMap: { lasso: "shift" } } as object),
     });
     if (!this.plot.isSupported) throw new Error("This browser has no WebGL, which draws the points. Turn hardware acceleration on, or use another browser.");
     this.plot.subscribe("pointover" as "pointOver", (row: number) => this.acts.hover(row, this.screen(row)));
@@ -68,7 +70,7 @@ export class MapView {
       else if (points.length) this.acts.select([...points]);
     });
     this.plot.subscribe("deselect", () => this.acts.clear());
-    for (const event of ["view", "draw"] as const) this.plot.subscribe(event, () => this.mark());
+    this.plot.subscribe("draw", () => this.mark());
     this.ends = this.far();
     this.dress();
   }
@@ -88,7 +90,6 @@ export class MapView {
       this.plot.set({ colorBy: "valueA", pointColor: colouring.palette.length > 1 ? colouring.palette : [colouring.palette[0], colouring.palette[0]] });
       const values = { x: this.model.x, y: this.model.y, z: colouring.z };
       await this.plot.draw(values, { zDataType: colouring.continuous ? "continuous" : "categorical" });
-      if (!this.drawn) await this.plot.zoomToArea(WHOLE);
       this.drawn = true;
       this.names = colouring.key === "class" && colouring.bins.length <= MOST_NAMES ? this.middles(colouring) : [];
     }
@@ -99,8 +100,8 @@ export class MapView {
   private async show(hidden: Set<number>): Promise<void> {
     const bin = this.colouring!.bin;
     if (!hidden.size) {
+      if (this.visible) await this.plot.unfilter({ preventEvent: true });
       this.visible = null;
-      await this.plot.unfilter({ preventEvent: true });
       return;
     }
     const rows: number[] = [];
@@ -109,9 +110,17 @@ export class MapView {
     await this.plot.filter(rows, { preventEvent: true });
   }
 
+  /** Show a query with its neighbours, or nothing. */
   point(shown: Shown | null): void {
     this.shown = shown;
+    this.release(shown?.row ?? null);
     this.mark();
+  }
+
+  /** Let go of what the plot itself holds selected, the query apart: every change of it draws all points again. */
+  private release(row: number | null): void {
+    const held = this.plot.get("selectedPoints") as number[];
+    if (held.length && !(held.length === 1 && held[0] === row)) this.plot.deselect({ preventEvent: true });
   }
 
   ring(row: number | null): void {
@@ -122,8 +131,6 @@ export class MapView {
   /** Mark a group of points. */
   gather(rows: number[]): void {
     this.group = rows;
-    this.plot.deselect({ preventEvent: true });
-    this.mark();
   }
 
   /** Bring points into view, unless all of them are well in view. */
