@@ -83,6 +83,16 @@ def test_a_changed_index_is_drawn_anew_and_old_rows_are_not_mixed_up(client: Tes
     assert error(client.get(f"/atlas/near/0?version={before['version']}")) == "409 redrawn"
 
 
+def test_what_was_drawn_the_last_time_is_there_before_anybody_asks(client: TestClient, collection: Collection) -> None:
+    again = make_app(collection, method="pca").state.explorer
+    again.take_up()
+    assert again.state([collection.index.snapshot])["state"] == "drawing"  # nothing was drawn: it is begun when asked for
+    version = drawn(client)["version"]
+    again = make_app(collection, method="pca").state.explorer
+    again.take_up()
+    assert again.state([collection.index.snapshot])["atlas"]["version"] == version
+
+
 def test_the_page_runs_its_own_script_only_and_the_token_opens_it(client: TestClient, collection: Collection) -> None:
     page = client.get("/explore")
     policy = page.headers["content-security-policy"]

@@ -174,7 +174,8 @@ def make_app(
     app.state.service = service
     _add_errors(app)
     _add_routes(app, service)
-    add_routes(app, Explorer([collection, *([] if compare is None else [compare])], method), service)
+    app.state.explorer = Explorer([collection, *([] if compare is None else [compare])], method)
+    add_routes(app, app.state.explorer, service)
     app.add_middleware(Guard, limits=limits, metrics=service.metrics, token=token, routes=ROUTES)
     return app
 

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from nearkin.collection import Collection
 from nearkin.explore.atlas.draw import neighbours_of, placed_on_canvas, restored
 from nearkin.explore.atlas.folder import MARK, asset
-from nearkin.explore.atlas.view import Place, View, views
+from nearkin.explore.atlas.view import Place, View, views, was_drawn
 from nearkin.explore.atlas.wire import answer, header
 from nearkin.explore.projection import Method, Projection
 from nearkin.search.snapshot import Snapshot
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Row = Annotated[int, InPath(ge=0, le=2**31)]
 Asked = Annotated[int, Query(ge=1, le=100)]
+TAKING_UP = 10.0  # seconds at most that the service waits for the last atlas before it takes connections
 FRESH = {"Cache-Control": "no-cache"}
 
 
@@ -63,6 +64,16 @@ class Explorer:
             if self._header:
                 return {"state": "ready", "drawing": self._says if drawing else None, "failed": self._failed or None, "atlas": self._header}
             return {"state": "failed", "message": self._failed} if self._failed else {"state": "drawing", "says": self._says}
+
+    def take_up(self) -> None:
+        """Before anybody asks: what was drawn for these indexes the last time. Nothing is waited for where nothing was drawn."""
+        snapshots = [one.index.snapshot for one in self.collections]
+        if not was_drawn([Place(Path(one.folder), snapshot) for one, snapshot in zip(self.collections, snapshots, strict=True)]):
+            return
+        self.state(snapshots)
+        thread = self._thread
+        if thread is not None:
+            thread.join(TAKING_UP)
 
     def near(self, row: int, k: int, version: str) -> dict[str, Any]:
         """The neighbours of a point under every model. Runs in a worker's thread."""

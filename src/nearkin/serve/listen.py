@@ -54,8 +54,10 @@ def serve(
     bound = _bound(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{bound.getsockname()[1]}"
+    app = make_app(collection, token=token, limits=limits, compare=compare, method=method)
+    app.state.explorer.take_up()
     config = uvicorn.Config(
-        make_app(collection, token=token, limits=limits, compare=compare, method=method),
+        app,
         http=_protocol(limits.body_seconds),
         loop="asyncio",
         log_config=None,

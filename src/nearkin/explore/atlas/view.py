@@ -48,6 +48,11 @@ def views(places: Sequence[Place], method: projection.Method = "tsne", report: R
         yield [View(*parts) for parts in zip(names, censuses, last, strict=True)]
 
 
+def was_drawn(places: Sequence[Place]) -> bool:
+    """Whether something was drawn before, so that taking it up costs seconds and not minutes."""
+    return all(_path(place, places).exists() for place in places)
+
+
 def _same_points(places: Sequence[Place]) -> list[Census]:
     taken = [take(place.snapshot) for place in places]
     if len(taken) == 1:
