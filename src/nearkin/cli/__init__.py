@@ -37,7 +37,7 @@ TRAIN_EXAMPLES = """examples:
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
   nearkin train unlabelled/ --for discovery           without labels, colour images, on a GPU
-  nearkin train birds/ --for retrieval                what was found best for finding unseen kinds; docs/results.md says how
+  nearkin train birds/ --for retrieval                settings for finding kinds that training has not met
   nearkin train photos/ --find-rate                   the largest learning rate at which the objective falls steadily
   nearkin train --resume runs/photos"""
 EXPORT = (
