@@ -67,7 +67,7 @@ def test_the_folder_gets_its_report(classes: tuple[Path, str]) -> None:
     folder, _ = classes
     assert {"report.html", "evaluation.json", "suspected_labels.csv", "figures"} <= {path.name for path in folder.iterdir()}
     drawn = {path.name for path in (folder / "figures").iterdir()}
-    names = {"gallery", "worst", "flow", "map", "by_k", "pairs", "filters", "grad_cam", "probes", "training"}
+    names = {"gallery", "worst", "flow", "map", "by_k", "pairs", "filters", "grad_cam", "grad_cam_by_stage", "probes", "training"}
     assert {f"{name}{suffix}" for name in names for suffix in (".png", ".svg")} <= drawn
 
 

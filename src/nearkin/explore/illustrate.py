@@ -17,10 +17,13 @@ from nearkin.explore.figures import Panel, embedding_map, number_map
 from nearkin.explore.flow import neighbour_flow
 from nearkin.explore.grad_cam import grad_cam, last_maps
 from nearkin.explore.measure import NEAR, PROBES, Measured, worst_queries
-from nearkin.explore.pictures import Hit, attention, contact_sheet, filters, gallery
+from nearkin.explore.pictures import Hit, attention, attention_by_stage, contact_sheet, filters, gallery
 from nearkin.explore.projection import Metric, fit
+from nearkin.explore.stages import looked, put, stages
 from nearkin.explore.subject import Side, Subject, prepared
 from nearkin.explore.training_log import learning_rates, read_log
+from nearkin.model import load
+from nearkin.points import Points
 from nearkin.run import Run
 
 ROWS, FOUND = 6, 8  # queries of a gallery, and neighbours of each
@@ -28,6 +31,7 @@ MAPPED = 1500  # points of a map on each side
 POINTS = 2000  # of a curve; more cannot be seen
 SUSPECTED = 7  # suspected labels of a row, two rows of them
 LOOKED_AT = 4  # neighbour decisions whose heat is shown
+STAGES, ANSWERING = 7, 500  # of a training in one row, and references that answer in each
 
 
 class Illustration(NamedTuple):
@@ -59,6 +63,7 @@ def illustrate(
         ("looking into the network", lambda: _network(subject, measured)),
         ("drawing the probes", lambda: _probes(measured)),
         ("drawing the training", lambda: _training(folder)),
+        ("looking through the stages of the training", lambda: _stages(subject, folder)),
     ]
     for what, maker in makers:
         tell(report, what)
@@ -254,7 +259,7 @@ def _thinned(x: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
 def _network(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     if subject.queries.data.kind != "images":
         return
-    first = next((module for module in subject.model.network.modules() if isinstance(module, nn.Conv2d)), None)
+    first = _first_convolution(subject.model.network)
     if first is None:
         return
     images = np.stack(_read(subject.queries, _sample(len(subject.queries))[:: max(1, min(MAPPED, len(subject.queries)) // 36)][:36]))
@@ -263,6 +268,10 @@ def _network(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     yield Illustration("filters", "network", figure, "input images and first-layer filters", caption)
     if measured.found is not None:
         yield from _heat(subject, measured)
+
+
+def _first_convolution(network: nn.Module) -> nn.Conv2d | None:
+    return next((module for module in network.modules() if isinstance(module, nn.Conv2d)), None)
 
 
 def _probes(measured: Measured) -> Iterator[Illustration]:
@@ -325,6 +334,38 @@ def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     )
     figure = attention(rows, title="Why are these two near?", width=1000)
     yield Illustration("grad_cam", "network", figure, "heat maps of neighbour decisions", caption)
+
+
+def _stages(subject: Subject, folder: Path | None) -> Iterator[Illustration]:
+    """The same images under the weights of every stage that the model's folder kept."""
+    kept = {} if folder is None else stages(folder)
+    if folder is None or len(kept) < 2 or subject.queries.data.kind != "images" or _first_convolution(subject.model.network) is None:
+        return
+    model, asked, known = load(folder, device=subject.model.device), subject.queries, subject.references
+    rows, sample = _apart(torch.arange(len(asked)), LOOKED_AT), _apart(torch.arange(len(known)), ANSWERING)
+    images, there = (torch.from_numpy(np.stack(_read(side, at.numpy()))) for side, at in ((asked, rows), (known, sample)))
+    mine, theirs = (_picked(side.points.ids, at) if subject.gallery is None else None for side, at in ((asked, rows), (known, sample)))
+    labels = _picked(asked.points.labels, rows), _picked(known.points.labels, sample)
+    shown: list[list[tuple[str, np.ndarray, bool | None]]] = [[] for _ in rows]
+    for number in _apart(torch.arange(len(kept)), STAGES).tolist():
+        put(model, list(kept.values())[number])
+        look = looked(model, images, Points(torch.as_tensor(model.encode(there)), ids=theirs), mine)
+        for i, one in enumerate(shown):
+            right = None
+            if subject.supervision == "classes" and labels[0] is not None and labels[1] is not None:
+                right = bool(labels[1][look.found[i]] == labels[0][i])
+            one.append((list(kept)[number], look.heat[i].numpy(), right))
+    hits = [Hit(image.numpy(), f"query: {_caption(subject, asked, row)}") for image, row in zip(images, rows.tolist(), strict=True)]
+    caption = (
+        f"Grad-CAM under the weights of each stage that the folder kept: where they look to find the nearest of {len(sample)} references; "
+        "the frame says whether that one is right."
+    )
+    figure = attention_by_stage(list(zip(hits, shown, strict=True)))
+    yield Illustration("grad_cam_by_stage", "network", figure, "heat maps of neighbour decisions, stage by stage", caption)
+
+
+def _picked(values: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if values is None else values.cpu()[rows]
 
 
 def _apart(rows: Tensor, most: int) -> Tensor:

@@ -126,7 +126,9 @@ def _chosen(near: Array, i: int, low: int, high: int, values: Array) -> tuple[Sc
     if max(right, wrong) == FAR:  # no kin: always wrong; nobody else: never
         values[i] = 1.0 if right == FAR else 0.0
         return np.float32(0), np.float32(0)
-    return _factors(i, _raised(kin, right), _raised(before, wrong) + _raised(after, wrong), float(right) - float(wrong), values)
+    of_wrong = _raised(before, wrong) + _raised(after, wrong)
+    factors: tuple[Scalar, Scalar] = _factors(i, _raised(kin, right), of_wrong, float(right) - float(wrong), values)
+    return factors
 
 
 @inner
