@@ -14,9 +14,10 @@ from nearkin.explore.drawing import save
 from nearkin.run import Run, override
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
+from nearkin.train.folder import opened
 from nearkin.train.rates import find_rate
 from nearkin.train.recipes import RECIPES, settings_for
-from nearkin.train.training import TrainingStopped, opened, train
+from nearkin.train.training import TrainingStopped, train
 
 
 def run_train(arguments: Namespace) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -10,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from nearkin import data as sources
-from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
-from nearkin.data.loader import Loader, without_damaged
+from nearkin.data.loader import Loader
 from nearkin.model import kept_references
 from nearkin.objectives import DeepCluster, NoiseAsTargets
 from nearkin.optimise import set_rate
@@ -25,6 +22,7 @@ from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
 from nearkin.train.card import write_card
+from nearkin.train.folder import check_folder, device_name, opened, save_weights, write_json
 from nearkin.train.own_shards import mine, reads_own
 from nearkin.train.report import Log, Reporter, Silence
 from nearkin.train.rounds import steering_of
@@ -69,7 +67,7 @@ def train(
     """
     folder = Path(folder)
     rank, place = ranks.start(device)
-    _check_folder(folder, resume)
+    check_folder(folder, resume)
     ranks.wait_for_all()  # before the first of them writes there
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
@@ -77,9 +75,9 @@ def train(
     parts = assemble(run, parts_of_data.train, place)
     log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
     if rank == 0:
-        _write_json(folder / "run.json", json.loads(run.to_json()))
-        _write_json(folder / "model.json", parts.about)
-        _write_json(folder / "split.json", parts_of_data.split)
+        write_json(folder / "run.json", json.loads(run.to_json()))
+        write_json(folder / "model.json", parts.about)
+        write_json(folder / "split.json", parts_of_data.split)
     loop = Loop(run, folder, parts, parts_of_data, log, rank)
     found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
     if found is not None:
@@ -135,7 +133,7 @@ class Loop:
             self._see_everything(self.parts.objective)
         number = self.steering.begins(self.epoch)
         if self.rank == 0 and number:
-            _save_weights(self.folder / f"round-{number - 1}.safetensors", self.parts.network.state_dict())
+            save_weights(self.folder / f"round-{number - 1}.safetensors", self.parts.network.state_dict())
         said = self.steering.look(self.epoch)
         if said is not None:
             self.log.message(said)
@@ -275,8 +273,8 @@ class Loop:
             self.best, self.waited = value, 0
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
-                _save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
-                _save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
+                save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
+                save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
         else:
             self.waited += 1
 
@@ -312,7 +310,7 @@ class Loop:
             "steps": self.steps,
             "images": self.images,  # through the network while it trained, all views
             "seconds": round(self.seconds, 3),
-            "device": _device_name(step.generator.device),
+            "device": device_name(step.generator.device),
             "seed": self.run.seed,
             "weights": "best" if best.exists() else "last",
             "curve": self.curve,
@@ -321,8 +319,8 @@ class Loop:
             metrics["rounds"] = self.steering.told
         collect(self.parts.objective)
         if self.rank == 0:
-            _save_weights(self.folder / "weights.safetensors", network.state_dict())
-            _save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
+            save_weights(self.folder / "weights.safetensors", network.state_dict())
+            save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
         if best.exists():
             self._save_references("references-last.safetensors")
             ranks.wait_for_all()  # the first rank writes the best weights
@@ -337,7 +335,7 @@ class Loop:
             metrics["released protocol"] = self.best_against_bank
         if self.rank == 0:
             counts = {name: len(part) for name, part in data._asdict().items() if isinstance(part, Dataset)}
-            _write_json(self.folder / "metrics.json", metrics)
+            write_json(self.folder / "metrics.json", metrics)
             write_card(self.folder, self.run, self.parts.about, metrics, counts)
         return metrics
 
@@ -345,46 +343,5 @@ class Loop:
         """Embed the training part with the network as it stands, and keep that."""
         known = points_of(self.data.train, embed_all(self.parts.network, self.parts.loader, self.parts.step.prepare))
         if self.rank == 0:
-            _save_weights(self.folder / name, kept_references(known, binary=self.run.codes.learn))
+            save_weights(self.folder / name, kept_references(known, binary=self.run.codes.learn))
         return known
-
-
-def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:
-    """The data that were handed in, or those that the run names."""
-    if data is not None:
-        return data
-    choice = run.data
-    found = sources.open(
-        choice.source,
-        data_root=data_root,
-        size=choice.size,
-        label_column=None if choice.label_column == "label" else choice.label_column,
-        target_columns=choice.target_columns or None,
-        on_error=choice.on_error,
-        report=log.message,
-    )
-    return corrected(without_damaged(found, log.message), choice.corrections, log.message)
-
-
-def _check_folder(folder: Path, resume: bool) -> None:
-    made = (folder / "run.json").exists()
-    if made and not resume:
-        raise FileExistsError(f"{folder} holds a training already; choose another folder, or resume it")
-    if resume and not made:
-        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json)")
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-
-
-def _save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
-    aside = path.with_suffix(".writing")
-    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, aside)
-    os.replace(aside, path)
-
-
-def _write_json(path: Path, content: Any) -> None:
-    aside = path.with_suffix(".writing")
-    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(aside, path)

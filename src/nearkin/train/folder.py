@@ -1,0 +1,62 @@
+"""What a training reads and leaves: its data, and the files of its model folder."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from nearkin import data as sources
+from nearkin.data.corrections import corrected
+from nearkin.data.dataset import Dataset
+from nearkin.data.loader import without_damaged
+from nearkin.run import Run
+from nearkin.train.report import Reporter
+
+
+def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:
+    """The data that were handed in, or those that the run names."""
+    if data is not None:
+        return data
+    choice = run.data
+    found = sources.open(
+        choice.source,
+        data_root=data_root,
+        size=choice.size,
+        label_column=None if choice.label_column == "label" else choice.label_column,
+        target_columns=choice.target_columns or None,
+        on_error=choice.on_error,
+        report=log.message,
+    )
+    return corrected(without_damaged(found, log.message), choice.corrections, log.message)
+
+
+def check_folder(folder: Path, resume: bool) -> None:
+    """A new training wants a folder of its own, a resumed one the folder it was begun in."""
+    made = (folder / "run.json").exists()
+    if made and not resume:
+        raise FileExistsError(f"{folder} holds a training already; choose another folder, or resume it")
+    if resume and not made:
+        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json)")
+
+
+def device_name(device: torch.device) -> str:
+    """For the figures: the GPU's name, or how many threads."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+
+
+def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Tensors under another name first, so that a file that is there is whole."""
+    aside = path.with_suffix(".writing")
+    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, aside)
+    os.replace(aside, path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """The same for JSON."""
+    aside = path.with_suffix(".writing")
+    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(aside, path)
