@@ -168,7 +168,7 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen by what the data know)"
     )
-    parser.add_argument("--for", dest="purpose", metavar="PURPOSE", help="settings found best for a purpose: retrieval, discovery")
+    parser.add_argument("--for", dest="purpose", metavar="PURPOSE", help="settings for a purpose: retrieval, discovery")
     parser.add_argument("--network", metavar="NAME", help="convnet, mlp, resnet18, ren2014-mnist, timm:NAME, ... (default: convnet or mlp)")
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="size of the embedding (default: 64)")
     parser.add_argument("--codes", action="store_true", help="learn a binary code of D bits, searched by Hamming distance")
