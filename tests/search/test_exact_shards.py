@@ -129,11 +129,11 @@ print(peak() - before, int(found.positions[0, 0]))
 
 def test_more_shards_take_no_more_memory(tmp_path: Path) -> None:
     """After two shards the search has all it needs: twenty more, 100 MB, are read in the same room."""
-    folder, draw = tmp_path / "s", np.random.default_rng(0)
+    folder, drawn = tmp_path / "s", np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32)
     folder.mkdir()
     records = []
     for number in range(22):
-        vectors = draw.normal(size=(20_000, 64)).astype(np.float32)
+        vectors = drawn + np.float32(number)
         vectors[-1] = 0 if number == 21 else 9  # the nearest is the last of all
         records.append(write_shard(folder, number, Shard(np.arange(20_000) + 20_000 * number, vectors, None)))
     write_manifest(folder, About("m", 64, "squared_euclidean"), records)
