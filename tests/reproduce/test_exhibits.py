@@ -71,7 +71,7 @@ def test_a_lost_exhibit_is_made_again_and_a_kept_one_is_not(tmp_path: Path, monk
 def test_every_picture_has_trials_that_keep_what_it_needs() -> None:
     trials = {trial.name: trial for some, _ in TABLES.values() for trial in some}
     tables = {cell.table for _, cells in TABLES.values() for cell in cells}
-    needs = {gallery.maps: "map", gallery.first_filters: "filters", gallery.convergence: "curve"}
+    needs = {gallery.maps: "map", gallery.first_filters: "filters", gallery.convergence: "curve", gallery.looks: "rounds"}
     for picture in PICTURES:
         assert picture.table in tables
         assert {trials[name].keep for name in picture.trials} == {needs[picture.draw]}
