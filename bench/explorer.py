@@ -8,6 +8,7 @@ PCA's; drawing it once, before, is timed apart. Every page is opened by a fresh 
 import argparse
 import io
 import json
+import os
 import platform
 import shutil
 import statistics
@@ -180,6 +181,7 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes = [3_000] if arguments.quick else [60_000, 100_000]
     bundle = sum(len(asset(name)) for name in ("index.html", "explorer.js", "explorer.css")) / 1000
+    load = os.getloadavg()[0]  # what else the machine has to do: a browser without a GPU needs both cores
     with threads(1), sync_playwright() as running:
         browser = running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         version = browser.version
@@ -187,7 +189,16 @@ def main() -> None:
         found = [measured(browser, n) for n in sizes]
         browser.close()
     about = {"command": "python -m bench.explorer", "date": datetime.now(UTC).isoformat(timespec="seconds"), "chromium": version}
-    page = {**about, "machine": platform.machine(), "bundle_kb": bundle, "first_wrong_s": first, "visits": VISITS, "sizes": found}
+    page = {
+        **about,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": load,
+        "bundle_kb": bundle,
+        "first_wrong_s": first,
+        "visits": VISITS,
+        "sizes": found,
+    }
     tell(page)
     if arguments.out:
         arguments.out.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")

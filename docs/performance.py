@@ -184,7 +184,8 @@ def discovery_part(found: list[dict[str, Any]]) -> list[str]:
 
 def explorer_part(found: dict[str, Any]) -> list[str]:
     """The explorer's bars: 3 s until 60,000 points are drawn, 300 ms from click to neighbours, a page below 1 MB."""
-    made = f"headless chromium {found['chromium']} without a GPU, {found['machine']}, {found['date'][:10]}"
+    busy = f", {found['cores']} cores, load {found['load']:.1f} before it began" if "load" in found else ""
+    made = f"headless chromium {found['chromium']} without a GPU, {found['machine']}{busy}, {found['date'][:10]}"
     lines = ["## Explorer", "", f"`{found['command']}`, {made}. Pages are opened {found['visits']} times, each anew."]
     lines.append(f"The page is {found['bundle_kb']:.0f} kB (wanted: below 1,000).")
     lines.append(
