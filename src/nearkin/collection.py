@@ -198,7 +198,7 @@ def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
 def _thumbnails(data: Dataset, rows: Sequence[int]) -> list[bytes]:
     if isinstance(data.inputs, Files):
         return [thumbnail.of_file(data.inputs.paths[row]) for row in rows]
-    return [thumbnail.of_pixels(data.inputs[row]) for row in rows] if data.kind == "images" else []
+    return [thumbnail.of_pixels(image) for image in data.read(data.ids[list(rows)])] if data.kind == "images" else []
 
 
 def _splits(folder: Path, data: Dataset) -> Sequence[str]:
