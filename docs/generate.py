@@ -32,7 +32,7 @@ FAMILIES = {
     "Top-k precision": ("PrecisionAtK",),
     "Class vectors": ("NearestClassMean", "ProxyNCA", "NormalisedSoftmax", "Softmax", "Hinge", "CentrePull"),
     "Pairs and triplets": ("Triplet", "Contrastive", "NPair"),
-    "Without labels": ("InstanceDiscrimination", "NeighbourhoodDiscovery"),
+    "Without labels": ("InstanceDiscrimination", "NeighbourhoodDiscovery", "DeepCluster", "NoiseAsTargets"),
     "Beside the composition": ("LiftedStructure", "Angular", "LargeMarginSoftmax", "CentreLoss", "WeightedSum"),
 }
 PIECES = (

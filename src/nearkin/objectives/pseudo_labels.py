@@ -24,7 +24,7 @@ class DeepCluster(Objective):
         loss = -log softmax(W x_i + b)_(c_i),   c = k-means of the last embeddings, whitened by PCA and of unit length
 
     Every cluster counts alike, however large. An empty one begins anew beside the centre of the largest; more clusters than samples are
-    lowered to these. Call `refresh(seed)` before each epoch. [caron2018deep]
+    lowered to these. Call `refresh` with a seed before each epoch. [caron2018deep]
     Differs: samples are weighed by one over the size of their cluster instead of being drawn evenly over clusters; the embeddings
     that are clustered are those of the last epoch's steps, not of a pass of their own.
     """
@@ -80,7 +80,7 @@ class NoiseAsTargets(Objective):
 
         loss = |x_i - t_(a(i))|^2 of unit embeddings,   a: the exchange that makes it least, by the Hungarian method in small groups
 
-    Call `refresh(seed)` before an epoch to exchange; `every` says after how many epochs training does. [bojanowski2017noise]
+    Call `refresh` with a seed before an epoch to exchange; `every` says after how many epochs training does. [bojanowski2017noise]
     Differs: targets are exchanged between epochs, in random groups of 256 and by the last embeddings, not within a step.
     """
 
