@@ -118,3 +118,14 @@ def test_a_drawing_that_fails_is_told(client: TestClient, monkeypatch: pytest.Mo
             break
         time.sleep(0.05)
     assert page == {"state": "failed", "message": "the index holds 60 points, and the explorer draws 10 at most; index a part of the data"}
+
+
+def test_an_export_must_say_what_to_write(collection: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from nearkin import cli
+
+    assert cli.main(["export", str(collection.folder)]) == 1
+    assert "say what to write: --onnx FILE.onnx for the network, --page OUT for the explorer" in capsys.readouterr().err
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters/mine.txt").write_text("dear")
+    assert cli.main(["export", str(collection.folder), "--page", str(tmp_path / "letters")]) == 1
+    assert "letters holds other things" in capsys.readouterr().err
