@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 STORE = 200 * 2**20  # bytes of shared memory a node may use
 SOON = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3}  # a dead node is given up after seconds
+PATIENCE = 180  # seconds for a node to join
 ONE_CORE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE, "include_log_monitor": False}
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -18,14 +21,15 @@ os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
 class Loopback:
     """A head and one more node, with one core each."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        self.cluster: Any = Cluster(
-            initialize_head=True,
-            head_node_args={"temp_dir": place, "include_dashboard": False, "_system_config": SOON, **ONE_CORE},
-        )
+        self.cluster: Any = Cluster()
         self.other: Any = None
+
+    def start(self) -> None:
+        """The head and the other."""
+        self.cluster.add_node(wait=False, include_dashboard=False, _system_config=SOON, **ONE_CORE)
         self.join()
 
     @property
@@ -33,8 +37,9 @@ class Loopback:
         return str(self.cluster.address)
 
     def join(self) -> None:
-        """One more node."""
-        self.other = self.cluster.add_node(**ONE_CORE)
+        """One more node; on a busy machine it takes its time."""
+        self.other = self.cluster.add_node(wait=False, **ONE_CORE)
+        self.cluster.wait_for_nodes(timeout=PATIENCE)
 
     def kill(self) -> None:
         """End the other node with SIGKILL, in the middle of whatever it does."""
@@ -44,13 +49,15 @@ class Loopback:
 
 @contextmanager
 def loopback() -> Iterator[Loopback]:
-    """Two nodes, stopped at the end whatever happened."""
+    """Two nodes, stopped at the end whatever happened, a start that failed included."""
     place = tempfile.mkdtemp(prefix="nk-")  # short: Ray's sockets live below it, and their paths may have 107 characters
-    nodes = None
+    os.mkdir(os.path.join(place, "ray"))  # a cluster of tests writes its address there and does not make the folder
+    nodes = Loopback()
     try:
-        nodes = Loopback(place)
-        yield nodes
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_TMPDIR", place)
+            nodes.start()
+            yield nodes
     finally:
-        if nodes is not None:
-            nodes.cluster.shutdown()
+        nodes.cluster.shutdown()
         shutil.rmtree(place, ignore_errors=True)
