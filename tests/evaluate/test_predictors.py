@@ -160,6 +160,20 @@ def test_leave_one_out_equals_the_loop(affinity: Any) -> None:
         assert int(named["soft neighbours"][i]) == int(soft_probabilities(one, rest, affinity)[0].argmax())
 
 
+def test_a_query_that_stands_among_the_references_has_no_part_in_its_answer() -> None:
+    points = drawn(40, 3, classes=5)._replace(ids=torch.randperm(40, generator=torch.Generator().manual_seed(1)))
+    alone, strangers = predictions(points, ks=(1, 3)), Points(*drawn(9, 4)[:2], torch.arange(100, 109))
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    among = predictions(points, Points(points.embeddings[order], points.labels[order], points.ids[order]), ks=(1, 3))
+    assert all(torch.equal(a, b) for a, b in zip(alone.values(), among.values(), strict=True)), "weighted 39-nn is here 40-nn"
+    both = Points(*(torch.cat([a, b]) for a, b in zip(points, strangers, strict=True)))
+    mixed = predictions(both, points, ks=(1,))["nearest class mean"]
+    assert torch.equal(mixed[:40], alone["nearest class mean"])
+    assert torch.equal(mixed[40:], nearest_mean_predict(strangers, class_means(points)))
+    twice = Points(points.embeddings.repeat(2, 1), points.labels.repeat(2), points.ids.repeat(2))
+    assert "nearest class mean" not in predictions(points, twice)
+
+
 def test_singletons_and_lonely_queries_are_said_and_counted() -> None:
     points = Points(torch.tensor([[0.0], [0.1], [5.0]]), torch.tensor([0, 0, 1]))
     scores = classification(points, ks=(1,), draws=0)

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import Affinity, InnerProduct, Normalised, cosine
-from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, whole_numbers_above_zero
+from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, own_places, whole_numbers_above_zero
 from nearkin.evaluate.neighbours import class_means, soft_probabilities, vote, weighted_vote
 from nearkin.evaluate.score import DRAWS, Score, mean_score
 from nearkin.points import Points
 from nearkin.search import nearest
-from nearkin.search.measure import exact_scores, inverse_lengths, measure, pair_scores
+from nearkin.search.exclusion import Exclusion
+from nearkin.search.measure import Measure, exact_scores, inverse_lengths, measure, pair_scores
 
 WEIGHTED_K, WEIGHTED_TEMPERATURE = 200, 0.07  # [huang2019and]
 NOBODY = torch.iinfo(torch.int64).min  # predicted for a query that has no neighbour left
@@ -79,7 +80,8 @@ def predictions(
     """What `classification` scores: the predicted class (n,) by predictor; NOBODY for a query that exclusion left alone.
 
     k is lowered to the number of references, and the name says the k that was used. The weighted vote takes cosine / 0.07
-    where the affinity is a cosine, else the affinity as it is. An affinity of the caller's own has no leave-one-out mean.
+    where the affinity is a cosine, else the affinity as it is. Groups, an id that stands twice among the references, and an
+    affinity of the caller's own on queries that stand there have no nearest class mean: nobody could be taken out of it.
     """
     asked = whole_numbers_above_zero(ks)
     comparison = compare(queries, references, affinity, groups)
@@ -89,7 +91,7 @@ def predictions(
         found[f"{k}-nn"] = _voted(comparison, k, comparison.affinity, weighted=False)
     k = min(WEIGHTED_K, max(m, 1))
     found[f"weighted {k}-nn"] = _voted(comparison, k, _sharpened(comparison.affinity), weighted=True)
-    by_mean = _by_class_mean(comparison, references is None)
+    by_mean = _by_class_mean(comparison)
     if by_mean is not None:
         found["nearest class mean"] = by_mean
     shares, classes = soft_probabilities(queries, references, affinity, groups=groups)
@@ -148,30 +150,40 @@ def _voted(comparison: Comparison, k: int, affinity: Affinity, weighted: bool) -
     return weighted_vote(labels, torch.where(alone[:, None], 0.0, weights)).masked_fill(alone, NOBODY)
 
 
-def _by_class_mean(comparison: Comparison, among: bool) -> Tensor | None:
-    """(n,) the class of the nearest mean; among themselves, a query is taken out of its own class's mean first."""
-    assert comparison.queries.labels is not None
-    if comparison.excluded.groups is not None:
-        return None  # every query would need means of its own
-    means = class_means(comparison.gallery)
-    assert means.labels is not None
-    queries = comparison.queries.embeddings
-    if not among:
-        return means.labels.long()[nearest(queries, means.embeddings, 1, comparison.affinity).positions[:, 0]]
-    how = measure(comparison.affinity)
-    if how is None:
+def _by_class_mean(comparison: Comparison) -> Tensor | None:
+    """(n,) the class of the nearest mean; a query that stands among the references is taken out of its class's mean first."""
+    queries, gallery, excluded = comparison.queries.embeddings, comparison.gallery, comparison.excluded
+    place = torch.full((len(queries),), -1, device=queries.device) if excluded == Exclusion() else own_places(excluded)
+    if place is None:
+        return None  # groups, or an id that stands twice: every query would need means of its own
+    inside, how = (place >= 0).nonzero()[:, 0], measure(comparison.affinity)
+    if len(inside) and how is None:
         return None
-    own = torch.searchsorted(means.labels, comparison.queries.labels)  # labels of means are sorted
-    number = torch.bincount(own, minlength=len(means.labels))[own][:, None]
+    means = class_means(gallery)
+    assert means.labels is not None and gallery.labels is not None
+    named = means.labels.long()[nearest(queries, means.embeddings, 1, comparison.affinity).positions[:, 0]]
+    if len(inside) and how is not None:
+        at = place[inside]
+        members = torch.searchsorted(means.labels, gallery.labels)  # labels of means are sorted
+        number = torch.bincount(members, minlength=len(means.labels))[members[at]]
+        named[inside] = _without_itself(how, comparison.affinity, queries[inside], gallery.embeddings[at], members[at], number, means)
+    return named
+
+
+def _without_itself(
+    how: Measure, affinity: Affinity, queries: Tensor, selves: Tensor, own: Tensor, number: Tensor, means: Points
+) -> Tensor:
+    """(n,) the class of the nearest mean, `selves` (n, d) taken out of the mean `own` (n,) of so many; NOBODY if no mean is left."""
+    assert means.labels is not None
     x, centres = queries.double(), means.embeddings.double()
-    without = (centres[own] * number - x) / (number - 1).clamp_min(1)
+    without = (centres[own] * number[:, None] - selves.double()) / (number[:, None] - 1).clamp_min(1)
     rows = torch.arange(len(x), device=x.device)
     to_unit = inverse_lengths(x, how.unit_queries)
     mine = pair_scores(how, x, without, (to_unit, inverse_lengths(without, how.unit_references)), rows, rows)
-    two = nearest(x, centres, min(2, len(centres)), comparison.affinity).positions  # the best other mean is one of the two best
+    two = nearest(x, centres, min(2, len(centres)), affinity).positions  # the best other mean is one of the two best
     scores = exact_scores(how, x, centres, (to_unit, inverse_lengths(centres, how.unit_references)), two)
     best, at = scores.masked_fill(two == own[:, None], -torch.inf).max(1)
-    stays = (mine >= best) & (number[:, 0] > 1)
+    stays = (mine >= best) & (number > 1)
     named = torch.where(stays, own, two.gather(1, at[:, None])[:, 0])
     return torch.where(stays | (best > -torch.inf), means.labels.long()[named], NOBODY)
 
