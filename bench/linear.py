@@ -4,6 +4,7 @@
     evaluations  one evaluation of objective and gradient, 10,000 MNIST digits (784 pixels)
     memory       the whole process that fits 60,000 x 784, in megabytes
     lmnn         LMNN on 10,000 MNIST digits after PCA: seconds, and the 1-NN error on the test set
+    nested       what examples/scikit_learn/nested_cross_validation.py says of LinearNCA and LMNN against PCA
 
 CPU seconds of one thread, best of interleaved rounds; for evaluations also wall seconds of all threads, and for `lmnn` only these.
 MNIST is looked for in FOLDER.
@@ -33,7 +34,8 @@ from nearkin.linear.units import Units, whitened
 
 Row = dict[str, Any]
 PRINTED_LMNN_ERROR = 1.18  # per cent, table I of ren2014convolutional
-PARTS = ("fits", "evaluations", "memory", "lmnn")
+NESTED = "examples/scikit_learn/nested_cross_validation.py"
+PARTS = ("fits", "evaluations", "memory", "lmnn", "nested")
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -160,6 +162,16 @@ def lmnn(folder: Path) -> list[Row]:
     return [row]
 
 
+def nested() -> list[Row]:
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, NESTED], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    row: Row = {"part": "nested", "data": NESTED, "seconds": time.perf_counter() - start, "lines": done.stdout.splitlines()}
+    show(row)
+    return [row]
+
+
 def show(row: Row) -> None:
     told = [f"{key} {value:.5g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()]
     print("; ".join(told), flush=True)
@@ -183,6 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "evaluations": lambda: evaluations(options.data, options.rounds),
         "memory": lambda: memory(options.data),
         "lmnn": lambda: lmnn(options.data),
+        "nested": nested,
     }
     rows = [row for part in PARTS if part in options.only for row in work[part]()]
     about: Row = {"command": "python -m bench.linear", "date": datetime.now(UTC).isoformat(timespec="seconds")}
