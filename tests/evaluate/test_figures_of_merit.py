@@ -319,6 +319,8 @@ def test_the_best_of_the_validation_part() -> None:
     assert best({"far": far, "near": near}) == "near" and max(near, far) is near
     with pytest.raises(ValueError, match="mae and map are different figures; compare scores of one name"):
         max(good, near)
+    with pytest.raises(ValueError, match=r"map is compared with 0\.5, which is no Score; float\(score\) reads the figure"):
+        max(good, 0.5)  # type: ignore[type-var]
     with pytest.raises(ValueError, match="scores is empty; there is nothing to choose from"):
         best({})
 

@@ -153,6 +153,16 @@ def test_trap_36_recall_far_from_the_origin(queries: int) -> None:
         assert float((found[:, :, None] == exact[:, None]).any(2).double().mean()) == 1.0
 
 
+def test_trap_37_nobody_is_away_from_itself_and_near_duplicates_keep_their_distance() -> None:
+    x = torch.nn.functional.normalize(drawn(300, 64, 0))
+    far = 1000 * x
+    found = nearest(far, far, 1, Euclidean())
+    assert torch.equal(found.positions[:, 0], torch.arange(300)) and bool((found.affinity == 0).all())
+    moved = x + 1e-5 * drawn(300, 64, 1)  # about 1e-4 away on the unit sphere
+    apart = -(moved.double() - x.double()).norm(dim=1, keepdim=True)
+    torch.testing.assert_close(nearest(moved, x, 1, Euclidean()).affinity.double(), apart, rtol=1e-6, atol=0)
+
+
 def test_other_types_are_lifted() -> None:
     q, r = drawn(4, 3, 0), drawn(9, 3, 1)
     half = nearest(q.half(), r.half(), 3)

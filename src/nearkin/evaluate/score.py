@@ -53,6 +53,8 @@ class Score:
 
     def _worth(self, other: "Score") -> float:
         """What it is chosen by, larger is better; the test part answers no such question."""
+        if not isinstance(other, Score):
+            raise ValueError(f"{self.name} is compared with {other!r}, which is no Score; float(score) reads the figure")
         for score in (self, other):
             if score.split == "test":
                 raise ValueError(
