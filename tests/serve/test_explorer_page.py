@@ -125,9 +125,32 @@ def test_the_legend_filters_and_the_colours_change(page: Any) -> None:
     assert page.locator("#maps").screenshot() != before
     page.click("#legend button.all")
     assert page.locator("#legend button[aria-pressed=false]").count() == 0
+    page.dblclick("#legend button >> nth=1")
+    until(page, "document.querySelectorAll('#legend button[aria-pressed=true]').length === 1")
+    assert page.get_attribute("#legend button >> nth=1", "aria-pressed") == "true"
     page.select_option("#by", label="Split")
     assert page.locator("#legend .name").all_inner_texts() == ["train", "test"]
     assert page.locator("#legend .number").all_inner_texts() == [str(3 * EACH + 2), str(3 * TESTED + 1)]
+
+
+def test_the_wheel_keys_and_the_neighbours_zoom(page: Any) -> None:
+    places = page.evaluate(f"[...Array({COUNT}).keys()].map((row) => explorer.screen(row))")
+    a, b = places.index(min(places)), places.index(max(places))
+    apart = f"explorer.screen({b})[0] - explorer.screen({a})[0]"
+    whole = page.evaluate(apart)
+    page.keyboard.press("+")
+    until(page, f"{apart} > {1.5 * whole}")
+    page.keyboard.press("0")
+    until(page, f"{apart} < {1.01 * whole}")
+    box = page.locator("#maps").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.wheel(0, -300)
+    until(page, f"{apart} > {1.05 * whole}")
+    page.keyboard.press("0")
+    page.keyboard.press("n")
+    until(page, "explorer.row() !== null")
+    page.keyboard.press("z")
+    until(page, f"{apart} > {1.1 * whole}")
 
 
 def test_a_lasso_selects(page: Any) -> None:

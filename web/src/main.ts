@@ -50,7 +50,7 @@ async function open(): Promise<void> {
   }
 }
 
-/** While a better map is being drawn: take it over when it is there, if nothing is being looked at. */
+/** While a better map is being drawn: take it over when it is there; what is being looked at stays open. */
 async function follow(drawn: Atlas): Promise<void> {
   byId("about").dataset.busy = "true";
   try {
