@@ -62,6 +62,15 @@ def test_points_without_a_finite_embedding_are_left_out_and_counted() -> None:
         embedded(Model(nn.Identity(), about), nothing, "test part")
 
 
+def test_points_of_unknown_class_are_counted_and_never_taken_for_a_class() -> None:
+    data = pictures(40)
+    assert data.labels is not None
+    half = side(replace(data, labels=torch.where(torch.arange(40) < 20, data.labels, -1)))
+    assert half.left_out == {"class not known": 20} and half.data.ids.tolist() == list(range(20))
+    nobody, classes = in_classes_of(side(replace(data, labels=torch.full((40,), -1))), ("a", "b"))
+    assert nobody.points.labels is None and nobody.data.supervision == "ids" and len(nobody) == 40 and classes == ("a", "b")
+
+
 def test_a_shape_the_model_does_not_read_is_refused() -> None:
     with pytest.raises(ValueError, match=r"pictures holds points of shape \(1, 6, 5\); this model reads \(1, 6, 6\)"):
         side(Dataset("pictures", torch.zeros(3, 1, 6, 5, dtype=torch.uint8)))

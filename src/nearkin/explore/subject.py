@@ -53,11 +53,10 @@ class Subject(NamedTuple):
 def embedded(model: Model, data: Dataset, name: str, report: Report | None = None) -> Side:
     """Embed a data set. Damaged files (where they may be skipped) and points without a finite embedding are left out and counted.
 
-    So are those whose class is not known, where others' are.
+    So are those whose class is not known, where others' are; where nobody's is, the data have no classes.
     """
     _check_shape(model, data)
-    unknown = int((data.labels < 0).sum()) if data.labels is not None and data.partly_labelled else 0
-    data = data.subset(data.labels >= 0) if unknown and data.labels is not None else data
+    data, unknown = _of_known_class(data)
     loader = Loader(data, device=model.device, report=report)
     ticker = Ticker(report, f"embedding the {name}", len(data), "points")
     rows, prints, kept, contents = [], [], [], []
@@ -86,6 +85,16 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
         _off_centre(total / count, squares / count),
         {reason: number for reason, number in left_out.items() if number},
     )
+
+
+def _of_known_class(data: Dataset) -> tuple[Dataset, int]:
+    """The points whose class is known, and how many others there were; all of them, without classes, where none is known."""
+    if data.labels is None or data.supervision != "classes":
+        return data, 0
+    known = data.labels >= 0
+    if not bool(known.any()):
+        return replace(data, labels=None, classes=(), by="ids"), 0
+    return (data, 0) if bool(known.all()) else (data.subset(known), int((~known).sum()))
 
 
 def prepared(model: Model, inputs: Tensor) -> Tensor:
