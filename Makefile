@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 BENCH := .venv/.bench
+OLDEST := .venv/oldest
 
 .PHONY: demo test lint bench soak docs web clean
 
@@ -35,6 +36,8 @@ bench: $(BENCH)
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak
 	$(BIN)/python -m tests.mutants
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OLDEST) scikit-learn==1.5.0
+	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimator_checks.py
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py

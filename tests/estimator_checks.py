@@ -1,6 +1,6 @@
 """Runs scikit-learn's checks on the estimators named on the command line and prints what came of each, as JSON.
 
-A process of its own: one of the checks wants SCIPY_ARRAY_API to be set before scipy is imported.
+It fails if a check failed or was skipped. A process of its own: one of the checks wants SCIPY_ARRAY_API to be set before scipy is imported.
 """
 
 import inspect
@@ -46,4 +46,6 @@ def checked(name: str) -> dict[str, list[str]]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # short fits warn that they did not converge
-    print(json.dumps({"scikit-learn": sklearn.__version__, **{name: checked(name) for name in sys.argv[1:] or SETTINGS}}))
+    found = {name: checked(name) for name in sys.argv[1:] or SETTINGS}
+    print(json.dumps({"scikit-learn": sklearn.__version__, **found}))
+    sys.exit(any(one["failed"] or one["skipped"] for one in found.values()))
