@@ -298,6 +298,22 @@ def test_a_folder_opens_from_disk(browser: Any, exported: Path, address: str) ->
         assert sheet.size == (25 * 32, 40 * 32)
 
 
+def test_two_models_open_from_disk(browser: Any, folders: Folders, tmp_path: Path) -> None:
+    one, other, out = str(folders.one.folder), str(folders.other.folder), tmp_path / "out"
+    assert cli.main(["export", one, "--page", str(out), "--compare", other, "--map", "pca", "--device", "cpu"]) == 0
+    opened = Opened(browser, (out / "index.html").as_uri())
+    page = opened.page
+    until(page, READY)
+    assert page.locator("#maps figcaption").all_inner_texts() == ["one", "other"]
+    page.fill("#id", "5")
+    page.press("#id", "Enter")
+    until(page, "document.querySelectorAll('.visit .tile').length === 20")
+    shown = page.evaluate("[...document.querySelectorAll('.visit .tile')].map((one) => Number(one.dataset.row))")
+    assert shown == [hit.id for model in (folders.one, folders.other) for hit in model.search(5, 10).hits]
+    page.close()
+    assert opened.said == []
+
+
 def test_an_empty_index_and_a_service_that_is_gone_are_told(browser: Any, tmp_path: Path) -> None:
     from nearkin.collection import Collection
     from nearkin.model import load
