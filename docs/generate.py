@@ -48,18 +48,6 @@ LABELS = {
     "sets": "multi-hot label sets, (n, C)",
     "ids": "no labels; `ids=`, the samples' numbers in the data set, (n,)",
 }
-PLANNED = {  # a line of the README's "not there yet" for as long as the module is missing
-    "cli": "the `nearkin` command line",
-    "train": "a trainer",
-    "model": "model folders that load, encode and predict",
-    "linear": "linear fits: NCA, NCA regression, LMNN, MLKR",
-    "discovery": "rounds of neighbourhood discovery as a function (the objective is there, see example 03)",
-    "explore": "projections, galleries and reports",
-    "estimators": "scikit-learn estimators",
-    "serve": "an HTTP service",
-    "cluster": "work over many machines",
-    "reproduce": "the tables of the papers, reproduced",
-}
 FIRST = ("points", "references", "affinity", "relation", "criterion", "objectives", "kernels", "search", "evaluate")  # read in this order
 
 INTRO = """# Objectives
@@ -349,12 +337,6 @@ def layout() -> str:
     return "```text\nsrc/nearkin/\n" + "\n".join(f"  {name:<16}{about}" for name, about in modules().values()) + "\n```"
 
 
-def missing() -> str:
-    """What is planned and has no module yet."""
-    there = modules()
-    return "\n".join(f"- {words}" for stem, words in PLANNED.items() if stem not in there)
-
-
 def demo() -> str | None:
     """The demo's table from docs/demo.json, a copy of runs/demo/metrics.json; None as long as there is none."""
     if not DEMO.exists():
@@ -384,7 +366,7 @@ def percent(figure: dict[str, Any]) -> str:
 def readme() -> str:
     """README.md with its generated parts renewed."""
     text = README.read_text(encoding="utf-8")
-    parts = {"objectives": overview("docs/objectives.md"), "layout": layout(), "missing": missing(), "demo": demo(), "results": headline()}
+    parts = {"objectives": overview("docs/objectives.md"), "layout": layout(), "demo": demo(), "results": headline()}
     for name, part in parts.items():
         if part is not None:
             text = between(text, name, part)
