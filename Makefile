@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 BENCH := .venv/.bench
+# bench.linear wants mnist/ in it: make bench DATA=folder
+DATA ?= data
 OLDEST := .venv/oldest
 
 .PHONY: demo test lint bench soak docs web clean
@@ -26,7 +28,7 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.metrics
 	$(BIN)/python -m bench.precision --out docs/bench-precision.json
 	$(BIN)/python -m bench.discovery --device cpu --out docs/bench-discovery.json
-	$(BIN)/python -m bench.linear --out docs/bench-linear.json
+	$(BIN)/python -m bench.linear --data $(DATA) --out docs/bench-linear.json
 	$(BIN)/python -m bench.service --out docs/bench-service.json
 	$(BIN)/python -m bench.shards --out docs/bench-shards.json
 	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json

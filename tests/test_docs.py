@@ -92,8 +92,8 @@ def test_the_figures_about_the_peer_are_those_the_code_gives() -> None:
 
 
 @cache
-def generator() -> ModuleType:
-    spec = spec_from_file_location("generate", ROOT / "docs/generate.py")
+def script(name: str) -> ModuleType:
+    spec = spec_from_file_location(name, ROOT / f"docs/{name}.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -114,7 +114,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
 def test_check_notices_a_page_that_is_out_of_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = generator()
+    module = script("generate")
     (tmp_path / "page.md").write_text("old")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
@@ -130,12 +130,12 @@ def test_check_notices_a_page_that_is_out_of_date(
 
 
 def test_every_named_objective_has_its_section() -> None:
-    listed = [name for names in generator().FAMILIES.values() for name in names]
+    listed = [name for names in script("objectives_page").FAMILIES.values() for name in names]
     assert sorted(listed) == sorted(set(objectives.__all__) - {"Last", "NeighbourhoodObjective", "Objective"})
 
 
 def test_every_part_of_a_docstring_reaches_the_page() -> None:
-    module, page = generator(), " ".join(OBJECTIVES.read_text(encoding="utf-8").split())
+    module, page = script("objectives_page"), " ".join(OBJECTIVES.read_text(encoding="utf-8").split())
     for names in module.FAMILIES.values():
         for cls in (getattr(objectives, name) for name in names):
             about = module.describe(cls)
@@ -150,19 +150,23 @@ def test_the_demo_table_is_made_from_its_metrics(tmp_path: Path, monkeypatch: py
     row = {"method": "NCA network", "dimension": 2, "seconds": [1.0, 2.0], "1-nn": figure, "10-nn": {**figure, "sd": None}}
     run = {"rows": [row], "seeds": [0, 1], "seconds": 9.6, "device": "cpu", "versions": {"torch": "2"}, "settings": {"iterations": 30}}
     (tmp_path / "demo.json").write_text(json.dumps(run))
-    monkeypatch.setattr(generator(), "DEMO", tmp_path / "demo.json")
-    assert "| NCA network | 2 | 93.1 ± 0.4 | 93.1 | 1.5 |" in generator().demo()
-    monkeypatch.setattr(generator(), "DEMO", tmp_path / "none.json")
-    assert generator().demo() is None
+    monkeypatch.setattr(script("generate"), "DEMO", tmp_path / "demo.json")
+    assert "| NCA network | 2 | 93.1 ± 0.4 | 93.1 | 1.5 |" in script("generate").demo()
+    monkeypatch.setattr(script("generate"), "DEMO", tmp_path / "none.json")
+    assert script("generate").demo() is None
 
 
 def test_markers_that_are_gone_are_missed_in_words() -> None:
     with pytest.raises(ValueError, match=r"README.md has no markers <!-- demo --> and <!-- /demo -->; put them back"):
-        generator().between("nothing", "demo", "table")
+        script("generate").between("nothing", "demo", "table")
 
 
 def headings(path: Path) -> set[str]:
-    return {generator().anchor(line.lstrip("# ")) for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")}
+    return {
+        script("objectives_page").anchor(line.lstrip("# "))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("#")
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -137,12 +137,11 @@ def test_order_of_rows_blocks_and_threads_change_nothing(affinity: Affinity | No
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("engine", ["compiled"], indirect=True)  # the compiled one; torch has no tiles
 @pytest.mark.parametrize("held", [0, 1 << 27])
 @pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Normalised(SquaredEuclidean(), references=False)])
-def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole numbers tie, the rest does not; every product is placed by the tiles, among themselves and against a gallery."""
-    if engine == "torch":
-        pytest.skip("the compiled engine is held against this one")
     from nearkin.evaluate import tiles
 
     mixed = torch.cat([lattice(70, 7, 1, d=3).embeddings, drawn(63, 3, 7).embeddings])
