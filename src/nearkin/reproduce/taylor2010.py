@@ -210,16 +210,16 @@ _NETWORK: Settings = {
 }
 _BY_SIZE: Mapping[int, Settings] = {64: {"network.options.size": "5"}, 128: {"network.options.size": "9"}}
 _LENGTH: Mapping[str, Settings] = {
-    "stick figures, 64 px": {"batch_size": "100", "epochs": "6"},
-    "stick figures, 128 px": {"batch_size": "250", "epochs": "60"},
-    "coil-20 unseen angles, 64 px": {"batch_size": "60", "epochs": "30"},
-    "coil-20 unseen objects, 64 px": {"batch_size": "60", "epochs": "10"},
+    "stick figures, 64 px": {"batch_size": "100", "epochs": "40"},
+    "stick figures, 128 px": {"batch_size": "250", "epochs": "40"},
+    "coil-20 unseen angles, 64 px": {"batch_size": "60", "epochs": "150"},
+    "coil-20 unseen objects, 64 px": {"batch_size": "60", "epochs": "60"},
 }
 _TUNING_EPOCHS = {
-    "stick figures, 64 px": 2,
-    "stick figures, 128 px": 20,
-    "coil-20 unseen angles, 64 px": 12,
-    "coil-20 unseen objects, 64 px": 4,
+    "stick figures, 64 px": 15,
+    "stick figures, 128 px": 15,
+    "coil-20 unseen angles, 64 px": 50,
+    "coil-20 unseen objects, 64 px": 20,
 }
 _RATES = {"optimiser.learning_rate": ("0.005", "0.02")}
 _LOOKS = {"preprocess": ("none", "local_contrast")}
