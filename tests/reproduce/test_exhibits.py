@@ -31,6 +31,12 @@ def test_a_map_has_points_labels_anchors_and_its_distance_from_the_origin(tmp_pa
     assert {"1-nn", "class vectors"} <= set(figures)
 
 
+def test_a_map_of_softmax_has_no_anchors(tmp_path: Path) -> None:
+    settings = {"network.name": "convnet", "network.dimension": "2", "objective.name": "softmax", "epochs": "1"}
+    arrays, _ = kept(replace(TRIAL, settings=settings, keep="map"), tmp_path)
+    assert set(arrays) == {"embeddings", "labels"}
+
+
 def test_filters_are_those_of_the_first_layer(tmp_path: Path) -> None:
     arrays, _ = kept(replace(TRIAL, keep="filters"), tmp_path)
     assert arrays["filters"].ndim == 4 and arrays["filters"].shape[1] == 1

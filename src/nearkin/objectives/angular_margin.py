@@ -72,7 +72,7 @@ class LargeMarginSoftmax(Objective):
         own = torch.nn.functional.one_hot(batch.labels, len(w)).bool()
         logits = lengths * torch.where(own, self._psi(cosine), cosine)
         values = cross_entropy(logits, batch.labels, reduction="none")
-        return Outcome(values, torch.ones_like(values), torch.tensor(len(x) * len(w), device=x.device))
+        return Outcome(values, torch.ones_like(values), torch.full((), len(x) * len(w), device=x.device))
 
     def _psi(self, cosine: Tensor) -> Tensor:
         """The lowered cosine, mixed with the plain one as the annealing says."""

@@ -47,7 +47,7 @@ class DirectRegression(Objective):
         if given != known:
             raise ValueError(f"labels have {given} numbers for each point, but this objective was built for {known}; give targets={given}")
         values = (self._said(batch.embeddings) - batch.labels).square().sum(1)  # (n,)
-        return Outcome(values, torch.ones_like(values), torch.tensor(0, device=values.device))
+        return Outcome(values, torch.ones_like(values), torch.zeros((), dtype=torch.int64, device=values.device))
 
     def _said(self, embeddings: Tensor) -> Tensor:
         weight, bias = self.head.weight.to(embeddings.dtype), self.head.bias.to(embeddings.dtype)

@@ -38,8 +38,10 @@ def of_model(keep: Keep, folder: Path, data: Dataset, curve: Sequence[Mapping[st
         return {"filters": first.detach().cpu().numpy().astype(np.float16), "images": inputs.numpy()}
     assert part.labels is not None
     kept = {"embeddings": np.asarray(model.encode(inputs.numpy()), dtype=np.float32), "labels": part.labels.numpy()[rows].astype(np.int16)}
-    anchors = load_file(folder / "objective.safetensors").get("references.vectors")
-    return kept if anchors is None else {**kept, "anchors": anchors.cpu().numpy()}
+    vectors = load_file(folder / "objective.safetensors").get("references.vectors")
+    if vectors is None or vectors.shape[1] != kept["embeddings"].shape[1]:  # softmax's class vectors, with a bias, are no points of the map
+        return kept
+    return {**kept, "anchors": vectors.cpu().numpy()}
 
 
 def of_map(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
