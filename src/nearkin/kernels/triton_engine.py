@@ -269,7 +269,7 @@ def _summaries(work: Work, here: _Setting, ready: _Ready) -> tuple[Tensor, Tenso
     first, second = _empty(work.queries, 2, parts, here.n).unbind(0)
     rows, columns = ready.queries, ready.references
     summaries_kernel[(row_blocks, parts)](
-        rows.z, rows.bias, rows.y, columns.z, columns.bias, columns.y, ready.scalars, ready.plan, *_positions(work, ready.plan),
+        rows.z, rows.y, columns.z, columns.bias, columns.y, ready.scalars, ready.plan, *_positions(work, ready.plan),
         first, second, here.n, len(rows.bias), len(columns.bias), here.reference_blocks, tiles, each, *_each(work), **_constants(here),
     )  # fmt: skip
     if parts == 1:

@@ -6,8 +6,10 @@ A tile holds H_ab, the weight of row point a and column point b, and adds H Z_b 
     ROLE 1  rows are references, columns queries     H_ab = W_ba
     ROLE 2  the queries are their own references     H_ab = W_ab + W_ba = 2^(s - c) (A_a + A_b)
 
-where in role 2 c is the middle of the column block's shifts and A_a = pull_a 2^(c - shift_a): one exp2 per pair. Where
-shifts lie too far apart for that, `spread_kernel` has made the tile a mixed one, or has asked for two exps in the hot loop.
+A shift is a query's log-sum without its own norm, so that s - (shift_q - |q|^2) = 2 q.r - |r|^2 - shift_q: the query's norm
+is in no exponent. In role 2 c is the middle of the column block's shift - norm and A_a = pull_a 2^(c + |z_a|^2 - shift_a): one
+exp2 per pair. Where these lie too far apart for that, `spread_kernel` has made the tile a mixed one, or has asked for two exps
+in the hot loop.
 """
 # mypy: ignore-errors
 # ruff: noqa: N803, PLR0912, PLR0915, SIM102, SIM108
@@ -38,20 +40,20 @@ def _accumulated(acc, h, b, b_low, b_turned, ROUND: tl.constexpr, SPLIT: tl.cons
 
 @triton.jit
 def _outgoing(
-    s, cost, first, second, weight, span, listed, skip, listed_each, skip_each, owners, others, count,
+    u, cost, first, second, weight, span, listed, skip, listed_each, skip_each, owners, others, count,
     MODE: tl.constexpr, DOWN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """W of a mixed tile (BM, BN), whose owners (the queries) are the rows, or the columns if DOWN."""
+    """W of a mixed tile (BM, BN), whose owners (the queries) are the rows, or the columns if DOWN; u = 2 q.r - |r|^2."""
     if DOWN:
         first, second, weight = first[None, :], second[None, :], weight[None, :]
     else:
         first, second, weight = first[:, None], second[:, None], weight[:, None]
     if MODE == _TARGETS:
-        x = s - first
+        x = u - first
         weight = weight * (cost - second)
     else:
         right = _is_right(span, listed, listed_each, owners, others, count, MODE, DOWN, BM, BN)
-        x = s - tl.where(right, first, second)
+        x = u - tl.where(right, first, second)
         weight = tl.where(right, -weight, weight)
     x = tl.where(_among(skip, skip_each, owners, others, count, DOWN, BM, BN), float("-inf"), x)
     return tl.exp2(x) * weight
@@ -76,16 +78,18 @@ def _one_exp(
         else:
             h = e * tl.load(table + (4 + right) * line + columns)[None, :]
     elif ROLE == 0:
-        e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (row_norm + row_shift + gate - HEIGHT)[:, None])
+        e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (row_shift + gate - HEIGHT)[:, None])
         if MODE == _TARGETS:
             h = e * (cost - other[:, None])
         else:
             h = e * sign
     else:
         middle = tl.load(stats + right * blocks + block)
-        mine = sign * weight * tl.exp2(tl.minimum(middle - row_shift, 100.0))  # a mixed tile's may be large, but must be finite
+        # Its rounding is in the columns' share only, and no larger than that of the exponent itself.
+        level = row_norm + middle
+        mine = sign * weight * tl.exp2(tl.minimum(level - row_shift, 100.0))  # a mixed tile's may be large, but must be finite
         theirs = tl.load(table + (2 + right) * line + columns)
-        e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (row_norm + middle + gate)[:, None])
+        e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (level + gate)[:, None])
         h = mine[:, None] + theirs[None, :]
         if MODE == _TARGETS:
             h = cost * h - ((mine * other)[:, None] + tl.load(table + 3 * line + columns)[None, :])
@@ -103,7 +107,7 @@ def _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_nor
     row_shift = shift
     if MODE != _TARGETS:
         row_shift = tl.where(right == 1, shift, other)
-    mine = tl.exp2(scaled - tl.load(col_bias + columns)[None, :] - (row_norm + row_shift + gate)[:, None])
+    mine = tl.exp2(scaled - tl.load(col_bias + columns)[None, :] - (row_shift + gate)[:, None])
     if MODE == _TARGETS:
         back = cost * tl.load(table + 4 * line + columns)[None, :] - tl.load(table + 5 * line + columns)[None, :]
         h = mine * (weight[:, None] * (cost - other[:, None])) + theirs * back
@@ -195,12 +199,11 @@ def gradients_kernel(
             b, b_low, b_turned = _column_tile(col_z, col_zt, start, chunk, col_plane, col_padded, D, DC, BS, ROUND, SPLIT, True)
             dots = _dots(a, a_low, b, b_low, row_z, col_z, row_plane, col_plane, row0, start, D, DC, BM, BS, SPLIT, INPUT)
             cost = _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BS, T)
-            s = dots * per_dot - tl.load(col_bias + columns)[None, :] - row_norm[:, None]
             h = tl.zeros([BM, BS], tl.float32)
             if ROLE != 1:
                 h = _outgoing(
-                    s, cost, shift, other, weight, span, listed, skip, listed_each, skip_each, rows, columns, row_count,
-                    MODE, False, BM, BS,
+                    dots * per_dot - tl.load(col_bias + columns)[None, :], cost, shift, other, weight,
+                    span, listed, skip, listed_each, skip_each, rows, columns, row_count, MODE, False, BM, BS,
                 )  # fmt: skip
             if ROLE != 0:
                 col_shift = tl.load(first + columns, mask=inside, other=0.0)
@@ -208,8 +211,8 @@ def gradients_kernel(
                 if MODE == _TARGETS:
                     col_other = col_other / tl.load(scalars + 4)
                 h += _outgoing(
-                    s, cost, col_shift, col_other, tl.load(table + 4 * line + columns), span, listed, skip, listed_each, skip_each,
-                    columns, rows, col_count, MODE, True, BM, BS,
+                    dots * per_dot - row_norm[:, None], cost, col_shift, col_other, tl.load(table + 4 * line + columns),
+                    span, listed, skip, listed_each, skip_each, columns, rows, col_count, MODE, True, BM, BS,
                 )  # fmt: skip
             if SQUARED:
                 sums += tl.sum(h, 1)

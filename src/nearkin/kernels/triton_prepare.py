@@ -31,10 +31,11 @@ _TARGET_EXPONENT = tl.constexpr(-2)
 HEIGHT, TARGET_HEIGHT = 12, 10
 
 # Rows of the column table: what a query's column brings to a gradient tile.
-#   labels:  0, 1 norm + shift (wrong, right)   2, 3 signed weight relative to the block's shift   4, 5 signed weight
-#   targets: 0 norm + shift   2 relative weight   3 the same times the mean cost   4 weight   5 weight times the mean cost
+#   labels:  0, 1 shift (wrong, right)   2, 3 signed weight relative to the block's middle   4, 5 signed weight
+#   targets: 0 shift   2 relative weight   3 the same times the mean cost   4 weight   5 weight times the mean cost
+# A shift is a log-sum without the query's own norm (see `triton_summaries.py`).
 TABLE_ROWS = 6
-# Rows of the block statistics: middle of the shifts (wrong, right), their half width (wrong, right).
+# Rows of the block statistics: middle of shift - norm (wrong, right), their half width (wrong, right).
 STATS_ROWS = 4
 # Rows of the extents: largest |point|, |pull|, |target|; 1 where spans are not classes.
 EXTENT_ROWS = 4
@@ -211,10 +212,20 @@ def _mark(positions, plan, block, n, each, width, G: tl.constexpr, OWN: tl.const
 
 
 @triton.jit
-def _middle(values, there):
-    low = tl.min(tl.where(there, values, float("inf")), 0)
-    high = tl.max(tl.where(there, values, float("-inf")), 0)
+def _middle(shift, norm, there):
+    low = tl.min(tl.where(there, shift - norm, float("inf")), 0)
+    high = tl.max(tl.where(there, shift - norm, float("-inf")), 0)
     return 0.5 * (low + high), 0.5 * (high - low)
+
+
+@triton.jit
+def _from_middle(middle, norm, shift):
+    """2^(middle - (shift - norm)), the difference of large numbers in float64.
+
+    A shift may lie far below the middle; then the power is not used (see `spread_kernel`) but must be finite.
+    """
+    difference = middle.to(tl.float64) + norm.to(tl.float64) - shift.to(tl.float64)
+    return tl.exp2(tl.minimum(difference.to(tl.float32), 100.0))
 
 
 @triton.jit
@@ -230,11 +241,10 @@ def _table_block(
     if MODE == _TARGETS:
         mean = wrong * cost_scale
         wrong = right
-    # A shift may lie far below the middle; then the product is not used (see `spread_kernel`) but must be finite.
-    middle, half = _middle(wrong, there)
-    relative = weight * tl.exp2(tl.minimum(middle - wrong, 100.0))
+    middle, half = _middle(wrong, norm, there)
+    relative = weight * _from_middle(middle, norm, wrong)
     line = padded.to(tl.int64)
-    tl.store(table + rows, norm + wrong)
+    tl.store(table + rows, tl.where(there, wrong, float("inf")))
     tl.store(table + 2 * line + rows, relative)
     tl.store(table + 4 * line + rows, weight)
     tl.store(stats + block, middle)
@@ -243,9 +253,9 @@ def _table_block(
         tl.store(table + 3 * line + rows, relative * mean)
         tl.store(table + 5 * line + rows, weight * mean)
     else:
-        middle, half = _middle(right, there)
-        tl.store(table + line + rows, norm + right)
-        tl.store(table + 3 * line + rows, -weight * tl.exp2(tl.minimum(middle - right, 100.0)))
+        middle, half = _middle(right, norm, there)
+        tl.store(table + line + rows, tl.where(there, right, float("inf")))
+        tl.store(table + 3 * line + rows, -weight * _from_middle(middle, norm, right))
         tl.store(table + 5 * line + rows, -weight)
         tl.store(stats + blocks + block, middle)
         tl.store(stats + 3 * blocks + block, half)

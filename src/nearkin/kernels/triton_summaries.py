@@ -4,6 +4,9 @@ Each program owns a block of queries and a range of reference tiles, and goes ov
 tiles in which every pair is alike (all right, or all wrong, nobody skipped); it has no branch and no mask, and a tile
 of the other sort passes through it with weight 2^-inf. The second loop takes those: class borders, skipped and listed
 pairs. It works on slivers of BS columns, so that its masks do not cost the hot loop registers.
+
+A query's own |q|^2 is in all of its affinities and is left out of its log-sums, which are of 2 q.r - |r|^2: far from the
+middle it would take their last digits, and it cancels in all that is made of them.
 """
 # mypy: ignore-errors
 # ruff: noqa: N803, PLR0915
@@ -26,13 +29,13 @@ def _grown(top, total, u, gate):
 
 
 @triton.jit
-def _log_sum(top, total, bias):
-    return tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)) - bias, float("-inf"))
+def _log_sum(top, total):
+    return tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)), float("-inf"))
 
 
 @triton.jit(do_not_specialize=["n", "width", "tiles", "tiles_each"])
 def summaries_kernel(
-    row_z, row_bias, row_y, col_z, col_bias, col_y, scalars, plan, span, listed, skip, first, second,
+    row_z, row_y, col_z, col_bias, col_y, scalars, plan, span, listed, skip, first, second,
     n, row_padded, col_padded, width, tiles, tiles_each, listed_each, skip_each,
     D: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr,
     MODE: tl.constexpr, SPLIT: tl.constexpr, INPUT: tl.constexpr, STAGES: tl.constexpr,
@@ -98,15 +101,14 @@ def summaries_kernel(
                 right_top, right_total, e = _grown(right_top, right_total, tl.where(right, u, float("-inf")), 0.0)
                 right_total += tl.sum(e, 1)
 
-    row_norm = tl.load(row_bias + rows)
     at = tl.program_id(1).to(tl.int64) * n + rows
     if MODE == _TARGETS:
-        tl.store(first + at, _log_sum(top, total, row_norm), mask=rows < n)
+        tl.store(first + at, _log_sum(top, total), mask=rows < n)
         mean = tl.where(total > 0, right_total / total, 0.0) * tl.load(scalars + 4)
         tl.store(second + at, mean, mask=rows < n)
     else:
-        tl.store(first + at, _log_sum(right_top, right_total, row_norm), mask=rows < n)
-        tl.store(second + at, _log_sum(top, total, row_norm), mask=rows < n)
+        tl.store(first + at, _log_sum(right_top, right_total), mask=rows < n)
+        tl.store(second + at, _log_sum(top, total), mask=rows < n)
 
 
 @triton.jit(do_not_specialize=["n", "parts"])
@@ -130,8 +132,8 @@ def merge_kernel(first_parts, second_parts, first, second, n, parts, BLOCK: tl.c
             other_top = other_new
         total = total * tl.exp2(top - new) + e
         top = new
-    tl.store(first + rows, _log_sum(top, total, 0.0), mask=there)
+    tl.store(first + rows, _log_sum(top, total), mask=there)
     if MODE == _TARGETS:
         tl.store(second + rows, tl.where(total > 0, other / total, 0.0), mask=there)
     else:
-        tl.store(second + rows, _log_sum(other_top, other, 0.0), mask=there)
+        tl.store(second + rows, _log_sum(other_top, other), mask=there)

@@ -43,6 +43,8 @@ class Engine(Protocol):
 
         Span and list: log2 of the sum of 2^s over the right ones, and over the wrong ones (-inf where there are none).
         Targets: log2 of the sum of 2^s over all, and the mean target cost under that choice (-inf and 0 without candidates).
+        An engine may leave one number per query out of its log-sums: only their differences are used, and `gradients` gets
+        them back as they are.
         """
         ...
 
@@ -53,7 +55,8 @@ class Engine(Protocol):
             targets:       W_ij =  pull_i 2^(s_ij - first_i) (cost_ij - second_i)
 
         When the queries are their own references, the first gradient holds both roles and the second is None; it is
-        None too when `reference_gradient` is off. `first` and `second` are finite.
+        None too when `reference_gradient` is off. `first` and `second` are this engine's own summaries, what was -inf
+        replaced by something finite.
         """
         ...
 
