@@ -6,7 +6,7 @@ mean chance), with the gradient in the transformation as its L-BFGS needs it.
 """
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -107,7 +107,7 @@ def keops(embeddings: Tensor, labels: Tensor) -> Evaluate:
     """KeOps' lazy matrices: penalties instead of masks, two log-sum-exp reductions."""
     from pykeops.torch import LazyTensor  # type: ignore[import-untyped]
 
-    names, places = labels.float()[:, None], torch.arange(len(labels), dtype=torch.float32)[:, None]
+    names, places = labels.float()[:, None], torch.arange(len(labels), dtype=torch.float32, device=labels.device)[:, None]
     other = (LazyTensor(names[:, None]) - LazyTensor(names[None])) ** 2
     apart = (LazyTensor(places[:, None]) - LazyTensor(places[None])) ** 2
     itself = (-apart).ifelse(-1e6 + 0 * apart, 0 * apart)
@@ -137,12 +137,28 @@ CUDA = {
     "pytorch-metric-learning NCALoss": Contender(metric_learning, "pytorch_metric_learning"),
     "plain torch": Contender(plain),
     "torch.compile of the same": Contender(compiled),
+    "KeOps": Contender(keops, "pykeops", largest=16_384),
 }
+SLOW_TO_COMPILE = ("KeOps", "torch.compile of the same")
+
+
+def left_out(contenders: dict[str, Contender], without: Sequence[str], quick: bool) -> dict[str, str]:
+    """Who of all contenders is not asked in this run, and why, in words."""
+    unknown = sorted(set(without) - set(contenders))
+    if unknown:
+        raise SystemExit(f"--without {', '.join(unknown)}: unknown here; the contenders are {', '.join(contenders)}")
+    slow = {name: "compiles for longer than a quick run may take" for name in contenders if quick and name in SLOW_TO_COMPILE}
+    absent = {name: f"{contenders[name].needs} is not installed on this machine" for name in without if _absent(contenders[name])}
+    return {**slow, **dict.fromkeys(without, "left out by --without"), **absent}
+
+
+def _absent(contender: Contender) -> bool:
+    return importlib.util.find_spec(contender.needs) is None
 
 
 def missing(contenders: dict[str, Contender]) -> list[str]:
     """Modules that some contender needs and nobody has installed."""
-    return sorted({c.needs for c in contenders.values() if importlib.util.find_spec(c.needs) is None})
+    return sorted({c.needs for c in contenders.values() if _absent(c)})
 
 
 def drawn(n: int, d: int, classes: int = 10, device: str = "cpu") -> tuple[Tensor, Tensor]:
@@ -150,3 +166,17 @@ def drawn(n: int, d: int, classes: int = 10, device: str = "cpu") -> tuple[Tenso
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.randn(n, d, generator=generator)
     return embeddings.to(device), torch.randint(classes, (n,), generator=generator).sort().values.to(device)
+
+
+def siblings(n: int, d: int, device: str = "cpu") -> dict[str, tuple[Work, Form]]:
+    """The label form and its siblings on the same points: label distances and neighbour lists."""
+    embeddings, labels = drawn(n, d, device=device)
+    generator = torch.Generator().manual_seed(1)
+    base = Work(embeddings, None, True, skip=torch.arange(n, device=device)[:, None])
+    works: dict[str, tuple[Work, Form]] = {"classes": (base._replace(span=spans(labels)), "log")}
+    for t in (1, 2, 3):
+        targets = torch.randn(n, t, generator=generator).to(device)
+        works[f"label distance, t = {t}"] = (base._replace(targets=(targets, targets)), "expected")
+    for k in (1, 5, 10):
+        works[f"lists of {k}"] = (base._replace(listed=torch.randint(n, (n, k), generator=generator).to(device)), "log")
+    return works

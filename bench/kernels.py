@@ -1,8 +1,8 @@
-"""Our engines against their peers: `python -m bench.kernels [--quick] [--out FILE.json] [--peers DIR]`.
+"""Our engines against their peers: `python -m bench.kernels [--quick] [--out FILE.json] [--peers DIR] [--without NAME ...]`.
 
 NCA loss and gradient, d = 64, 10 classes. On a CPU: CPU seconds of one thread (wall seconds for two), best of several
 interleaved rounds. On CUDA: see `bench.kernels_cuda`. `--peers` names a folder of packages for a machine that cannot
-install any.
+install any. A peer that is not installed ends the run, unless `--without` names it: then the table says that it is absent.
 """
 
 import argparse
@@ -18,19 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.contenders import CPU, CUDA, INSTALL, Contender, Evaluate, drawn, evaluated, missing, spans
+from bench.contenders import CPU, CUDA, INSTALL, Contender, drawn, evaluated, left_out, missing, siblings, spans
 from bench.measure import cpu_floor_s, cpu_rates, errors, in_a_child, interleaved
 from nearkin.kernels.work import Work
 
 Row = dict[str, Any]
 OURS = "nearkin numba"
 COLUMNS = ("name", "n", "ns_per_pair", "times_ours", "share_of_floor", "peak_mb", "first_call_s", "value_error", "gradient_error")
-SLOW_TO_COMPILE = ("KeOps", "torch.compile of the same")
-
-
-def asked(quick: bool) -> dict[str, Contender]:
-    """All contenders; in a quick run not those that compile for minutes."""
-    return {name: c for name, c in CPU.items() if not (quick and name in SLOW_TO_COMPILE)}
 
 
 def compared(n: int, d: int, contenders: dict[str, Contender], rates: dict[str, float], rounds: int, patience: float) -> list[Row]:
@@ -49,25 +43,6 @@ def compared(n: int, d: int, contenders: dict[str, Contender], rates: dict[str, 
     return rows
 
 
-def siblings(n: int, d: int) -> dict[str, Evaluate]:
-    """The label form and its siblings on one engine: label distances and neighbour lists."""
-    embeddings, labels = drawn(n, d)
-    generator = torch.Generator().manual_seed(1)
-    base = Work(embeddings, None, True, skip=torch.arange(n)[:, None])
-
-    def graded(t: int) -> Evaluate:
-        targets = torch.randn(n, t, generator=generator)
-        return evaluated(base._replace(targets=(targets, targets)), "expected", "numba")
-
-    listed = {f"lists of {k}": torch.randint(n, (n, k), generator=generator) for k in (1, 10)}
-    return {
-        "classes": evaluated(base._replace(span=spans(labels)), "log", "numba"),
-        **{f"label distance, t = {t}": graded(t) for t in (1, 2, 3)},
-        **{name: evaluated(base._replace(listed=table), "log", "numba") for name, table in listed.items()},
-        "separate references": evaluated(_bank(embeddings, labels), "log", "numba"),
-    }
-
-
 def _bank(embeddings: Tensor, labels: Tensor) -> Work:
     """The points against a frozen copy of themselves: the whole square, not half of it."""
     return Work(embeddings, embeddings.clone(), True, span=spans(labels), skip=torch.arange(len(labels))[:, None])
@@ -75,19 +50,21 @@ def _bank(embeddings: Tensor, labels: Tensor) -> Work:
 
 def relatives(n: int, d: int, rounds: int) -> list[Row]:
     """Each sibling's time over that of the label form."""
-    times = interleaved({name: (task, 1) for name, task in siblings(n, d).items()}, rounds, 60)
+    tasks = {name: evaluated(work, form, "numba") for name, (work, form) in siblings(n, d).items()}
+    tasks["separate references"] = evaluated(_bank(*drawn(n, d)), "log", "numba")
+    times = interleaved({name: (task, 1) for name, task in tasks.items()}, rounds, 60)
     base = times["classes"]["cpu_s"]
     return [
         {"name": name, "n": n, "ns_per_pair": t["cpu_s"] / n**2 * 1e9, "times_ours": t["cpu_s"] / base, **t} for name, t in times.items()
     ]
 
 
-def on_cpu(quick: bool) -> dict[str, Any]:
+def on_cpu(contenders: dict[str, Contender], quick: bool) -> dict[str, Any]:
     rates = cpu_rates()
     print(f"floor: sgemm {rates['flop_per_s'] / 1e9:.1f} GFLOP/s, exp2 {rates['exp_per_s'] / 1e9:.2f} G/s, one core")
     rows: list[Row] = []
     for n in (2048,) if quick else (2048, 8192, 16384):
-        rows += compared(n, 64, asked(quick), rates, 3 if quick else 5, 5 if quick else 60)
+        rows += compared(n, 64, contenders, rates, 3 if quick else 5, 5 if quick else 60)
     if not quick:
         name = "nearkin numba, 2 threads"
         rows += [{"name": name, "n": 60_000, "d": 64, **in_a_child(name, 60_000, 64)}]
@@ -131,24 +108,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, within a minute")
     parser.add_argument("--out", type=Path, help="write everything measured as JSON")
     parser.add_argument("--peers", type=Path, help="a folder of packages to put on the path")
+    parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="peers that this machine cannot have; the table says so")
     options = parser.parse_args(arguments)
     if options.peers:
         sys.path.append(str(options.peers))
     cuda = torch.cuda.is_available()
-    absent = missing(CUDA if cuda else asked(options.quick))
-    if absent:
-        raise SystemExit(f"not installed: {', '.join(absent)}. The comparison needs every peer: {INSTALL}")
+    everybody = CUDA if cuda else CPU
+    absent = left_out(everybody, options.without, options.quick)
+    contenders = {name: contender for name, contender in everybody.items() if name not in absent}
+    if lacking := missing(contenders):
+        raise SystemExit(f"not installed: {', '.join(lacking)}. The comparison needs every peer: {INSTALL} (or say --without its name)")
+    for name, why in absent.items():
+        print(f"absent: {name}, {why}")
     print(" ".join([f"{'name':34}", f"{'n':>7}", *(f"{key:>15}" for key in COLUMNS[2:])]))
     if cuda:
         from bench.kernels_cuda import on_cuda
 
-        found = on_cuda(options.quick)
+        found = on_cuda(contenders, options.quick)
     else:
-        found = on_cpu(options.quick)
-    about = {"command": "python -m bench.kernels" + (" --quick" if options.quick else ""), "device": processor()}
+        found = on_cpu(contenders, options.quick)
+    said = [*(["--quick"] if options.quick else []), *(["--without", *options.without] if options.without else [])]
+    about = {"command": " ".join(["python -m bench.kernels", *said]), "device": processor()}
     about |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), "python": platform.python_version()}
     if options.out:
-        options.out.write_text(json.dumps({**about, "versions": versions(), **found}, indent=1) + "\n")
+        options.out.write_text(json.dumps({**about, "versions": versions(), "absent": absent, **found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
