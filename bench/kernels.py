@@ -11,9 +11,10 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,22 +25,36 @@ from nearkin.kernels.work import Work
 
 Row = dict[str, Any]
 OURS = "nearkin numba"
+
+
+class Effort(NamedTuple):
+    """How much of everything a run does."""
+
+    sizes: tuple[int, ...]
+    rounds: int
+    patience: float  # seconds
+    at_once: int  # processes that measure first calls and memory side by side
+
+
+FULL, QUICK = Effort((2048, 8192, 16384), 5, 60, 1), Effort((2048,), 3, 5, 2)
 COLUMNS = ("name", "n", "ns_per_pair", "times_ours", "share_of_floor", "peak_mb", "first_call_s", "value_error", "gradient_error")
 
 
-def compared(n: int, d: int, contenders: dict[str, Contender], rates: dict[str, float], rounds: int, patience: float) -> list[Row]:
+def compared(n: int, d: int, contenders: dict[str, Contender], rates: dict[str, float], effort: Effort) -> list[Row]:
     """One row per contender at one size."""
     here = {name: c for name, c in contenders.items() if n <= c.largest}
     data = drawn(n, d)
-    times = interleaved({name: (c.make(*data), c.threads) for name, c in here.items()}, rounds, patience)
+    times = interleaved({name: (c.make(*data), c.threads) for name, c in here.items()}, effort.rounds, effort.patience)
+    with ThreadPoolExecutor(effort.at_once) as pool:
+        apart = dict(zip(here, pool.map(lambda name: in_a_child(name, n, d), here), strict=True))
     rows = []
     for name, contender in here.items():
         seconds = times[name]["cpu_s" if contender.threads == 1 else "wall_s"]
         row = {"name": name, "n": n, "d": d, **times[name], "ns_per_pair": seconds / n**2 * 1e9}
         row["times_ours"] = seconds / times[OURS]["cpu_s"]
         row["share_of_floor"] = cpu_floor_s(n, d, rates) / contender.threads / seconds
-        rows.append({**row, **in_a_child(name, n, d), **errors(contender, min(n, 2048), d)})
-        show([row | rows[-1]])
+        rows.append({**row, **apart[name], **errors(contender, min(n, 2048), d)})
+        show(rows[-1:])
     return rows
 
 
@@ -63,8 +78,9 @@ def on_cpu(contenders: dict[str, Contender], quick: bool) -> dict[str, Any]:
     rates = cpu_rates()
     print(f"floor: sgemm {rates['flop_per_s'] / 1e9:.1f} GFLOP/s, exp2 {rates['exp_per_s'] / 1e9:.2f} G/s, one core")
     rows: list[Row] = []
-    for n in (2048,) if quick else (2048, 8192, 16384):
-        rows += compared(n, 64, contenders, rates, 3 if quick else 5, 5 if quick else 60)
+    effort = QUICK if quick else FULL
+    for n in effort.sizes:
+        rows += compared(n, 64, contenders, rates, effort)
     if not quick:
         name = "nearkin numba, 2 threads"
         rows += [{"name": name, "n": 60_000, "d": 64, **in_a_child(name, 60_000, 64)}]
