@@ -21,6 +21,8 @@ from nearkin.kernels.work import Work
 Row = dict[str, Any]
 PRECISIONS = ("highest", "high", "fast")
 _LEAST_FLOPS, _LEAST_EXPS = 743e12, 4.0e12
+TURNS, MANY, FEW = 3, 30, 5  # many calls where the host sets the time, since they differ more
+HOW = f"CUDA events; everybody has {TURNS} turns of {MANY} calls up to {MOST_PAIRS:,} pairs and of {FEW} above, and the best call counts."
 
 
 def _event() -> Any:
@@ -98,17 +100,17 @@ def attempt(row: Row, step: Callable[[], Row]) -> None:
 
 
 def raced(tasks: Mapping[str, Evaluate], n: int, m: int, d: int, rates: dict[str, float]) -> list[Row]:
-    """A row for each task. After their first calls all have three turns, so that a hot or busy spell hits everybody alike."""
+    """A row for each task. After their first calls all have turns, so that a hot or busy spell hits everybody alike."""
     rows: dict[str, Row] = {name: {"name": name, "n": n, "m": m, "d": d} for name in tasks}
     for name, task in tasks.items():
         attempt(rows[name], partial(opening, task))
-    repeats = 30 if n * m <= MOST_PAIRS else 5  # where the host sets the time, calls differ more
+    repeats = MANY if n * m <= MOST_PAIRS else FEW
 
     def turn(row: Row, task: Evaluate) -> Row:
         ms = min(row.get("ms", torch.inf), best_ms(task, repeats))
         return {"ms": ms, "share_of_floor": floor_ms(n, m, d, rates) / ms}
 
-    for _ in range(3):
+    for _ in range(TURNS):
         for name, task in tasks.items():
             attempt(rows[name], partial(turn, rows[name], task))
     return list(rows.values())
@@ -179,7 +181,7 @@ def on_cuda(contenders: dict[str, Contender], quick: bool) -> dict[str, Any]:
         f"floor: fp16 matmul {rates['flop_per_s'] / 1e12:.0f} TFLOP/s (measured {rates['measured_flop_per_s'] / 1e12:.0f}), "
         f"exp {rates['exp_per_s'] / 1e12:.2f} T/s (measured {rates['measured_exp_per_s'] / 1e12:.2f})"
     )
-    found: dict[str, Any] = {"rates": rates, "rows": [], "banks": [], "relatives": []}
+    found: dict[str, Any] = {"rates": rates, "how": [HOW], "rows": [], "banks": [], "relatives": []}
     size = 16_384 if quick else 65_536
     parts = {"rows": squares(contenders, quick, rates), "banks": banks(rates), "relatives": relatives(size, rates)}
     for part, rows in parts.items():
