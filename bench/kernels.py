@@ -78,6 +78,7 @@ def on_cpu(contenders: dict[str, Contender], quick: bool) -> dict[str, Any]:
     rates = cpu_rates()
     print(f"floor: sgemm {rates['flop_per_s'] / 1e9:.1f} GFLOP/s, exp2 {rates['exp_per_s'] / 1e9:.2f} G/s, one core")
     rows: list[Row] = []
+    print(" ".join([f"{'name':34}", f"{'n':>7}", *(f"{key:>15}" for key in COLUMNS[2:])]))
     effort = QUICK if quick else FULL
     for n in effort.sizes:
         rows += compared(n, 64, contenders, rates, effort)
@@ -91,7 +92,7 @@ def on_cpu(contenders: dict[str, Contender], quick: bool) -> dict[str, Any]:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """A line per row, aligned with the heading that `main` prints."""
+    """A line per row, aligned with the heading that `on_cpu` prints."""
     for row in rows:
         cells = [f"{row.get('name', ''):34}", f"{row.get('n', ''):>7}"]
         for key in COLUMNS[2:]:
@@ -136,7 +137,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"not installed: {', '.join(lacking)}. The comparison needs every peer: {INSTALL} (or say --without its name)")
     for name, why in absent.items():
         print(f"absent: {name}, {why}")
-    print(" ".join([f"{'name':34}", f"{'n':>7}", *(f"{key:>15}" for key in COLUMNS[2:])]))
     if cuda:
         from bench.kernels_cuda import on_cuda
 

@@ -99,8 +99,8 @@ def attempt(row: Row, step: Callable[[], Row]) -> None:
     torch.cuda.empty_cache()
 
 
-def raced(tasks: Mapping[str, Evaluate], n: int, m: int, d: int, rates: dict[str, float]) -> list[Row]:
-    """A row for each task. After their first calls all have turns, so that a hot or busy spell hits everybody alike."""
+def raced(tasks: Mapping[str, Evaluate], ours: str, n: int, m: int, d: int, rates: dict[str, float]) -> list[Row]:
+    """A row for each task, with its time over that of `ours`. After their first calls all have turns, so that a hot or busy spell hits everybody alike."""
     rows: dict[str, Row] = {name: {"name": name, "n": n, "m": m, "d": d} for name in tasks}
     for name, task in tasks.items():
         attempt(rows[name], partial(opening, task))
@@ -113,6 +113,8 @@ def raced(tasks: Mapping[str, Evaluate], n: int, m: int, d: int, rates: dict[str
     for _ in range(TURNS):
         for name, task in tasks.items():
             attempt(rows[name], partial(turn, rows[name], task))
+    for row in rows.values():
+        row |= {"times_ours": row["ms"] / rows[ours]["ms"]} if "ms" in row else {}
     return list(rows.values())
 
 
@@ -121,7 +123,8 @@ def squares(contenders: dict[str, Contender], quick: bool, rates: dict[str, floa
     for n in (4096, 16_384) if quick else (4096, 16_384, 65_536, 131_072):
         data = drawn(n, 64, device="cuda")
         here = {name: contender for name, contender in contenders.items() if n <= contender.largest}
-        for row in raced({name: contender.make(*data) for name, contender in here.items()}, n, n, 64, rates):
+        tasks = {name: contender.make(*data) for name, contender in here.items()}
+        for row in raced(tasks, "nearkin triton, fast", n, n, 64, rates):
             yield row | (errors(here[row["name"]], 4096, 64, "cuda") if n == 4096 else {})
 
 
@@ -165,14 +168,15 @@ def banks(rates: dict[str, float]) -> Iterator[Row]:
         for precision in PRECISIONS:
             for both in (False, True) if n == 4096 else (False,):
                 tasks[f"bank, {precision}, {'both' if both else 'queries only'}"] = bank(n, m, 128, precision, both)
-        yield from raced(tasks, n, m, 128, rates)
+        yield from raced(tasks, "bank, fast, queries only", n, m, 128, rates)
 
 
 def relatives(n: int, rates: dict[str, float]) -> Iterator[Row]:
     """Label distances and neighbour lists, in full precision and in the fastest."""
     works = siblings(n, 64, "cuda")
-    tasks = {f"{name}, {p}": evaluated(*works[name], "triton", p) for name in works for p in ("highest", "fast")}
-    yield from raced(tasks, n, n, 64, rates)
+    for precision in ("highest", "fast"):
+        tasks = {f"{name}, {precision}": evaluated(*work, "triton", precision) for name, work in works.items()}
+        yield from raced(tasks, f"classes, {precision}", n, n, 64, rates)
 
 
 def on_cuda(contenders: dict[str, Contender], quick: bool) -> dict[str, Any]:
@@ -195,6 +199,6 @@ def _line(row: Row) -> str:
     head = f"{row['name']:40} {row['n']:>7} x {row['m']:<7} d {row['d']:<4}"
     if "out_of_memory" in row:
         return head + " out of memory"
-    line = f"{head} {row['ms']:9.2f} ms {row['peak_mb']:10.1f} MB {100 * row['share_of_floor']:5.1f} % of the floor"
-    line += f", first {row['first_call_s']:.1f} s, {row['kept_mb']:.0f} MB kept"
+    line = f"{head} {row['ms']:9.2f} ms, {row['times_ours']:6.2f} x ours, {row['peak_mb']:10.1f} MB"
+    line += f", {100 * row['share_of_floor']:5.1f} % of the floor, first {row['first_call_s']:.1f} s, {row['kept_mb']:.0f} MB kept"
     return line + (f", errors {row['value_error']:.1e} {row['gradient_error']:.1e}" if "value_error" in row else "")

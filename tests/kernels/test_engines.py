@@ -203,6 +203,55 @@ def test_one_point_alone(kind: type, relation: str, form: Form) -> None:
     assert not alone.priced.any() and not alone.values.any() and not alone.to_queries.any()
 
 
+@BOTH
+@pytest.mark.parametrize(("n", "m"), [(0, 0), (0, 3), (3, 0)])
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_nobody_to_choose(kind: type, relation: str, form: Form, n: int, m: int) -> None:
+    work = draw(relation, "separate", n=4, m=4)
+    work = work._replace(queries=work.queries[:n], references=None if n == m else torch.randn(m, 5))
+    empty = found(kind(), work, form)
+    assert empty.values.shape == (n,) and not empty.values.any() and not empty.priced.any()
+    assert empty.to_queries.shape == (n, 5) and not empty.to_queries.any()
+    assert empty.to_references is None or (empty.to_references.shape == (m, 5) and not empty.to_references.any())
+
+
+@pytest.mark.parametrize(
+    ("queries", "references", "words"),
+    [
+        (torch.float16, None, "points are torch.float16; the kernels take float32 or float64, all alike: use .float()"),
+        (torch.int64, None, "points are torch.int64; the kernels take float32 or float64"),
+        (torch.float64, torch.float32, "points are torch.float64 and torch.float32; the kernels take float32 or float64, all alike"),
+    ],
+)
+def test_other_kinds_of_numbers_are_refused_in_words(queries: torch.dtype, references: torch.dtype | None, words: str) -> None:
+    others = None if references is None else torch.ones(2, 3, dtype=references)
+    work = Work(torch.ones(2, 3, dtype=queries), others, True, span=torch.tensor([[0, 1], [1, 2]]))
+    with pytest.raises(TypeError, match=words):
+        soft_neighbours.soft_neighbours(work, "log", 1.0)
+
+
+@BOTH
+@pytest.mark.parametrize("which", ["summaries", "gradients"])
+def test_running_out_of_memory_in_either_pass_changes_nothing(kind: type, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = draw("span", "separate", n=40)
+    before, points = found(kind(), work, "log"), [work.queries.clone(), cast(Tensor, work.references).clone()]
+    real = getattr(kind, which)
+
+    def starved(*given: Any) -> None:
+        real(*given)
+        raise torch.OutOfMemoryError("no memory left")
+
+    monkeypatch.setattr(kind, which, starved)
+    live = work._replace(queries=work.queries.clone().requires_grad_())
+    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind())
+    with pytest.raises(torch.OutOfMemoryError, match="no memory left"):
+        soft_neighbours.soft_neighbours(live, "log", 0.7).values.sum().backward()
+    assert live.queries.grad is None and torch.equal(work.queries, points[0]) and torch.equal(cast(Tensor, work.references), points[1])
+    monkeypatch.setattr(kind, which, real)
+    after = found(kind(), work, "log")
+    assert torch.equal(after.values, before.values) and torch.equal(after.to_queries, before.to_queries)
+
+
 def hard_data(name: str, n: int = 200, d: int = 64) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(n, d, generator=generator)

@@ -42,8 +42,9 @@ class Recording:
         if turn != self.turn:
             self._compute(tensors)
         if not self._warm:  # compiled before it is recorded
-            self._warm = True
-            return self._backward(self._inputs, self._outputs[2:], upstream)
+            found = self._backward(self._inputs, self._outputs[2:], upstream)
+            self._warm = True  # and not if it ran out of memory
+            return found
         if self._backward_graph is None:
             self._backward_graph, self._gradients = _captured(lambda: self._backward(self._inputs, self._outputs[2:], self._upstream))
         self._upstream.copy_(upstream)

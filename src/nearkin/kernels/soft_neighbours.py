@@ -32,12 +32,22 @@ class Soft(NamedTuple):
 
 def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str = "auto", precision: str = "highest") -> Soft:
     """Value per query, differentiable in `work.queries` and `work.references`, which are in the caller's own units."""
-    if work.targets is not None and form == "log":
-        raise ValueError("form 'log' needs right and wrong neighbours; label distances take form='expected'")
+    _check(work, form)
+    if 0 in sizes(work)[:2]:  # nobody chooses, or there is nobody to choose
+        nothing = 0 * work.queries.sum(1) + (0 if work.references is None else 0 * work.references.sum())
+        return Soft(nothing, torch.zeros_like(nothing, dtype=torch.bool))
     references = work.queries.new_empty(0, work.queries.shape[1]) if work.references is None else work.references
     chosen = choose(engine, work.queries, precision)
     values, priced = _Evaluate.apply(work.queries, references, work, form, temperature, chosen)  # type: ignore[no-untyped-call]
     return Soft(values, priced)
+
+
+def _check(work: Work, form: Form) -> None:
+    if work.targets is not None and form == "log":
+        raise ValueError("form 'log' needs right and wrong neighbours; label distances take form='expected'")
+    given = [points.dtype for points in (work.queries, work.references) if points is not None]
+    if given[0] not in (torch.float32, torch.float64) or len(set(given)) > 1:
+        raise TypeError(f"points are {' and '.join(map(str, given))}; the kernels take float32 or float64, all alike: use .float()")
 
 
 def _scale(temperature: float) -> float:
