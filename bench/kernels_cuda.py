@@ -100,7 +100,10 @@ def attempt(row: Row, step: Callable[[], Row]) -> None:
 
 
 def raced(tasks: Mapping[str, Evaluate], ours: str, n: int, m: int, d: int, rates: dict[str, float]) -> list[Row]:
-    """A row for each task, with its time over that of `ours`. After their first calls all have turns, so that a hot or busy spell hits everybody alike."""
+    """A row for each task, with its time over that of `ours`.
+
+    After their first calls all have turns, so that a hot or busy spell hits everybody alike.
+    """
     rows: dict[str, Row] = {name: {"name": name, "n": n, "m": m, "d": d} for name in tasks}
     for name, task in tasks.items():
         attempt(rows[name], partial(opening, task))
@@ -114,7 +117,8 @@ def raced(tasks: Mapping[str, Evaluate], ours: str, n: int, m: int, d: int, rate
         for name, task in tasks.items():
             attempt(rows[name], partial(turn, rows[name], task))
     for row in rows.values():
-        row |= {"times_ours": row["ms"] / rows[ours]["ms"]} if "ms" in row else {}
+        if "ms" in row and "ms" in rows[ours]:
+            row["times_ours"] = row["ms"] / rows[ours]["ms"]
     return list(rows.values())
 
 
@@ -199,6 +203,6 @@ def _line(row: Row) -> str:
     head = f"{row['name']:40} {row['n']:>7} x {row['m']:<7} d {row['d']:<4}"
     if "out_of_memory" in row:
         return head + " out of memory"
-    line = f"{head} {row['ms']:9.2f} ms, {row['times_ours']:6.2f} x ours, {row['peak_mb']:10.1f} MB"
+    line = f"{head} {row['ms']:9.2f} ms, {row.get('times_ours', torch.nan):6.2f} x ours, {row['peak_mb']:10.1f} MB"
     line += f", {100 * row['share_of_floor']:5.1f} % of the floor, first {row['first_call_s']:.1f} s, {row['kept_mb']:.0f} MB kept"
     return line + (f", errors {row['value_error']:.1e} {row['gradient_error']:.1e}" if "value_error" in row else "")
