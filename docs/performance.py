@@ -1,7 +1,7 @@
 """Writes docs/performance.md and its picture from the JSON that the benchmarks leave: `python docs/performance.py`.
 
     python -m bench.kernels --out docs/bench-cpu.json        on a CPU
-    python -m bench.kernels --out docs/bench-h200.json       on a CUDA machine
+    python -m bench.kernels --out docs/bench-h200.json       on a CUDA machine (--without KeOps where it cannot be had)
     python -m bench.numerics --out docs/bench-numerics-cpu.json (or -h200.json)
 
 Numbers on that page are never typed by hand.
