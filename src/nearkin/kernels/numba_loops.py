@@ -31,6 +31,7 @@ _C0, _C1, _C2, _C3, _C4, _C5 = (_F(c) for c in (1.0000001192, 0.693146944, 0.240
 _LOWEST, _HIGHEST = _F(-127), _F(100)  # 2^-127 comes out as 0; sums of 2^100 are still finite
 _REACH = 86.0
 _LEAST, _MOST = _F(2.0**-_REACH), _F(2.0**100)  # a sum in between has lost nothing that counts to underflow or to the clamp
+_TINY = _F(2.0**-100)  # of weights, the largest of which is about 1: less counts as nothing, lest products with points be subnormal
 SPREAD = 180.0  # bits between the largest and the smallest log-sum that one gradient shift can serve
 HOLE = -1e30
 _NOWHERE = -1e29
@@ -270,6 +271,12 @@ def _amounts(pull: Array, lse: Array, shift: Scalar, sign: Scalar, out: Array) -
 
 
 @inner(True)
+def _counting(h: Scalar) -> Scalar:
+    """A weight, or 0 for one too small to count: x86 takes a hundred times as long over subnormal numbers, and BLAS would meet them."""
+    return h if abs(h) >= _TINY else _F(0)
+
+
+@inner(True)
 def _weigh(
     tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
     cost: Array | None, mean: Scalar, means: Array, down: Array, kind: int,
@@ -279,7 +286,7 @@ def _weigh(
     total = _F(0)
     if cost is None:
         for j in range(row.size):
-            h = exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST)) * (mine + them[j])
+            h = _counting(exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST)) * (mine + them[j]))
             row[j] = h
             total += h
             out[j] += h
@@ -287,7 +294,7 @@ def _weigh(
         its_cost, its_means = cost[start:end], means[start:end]
         for j in range(row.size):
             e = exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
-            h = e * (mine * (its_cost[j] - mean) + them[j] * (its_cost[j] - its_means[j]))
+            h = _counting(e * (mine * (its_cost[j] - mean) + them[j] * (its_cost[j] - its_means[j])))
             row[j] = h
             total += h
             out[j] += h
@@ -307,15 +314,16 @@ def _weigh_twice(
         for j in range(row.size):
             e = mine * exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
             f = them[j] * exp2(min(max(_F((its_their_minus[j] + their_base) + scale * row[j]), _LOWEST), _HIGHEST))
-            row[j] = e + f
-            total += e + f
-            out[j] += e + f
+            h = _counting(e + f)
+            row[j] = h
+            total += h
+            out[j] += h
     else:
         its_cost, its_means = cost[start:end], means[start:end]
         for j in range(row.size):
             e = mine * exp2(min(max(_F((its_minus[j] + base) + scale * row[j]), _LOWEST), _HIGHEST))
             f = them[j] * exp2(min(max(_F((its_their_minus[j] + their_base) + scale * row[j]), _LOWEST), _HIGHEST))
-            h = e * (its_cost[j] - mean) + f * (its_cost[j] - its_means[j])
+            h = _counting(e * (its_cost[j] - mean) + f * (its_cost[j] - its_means[j]))
             row[j] = h
             total += h
             out[j] += h

@@ -20,6 +20,7 @@ from nearkin.kernels.work import Work, sizes
 _HOLE = -1e30  # finite, so that a masked pair never makes inf - inf
 _NOWHERE = -1e29
 _RANGE = {torch.float32: 86.0, torch.float64: 900.0}  # bits either side of a shift within which sums lose nothing
+_LEAST = {torch.float32: 2.0**-100, torch.float64: 2.0**-1000}  # gradient weights below, of at most about 1, count as nothing
 
 
 class _Sides(NamedTuple):
@@ -99,6 +100,11 @@ class _Sums:
             self.logs[kind][where], self.mean[where] = joined(self.logs[kind][where], self.mean[where], log, mean)
 
 
+def _powers(exponents: Tensor) -> Tensor:
+    """2^x without subnormal numbers, over which x86 takes a hundred times as long."""
+    return torch.hardshrink(torch.exp2(exponents), torch.finfo(exponents.dtype).tiny)
+
+
 def _along(weights: Tensor, shift: Tensor, cost: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sums of 2^(s - shift) over columns, their logs, and the mean cost."""
     ones = weights.new_ones(weights.shape[1])
@@ -110,7 +116,7 @@ def _along(weights: Tensor, shift: Tensor, cost: Tensor | None) -> tuple[Tensor,
 def _own_shifts(affinity: Tensor, cost: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Log-sums of rows (and mean costs), each under its own largest affinity."""
     top = affinity.amax(1)
-    _, log, mean = _along(torch.exp2(affinity - top[:, None]), top.double(), cost)
+    _, log, mean = _along(_powers(affinity - top[:, None]), top.double(), cost)
     return torch.where(top > _NOWHERE, log, -torch.inf), None if mean is None else torch.where(top > _NOWHERE, mean, 0.0)
 
 
@@ -121,7 +127,7 @@ def _add_tile(sums: _Sums, kind: int, tile: Tile, affinity: Tensor, cost: Tensor
     reach = _RANGE[affinity.dtype]
     tops = affinity[:: max(1, len(affinity) // 8)].amax(1)
     shift = tops[tops > _NOWHERE].double().mean().nan_to_num()
-    weights = torch.exp2(affinity - shift.to(affinity.dtype))
+    weights = _powers(affinity - shift.to(affinity.dtype))
     sides = [(rows, affinity, weights, cost), (columns, affinity.T, weights.T, cost_back)][: 1 + tile.mirrored]
     for where, s, e, c in sides:
         total, log, mean = _along(e, shift, c)
@@ -169,7 +175,8 @@ def _weights(kind: int, affinity: Tensor, here: _Pulls, there: _Pulls, cost: Ten
     mine, theirs = mine[:, None].to(dtype), theirs.to(dtype)
     if cost is not None:
         mine, theirs = mine * (cost - here.mean[:, None].to(dtype)), theirs * (cost - there.mean.to(dtype))
-    return e.mul_(mine + theirs) if shared else e.mul_(mine).add_(f.mul_(theirs))
+    weights = e.mul_(mine + theirs) if shared else e.mul_(mine).add_(f.mul_(theirs))
+    return torch.hardshrink(weights, _LEAST[dtype])  # products of less with points would be subnormal
 
 
 class _Gathered:
@@ -221,8 +228,9 @@ class TorchTiles:
             to_queries, to_references = self.gradients(as_two_sets(work), first, second, pull)
             return to_queries if to_references is None else to_queries + to_references, None
         sides, special = _sides(work), set_apart(work)
+        size = float(pull.abs().max()) or 1.0  # pulls of a mean over many, well placed queries would underflow
         summary = (first.double(), second.double(), pull.double())
-        here = _Pulls.of(work, *summary, sides.level)
+        here = _Pulls.of(work, *summary[:2], summary[2] / size, sides.level)
         own = work.references is None
         rows = _Gathered(sides.queries)
         columns = rows if own else _Gathered(sides.references)
@@ -236,8 +244,8 @@ class TorchTiles:
             rows.add(top, weights, sides.references[left])
             if tile.mirrored or (not own and work.reference_gradient):
                 columns.add(left, weights.T, sides.queries[top])
-        to_queries = rows.gradient(work.squared)
-        to_references = columns.gradient(work.squared) if not own and work.reference_gradient else None
+        to_queries = size * rows.gradient(work.squared)
+        to_references = size * columns.gradient(work.squared) if not own and work.reference_gradient else None
         pairs = apart.candidates(special)
         apart.push(work, pairs, apart.weights(work, pairs, apart.affinities(work, pairs), *summary), to_queries, to_references)
         return to_queries, to_references
