@@ -99,7 +99,7 @@ def make_remote(
     before = address(folder)
     if before is not None and before != place and not replace:
         raise FileExistsError(
-            f"{folder} has its index in {before.uri}, {before.name}; add to that, or make one here by --replace, which leaves that where it is"
+            f"{folder} has its index in {before.uri}, {before.name}; add to that, or make one here by --replace, which leaves that alone"
         )
     if replace:
         _drop(place)

@@ -126,7 +126,10 @@ def test_on_a_disk_without_a_free_byte_the_manifest_still_names_what_was_made(
     with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are whole"):
         embed(model, points(), out, rows=5)
     assert kept == [True] and len(open_shards(out, partial=True)) == 20
-    assert sorted(path.name for path in out.iterdir() if path.name != "lock") == [*(f"shard-0000{i}.parquet" for i in range(4)), "shards.json"]
+    assert sorted(path.name for path in out.iterdir() if path.name != "lock") == [
+        *(f"shard-0000{i}.parquet" for i in range(4)),
+        "shards.json",
+    ]
 
 
 def test_one_file_on_a_full_disk_is_as_it_was(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -67,6 +67,19 @@ class Shards:
         found = [labels_of(column(self.path(number), "label"), self.about) for number in range(len(self.records))]
         return np.concatenate([labels for labels in found if labels is not None])
 
+    def labels_at(self, rows: np.ndarray) -> np.ndarray | None:
+        """The labels of the points at these places, in their shape, a shard at a time; those of numbers have one axis more."""
+        if self.about.supervision == "ids":
+            return None
+        flat, starts = rows.reshape(-1), self.starts()
+        home, found = np.searchsorted(starts, flat, side="right") - 1, None
+        for number in np.unique(home).tolist():
+            labels = labels_of(column(self.path(number), "label"), self.about)
+            assert labels is not None
+            found = np.empty((len(flat), *labels.shape[1:]), labels.dtype) if found is None else found
+            found[home == number] = labels[flat[home == number] - starts[number]]
+        return None if found is None else found.reshape(*rows.shape, *found.shape[1:])
+
     def codes(self) -> np.ndarray:
         """(n,) int32: the class numbers of all points, -1 where unknown, without reading their vectors."""
         return self._numbered("label", self.about.classes)
