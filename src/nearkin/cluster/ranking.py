@@ -5,7 +5,6 @@ them. What is held is as many numbers as a query has kin, and one row group.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -47,17 +46,30 @@ def ranked_over(
 ) -> Piece:
     """What the ranking of all points by each query is worth; `classes` (m,) are theirs, and those below 0 are not ranked."""
     most = max(int(np.bincount(classes[classes >= 0]).max()), 1)
-    step = max(HELD // most, 1)
-    one = partial(_worth, step=step, most=most, shards=shards, classes=classes, affinity=affinity, ks=tuple(ks))
-    numbers = list(range(0, len(asked.queries), step))
-    return together([one(asked, start) for start in numbers] if engine == "local" else list(in_order(one, asked, numbers, address)))
+    work = _Work(asked, shards, classes, affinity, tuple(ks), most)
+    numbers = list(range(0, len(asked.queries), work.step))
+    return together([_worth(work, start) for start in numbers] if engine == "local" else list(in_order(_worth, work, numbers, address)))
 
 
-def _worth(
-    asked: Ranked, start: int, *, step: int, most: int, shards: Shards, classes: np.ndarray, affinity: Affinity, ks: tuple[int, ...]
-) -> Piece:
-    some = asked.some(slice(start, start + step))
-    return worth_of(standing_over(lambda: _parts(some, shards, classes, affinity), most), ks)
+class _Work(NamedTuple):
+    """All that a worker needs to know."""
+
+    asked: Ranked
+    shards: Shards
+    classes: np.ndarray
+    affinity: Affinity
+    ks: tuple[int, ...]
+    most: int  # points of the largest class
+
+    @property
+    def step(self) -> int:
+        """Queries whose kin are held at once."""
+        return max(HELD // self.most, 1)
+
+
+def _worth(work: _Work, start: int) -> Piece:
+    some = work.asked.some(slice(start, start + work.step))
+    return worth_of(standing_over(lambda: _parts(some, work.shards, work.classes, work.affinity), work.most), work.ks)
 
 
 def _parts(asked: Ranked, shards: Shards, classes: np.ndarray, affinity: Affinity) -> Iterator[tuple[Tensor, Tensor]]:
