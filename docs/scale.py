@@ -29,8 +29,8 @@ RULE = """Exact search over the numbers is taken while a query stays below the p
 costs least a month. Codes must have been learnt (`nearkin train --codes`), and lose some accuracy: [results](results.md) has the table.
 """
 NOTES = """Bytes a point are those of the files for numbers, codes and shards, with a label and a source of 40 letters, and those of the
-structure beside them for hnsw and ivf_pq. Embedding is charged at the speed of training, which makes the same pass and another one back; the
-images lie on the GPU, and reading and decoding files comes on top. IVF-PQ's cost grows with the points at the same share of lists,
+structure beside them for hnsw and ivf_pq. Embedding is charged at the speed of training, which makes the same pass and another one back;
+the images lie on the GPU, and reading and decoding files comes on top. IVF-PQ's cost grows with the points at the same share of lists,
 HNSW's with their logarithm. Memory is what a query must find there; IVF-PQ's candidates are scored from disk. Exact search over
 shards is charged by the stream below, not by the slope in memory: its shards are opened, checked and read from Parquet, and its memory
 is the peak of that run, or all points where those are fewer.
