@@ -25,6 +25,7 @@ from nearkin.search import nearest, structure
 from nearkin.search.contract import Entries
 from nearkin.search.hamming import nearest_codes
 from nearkin.search.index import LocalIndex
+from nearkin.shards import Shard, write_shard
 
 K, ASKED = 10, 200
 SIZES = (25_000, 100_000)
@@ -46,7 +47,7 @@ def exact_slopes() -> dict[str, dict[str, float]]:
 
 
 def bytes_a_point() -> dict[str, float]:
-    """Of the files of an index, sources of 40 letters and no thumbnails; and of the structures beside it."""
+    """Of the files of an index, sources of 40 letters and no thumbnails; of the structures beside it; and of shards of the same points."""
     vectors, found = clustered(SIZES[0], 1), {}
     sources = [f"photos/{i:033d}" for i in range(len(vectors))]
     for metric, name in (("squared_euclidean", "numbers"), ("hamming", "codes")):
@@ -54,6 +55,9 @@ def bytes_a_point() -> dict[str, float]:
             index = LocalIndex.create(Path(place) / "i", model="m", metric=metric, dimension=vectors.shape[1])
             index.add(Entries(vectors, labels=["a"] * len(vectors), sources=sources))
             found[name] = sum(path.stat().st_size for path in (Path(place) / "i").glob("segment-*")) / len(vectors)
+    with tempfile.TemporaryDirectory() as place:
+        labels, texts = np.full(len(vectors), "a", dtype=object), np.array(sources, dtype=object)
+        found["shards"] = write_shard(Path(place), 0, Shard(np.arange(len(vectors)), vectors, labels, texts))["bytes"] / len(vectors)
     for kind in ("hnsw", "ivf_pq"):
         made = structure.build(kind, vectors, np.arange(len(vectors)), unit=False)
         found[kind] = sum(array.nbytes for array in made.arrays().values()) / len(vectors)

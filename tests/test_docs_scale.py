@@ -13,13 +13,14 @@ SLOPES = {
     "machine": "some",
     "when": "2026-11-16T00:00:00",
     "ns_a_pair": {"numbers": {"10": 99.0, "100": 10.0}, "codes": {"100": 2.0}},
-    "bytes_a_point": {"numbers": 300.0, "codes": 50.0, "hnsw": 500.0, "ivf_pq": 30.0},
+    "bytes_a_point": {"numbers": 300.0, "codes": 50.0, "hnsw": 500.0, "ivf_pq": 30.0, "shards": 320.0},
     "ivf_pq": {
         "points": 1000,
         "build_cpu_us_a_point": 36.0,
         "probes": [{"share": 0.01, "recall": 0.5, "cpu_ms": 0.1}, {"share": 0.1, "recall": 1.0, "cpu_ms": 0.2}],
     },
 }
+STREAM = {"queries": 100, "search_cpu_ns_per_pair": 20.0, "peak_memory_mb": 500.0}
 SERVICE = {"hnsw": {"points": 1000, "cpu_ms": 0.1, "recall": 0.99, "build_s": 3.6}}
 
 
@@ -46,6 +47,15 @@ def test_every_way_is_its_slope_times_the_points(scale: ModuleType) -> None:
     assert codes.cpu_ms == 2.0 and codes.memory_gb == 0.008
     assert hnsw.cpu_ms == pytest.approx(0.2) and hnsw.build_hours == pytest.approx(2.0)  # twice the logarithm of a thousand
     assert ivf.cpu_ms == pytest.approx(200.0) and ivf.build_hours == pytest.approx(0.01)  # at the share the index takes
+
+
+def test_shards_are_charged_by_the_stream_not_by_the_slope_in_memory(scale: ModuleType) -> None:
+    *_, over = scale.ways(10**8, SLOPES, SERVICE, STREAM)
+    assert over.name == "exact over shards, 100 queries at once" and over.cpu_ms == pytest.approx(2000.0)
+    assert over.memory_gb == 0.5 and over.disk_gb == pytest.approx(32.0) and over.exact
+    assert scale.ways(10**5, SLOPES, SERVICE, STREAM)[-1].memory_gb == pytest.approx(0.0256)  # never more than all of them
+    rows = scale.step_rows(10**8, 1000.0, scale.Assumed(judged=3600, cores=10, core_hour=0.5), 20.0)
+    assert rows[-1] == ("search the shards exactly", "3,600 queries", "10 cores", "0.2", "$1.00")
 
 
 def test_cores_are_what_queries_or_memory_ask_for(scale: ModuleType) -> None:

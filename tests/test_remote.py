@@ -62,6 +62,28 @@ def test_shards_are_loaded_and_go_on_by_the_same_command(tmp_path: Path, capsys)
     assert collection.index.count == 60 and collection.search(4, 3).exact
 
 
+def test_what_cannot_be_loaded_leaves_the_index_that_is_there(tmp_path: Path, capsys) -> None:
+    model, pictures, uri = make_model(tmp_path / "model"), make_pictures(tmp_path / "pictures"), tmp_path / "points.db"
+    run(capsys, "index", model, pictures, "--backend", "milvus", "--uri", uri, "--device", "cpu")
+    run(capsys, "embed", model, pictures, "--out", tmp_path / "lost", "--shard-rows", 20, "--device", "cpu")
+    (tmp_path / "lost" / "shard-00001.parquet").unlink()
+    run(capsys, "embed", make_model(tmp_path / "other", seed=1), pictures, "--out", tmp_path / "others", "--device", "cpu")
+    for what, where, told in (
+        ("lost", uri, "shard-00001.parquet is missing; run the same"),
+        ("others", uri, "holds vectors of other weights"),
+        ("nowhere", uri, "nowhere"),
+        ("lost", tmp_path / "new.db", "shard-00001.parquet is missing"),
+    ):
+        command = "index", model, tmp_path / what, "--backend", "milvus", "--uri", where, "--replace", "--device", "cpu"
+        assert told in refused(capsys, *command)
+    assert not (tmp_path / "new.db").exists()
+    elsewhere = refused(capsys, "index", model, pictures, "--backend", "milvus", "--uri", tmp_path / "new.db", "--device", "cpu")
+    assert f"has its index in {uri}, nearkin; add to that, or make one here by --replace" in elsewhere
+    assert open_remote(model, device="cpu").index.count == 60
+    run(capsys, "index", model, pictures, "--backend", "milvus", "--uri", tmp_path / "new.db", "--replace", "--device", "cpu")
+    assert address(model).uri == str(tmp_path / "new.db")  # type: ignore[union-attr]
+
+
 def test_a_folder_without_such_an_index_is_told(tmp_path: Path) -> None:
     make_model(tmp_path / "model")
     with pytest.raises(FileNotFoundError, match="has no index in Milvus; `nearkin index .* DATA --backend milvus --uri URI` makes one"):

@@ -1,9 +1,11 @@
 """Files that survive a kill or a power cut: synced to the disk, checksummed, and swapped in one rename."""
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,17 @@ def write_page(path: Path, body: Mapping[str, Any]) -> None:
         aside.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
         raise
     sync(path.parent)
+
+
+@contextmanager
+def room(folder: Path, mend: str) -> Iterator[None]:
+    """A full disk, said so that it can be mended."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(error.errno, f"no room is left on the disk of {folder}; free some and {mend}") from error
 
 
 def read_page(path: Path) -> dict[str, Any] | None:

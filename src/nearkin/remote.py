@@ -96,6 +96,11 @@ def make_remote(
     about = {"metric": str(model.about["metric"]), "dimension": int(model.about["network"]["dimension"])}
     if (folder / "index" / "manifest.json").exists():
         raise FileExistsError(f"{folder} has an index of its own already; remove {folder / 'index'} to have it in Milvus instead")
+    before = address(folder)
+    if before is not None and before != place and not replace:
+        raise FileExistsError(
+            f"{folder} has its index in {before.uri}, {before.name}; add to that, or make one here by --replace, which leaves that alone"
+        )
     if replace:
         _drop(place)
     try:

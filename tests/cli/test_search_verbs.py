@@ -51,9 +51,17 @@ def test_an_index_is_made_and_told_about(tmp_path: Path, capsys) -> None:
     out, err = capsys.readouterr()
     assert "6 points added, 1 could not be decoded" in out and "broken.png cannot be decoded" in err
     assert "0 points added, 60 were there already" in run(capsys, "index", model, "--add", pictures)
-    told = run(capsys, "index", model, "--delete", "0-9,65", "--compact", "--check", "--backend", "hnsw")
-    assert "11 points removed" in told and "every file matches its checksum" in told and "55 points" in told and "searched by hnsw" in told
+    told = run(capsys, "index", model, "--delete", "0-9,65", "--compact", "--check")
+    assert "11 points removed" in told and "every file matches its checksum" in told and "55 points" in told
     assert "20 points added" not in run(capsys, "index", model, pictures, "--replace") and LocalIndex.open(model / "index").count == 60
+
+
+def test_another_backend_is_taken_from_now_on(tmp_path: Path, capsys) -> None:
+    pytest.importorskip("faiss")
+    model, pictures = make_model(tmp_path / "model"), make_pictures(tmp_path / "pictures")
+    run(capsys, "index", model, pictures, "--device", "cpu")
+    assert "searched by hnsw" in run(capsys, "index", model, "--backend", "hnsw")
+    assert "ivf_pq needs at least 10,000 points" in refused(capsys, "index", model, "--backend", "ivf_pq")
 
 
 def test_a_picture_is_answered_in_a_table(place: Path, capsys) -> None:
@@ -108,7 +116,6 @@ def test_filters(place: Path, capsys) -> None:
             "DATA makes an index and --add adds to one; give one of them",
         ),
         (["index", "{model}", "--replace"], "--replace needs DATA to make the index from"),
-        (["index", "{model}", "--backend", "ivf_pq"], "ivf_pq needs at least 10,000 points"),
         (["index", "{place}/nothing"], "holds no index; `nearkin index DIR DATA` makes one"),
         (["index", "{model}", "--add", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
     ],

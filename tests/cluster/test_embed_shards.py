@@ -18,7 +18,7 @@ from nearkin.cluster import embed as embedding
 from nearkin.cluster.embed import Embedded, embed
 from nearkin.cluster.encoding import pieces
 from nearkin.data.dataset import Dataset
-from nearkin.shards import files, open_shards
+from nearkin.shards import files, folder, open_shards
 from tests.cluster.model_folder import model_folder
 
 pytest.importorskip("pyarrow")
@@ -105,6 +105,47 @@ def test_a_full_disk_keeps_what_was_made(model: Path, tmp_path: Path, monkeypatc
     assert embed(model, points(), out, rows=5) == Embedded(25, 1, 4, 0)
 
 
+def test_on_a_disk_without_a_free_byte_the_manifest_still_names_what_was_made(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, real_sync, real_page, kept = tmp_path / "s", files.sync, folder.write_page, list[bool]()
+
+    def sync(path: Path) -> None:
+        if (out / "shard-00003.parquet").exists():  # from now on there is only the room that was kept
+            kept.append((out / ".spare").exists())
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real_sync(path)
+
+    def page(path: Path, body: dict[str, Any]) -> None:
+        if kept and not (kept[0] and not (out / ".spare").exists()):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real_page(path, body)
+
+    monkeypatch.setattr(files, "sync", sync)
+    monkeypatch.setattr(folder, "write_page", page)
+    with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are whole"):
+        embed(model, points(), out, rows=5)
+    assert kept == [True] and len(open_shards(out, partial=True)) == 20
+    assert sorted(path.name for path in out.iterdir() if path.name != "lock") == [
+        *(f"shard-0000{i}.parquet" for i in range(4)),
+        "shards.json",
+    ]
+
+
+def test_one_file_on_a_full_disk_is_as_it_was(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    np.savez(tmp_path / "data.npz", x=np.zeros((4, 6), np.float32))
+    (tmp_path / "out.npz").write_bytes(b"before")
+
+    def full(path: Path, **arrays: Any) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    assert cli.main(["embed", str(model), str(tmp_path / "data.npz"), "--out", str(tmp_path / "out.npz"), "--device", "cpu"]) == 1
+    assert "no room is left on the disk" in (told := capsys.readouterr().err) and "run the same again" in told
+    assert (tmp_path / "out.npz").read_bytes() == b"before" and not list(tmp_path.glob(".*"))
+
+
 def test_what_an_actor_stumbles_over_comes_back_in_words(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = embedding.Encoder(str(model), str(tmp_path), "cpu")
     (piece,) = pieces(points(5), 5, [0])
@@ -169,14 +210,14 @@ def test_damaged_files_are_named_and_counted(photos: Path, tmp_path: Path, capsy
     command = ["embed", str(model), str(photos), "--out", str(tmp_path / "s"), "--shard-rows", "4", "--device", "cpu"]
     assert cli.main(command) == 0
     told = capsys.readouterr()
-    assert "10 embeddings in" in told.out and "3 shards made; 2 damaged ones left out" in told.out
+    assert "10 embeddings in" in told.out and "shards made: 3; damaged and left out: 2" in told.out
     assert f"left out: {photos / 'b' / '2.png'} cannot be decoded" in told.err and "2 of 12 points were left out" in told.err
     found = open_shards(tmp_path / "s")
     assert np.concatenate([shard.ids for shard in found]).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10]
     page = json.loads((tmp_path / "s" / "shards.json").read_text())["body"]
     assert [name for record in page["shards"] for name, _ in record["damaged"]] == [str(photos / "b" / f"{i}.png") for i in (2, 5)]
     assert cli.main(command) == 0
-    assert "0 shards made, 3 were there already; 2 damaged ones left out" in capsys.readouterr().out
+    assert "shards made: 0, there already: 3; damaged and left out: 2" in capsys.readouterr().out
 
 
 def test_every_file_of_a_shard_damaged_is_an_empty_shard(photos: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation over shards says what evaluation in memory says, of everything the nearest few decide."""
+"""Evaluation over shards says what evaluation in memory says, of everything that ranks decide."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,17 @@ import torch
 from sklearn.datasets import load_digits
 
 from nearkin import cli
-from nearkin.affinity import SquaredEuclidean
-from nearkin.cluster.evaluate import judge, without
+from nearkin.affinity import Affinity, Hamming, SquaredEuclidean, cosine
+from nearkin.cluster import evaluate as evaluating
+from nearkin.cluster import ranking
+from nearkin.cluster.evaluate import Asked, judge, without
+from nearkin.evaluate import classification, retrieval
 from nearkin.points import Points
 from nearkin.run import Run, override
-from nearkin.search import Neighbours
+from nearkin.search import Neighbours, nearest
+from nearkin.shards import About, Shard, Shards, files, open_shards, write_manifest, write_shard
 from nearkin.train.training import train
-from tests.search.test_exact_shards import sharded
+from tests.search.test_exact_shards import sharded, tied
 
 pytest.importorskip("pyarrow")
 
@@ -54,10 +58,20 @@ def test_shards_of_the_training_part_say_what_the_training_part_says(classes: tu
         np.savez(tmp_path / "digits.npz", x=held["x"][:300], labels=held["labels"][:300])
     assert cli.main(["embed", str(model), str(tmp_path / "digits.npz"), "--out", str(tmp_path / "s"), "--shard-rows", "70"]) == 0
     # The test part's rows have numbers from 300, so nobody here is their own neighbour.
-    in_memory, over = page_of(model)["by_k"], page_of(model, "--shards", str(tmp_path / "s"))["scores"]["prediction from neighbours"]
-    assert set(over) == {f"{k}-nn" for k in in_memory} and len(over) == 8
-    for k, score in in_memory.items():
-        assert score["value"] == over[f"{k}-nn"]["value"] and score["low"] == over[f"{k}-nn"]["low"]
+    in_memory, over = page_of(model), page_of(model, "--shards", str(tmp_path / "s"))
+    assert len(over["by_k"]) == 8
+    for name in ("by_k", "per_class", "confusion", "classes", "supervision", "metric"):
+        assert over[name] == in_memory[name], name
+    assert set(over["scores"]["prediction from neighbours"]) == {"1-nn", "10-nn", "weighted 200-nn"}
+    assert set(over["scores"]["retrieval"]) == set(in_memory["scores"]["retrieval"]) and len(over["scores"]) == 2
+    for family, scores in over["scores"].items():
+        for name, score in scores.items():
+            _same(score, in_memory["scores"][family][name])
+
+
+def _same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    for name, value in theirs.items():
+        assert ours[name] == (pytest.approx(value, abs=1e-12) if isinstance(value, float) else value), name
 
 
 def test_a_query_that_is_in_the_shards_is_not_its_own_neighbour(
@@ -70,11 +84,23 @@ def test_a_query_that_is_in_the_shards_is_not_its_own_neighbour(
     assert "60 queries (test) answered by 360 points" in capsys.readouterr().out
 
 
-def test_numbers_are_judged_by_their_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, source = trained(tmp_path, "numbers", targets=DIGITS.target[:360].astype(np.float32))
-    assert cli.main(["embed", str(model), str(source), "--out", str(tmp_path / "s"), "--device", "cpu"]) == 0
-    found = page_of(model, "--shards", str(tmp_path / "s"))["scores"]["prediction from neighbours"]
-    assert {"mae", "rmse", "r2"} <= set(found) and found["mae"]["value"] < found["mae"]["chance"]
+@pytest.mark.parametrize(
+    ("name", "known", "family"),
+    [
+        ("targets", DIGITS.target[:360].astype(np.float32), "regression from the 10 nearest"),
+        ("sets", np.stack([DIGITS.target[:360] % 2, DIGITS.target[:360] > 4, DIGITS.target[:360] == 3], 1).astype(bool), "label sets"),
+    ],
+)
+def test_numbers_and_sets_say_what_they_say_in_memory(name: str, known: np.ndarray, family: str, tmp_path: Path) -> None:
+    model, source = trained(tmp_path, "model", **{name: known})
+    with np.load(source) as held:
+        np.savez(tmp_path / "train.npz", x=held["x"][:300], **{name: known[:300]})
+    command = ["embed", str(model), str(tmp_path / "train.npz"), "--out", str(tmp_path / "s"), "--shard-rows", "90", "--device", "cpu"]
+    assert cli.main(command) == 0
+    in_memory, over = page_of(model), page_of(model, "--shards", str(tmp_path / "s"))
+    assert set(over["scores"]) == {family} and over["by_k"] == in_memory["by_k"]
+    for figure, score in in_memory["scores"][family].items():
+        _same(over["scores"][family][figure], score)
 
 
 def test_vectors_of_another_model_are_refused(classes: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,10 +124,86 @@ def test_options_that_do_not_go_together(
     assert match in capsys.readouterr().err
 
 
+def labelled(folder: Path, vectors: np.ndarray, classes: np.ndarray, sizes: list[int]) -> Shards:
+    """Shards of points of the classes a, b, c, ...; -1 is none. Their sources are p0, p1, ..."""
+    names, start, records = [chr(97 + code) for code in range(int(classes.max()) + 1)], 0, []
+    folder.mkdir()
+    for number, size in enumerate(sizes):
+        at = np.arange(start, start + size)
+        labels = np.array([None if classes[i] < 0 else names[classes[i]] for i in at], dtype=object)
+        records.append(write_shard(folder, number, Shard(at, vectors[at], labels, np.array([f"p{i}" for i in at], dtype=object))))
+        start += size
+    write_manifest(folder, About("m", vectors.shape[1], "squared_euclidean", "classes", tuple(names)), records)
+    return open_shards(folder)
+
+
+@pytest.mark.parametrize("affinity", [SquaredEuclidean(), cosine(), Hamming()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("held", [1 << 22, 2000])
+def test_rankings_of_tied_points_are_those_of_memory(
+    affinity: Affinity, held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole numbers and copies, which tie within shards and across them; unknown classes, and queries that are points themselves."""
+    monkeypatch.setattr(ranking, "HELD", held)  # 2000: few queries and few points at a time
+    monkeypatch.setattr(files, "GROUP", 5 * 37)
+    x, draw = tied(300) + np.float32(0.5), np.random.default_rng(1)
+    classes = draw.integers(-1, 4, 300)
+    shards = labelled(tmp_path / "s", x, classes, [120, 0, 30, 150])
+    ids = torch.cat([torch.arange(0, 300, 7), torch.arange(1000, 1020)])  # some are points of the shards, some are strangers
+    embeddings = torch.cat([torch.from_numpy(x[::7]), torch.from_numpy(tied(20, seed=3)) + 0.5])
+    labels = torch.from_numpy(np.concatenate([classes[::7], draw.integers(0, 4, 20)])).clamp_min(0)
+    asked = Asked(Points(embeddings, labels), [f"p{i}" for i in ids.tolist()], "classes", ("a", "b", "c", "d"))
+    known = torch.from_numpy(classes >= 0)
+    gallery = Points(torch.from_numpy(x)[known], torch.from_numpy(classes)[known], torch.arange(300)[known])
+    queries = Points(embeddings, labels, ids)
+    over, whole = judge(asked, shards, affinity), retrieval(queries, gallery, affinity)
+    assert len(over.scores["retrieval"]) == 14
+    for name, score in over.scores["retrieval"].items():
+        _same(score.as_dict(), whole[name].as_dict())
+        assert torch.allclose(score.per_query, whole[name].per_query, atol=1e-12, equal_nan=True)  # type: ignore[arg-type]
+    found = nearest(queries, gallery, 10, affinity, exclude_same_id=True)
+    assert over.found is not None and torch.equal(over.found.positions, torch.arange(300)[known][found.positions])
+    assert torch.equal(over.found.affinity, found.affinity)
+    expected = classification(queries, gallery, affinity, (1, 10))
+    for name, score in over.scores["prediction from neighbours"].items():
+        _same(score.as_dict(), expected[name].as_dict())
+    assert over.notes == [f"{int((classes < 0).sum())} points of the shards are of no known class and were passed over."]
+
+
+def test_of_too_many_pairs_some_queries_are_ranked_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, classes = tied(200), np.arange(200) % 3
+    shards = labelled(tmp_path / "s", x, classes, [200])
+    asked = Asked(Points(torch.from_numpy(x), torch.from_numpy(classes)), [f"p{i}" for i in range(200)], "classes", ("a", "b", "c"))
+    monkeypatch.setattr(evaluating, "MOST_RANKED", 200 * 150)
+    found = judge(asked, shards, SquaredEuclidean())
+    assert found.scores["retrieval"]["map"].counted == 150 and found.scores["prediction from neighbours"]["1-nn"].counted == 200
+    assert found.notes == ["Figures that rank every point (precision@k to mrr) are of 150 of 200 queries, drawn at random."]
+    monkeypatch.setattr(evaluating, "MOST_RANKED", 200 * 99)
+    found = judge(asked, shards, SquaredEuclidean())
+    assert set(found.scores) == {"prediction from neighbours"} and "more than 19,800 pairs" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "match"),
+    [
+        (None, "ids", "the queries have no labels to be judged by, and .* has classes; give DATA with labels"),
+        (torch.ones(4, 1), "numbers", "the queries have numbers for labels and .* has classes; embed data of the same kind"),
+    ],
+)
+def test_queries_that_cannot_be_judged(labels: torch.Tensor | None, kind: str, match: str, tmp_path: Path) -> None:
+    shards = labelled(tmp_path / "s", tied(20), np.arange(20) % 2, [20])
+    with pytest.raises(ValueError, match=match):
+        judge(Asked(Points(torch.zeros(4, 5), labels), ["?"] * 4, kind), shards, SquaredEuclidean())
+
+
 def test_shards_without_labels_cannot_judge(tmp_path: Path) -> None:
     found = sharded(tmp_path / "s", np.eye(4, dtype=np.float32), [4])
-    with pytest.raises(ValueError, match="has no labels to judge neighbours by: it knows only ids"):
-        judge(Points(torch.eye(4), torch.arange(4)), ["?"] * 4, found, SquaredEuclidean())
+    with pytest.raises(ValueError, match="has no labels to judge neighbours by; embed data that have labels"):
+        judge(Asked(Points(torch.eye(4), torch.arange(4)), ["?"] * 4, "classes"), found, SquaredEuclidean())
+
+
+def test_labels_of_some_points_in_any_shape(tmp_path: Path) -> None:
+    shards = labelled(tmp_path / "s", tied(9), np.array([0, 1, 2, -1, 0, 1, 2, 0, 1]), [4, 0, 5])
+    assert shards.labels_at(np.array([[8, 3], [0, 4]])).tolist() == [["b", None], ["a", "a"]]  # type: ignore[union-attr]
 
 
 def test_ones_own_position_is_left_out_and_the_rest_keeps_its_order() -> None:

@@ -14,12 +14,13 @@ from nearkin import cli
 from nearkin import data as sources
 from nearkin.affinity import cosine
 from nearkin.cluster.embed import Embedded, embed
-from nearkin.cluster.evaluate import judge
+from nearkin.cluster.evaluate import Asked, Where, judge
 from nearkin.cluster.search import discover_over, nearest_over
 from nearkin.cluster.session import check_address, session, workers
 from nearkin.data.corrections import points_of
 from nearkin.data.dataset import Dataset
 from nearkin.discovery import discover
+from nearkin.explore.report import figures
 from nearkin.points import Points
 from nearkin.search import nearest
 from nearkin.shards import ShardDamagedError, open_shards
@@ -82,9 +83,11 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         alone, together = discover(few, 2), discover_over(few, 2, engine="ray")
         assert torch.equal(alone.table, together.table) and torch.equal(alone.entropy, together.entropy)
         labels = torch.arange(50) % 3
-        judged = [judge(Points(whole[:50], labels), points_of(points(50)), found, cosine(), engine=how) for how in ("local", "ray")]
-        assert torch.equal(judged[0].found.positions, judged[1].found.positions)
-        assert bool(judged[0].found.positions[:, 0].ne(torch.arange(50)).all())
+        asked = Asked(Points(whole[:50], labels), points_of(points(50)), "classes", ("a", "b", "c"))
+        here, there = (judge(asked, found, cosine(), Where(how)) for how in ("local", "ray"))
+        assert here.found is not None and there.found is not None and torch.equal(here.found.positions, there.found.positions)
+        assert bool(here.found.positions[:, 0].ne(torch.arange(50)).all())
+        assert figures(here, asked.classes) == figures(there, asked.classes) and "map@r" in there.scores["retrieval"]
         _damaged_pictures(tmp_path)
         (out / "shard-00007.parquet").write_bytes(b"half")
         with pytest.raises(ShardDamagedError, match="shard-00007.parquet cannot be read"):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nearkin.search import structure
 from nearkin.search.contract import METRICS, Answer, Entries, VectorIndex, Where
 from nearkin.search.index import LocalIndex
 from nearkin.search.milvus import MilvusIndex
@@ -20,7 +21,8 @@ def local(backend: str) -> Maker:
     def make(folder: Path, metric: str, vectors: np.ndarray, known: dict[str, Any]) -> VectorIndex:
         index = LocalIndex.create(folder, model="m1", metric=metric, dimension=vectors.shape[1])
         index.add(Entries(vectors, **known))
-        if metric != "hamming":  # codes are searched by counting bits, whatever the backend
+        few = backend == "ivf_pq" and len(vectors) < structure.FEWEST
+        if metric != "hamming" and not few:  # codes are searched by counting bits, whatever the backend
             index.build(backend)
         return index
 
@@ -33,14 +35,22 @@ def milvus(folder: Path, metric: str, vectors: np.ndarray, known: dict[str, Any]
     return index
 
 
-MAKERS: dict[str, Maker] = {"exact": local("exact"), "hnsw": local("hnsw"), "milvus": milvus}
+MAKERS: dict[str, Maker] = {"exact": local("exact"), "hnsw": local("hnsw"), "ivf_pq": local("ivf_pq"), "milvus": milvus}
 
 
-LACKING = pytest.mark.skipif(find_spec("pymilvus") is None, reason="needs nearkin[milvus]")
+NEEDS = {"hnsw": ("faiss", "search"), "ivf_pq": ("faiss", "search"), "milvus": ("pymilvus", "milvus")}
 
 
-@pytest.fixture(params=[pytest.param(name, marks=LACKING) if name == "milvus" else name for name in MAKERS])
-def maker(request: pytest.FixtureRequest) -> Maker:
+def lacking(name: str) -> pytest.MarkDecorator:
+    """Skips a backend whose extra is not installed."""
+    module, extra = NEEDS.get(name, ("numpy", ""))
+    return pytest.mark.skipif(find_spec(module) is None, reason=f"needs nearkin[{extra}]")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=lacking(name)) for name in MAKERS])
+def maker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Maker:
+    for name, value in (("FEWEST", 256), ("PROBED", 1.0), ("SPARE", 300)):  # IVF-PQ of few points, which proposes all of them
+        monkeypatch.setattr(structure, name, value)
     return MAKERS[request.param]
 
 

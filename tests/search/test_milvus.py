@@ -200,3 +200,17 @@ def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
     assert json.dumps(client.call("list_collections")) == "[]"
     client.close()
     assert client.call("list_collections") == []
+
+
+def test_a_full_disk_is_told_with_its_mend(tmp_path: Path, monkeypatch) -> None:
+    client = Milvus(str(tmp_path / "i.db"))
+
+    def full(*given: object, **options: object) -> None:
+        raise ValueError("[Errno 28] No space left on device")
+
+    monkeypatch.setattr(client._connected(), "upsert", full)
+    with pytest.raises(
+        ValueError, match=r"refuses upsert: .*No space left on device; free some room on its disk and give the same command"
+    ):
+        client.call("upsert", "nobody", [])
+    client.close()

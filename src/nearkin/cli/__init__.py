@@ -90,7 +90,9 @@ EVALUATE = """Are a model's neighbours right? Queries are the part of the data t
 answers them. Prints a table and writes, into the model folder unless --out names another:
   report.html            figures with definitions, intervals, chance and counts, pictures, and what may be wrong with the data
   evaluation.json        the same figures for machines
-  suspected_labels.csv   points whose neighbours contradict their label"""
+  suspected_labels.csv   points whose neighbours contradict their label
+With --shards a folder of `nearkin embed` answers instead, and evaluation.json is written alone: predictions of k nearest neighbours,
+retrieval, errors of numbers, overlap of sets, all as in memory. Left to memory are sums over all references or pairs, and pictures."""
 EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos                  on the run's own test part
   nearkin evaluate runs/photos --compare        beside raw pixels, PCA, PPCA, LDA, linear NCA and LMNN
@@ -204,7 +206,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     pictures.add_argument("--figures", action="store_true", help="write every picture as .png and .svg, too")
     pictures.add_argument("--no-pictures", action="store_true", help="draw none: quicker, and matplotlib is not needed")
     parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR)")
-    parser.add_argument("--shards", metavar="SHARDS", help="let these shards answer, which may be larger than memory: k-NN figures only")
+    parser.add_argument("--shards", metavar="SHARDS", help="let these shards answer, which may be larger than memory: what ranks decide")
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="who searches the shards (default: this process)")
     parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
     _add_places(parser)

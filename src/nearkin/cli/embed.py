@@ -1,5 +1,6 @@
 """`nearkin embed`: embeddings of any data by a model folder, as one .npz or as a folder of shards."""
 
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from nearkin import data as sources
 from nearkin.cluster.embed import embed
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import OnError
+from nearkin.disk import room
 from nearkin.model import Model, brought_to, load
 
 
@@ -54,9 +56,9 @@ def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out:
         **options,
     )
     what = "points" if model_folder is None else "embeddings"
-    there = f", {found.known:,} were there already" if found.known else ""
-    damaged = f"; {found.damaged:,} damaged ones left out" if found.damaged else ""
-    Console(highlight=False).print(f"{found.points:,} {what} in {out}: {found.made:,} shards made{there}{damaged}", soft_wrap=True)
+    there = f", there already: {found.known:,}" if found.known else ""
+    damaged = f"; damaged and left out: {found.damaged:,}" if found.damaged else ""
+    Console(highlight=False).print(f"{found.points:,} {what} in {out}; shards made: {found.made:,}{there}{damaged}", soft_wrap=True)
     return 0
 
 
@@ -69,7 +71,13 @@ def _one_file(arguments: Namespace, out: Path) -> int:
     if data.answers is not None:
         arrays["labels" if data.supervision == "classes" else "targets"] = data.answers.numpy()
     out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(out, **arrays)  # type: ignore[arg-type]
+    aside = out.with_name(f".{os.getpid()}-{out.name}")
+    with room(out.parent, "run the same again; what was there before is as it was"):
+        try:
+            np.savez(aside, **arrays)  # type: ignore[arg-type]
+            os.replace(aside, out)
+        finally:
+            aside.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
     Console(highlight=False).print(f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}")
     return 0
 

@@ -32,7 +32,7 @@ from nearkin.explore.checks import inspect
 from nearkin.explore.comparisons import check_comparable, compare
 from nearkin.explore.drawing import save
 from nearkin.explore.illustrate import Illustration, illustrate
-from nearkin.explore.measure import GEOMETRY, PROBES, measure
+from nearkin.explore.measure import GEOMETRY, PROBES, Measured, measure
 from nearkin.explore.probing import check_probed, probe
 from nearkin.explore.report import Findings, as_html, as_json, table_rows
 from nearkin.explore.sanity import write_suspects
@@ -233,22 +233,27 @@ def _print(console: Console, findings: Findings) -> None:
     console.print(f"{len(subject.queries):,} queries ({subject.split}) answered by {answered}.", markup=False)
     for note in findings.measured.notes:
         console.print(note, markup=False)
+    console.print(score_table(findings.measured))
+    if findings.rivals:
+        console.print(_rival_table(findings))
+    for one in findings.sanity.findings:
+        console.print(f"{SIGNS[one.level]} {one.check}: {one.found} {one.mend}".rstrip())
+
+
+def score_table(measured: Measured) -> Table:
+    """Every figure, by family."""
     table = Table("figure", "value", "95 % interval", "chance", "left out")
     for column in table.columns[1:4]:
         column.justify = "right"
     family = None
-    for name, score in table_rows(findings.measured):
+    for name, score in table_rows(measured):
         if name != family:
             table.add_section()
             table.add_row(f"[bold]{name}[/]")
             family = name
         value, chance = words.number(score.value, score.name), words.number(score.chance, score.name)
         table.add_row(score.name, value, words.interval(score), chance, words.left_out(score) or "0")
-    console.print(table)
-    if findings.rivals:
-        console.print(_rival_table(findings))
-    for one in findings.sanity.findings:
-        console.print(f"{SIGNS[one.level]} {one.check}: {one.found} {one.mend}".rstrip())
+    return table
 
 
 def _rival_table(findings: Findings) -> Table:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from nearkin import data as sources
-from nearkin.collection import Added, build_index, open_index
+from nearkin.collection import Added, build_index, model_version, open_index
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
 from nearkin.model import brought_to, load
@@ -14,7 +14,7 @@ from nearkin.remote import Address, address, make_remote, open_remote
 from nearkin.run import Run
 from nearkin.search.contract import VectorIndex
 from nearkin.search.index import LocalIndex
-from nearkin.shards import is_sharded, open_shards
+from nearkin.shards import Shards, is_sharded, open_shards
 
 
 def run(arguments: Namespace) -> int:
@@ -57,23 +57,33 @@ def _in_milvus(arguments: Namespace, console: Console) -> int:
     what = arguments.data or arguments.add
     if arguments.backend not in (None, "milvus") or arguments.compact or arguments.check:
         raise ValueError("the index is in Milvus, which looks after its files itself; for a local one remove milvus.json from the folder")
+    given = _given(arguments, what) if what else None  # what cannot be read is told before an index is made or replaced
     if arguments.data:
         place = address(arguments.folder) if arguments.uri is None else Address(arguments.uri, arguments.name)
         if place is None:
             raise ValueError("--backend milvus needs --uri: a path that ends in .db, or the address of a server")
-        options = {"kind": arguments.milvus_index, "replace": arguments.replace, "again": is_sharded(what), "device": arguments.device}
-        collection = make_remote(arguments.folder, place, **options)
+        options = {"kind": arguments.milvus_index, "replace": arguments.replace, "device": arguments.device}
+        collection = make_remote(arguments.folder, place, again=isinstance(given, Shards), **options)
     else:
         collection = open_remote(arguments.folder, device=arguments.device)
-    if what and is_sharded(what):
-        console.print(f"{collection.load(open_shards(what), _note):,} points of {what} are in the index")
-    elif what:
-        _tell_added(console, collection.add(_opened(arguments, what), _note))
+    if isinstance(given, Shards):
+        console.print(f"{collection.load(given, _note):,} points of {what} are in the index")
+    elif given is not None:
+        _tell_added(console, collection.add(given, _note))
     if arguments.delete:
         _delete(arguments, collection.index, console)
     index = collection.index
     console.print(f"{index.count:,} points of {index.dimension} dimensions in {index.place}, searched by {index.backend}")
     return 0
+
+
+def _given(arguments: Namespace, what: str) -> Shards | Dataset:
+    """Shards of this model, or data."""
+    if not is_sharded(what):
+        return _opened(arguments, what)
+    shards = open_shards(what)
+    shards.check_model(model_version(Path(arguments.folder)))
+    return shards
 
 
 def _delete(arguments: Namespace, index: VectorIndex, console: Console) -> None:

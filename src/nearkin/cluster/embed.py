@@ -7,6 +7,7 @@ dies therefore costs the shards it was at, which another makes again under the s
 import hashlib
 import json
 import math
+import os
 import pickle
 import time
 from collections.abc import Iterable, Iterator
@@ -21,14 +22,16 @@ from nearkin.cluster.session import check_address, session, workers
 from nearkin.collection import model_version
 from nearkin.data.dataset import Dataset
 from nearkin.data.report import Report, Ticker, caution, tell
+from nearkin.disk import room
 from nearkin.model import Model, load
 from nearkin.search.durable import writing
-from nearkin.shards import About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
+from nearkin.shards import KEPT, About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
 
 ROWS = 20_000  # points of a shard
 NAMED = 10  # damaged files named one by one; the others are only counted, and listed in the manifest
 PAUSE = 1.0  # seconds at least between two manifests: with many thousand shards it is a long page
 WAVE = 512  # shards handed to Ray at once, which bounds what it holds
+SPARE = 1 << 16, 1 << 10  # bytes kept free for the manifest: at least, and for each shard
 ERRORS: dict[str, type[Exception]] = {"OSError": OSError, "ValueError": ValueError}
 
 Engine = Literal["local", "ray"]
@@ -107,7 +110,7 @@ def _gathered(
     finished: Iterable[tuple[int, dict[str, Any]]], out: Path, about: About, records: dict[int, dict[str, Any]], watch: _Watch
 ) -> int:
     """Enter finished shards in the manifest, as they come and whatever happens; how many there were."""
-    made, written = 0, time.monotonic()
+    made, written, spare = 0, time.monotonic(), _spare(out, about)
     try:
         for number, record in finished:
             records[number] = record
@@ -116,12 +119,22 @@ def _gathered(
             if time.monotonic() - written > PAUSE:
                 write_manifest(out, about, records.values())
                 written = time.monotonic()
-    except BaseException:
-        with suppress(OSError):  # on a full disk the manifest before stands
-            write_manifest(out, about, records.values())
-        raise
-    write_manifest(out, about, records.values())
+    finally:
+        spare.unlink(missing_ok=True)
+        write_manifest(out, about, records.values())
     return made
+
+
+def _spare(out: Path, about: About) -> Path:
+    """Room that is taken now and freed for the last manifest: on a full disk the shards would be there, and nobody would know them."""
+    path, (least, each) = out / ".spare", SPARE
+    with room(out, KEPT):
+        try:
+            path.write_bytes(os.urandom(least + each * (about.planned or 0)))  # zeros might take no room
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+    return path
 
 
 def _here(model_folder: Path | None, out: Path, work: Iterator[Piece], *, device: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -210,7 +223,8 @@ def _there(out: Path, about: About) -> dict[int, dict[str, Any]]:
     old, records = read_manifest(out)
     for name, what in (("model", "by other weights"), ("data", "of other data, or shards of another size")):
         if getattr(old, name) != getattr(about, name):
-            raise ValueError(f"{out} holds embeddings {what} ({getattr(old, name)[:80]}); choose another --out, or remove that folder")
+            was = old.data if name == "data" else old.model[:12]
+            raise ValueError(f"{out} holds embeddings {what} ({was}); choose another --out, or remove that folder")
     found = {}
     for record in records:
         with suppress(ShardDamagedError):  # missing or truncated: it is made again

@@ -85,4 +85,4 @@ def named(record: dict[str, Any], report: Report | None, before: int, most: int)
     """Name what was left out of a shard, up to `most` in all."""
     for source, reason in record["damaged"][: max(most - before, 0)]:
         if report is not None:
-            report(f"left out: {reason if source in reason else f'{source}: {reason}'}")
+            report(f"left out: {reason if Path(source).name in reason else f'{source}: {reason}'}")

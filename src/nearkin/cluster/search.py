@@ -11,7 +11,7 @@ from nearkin.affinity import Affinity
 from nearkin.cluster.session import session, workers
 from nearkin.discovery import Neighbourhoods, discover, neighbourhoods_of
 from nearkin.points import Points
-from nearkin.search import Neighbours, nearest
+from nearkin.search import Neighbours
 from nearkin.search.exact import Scored, joined, scored, settled
 from nearkin.shards import Shards
 
@@ -35,21 +35,39 @@ def nearest_over(
 
     By this process, or by a Ray cluster whose machines share the folder. A machine that dies costs the shards it was at.
     """
+    found = scored_over(queries, shards, k, affinity, exclude_same_id=exclude_same_id, engine=engine, address=address)
+    return settled(found, affinity)
+
+
+def scored_over(
+    queries: Points | Tensor,
+    shards: Shards,
+    k: int,
+    affinity: Affinity | None = None,
+    *,
+    exclude_same_id: bool = False,
+    groups: tuple[Tensor, Tensor] | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
+) -> Scored:
+    """The same before it is rounded; with `groups`, as `nearest` takes them, points of the query's group are passed over."""
     if engine == "local":
-        return nearest(queries, shards, k, affinity, exclude_same_id=exclude_same_id)
+        return scored(queries, shards, k, affinity, exclude_same_id=exclude_same_id, groups=groups)
     asked = queries if isinstance(queries, Points) else Points(queries)
     plain = Points(asked.embeddings.cpu(), None, None if asked.ids is None else asked.ids.cpu())
+    starts = shards.starts()
 
     def one(given: Points, number: int) -> Scored:
-        return scored(given, shards.of([number]), k, affinity, exclude_same_id=exclude_same_id)
+        here = None if groups is None else (groups[0].cpu(), groups[1][starts[number] : starts[number + 1]])
+        return scored(given, shards.of([number]), k, affinity, exclude_same_id=exclude_same_id, groups=here)
 
     full = [number for number, record in enumerate(shards.records) if record["rows"]]
     found: Scored | None = None
-    for part in _in_order(one, plain, full, address):
+    for part in in_order(one, plain, full, address):
         found = part if found is None else joined(found, part, k)
     assert found is not None  # a folder without points cannot be opened
-    answer = settled(found, affinity)
-    return Neighbours(*(tensor.to(asked.embeddings.device) for tensor in answer))
+    best = Neighbours(*(tensor.to(asked.embeddings.device) for tensor in found.best))
+    return found._replace(best=best)
 
 
 def discover_over(
@@ -63,11 +81,11 @@ def discover_over(
         return neighbourhoods_of(given, number, k, temperature)
 
     full = [number for number, record in enumerate(shards.records) if record["rows"]]
-    parts = list(_in_order(one, shards, full, address))
+    parts = list(in_order(one, shards, full, address))
     return Neighbourhoods(torch.cat([part.table for part in parts]), torch.cat([part.entropy for part in parts]))
 
 
-def _in_order(work: Callable[[Any, int], Any], shared: Any, numbers: list[int], address: str | None) -> Iterator[Any]:
+def in_order(work: Callable[[Any, int], Any], shared: Any, numbers: list[int], address: str | None) -> Iterator[Any]:
     """work(shared, number) for every number, by Ray, in their order; an error is the worker's own."""
     with session(address) as ray:
         count, asks = workers(ray, "cpu")

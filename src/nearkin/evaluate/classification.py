@@ -1,7 +1,7 @@
 """Classification: how often is the predicted class right, and which classes are taken for which?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,10 +51,15 @@ def classification(
     """
     found = predictions(queries, references, affinity, ks, groups=groups)
     assert queries.labels is not None
-    notes = _hopeless(queries.labels, None if references is None else references.labels)
-    scores = {
-        name: accuracy(predicted, queries.labels, name=name, split=split, draws=draws, seed=seed) for name, predicted in found.items()
-    }
+    return accuracies(found, queries.labels, None if references is None else references.labels, split=split, draws=draws, seed=seed)
+
+
+def accuracies(
+    predicted: Mapping[str, Tensor], labels: Tensor, known: Tensor | None, *, split: str | None = None, draws: int = DRAWS, seed: int = 0
+) -> dict[str, Score]:
+    """The score of every prediction (n,) of the `labels` (n,), with a word on those that none of the `known` labels could give."""
+    notes = _hopeless(labels, known)
+    scores = {name: accuracy(one, labels, name=name, split=split, draws=draws, seed=seed) for name, one in predicted.items()}
     return {name: replace(score, notes=notes) for name, score in scores.items()}
 
 
@@ -90,7 +95,7 @@ def predictions(
     for k in dict.fromkeys(min(k, max(m, 1)) for k in asked):
         found[f"{k}-nn"] = _voted(comparison, k, comparison.affinity, weighted=False)
     k = min(WEIGHTED_K, max(m, 1))
-    found[f"weighted {k}-nn"] = _voted(comparison, k, _sharpened(comparison.affinity), weighted=True)
+    found[f"weighted {k}-nn"] = _voted(comparison, k, sharpened(comparison.affinity), weighted=True)
     by_mean = _by_class_mean(comparison)
     if by_mean is not None:
         found["nearest class mean"] = by_mean
@@ -188,7 +193,7 @@ def _without_itself(
     return torch.where(stays | (best > -torch.inf), means.labels.long()[named], NOBODY)
 
 
-def _sharpened(affinity: Affinity) -> Affinity:
+def sharpened(affinity: Affinity) -> Affinity:
     """The temperature that the weighted vote was published with, for a cosine."""
     is_cosine = isinstance(affinity, Normalised) and isinstance(affinity.of, InnerProduct)
     return cosine(WEIGHTED_TEMPERATURE) if is_cosine else affinity

@@ -71,15 +71,19 @@ class Ranker(NamedTuple):
         near = torch.addmm(self.made.minus, self.made.queries[rows], self.made.references.T)
         if self.how.squared:
             near.sub_(self.made.squares[rows, None]).clamp_(max=0)
-        step = grain(self.how, self.made)[rows, None]
-        if bool((step > 0).any()):
-            near = torch.where(step > 0, (near / step).round_() * step, near)
-        return near.float()
+        return rounded(near, grain(self.how, self.made)[rows, None])
 
     def step(self) -> int:
         """Rows of one block."""
         gallery = self.comparison.gallery.embeddings
         return max((CUDA_NUMBERS if gallery.is_cuda else NUMBERS) // len(gallery), 1)
+
+
+def rounded(near: Tensor, step: Tensor) -> Tensor:
+    """Scores (n, m) as they are compared: float32, after those that differ by less than `step` (n, 1) have become equal."""
+    if bool((step > 0).any()):
+        near = torch.where(step > 0, (near / step).round_() * step, near)
+    return near.float()
 
 
 def compare(

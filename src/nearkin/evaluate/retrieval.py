@@ -41,11 +41,32 @@ def retrieval(
     """
     ks = whole_numbers_above_zero(ks)
     comparison = compare(queries, gallery, affinity, groups)
-    values, kin, candidates = _every_query(comparison, ks)
-    return _scores(values, kin, candidates, comparison.notes + _lowered(ks, kin, candidates), ks, split, draws, seed)
+    return retrieval_of(_every_query(comparison, ks), ks, notes=comparison.notes, split=split, draws=draws, seed=seed)
 
 
 Piece = tuple[dict[str, Tensor], Tensor, Tensor]  # metrics, R and the number of candidates of some queries
+
+
+def retrieval_of(
+    found: Piece, ks: tuple[int, ...], *, notes: tuple[str, ...] = (), split: str | None = None, draws: int = DRAWS, seed: int = 0
+) -> dict[str, Score]:
+    """The scores of `retrieval`, from what every query came to."""
+    values, kin, candidates = found
+    return _scores(values, kin, candidates, notes + _lowered(ks, kin, candidates), ks, split, draws, seed)
+
+
+def worth_of(at: Standing, ks: Sequence[int]) -> Piece:
+    """What some queries came to."""
+    compiled = at.kin.device.type == "cpu" and find_spec("numba") is not None
+    return (_compiled_worth() if compiled else worth)(at, ks), at.kin, at.candidates
+
+
+def together(pieces: Sequence[Piece]) -> Piece:
+    """Pieces of consecutive queries as one."""
+    columns, kin, candidates = zip(*pieces, strict=True)
+    return {name: torch.cat([column[name] for column in columns]) for name in columns[0]}, torch.cat(kin), torch.cat(candidates)
+
+
 Stand = Callable[[slice], list[Standing]]  # of consecutive queries, in one part or more
 
 
@@ -55,23 +76,21 @@ def _every_query(comparison: Comparison, ks: tuple[int, ...]) -> Piece:
     on_cpu = spans.device.type == "cpu"
     compiled = on_cpu and find_spec("numba") is not None
     stand, step = (_tiled(comparison, spans) if compiled else None) or _in_float64(comparison, spans)
-    value = _compiled_worth() if compiled else worth
     blocks = [slice(start, start + step) for start in range(0, len(spans), step)]
     pieces: dict[int, list[Piece]] = {}
 
     @torch.no_grad()  # a setting of each thread
     def work(some: slice) -> None:
         for rows in blocks[some]:
-            pieces[rows.start] = [(value(at, ks), at.kin, at.candidates) for at in stand(rows)]
+            pieces[rows.start] = [worth_of(at, ks) for at in stand(rows)]
 
     if on_cpu:
         dealt_out(work, len(blocks), 1)
     else:
         work(slice(0, len(blocks)))
     back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
-    columns, kin, candidates = zip(*(piece for rows in blocks for piece in pieces[rows.start]), strict=True)
-    values = {name: torch.cat([column[name] for column in columns])[back] for name in columns[0]}
-    return values, torch.cat(kin)[back], torch.cat(candidates)[back]
+    values, kin, candidates = together([piece for rows in blocks for piece in pieces[rows.start]])
+    return {name: column[back] for name, column in values.items()}, kin[back], candidates[back]
 
 
 def _in_float64(comparison: Comparison, spans: Tensor) -> tuple[Stand, int]:

@@ -57,7 +57,7 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
     measured = Measured(notes=list(subject.notes))
     queries, references = subject.queries.points, subject.references.points
     tell(report, "searching neighbours")
-    most = max(_ks(len(subject.references) - (subject.gallery is None)))
+    most = max(ks_up_to(len(subject.references) - (subject.gallery is None)))
     found = nearest(queries, references, max(most, NEAR), subject.model.affinity, exclude_same_id=True)  # one search for every k
     measured.found = Neighbours(found.positions[:, :NEAR], found.affinity[:, :NEAR])
     by: dict[str, Callable[[Subject, Measured, Neighbours, Report | None], None]] = {
@@ -80,13 +80,13 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
 
 def _classes(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
     queries, gallery, affinity = subject.queries.points, _gallery(subject), subject.model.affinity
-    ks = _ks(len(subject.references) - (subject.gallery is None))
+    ks = ks_up_to(len(subject.references) - (subject.gallery is None))
     tell(report, "predicting classes from neighbours")
     family = classification(queries, gallery, affinity, (1, min(10, max(ks))), split=subject.split)
     measured.scores["prediction from neighbours"] = family
     assert queries.labels is not None and subject.references.points.labels is not None
     near = neighbours_of(found, subject.references.points.labels)
-    measured.by_k = {k: accuracy(vote(near[:, :k]), queries.labels, name=f"{k}-nn", split=subject.split) for k in ks}
+    measured.by_k = by_votes(near, queries.labels, ks, subject.split)
     tell(report, "ranking the gallery")
     ranked = retrieval(queries, gallery, affinity, [k for k in (1, 5, 10) if k <= max(ks)], split=subject.split)
     measured.scores["retrieval"] = {name: score for name, score in ranked.items() if name not in AT_ONE}
@@ -98,7 +98,12 @@ def _classes(subject: Subject, measured: Measured, found: Neighbours, report: Re
     measured.scores["neighbourhoods among the queries"] = consistency(queries, affinity, (1,), split=subject.split)
     tell(report, "pairs at every threshold")
     measured.curves = _curves(subject, measured)
-    _confusions(subject, measured)
+    confusions(measured, queries.labels, near[:, :NEAR], len(subject.classes))
+
+
+def by_votes(near: Tensor, labels: Tensor, ks: list[int], split: str | None) -> dict[int, Score]:
+    """The accuracy of k-NN for every k, from the classes (n, most) of the nearest."""
+    return {k: accuracy(vote(near[:, :k]), labels, name=f"{k}-nn", split=split) for k in ks}
 
 
 def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
@@ -116,16 +121,13 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
     return curves
 
 
-def _confusions(subject: Subject, measured: Measured) -> None:
-    queries, found = subject.queries.points, measured.found
-    assert queries.labels is not None and subject.references.points.labels is not None and found is not None
-    count = len(subject.classes)
-    near = neighbours_of(found, subject.references.points.labels)
+def confusions(measured: Measured, labels: Tensor, near: Tensor, count: int) -> None:
+    """Which class is taken for which, from the classes (n, k) of the nearest; -1 is no neighbour."""
     predicted = near[:, 0]  # 1-NN
     known = predicted >= 0
-    measured.confusion = confusion(predicted[known], queries.labels[known], count)
-    measured.classes = per_class(predicted[known], queries.labels[known], count)
-    measured.flow = flow_counts(queries.labels, near, count)
+    measured.confusion = confusion(predicted[known], labels[known], count)
+    measured.classes = per_class(predicted[known], labels[known], count)
+    measured.flow = flow_counts(labels, near, count)
 
 
 def flow_counts(labels: Tensor, neighbours: Tensor, count: int) -> Tensor:
@@ -144,10 +146,15 @@ def _numbers(subject: Subject, measured: Measured, found: Neighbours, report: Re
     tell(report, "predicting numbers from neighbours")
     targets, known = subject.queries.points.labels, subject.references.points.labels
     assert targets is not None and known is not None
-    ks = _ks(len(subject.references) - (subject.gallery is None))
+    ks = ks_up_to(len(subject.references) - (subject.gallery is None))
+    by_means(measured, known[found.positions[:, : max(ks)]], targets, ks, subject.split)
+
+
+def by_means(measured: Measured, near: Tensor, targets: Tensor, ks: list[int], split: str | None) -> None:
+    """The errors of the mean of k neighbours for every k, from the numbers (n, most, t) of the nearest."""
     for k in ks:
-        predicted = known[found.positions[:, :k]].float().mean(1)
-        scores = regression(predicted, targets, split=subject.split)
+        predicted = near[:, :k].float().mean(1)
+        scores = regression(predicted, targets, split=split)
         measured.by_k[k] = scores["mae"]
         if k == min(10, max(ks)):
             measured.predicted = predicted
@@ -158,12 +165,22 @@ def _sets(subject: Subject, measured: Measured, found: Neighbours, report: Repor
     tell(report, "comparing label sets")
     asked, known = subject.queries.points.labels, subject.references.points.labels
     assert asked is not None and known is not None
-    per_query = overlap(asked, known[found.positions[:, 0].clamp_min(0)])
-    generator = torch.Generator().manual_seed(0)
-    anyone = known[torch.randint(len(known), (len(asked),), generator=generator).to(known.device)]
-    chance = float(overlap(asked, anyone).nanmean())
+    by_overlap(
+        measured, asked, known[found.positions[:, 0].clamp_min(0)], known[anyone(len(known), len(asked)).to(known.device)], subject.split
+    )
+
+
+def anyone(m: int, n: int) -> Tensor:
+    """(n,) rows of m references drawn at random, always the same: what chance is measured by."""
+    return torch.randint(m, (n,), generator=torch.Generator().manual_seed(0))
+
+
+def by_overlap(measured: Measured, asked: Tensor, near: Tensor, drawn: Tensor, split: str | None) -> None:
+    """How far the sets (n, C) of the queries are those of their nearest, and of whoever was drawn."""
+    per_query = overlap(asked, near)
+    chance = float(overlap(asked, drawn).nanmean())
     empty = int(per_query.isnan().sum())
-    score = mean_score("overlap@1", per_query, chance=chance, left_out={"both sets empty": empty}, split=subject.split)
+    score = mean_score("overlap@1", per_query, chance=chance, left_out={"both sets empty": empty}, split=split)
     measured.scores["label sets"] = {"overlap@1": score}
 
 
@@ -187,7 +204,8 @@ def _gallery(subject: Subject) -> Points | None:
     return None if subject.gallery is None else subject.gallery.points
 
 
-def _ks(most: int) -> list[int]:
+def ks_up_to(most: int) -> list[int]:
+    """How many neighbours are asked, when there are `most`."""
     if most < 1:
         raise ValueError("there is no reference to answer a query; give data with at least two points")
     return [k for k in KS if k <= most]

@@ -44,14 +44,21 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "supervision": subject.supervision,
         "queries": _side(subject.queries, subject.split),
         "references": None if subject.gallery is None else _side(subject.gallery, subject.gallery.name),
-        "scores": {family: {name: score.as_dict() for name, score in scores.items()} for family, scores in measured.scores.items()},
-        "by_k": {str(k): score.as_dict() for k, score in measured.by_k.items()},
-        "classes": list(subject.classes),
-        "per_class": [{**dataclasses.asdict(row), "name": subject.classes[row.label]} for row in measured.classes],
-        "confusion": None if measured.confusion is None else measured.confusion.tolist(),
+        **figures(measured, subject.classes),
         "comparisons": [_rival(rival) for rival in findings.rivals],
         "sanity": [finding._asdict() for finding in findings.sanity.findings],
         "suspected_labels": len(findings.sanity.suspects),
+    }
+
+
+def figures(measured: Measured, classes: Sequence[str]) -> dict[str, Any]:
+    """What was measured, for machines."""
+    return {
+        "scores": {family: {name: score.as_dict() for name, score in scores.items()} for family, scores in measured.scores.items()},
+        "by_k": {str(k): score.as_dict() for k, score in measured.by_k.items()},
+        "classes": list(classes),
+        "per_class": [{**dataclasses.asdict(row), "name": classes[row.label]} for row in measured.classes],
+        "confusion": None if measured.confusion is None else measured.confusion.tolist(),
         "notes": measured.notes,
     }
 

@@ -161,13 +161,21 @@ def _within(how: Measure, sides: _Sides) -> Neighbours:
 
 def _directly(how: Measure, sides: _Sides) -> Neighbours:
     """Every pair exactly: for a query or two that is less work than to get the references ready for products."""
-    from nearkin.search import numba_scan
-
-    q, r = sides.queries.contiguous(), sides.references.contiguous()
-    scores = numba_scan.all_scores(how, q, r, (inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)))
+    scores = all_pairs(how, sides.queries, sides.references)
     hidden = sides.excluded.mask(slice(None), slice(None))
     found = _top_k(scores if hidden is None else scores.masked_fill_(hidden, -torch.inf), sides.k)
     return found._replace(positions=torch.where(found.affinity > -torch.inf, found.positions, -1))
+
+
+def all_pairs(how: Measure, queries: Tensor, references: Tensor) -> Tensor:
+    """(n, m) float64: the exact score of every pair, whatever stands beside it."""
+    q, r = queries.contiguous(), references.contiguous()
+    to_unit = inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)
+    if q.device.type == "cpu" and find_spec("numba"):
+        from nearkin.search import numba_scan
+
+        return numba_scan.all_scores(how, q, r, to_unit)
+    return exact_scores(how, q, r, to_unit, torch.arange(len(r), device=r.device).expand(len(q), len(r)))
 
 
 def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) -> Neighbours:

@@ -31,6 +31,8 @@ PASSING = (
 )
 
 
+FULL = "no space left"
+FULL_MEND = "free some room on its disk and give the same command again; what was acknowledged before is kept"
 RELEASED = ("is in state 'released'", "collection not loaded")
 WAIT = 0.5  # seconds before the second try, twice as long before each further one
 
@@ -112,7 +114,8 @@ class Milvus:
             except (errors, import_module("grpc").RpcError, ValueError) as error:
                 last = _words(error)
                 if not any(word in last.lower() for word in PASSING):
-                    raise ValueError(f"Milvus at {self.uri} refuses {what}: {last}") from error
+                    mend = f"; {FULL_MEND}" if FULL in last.lower() else ""
+                    raise ValueError(f"Milvus at {self.uri} refuses {what}: {last}{mend}") from error
                 with suppress(Exception):  # a channel that has failed is not used again, whatever it says to that
                     self.close()
                 self._client = None

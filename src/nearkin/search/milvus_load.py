@@ -4,19 +4,21 @@ A second collection remembers of every shard its checksum and whether it is begu
 their shard, so that a shard that was broken off is written again over itself.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nearkin.search.contract import Entries
-from nearkin.search.milvus import MOST, MilvusIndex
+from nearkin.search.milvus import MilvusIndex
 from nearkin.search.milvus_client import Fields, Milvus
 from nearkin.shards import Shard, Shards
 
 INDEXED = ("nothing", "FLAT", "L2")
 BEGUN, DONE = "begun", "done"
 BATCH = 5000  # points that are acknowledged together
+ASKED = 1000  # shards asked about at once
 
 
 class Loaded(NamedTuple):
@@ -33,13 +35,17 @@ class Progress:
     def __init__(self, client: Milvus, name: str) -> None:
         self.client, self.name = client, f"{name}_shards"
 
-    def of_all(self) -> dict[str, tuple[str, str]]:
-        """file -> (checksum, begun or done)."""
+    def of(self, files: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """file -> (checksum, begun or done), of those that are known; asked for a few at a time, since Milvus returns only so many."""
         if not self.client.call("has_collection", self.name):
             self._create()
         self.client.ready(self.name, INDEXED)
-        rows = self.client.call("query", self.name, filter='file != ""', output_fields=["file", "sha256", "state"], limit=MOST)
-        return {row["file"]: (row["sha256"], row["state"]) for row in rows}
+        found = {}
+        for start in range(0, len(files), ASKED):
+            chosen = f"file in {json.dumps(files[start : start + ASKED])}"
+            for row in self.client.call("query", self.name, filter=chosen, output_fields=["file", "sha256", "state"]):
+                found[row["file"]] = row["sha256"], row["state"]
+        return found
 
     def note(self, record: dict[str, Any], state: str) -> None:
         """Remember where a shard stands."""
@@ -66,14 +72,15 @@ def load_shards(index: MilvusIndex, shards: Shards) -> Iterator[Loaded]:
     """Load what is not there yet; yields after every acknowledged batch. Shards of another model, metric or dimension are refused."""
     _check(index, shards)
     progress = Progress(index.client, index.name)
-    known, total, done = progress.of_all(), len(shards), 0
+    known, starts = progress.of([str(record["file"]) for record in shards.records]), shards.starts()
+    total, done = len(shards), 0
     for number, record in enumerate(shards.records):
         name, rows = str(record["file"]), int(record["rows"])
         checksum, state = known.get(name, ("", ""))
         if checksum and checksum != record["sha256"]:
             raise ValueError(f"{shards.path(number)} is not the shard that was loaded under this name; --replace makes the index anew")
         if state != DONE and rows:
-            first = shards.starts()[number]
+            first = starts[number]
             if state != BEGUN:
                 _check_new(index, shards, number, first)
                 progress.note(dict(record), BEGUN)

@@ -7,10 +7,11 @@ A shard is written aside, synced and renamed, and only then named in the manifes
 only the shards that are not named are made again. Parquet needs pyarrow (pip install 'nearkin[table]').
 """
 
-from nearkin.shards.files import About, Shard, ShardDamagedError, check_record, write_shard
+from nearkin.shards.files import KEPT, About, Shard, ShardDamagedError, check_record, write_shard
 from nearkin.shards.folder import Shards, is_sharded, open_shards, read_manifest, write_manifest
 
 __all__ = [
+    "KEPT",
     "About",
     "Shard",
     "ShardDamagedError",

@@ -1,6 +1,5 @@
 """One shard: a Parquet file, written in one rename and read a row group at a time through a memory map."""
 
-import errno
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearkin.disk import digest, sync
+from nearkin.disk import digest, room, sync
 
 MANIFEST = "shards.json"
 GROUP = 1 << 23  # numbers of a row group, which is what is read at once: 32 MB
 AGAIN = "run the same `nearkin embed` again: it makes only what is missing"
+KEPT = f"{AGAIN}. The shards written before are whole"
 
 
 class ShardDamagedError(ValueError):
@@ -51,7 +51,7 @@ def write_shard(folder: Path, number: int, shard: Shard) -> dict[str, Any]:
     table = pa.table(_columns(pa, shard), schema=_schema(pa, shard))
     path = folder / f"shard-{number:05d}.parquet"
     aside = folder / f".{path.name}-{os.getpid()}"
-    with room(folder):
+    with room(folder, KEPT):
         try:
             parquet.write_table(
                 table, aside, compression="none", use_dictionary=False, row_group_size=max(GROUP // max(shard.vectors.shape[1], 1), 1)
@@ -83,22 +83,6 @@ def arrow() -> tuple[Any, Any]:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise ImportError("shards are Parquet files, which need pyarrow; pip install 'nearkin[table]'") from None
-
-
-class room:  # noqa: N801
-    """A full disk, said so that it can be mended."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OSError(
-                error.errno, f"no room is left on the disk of {self.folder}; free some and {AGAIN}. The shards written before are whole"
-            ) from error
 
 
 def _check(shard: Shard) -> None:

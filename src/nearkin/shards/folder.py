@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nearkin.disk import read_page, write_page
+from nearkin.disk import read_page, room, write_page
 from nearkin.shards.files import (
     AGAIN,
+    KEPT,
     MANIFEST,
     About,
     Shard,
@@ -20,7 +21,6 @@ from nearkin.shards.files import (
     ids_of,
     joined,
     labels_of,
-    room,
     row_groups,
 )
 
@@ -66,6 +66,19 @@ class Shards:
             return None
         found = [labels_of(column(self.path(number), "label"), self.about) for number in range(len(self.records))]
         return np.concatenate([labels for labels in found if labels is not None])
+
+    def labels_at(self, rows: np.ndarray) -> np.ndarray | None:
+        """The labels of the points at these places, in their shape, a shard at a time; those of numbers have one axis more."""
+        if self.about.supervision == "ids":
+            return None
+        flat, starts = rows.reshape(-1), self.starts()
+        home, found = np.searchsorted(starts, flat, side="right") - 1, None
+        for number in np.unique(home).tolist():
+            labels = labels_of(column(self.path(number), "label"), self.about)
+            assert labels is not None
+            found = np.empty((len(flat), *labels.shape[1:]), labels.dtype) if found is None else found
+            found[home == number] = labels[flat[home == number] - starts[number]]
+        return None if found is None else found.reshape(*rows.shape, *found.shape[1:])
 
     def codes(self) -> np.ndarray:
         """(n,) int32: the class numbers of all points, -1 where unknown, without reading their vectors."""
@@ -155,7 +168,7 @@ def write_manifest(folder: Path, about: About, records: Iterable[Mapping[str, An
     listed = sorted(records, key=_order)
     told = {**about.__dict__, "classes": list(about.classes), "shape": about.shape and list(about.shape)}
     body = {"format": 1, "about": told, "points": sum(r["rows"] for r in listed)}
-    with room(folder):
+    with room(folder, KEPT):
         write_page(folder / MANIFEST, {**body, "shards": listed})
 
 
@@ -188,5 +201,5 @@ def _check_apart(shards: Shards, numbers: list[int]) -> None:
         a, b = (shards.path(int(home[order[twice[0] + side]])).name for side in (0, 1))
         raise ValueError(
             f"{shards.folder}: {a} and {b} both hold the id {whole[order[twice[0]]]}, and {len(twice):,} ids are there twice; "
-            "remove one of the two files and its entry by embedding into a fresh folder"
+            "an id is one point: embed into a fresh folder, or write one of the two with other ids"
         )
