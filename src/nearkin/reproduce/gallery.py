@@ -95,8 +95,8 @@ PICTURES = (
     ),
     Picture(
         "hao2018-figure-3",
-        "[hao2018anchor] figure 2, MNIST in 2-D",
-        "Figure 3, convergence: error of the nearest class vector on a tenth of the training part.",
+        "[hao2018anchor] figure 3, convergence on MNIST",
+        "Error of the nearest class vector on a tenth of the training part.",
         CURVES,
         convergence,
     ),
