@@ -151,6 +151,7 @@ def test_a_short_row_tells_its_ablations_and_no_other_row_does() -> None:
     short, good = (judge(cell, [result(value)], "mnist") for value in (0.95, 0.99))
     assert "| short ✗ | raw; ablations: shifted 1.50 |" in results_page([(cell, short), *others])
     assert "| short ✗ | raw; no ablation has been run here |" in results_page([(cell, short)])
+    assert "| short ✗ | raw |" in results_page([(replace(cell, ablations=()), short)])
     assert "| reproduced ✓ | raw |" in results_page([(cell, good), *others])
 
 

@@ -127,7 +127,7 @@ _WANTED = {("mnist", "e-ncm"): 0.32, ("cifar10", "e-ncm"): 8.4, ("cifar10+", "e-
 DROPOUT = ("0.0", "0.1", "0.25", "0.5")
 _ELSEWHERE = "printed figure taken by the document from another paper, without dropout"
 _NOTE = {
-    ("cifar100", "e-ncm", "0.25"): "the text of the document calls the 28.14 at p = 0.1 its lowest",
+    ("cifar100", "e-ncm", "0.25"): f"the text of the document calls the {_PRINTED_2['e-ncm'][3]} at p = 0.1 its lowest",
     **{("cifar10", "e-ncm", p): "the text of the document has E-NCM ahead of C-NCM here; its figures do not" for p in ("0.1", "0.5")},
 }
 
