@@ -89,7 +89,7 @@ PICTURES = (
     Picture(
         "hao2018-figure-2",
         "[hao2018anchor] figure 2, MNIST in 2-D",
-        "3,000 points of the test part; stars are anchors.",
+        "3,000 points of the test part; stars are anchors, which E-NCM hides beneath the numbers of the classes that sit on them.",
         FLAT,
         maps,
     ),
