@@ -9,7 +9,7 @@ import pytest
 
 from nearkin import cli
 from nearkin.reproduce import running
-from nearkin.reproduce.cell import Cell, Trial
+from nearkin.reproduce.cell import Ablation, Cell, Trial
 from nearkin.reproduce.contest import apart
 from nearkin.reproduce.page import results_page
 from nearkin.reproduce.running import Job, Ledger, Place, run_trials
@@ -133,13 +133,36 @@ def test_what_was_wanted_may_be_more_than_what_is_printed() -> None:
     cell = Cell("t", "r", 0.75, "error %", "made", wanted=0.35)
     assert judge(cell, [result(0.995)], "mnist").reached(cell) is False
     assert judge(cell, [result(0.9970)], "mnist").reached(cell) is True
+    equal = Cell("t", "r", 1.0, "error %", "made")
+    assert judge(equal, [result(0.99)], "mnist").reached(equal) is True  # whatever rounding says
 
 
 def test_the_page_names_every_row_and_its_state() -> None:
     cells = [Cell("A table", "a row", 1.0, "error %", "made", column="MNIST", note="why"), Cell("A table", "theirs", 2.0, "error %")]
     page = results_page([(cells[0], judge(cells[0], [result(0.995)], "mnist")), (cells[1], judge(cells[1], [], None))])
-    assert "| a row | MNIST | error % | 1.00 | 0.50 |  | 1 | 1.0 | better ✓ | why |" in page
-    assert "| theirs |  | error % | 2.00 |  |  |  |  | cited |  |" in page
+    assert "| a row | MNIST | error % | 1.00 | 0.50 |  | 1 | 1.0 | CPU | better ✓ | why |" in page
+    assert "| theirs |  | error % | 2.00 |  |  |  |  |  | cited |  |" in page
+
+
+def test_a_short_row_tells_its_ablations_and_no_other_row_does() -> None:
+    changed = (Ablation("shifted", "other", "1-nn"), Ablation("longer", "unrun", "1-nn"))
+    cell = Cell("A table", "a row", 1.0, "error %", "made", note="raw", ablations=changed)
+    others = [(other, judge(other, [result(0.985)], "mnist")) for other in [Cell("A table", "another", None, "error %", "other")]]
+    short, good = (judge(cell, [result(value)], "mnist") for value in (0.95, 0.99))
+    assert "| short ✗ | raw; ablations: shifted 1.50 |" in results_page([(cell, short), *others])
+    assert "| short ✗ | raw; no ablation has been run here |" in results_page([(cell, short)])
+    assert "| short ✗ | raw |" in results_page([(replace(cell, ablations=()), short)])
+    assert "| reproduced ✓ | raw |" in results_page([(cell, good), *others])
+
+
+def test_every_printed_figure_that_can_be_run_has_ablations_and_those_have_rows() -> None:
+    cells = [cell for name in ("ren2014", "hao2018") for cell in TABLES[name][1]]
+    shown = {(cell.trial, cell.figure): cell.unit for cell in cells}
+    for cell in cells:
+        if cell.trial is not None and cell.printed is not None:
+            assert cell.ablations, cell.row
+        for one in cell.ablations:
+            assert shown[one.trial, one.figure] == cell.unit and one.trial != cell.trial
 
 
 def test_names_of_tables_and_trials() -> None:
@@ -147,6 +170,8 @@ def test_names_of_tables_and_trials() -> None:
     assert {trial.name for trial in trials} == {"digits-nca", "digits-softmax"} and len(cells) == 2
     assert [trial.name for trial in chosen(["digits-n"])[0]] == ["digits-nca"]
     assert len(chosen([])[1]) == sum(len(cells) for _, cells in TABLES.values())
+    assert chosen(["ren2014"])[1] == TABLES["ren2014"][1]  # the cited rows, too
+    assert all(cell.trial for cell in chosen(["ren2014-mnist"])[1])
     with pytest.raises(ValueError, match=r"TABLE 'digit' is unknown|TABLE 'dogits' is unknown; did you mean 'digits'"):
         chosen(["dogits"])
 
@@ -162,8 +187,12 @@ def test_a_cheap_cell_from_the_command_line_to_the_page(tmp_path: Path, capsys: 
     assert "| NCA, 1-NN | error % |" in (tmp_path / "results.md").read_text()
     before = (out / "digits-nca.json").read_bytes()
     assert cli.main([*words, "--resume"]) == 0 and (out / "digits-nca.json").read_bytes() == before
+    capsys.readouterr()
     assert cli.main(["reproduce", "--list", "--out", str(out)]) == 0
-    assert "not run here" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "not run here" in listed and max(map(len, listed.splitlines())) <= 80
+    for cell in chosen([])[1]:
+        assert cell.table.split(":")[0][:60] in listed and cell.row.split()[0] in listed
 
 
 def verdict_of(mean: float, margin: float) -> Verdict:

@@ -2,17 +2,21 @@
 
 import shutil
 from argparse import Namespace
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from nearkin.reproduce.cell import Cell
 from nearkin.reproduce.gallery import draw, shown
 from nearkin.reproduce.page import results_page
 from nearkin.reproduce.running import Place, run_trials, unfinished
 from nearkin.reproduce.tables import TABLES, chosen, verdicts
+from nearkin.reproduce.verdict import Verdict
 
 HEADLINES = ("P@1", "MAP@R")  # of wide tables; the page has all columns
 
@@ -43,12 +47,25 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _show(console: Console, cells: tuple, folder: Path) -> None:  # type: ignore[type-arg]
+def _show(console: Console, cells: Sequence[Cell], folder: Path) -> None:
+    """Tables for a terminal of 80 columns: the unit stands in the title where all rows share it; without printed figures no such column."""
     for name in dict.fromkeys(cell.table for cell in cells):
-        table = Table("row", "data", "unit", "printed", "ours", "seeds", "state", title=name.replace("[", "\\["), title_justify="left")
-        shown_here = [cell for cell in cells if cell.table == name and (not cell.wide or cell.column in HEADLINES)]
-        for cell, verdict in verdicts(shown_here, folder):
-            printed = "" if cell.printed is None else f"{cell.printed:.2f}"
-            ours = "" if verdict.mean is None else f"{verdict.mean:.2f}" + ("" if verdict.spread is None else f" ± {verdict.spread:.2f}")
-            table.add_row(cell.row, cell.column, cell.unit, printed, ours, str(verdict.seeds or ""), verdict.word)
+        found = verdicts([cell for cell in cells if cell.table == name and (not cell.wide or cell.column in HEADLINES)], folder)
+        units = {cell.unit for cell, _ in found}
+        console.print(
+            f"{name} ({units.pop()})" if len(units) == 1 else name, markup=False
+        )  # as a table's title it would be as narrow as that
+        printed = any(cell.printed is not None for cell, _ in found)
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for head, justify in (("row", "left"), *([("printed", "right")] if printed else []), ("ours (seeds)", "right"), ("state", "left")):
+            table.add_column(head, justify=justify, no_wrap=head != "row")  # type: ignore[arg-type]
+        for cell, verdict in found:
+            row = ", ".join(text for text in (cell.row, cell.column, cell.unit if units else "") if text)
+            table.add_row(row, *(["" if cell.printed is None else f"{cell.printed:.2f}"] if printed else []), _ours(verdict), verdict.word)
         console.print(table)
+
+
+def _ours(verdict: Verdict) -> str:
+    if verdict.mean is None:
+        return ""
+    return f"{verdict.mean:.2f}" + ("" if verdict.spread is None else f" ± {verdict.spread:.2f}") + f" ({verdict.seeds})"

@@ -43,6 +43,15 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Ablation:
+    """The row that differs in one thing, and what that is: where a cell falls short, its figure says why, or why not."""
+
+    said: str
+    trial: str
+    figure: str
+
+
+@dataclass(frozen=True)
 class Cell:
     """One printed figure, and the trial and figure that answer it; without a trial it is another paper's, and only cited."""
 
@@ -55,6 +64,7 @@ class Cell:
     column: str = ""
     wanted: float | None = None  # what we set out to reach, where that is not the printed figure
     note: str = ""
+    ablations: tuple[Ablation, ...] = ()  # told beside the note where the verdict is "short"
     wide: bool = False  # a row of the page holds all columns, rather than each its own
 
     @property

@@ -89,14 +89,14 @@ PICTURES = (
     Picture(
         "hao2018-figure-2",
         "[hao2018anchor] figure 2, MNIST in 2-D",
-        "3,000 points of the test part; stars are anchors.",
+        "3,000 points of the test part; stars are anchors, which E-NCM hides beneath the numbers of the classes that sit on them.",
         FLAT,
         maps,
     ),
     Picture(
         "hao2018-figure-3",
-        "[hao2018anchor] figure 2, MNIST in 2-D",
-        "Figure 3, convergence: error of the nearest class vector on a tenth of the training part.",
+        "[hao2018anchor] figure 3, convergence on MNIST",
+        "Error of the nearest class vector on a tenth of the training part.",
         CURVES,
         convergence,
     ),

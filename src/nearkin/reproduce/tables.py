@@ -32,7 +32,10 @@ def chosen(names: Sequence[str]) -> tuple[tuple[Trial, ...], tuple[Cell, ...]]:
             )
         trials += [trial for trial in found if trial not in trials]
     wanted = {trial.name for trial in trials}
-    cells = tuple(cell for _, some in TABLES.values() for cell in some if cell.trial in wanted or (cell.trial is None and not names))
+    whole = names or tuple(TABLES)  # of a whole table the cited rows, too
+    cells = tuple(
+        cell for name, (_, some) in TABLES.items() for cell in some if cell.trial in wanted or (cell.trial is None and name in whole)
+    )
     return tuple(trials), cells
 
 

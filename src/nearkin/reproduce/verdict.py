@@ -9,6 +9,7 @@ from typing import Any, Literal
 from nearkin.reproduce.cell import Cell
 
 Word = Literal["reproduced", "better", "short", "cited", "not run here", "ours"]
+ROUNDING = 1e-9  # 100 (1 - 0.99) is a little above 1
 TEST_SIZE = {"mnist": 10_000, "cifar10": 10_000, "cifar100": 10_000, "digits": 360}
 
 
@@ -23,13 +24,15 @@ class Verdict:
     margin: float = 0.0
     seconds: float | None = None
     device: str = ""
+    values: tuple[float, ...] = ()  # of every seed
 
     def reached(self, cell: Cell) -> bool | None:
         """Whether our mean is at least what was wanted (the printed figure unless the cell says otherwise)."""
         wanted = cell.printed if cell.wanted is None else cell.wanted
         if self.mean is None or wanted is None:
             return None
-        return self.mean <= wanted if cell.smaller_is_better else self.mean >= wanted
+        ahead = wanted - self.mean if cell.smaller_is_better else self.mean - wanted
+        return ahead > -ROUNDING
 
 
 def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None) -> Verdict:
@@ -43,7 +46,7 @@ def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None) -> Ve
     spread = statistics.stdev(values) if len(values) > 1 else None
     margin = max(2 * (spread or 0.0), _binomial(cell, mean, data), _drawn(cell, runs))
     seconds = statistics.fmean(run["seconds"] for run in runs)
-    return Verdict(_word(cell, mean, margin), mean, spread, len(values), margin, seconds, str(runs[0]["device"]))
+    return Verdict(_word(cell, mean, margin), mean, spread, len(values), margin, seconds, str(runs[0]["device"]), tuple(values))
 
 
 def _word(cell: Cell, mean: float, margin: float) -> Word:

@@ -1,0 +1,120 @@
+"""The claims of the documents as differences of cells, and what is restarted; `claims` says what our runs make of them."""
+
+from nearkin.reproduce.claims import Claim, Difference, Term
+from nearkin.reproduce.hao2018 import DROPOUT, ROW, called
+
+_TABLES, _FLAT = "[ren2014convolutional] tables I and II", ("PCA", "PPCA", "LDA")
+
+
+def _ren(trial: str, figure: str = "1-nn") -> Term:
+    return f"ren2014-{trial}", figure
+
+
+def _less(said: str, plus: Term, minus: Term) -> Difference:
+    return Difference(said, (plus,), (minus,))
+
+
+def _flat(more: str, less: str) -> Difference:
+    trials = {name: f"mnist-{name.lower()}-2d" for name in (*_FLAT, "LMNN")} | {"linear NCA": "mnist-linear_nca-2d", "ours": "mnist-nca-2d"}
+    return _less(f"{more} less {less}", _ren(trials[more]), _ren(trials[less]))
+
+
+_REN = (
+    Claim(
+        "by 1-NN, NCA features are better than softmax features of the same network",
+        _TABLES,
+        (
+            _less("MNIST error: softmax less NCA, log form", _ren("mnist-softmax"), _ren("mnist-nca-log")),
+            _less("MNIST error: softmax less NCA, expected form", _ren("mnist-softmax"), _ren("mnist-nca-expected")),
+            _less("MNIST error, shifted: softmax less NCA, log form", _ren("mnist-softmax-shift"), _ren("mnist-nca-log-shift")),
+            _less("CIFAR-10 accuracy: NCA, log form, less softmax", _ren("cifar-nca-log"), _ren("cifar-softmax")),
+            _less("CIFAR-10 accuracy: NCA, expected form, less softmax", _ren("cifar-nca-expected"), _ren("cifar-softmax")),
+            _less("CIFAR-10 accuracy, crop and flip: NCA, log form, less softmax", _ren("cifar-nca-log-crop"), _ren("cifar-softmax-crop")),
+        ),
+    ),
+    Claim(
+        "not shuffling sometimes leads to worse models",
+        "[ren2014convolutional] text",
+        (_less("MNIST error: the same batches every epoch less shuffled ones", _ren("mnist-nca-log-same-batches"), _ren("mnist-nca-log")),),
+    ),
+    Claim(
+        "in 2-D, LMNN and linear NCA tell classes apart better than PCA, PPCA and LDA, and the convnet better than both",
+        "[ren2014convolutional] figure 3, here by 1-NN accuracy",
+        (
+            *(_flat(more, less) for more in ("LMNN", "linear NCA") for less in _FLAT),
+            *(_flat("ours", less) for less in ("LMNN", "linear NCA")),
+        ),
+    ),
+)
+RESTARTS = {
+    "MNIST, NCA, log form, 1-NN": _ren("mnist-nca-log"),
+    "MNIST, NCA, expected form, 1-NN": _ren("mnist-nca-expected"),
+    "MNIST in 2-D, NCA, log form, 1-NN": _ren("mnist-nca-2d"),
+    "CIFAR-10, NCA, log form, 1-NN": _ren("cifar-nca-log"),
+    "CIFAR-10, NCA, expected form, 1-NN": _ren("cifar-nca-expected"),
+    "CIFAR-10, crop and flip, NCA, log form, 1-NN": _ren("cifar-nca-log-crop"),
+}
+
+
+def _of(data: str, loss: str, dropout: str) -> Term:
+    return called(data, loss, dropout), "class vectors"
+
+
+def _gain(said: str, loss: str, before: tuple[str, str], after: tuple[str, str]) -> Difference:
+    """By how much more the error of `loss` falls than SoftMax's, from one (data, dropout) to the other."""
+    mine, others = ([_of(data, name, p) for data, p in (before, after)] for name in (loss, "softmax"))
+    return Difference(said, (mine[0], others[1]), (mine[1], others[0]))
+
+
+_NCM = ("c-ncm", "e-ncm")
+_HAO = (
+    Claim(
+        "on CIFAR-100 without dropout E-NCM errs less than C-NCM, and C-NCM less than SoftMax",
+        "[hao2018anchor] table 3",
+        (
+            Difference("SoftMax less C-NCM", (_of("cifar100", "softmax", "0.0"),), (_of("cifar100", "c-ncm", "0.0"),)),
+            Difference("C-NCM less E-NCM", (_of("cifar100", "c-ncm", "0.0"),), (_of("cifar100", "e-ncm", "0.0"),)),
+        ),
+    ),
+    Claim(
+        "NCM gains more from dropout than SoftMax",
+        "[hao2018anchor] table 3",
+        tuple(
+            _gain(f"{data.upper()}, p = {p}: what {ROW[loss]} gains less what SoftMax gains", loss, (data, "0.0"), (data, p))
+            for p in DROPOUT[1:]
+            for data in ("cifar10", "cifar10+", "cifar100")
+            for loss in _NCM
+        ),
+    ),
+    Claim(
+        "NCM gains more from augmentation than SoftMax",
+        "[hao2018anchor] table 3",
+        tuple(
+            _gain(f"CIFAR10 to CIFAR10+, p = {p}: what {ROW[loss]} gains less what SoftMax gains", loss, ("cifar10", p), ("cifar10+", p))
+            for p in DROPOUT
+            for loss in _NCM
+        ),
+    ),
+    Claim(
+        "E-NCM is slightly better than C-NCM on CIFAR-10",
+        "[hao2018anchor] text, against its own table 3 at p = 0.1 and 0.5",
+        tuple(Difference(f"p = {p}: C-NCM less E-NCM", (_of("cifar10", "c-ncm", p),), (_of("cifar10", "e-ncm", p),)) for p in DROPOUT),
+    ),
+    Claim(
+        "the centre loss alone collapses to the origin",
+        "[hao2018anchor] text",
+        (
+            Difference(
+                "distance from the origin: E-NCM less centre loss alone",
+                (("hao2018-mnist-2d-e-ncm", "length"),),
+                (("hao2018-mnist-2d-pull", "length"),),
+            ),
+            Difference(
+                "1-NN accuracy: E-NCM less centre loss alone", (("hao2018-mnist-2d-e-ncm", "1-nn"),), (("hao2018-mnist-2d-pull", "1-nn"),)
+            ),
+        ),
+    ),
+)
+
+
+CLAIMS = (*_REN, *_HAO)
