@@ -1,0 +1,64 @@
+"""A step that a CUDA graph records must read nothing back. Tensors without values tell on a machine without a GPU: reading one raises."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from nearkin.data import Dataset
+from nearkin.kernels.soft_neighbours import Soft
+from nearkin.objectives import neighbourhood, streaming
+from nearkin.reproduce.huang2019 import TRIALS
+from nearkin.run import Run, override
+from nearkin.train.assemble import assemble
+
+SETTINGS = {trial.name: trial.settings for trial in TRIALS}
+POINTS, BATCH = 64, 16
+
+
+@pytest.fixture
+def valueless(monkeypatch):
+    """Meta tensors stand for those of a GPU that is recording; the kernels, which have tests of their own, for their shapes."""
+
+    def kernels(work, form, temperature, **more):
+        assert work.listed is not None
+        return Soft(work.queries.sum(1) + work.listed.sum(1), work.listed.sum(1) > 0)
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(neighbourhood, "MANY_PAIRS", 0)
+    monkeypatch.setattr(streaming, "soft_neighbours", kernels)
+
+
+def assembled(settings):
+    pixels = torch.randint(0, 256, (POINTS, 3, 32, 32), dtype=torch.uint8)
+    data = Dataset("made", pixels, labels=torch.arange(POINTS) % 4, classes=tuple("abcd"))
+    run = override(Run(), {**settings, "compile": "false", "batch_size": str(BATCH), "preprocess.name": "cifar"})
+    parts = assemble(run, data, torch.device("cpu"))
+    step, resident = parts.step, parts.loader.resident.to("meta")
+    parts.network.to("meta")
+    parts.objective.to("meta")
+    step.read, step.answers = resident.__getitem__, data.labels.to("meta")
+    step.optimiser = torch.optim.SGD([*parts.network.parameters(), *parts.objective.parameters()], 0.1, momentum=0.9, nesterov=True)
+    return step
+
+
+@pytest.mark.parametrize(
+    "name", ["goal12", "base", "k5", "opt-views", "opt-weighted", "semi-ten", "instance", "cluster", "noise", "alex10-and", "cub-and"]
+)
+def test_nothing_of_a_step_is_read_back(name, request):
+    step = assembled(SETTINGS[f"and-{name}"])
+    request.getfixturevalue("valueless")
+    ids = torch.empty(BATCH, dtype=torch.int64, device="meta")
+    for _ in range(2):  # the second meets momenta
+        loss = step(ids)
+    assert loss.shape == () and loss.device.type == "meta"
+
+
+def test_a_step_that_reads_back_is_noticed(request):
+    step = assembled(SETTINGS["and-goal12"])
+    request.getfixturevalue("valueless")
+    step.prepare = lambda inputs: inputs[inputs[:, 0, 0, 0] > 0]
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        step(torch.empty(BATCH, dtype=torch.int64, device="meta"))
