@@ -44,7 +44,7 @@ def test_goals_stay_within_their_images():
 
 def test_rows_that_are_compared_see_the_same_images():
     short = [trial for trial in TRIALS if trial.data == "cifar10" and trial.settings["network.name"] == "resnet18"]
-    compared = [trial for trial in short if "compile" not in trial.settings]
+    compared = [trial for trial in short if "checkpoint_seconds" not in trial.settings]
     assert len(compared) > 20 and max(map(images, compared)) - min(map(images, compared)) < 0.03
 
 
@@ -60,7 +60,22 @@ def test_the_recipe_is_the_goals_own():
     assert {leaf: goal.get(leaf) for leaf in RECIPES["discovery"].settings} == dict(RECIPES["discovery"].settings)
 
 
-def tiny(name, data_root):
+def test_options_differ_from_their_base_in_one_thing_and_never_see_the_test_part():
+    base = BY_NAME["and-opt-base"].settings
+    speed = {"compile", "epochs"}  # two views are as many images in half the epochs
+    for trial in (trial for trial in TRIALS if trial.name.startswith("and-opt-")):
+        told = {leaf for leaf, value in trial.settings.items() if base.get(leaf) != value} - speed
+        assert trial.held_out and len(told - {"discovery.refresh"}) <= 1, trial.name  # a share that grows needs refreshing
+
+
+def test_long_runs_can_be_taken_away_and_networks_of_many_trials_are_compiled():
+    for trial in TRIALS:
+        run = override(Run(), trial.settings)
+        assert run.compile or trial.data in ("cub-200-2011", "dogs") or run.views == 2 or run.objective.name == "deep_cluster"
+        assert ("checkpoint_seconds" in trial.settings) == (run.epochs >= 250)
+
+
+def tiny(name, data_root, size=None):
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 200, (60, 3, 16, 16), generator=generator, dtype=torch.uint8)
     labels = torch.arange(60) % 3
@@ -106,6 +121,21 @@ def test_a_linear_probe(here):
     trial = small("and-alex10-and", **{"network.name": "convnet", "network.options.hidden": "16", "network.options.widths": "[4, 8]"})
     figures = perform(Job(replace(trial, probe="conv2"), {}, 0), here)["figures"]
     assert 0 < figures["linear conv2"] <= 1
+
+
+def test_photographs_are_opened_at_the_size_that_the_table_says(monkeypatch, tmp_path):
+    seen = []
+
+    def opened(name, data_root, size=None):
+        seen.append(size)
+        return tiny(name, data_root)
+
+    monkeypatch.setattr(running, "_opened", opened)
+    for name in ("and-cub-and", "and-dogs-instance", "and-oneoff"):
+        trial = small(name)
+        plain = {leaf: value for leaf, value in trial.settings.items() if leaf != "network.options.stem"}
+        perform(Job(replace(trial, settings=plain), {}, 0), Place("nowhere", "cpu", str(tmp_path)))
+    assert seen == [128, 128, None]
 
 
 class Interrupt:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearkin import cli
+from nearkin.data.sources.shelf import MissingFileError
 from nearkin.reproduce import running
 from nearkin.reproduce.cell import Ablation, Cell, Trial
 from nearkin.reproduce.contest import apart
@@ -87,6 +88,24 @@ def test_a_budget_stops_between_runs_and_a_resumption_goes_on(tmp_path: Path, mo
     assert run_trials([TRIAL], tmp_path, HERE, said.append)
     assert len(done) == 4 and len(said) == 4 and "seed 1" in said[-1]
     assert run_trials([TRIAL], tmp_path, HERE, said.append) and len(done) == 4
+
+
+def test_first_seeds_of_all_come_first_and_what_has_no_data_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, int | None]] = []
+
+    def perform(job: Job, place: Place) -> dict[str, object]:
+        if job.trial.name == "absent":
+            raise MissingFileError("svhn: train_32x32.mat is missing")
+        done.append((job.trial.name, job.seed))
+        return result(0.5)
+
+    monkeypatch.setattr(running, "perform", perform)
+    plain = replace(TRIAL, tune={}, seeds=2)
+    said: list[str] = []
+    trials = [replace(plain, name=name) for name in ("first", "absent", "second")]
+    assert run_trials(trials, tmp_path, HERE, said.append)
+    assert done == [("first", 0), ("second", 0), ("first", 1), ("second", 1)]
+    assert said[1] == "absent, seed 0: left out; svhn: train_32x32.mat is missing" and len(said) == 5
 
 
 def test_tuning_has_no_test_part_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:

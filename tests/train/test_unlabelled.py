@@ -68,10 +68,12 @@ def test_every_option_trains_and_is_measured_without_choosing_by_labels(tmp_path
 
 def test_labels_that_nothing_is_learnt_from_change_nothing(tmp_path):
     """The same weights whatever the labels say, with a validation part that is looked at in every epoch."""
-    shuffled = digits()
-    shuffled = Dataset("digits", shuffled.inputs, labels=shuffled.labels.flip(0), classes=shuffled.classes, split=shuffled.split)
-    for name, data in (("a", digits()), ("b", shuffled)):
-        trained(tmp_path / name, {"epochs": "5", "validate_every": "1", "data.validation": "0"}, data)
+    data, split = digits(), np.array(["train"] * 200 + ["validation"] * 30 + ["test"] * 30)
+    for name, labels in (("a", data.labels), ("b", data.labels.flip(0))):
+        told = trained(
+            tmp_path / name, {"validate_every": "1"}, Dataset("digits", data.inputs, labels=labels, classes=data.classes, split=split)
+        )
+        assert all("weighted-nn" in epoch for epoch in told["curve"])
     assert (tmp_path / "a" / "weights.safetensors").read_bytes() == (tmp_path / "b" / "weights.safetensors").read_bytes()
 
 
@@ -127,6 +129,15 @@ def test_a_training_stopped_inside_round_2_ends_with_the_very_same_weights(tmp_p
     for name in ("weights.safetensors", "objective.safetensors", "references.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
     assert again["images"] == whole["images"] and again.get("rounds") == whole.get("rounds")
+
+
+def test_time_spent_inside_an_epoch_is_not_forgotten(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "cut", {"checkpoint_seconds": "0"}, reporter=Interrupt(3))
+    told = json.loads((max((tmp_path / "cut" / "checkpoints").glob("step-*")) / "state.json").read_text())
+    standing = json.loads(told["body"])["state"]["loop"]
+    assert standing["epoch"] == 0 and standing["seconds"] > 0
+    assert trained(tmp_path / "cut", {"checkpoint_seconds": "0"}, resume=True)["seconds"] > standing["seconds"]
 
 
 def test_a_share_of_the_labels_is_even_over_classes_and_used(tmp_path):

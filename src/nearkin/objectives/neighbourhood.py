@@ -96,6 +96,14 @@ class NeighbourhoodObjective(Objective):
         priced = outcome.weight > 0
         return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * priced)
 
+    def recordable(self, queries: int) -> bool:
+        """Whether a step with so many queries reads nothing back, so that a CUDA graph can hold it.
+
+        A batch that is its own reference set may hold a sample twice; before it is streamed the host asks how often.
+        """
+        asks = isinstance(self.references, InBatch) and self.supervision != "ids"
+        return not (asks and self._streams(queries * queries))
+
     def _streams(self, pairs: int) -> bool:
         if self.engine == "auto":
             return pairs >= MANY_PAIRS and streams(self.affinity, self.relation, self.criterion)

@@ -8,7 +8,7 @@ training part that is left out.
 
 from nearkin.reproduce.cell import Cell, Keep, Settings, Trial
 
-SHORT = 10  # epochs a round where rows are only compared with each other; printed is 200
+SHORT = 6  # epochs a round where rows are only compared with each other; printed is 200
 ROUNDS = 5  # one of instances and four of discovery
 
 _NETWORK = {"network.name": "resnet18", "network.dimension": "128", "network.normalise": "true"}
@@ -38,10 +38,12 @@ _BETTER = {
     "discovery.gradual": "true",
     "discovery.restart": "false",
 }
-_LONG = {"compile": "true", "checkpoint_seconds": "45"}  # a machine may be taken away inside such a run
-_BASE = {**_LARGER, "epochs": str(SHORT * ROUNDS)}
+_COMPILED = {"compile": "true"}  # once in a process for all trials of one network and batch size
+_ALONE = {"compile": "false"}  # nobody shares this one's network or batch size: the wait would be longer than what it gives
+_LONG = {**_COMPILED, "checkpoint_seconds": "45"}  # a machine may be taken away inside such a run
+_BASE = {**_LARGER, **_COMPILED, "epochs": str(SHORT * ROUNDS)}
 _INSTANCES = {"objective.name": "instance_discrimination"}
-_CLUSTERS = {"objective.name": "deep_cluster", "network.normalise": "false"}
+_CLUSTERS = {"objective.name": "deep_cluster", "network.normalise": "false", **_ALONE}
 _NOISE = {"objective.name": "noise_as_targets"}
 
 
@@ -65,7 +67,7 @@ _OPTIONS: dict[str, tuple[str, Settings]] = {
     "base": ("none of them", {}),
     "flip": ("flip", {"augment.options.flip": "true"}),
     "hue": ("hue 0.1 instead of 0.4", {"augment.options.hue": "0.1"}),
-    "views": ("two views, half the epochs", {"views": "2", "epochs": str(SHORT * ROUNDS // 2)}),
+    "views": ("two views, half the epochs", {"views": "2", "epochs": str(SHORT * ROUNDS // 2), **_ALONE}),
     "refresh": ("neighbours refreshed every epoch", {"discovery.refresh": "epoch"}),
     "mutual": ("mutual neighbours only", {"discovery.mutual": "true"}),
     "weighted": ("weighted by entropy instead of selected", {"objective.options.weighted": "true"}),
@@ -73,9 +75,9 @@ _OPTIONS: dict[str, tuple[str, Settings]] = {
     "once": ("one cosine over all rounds", {"discovery.restart": "false"}),
     "bank": ("bank starts as released, not normalised", {"objective.options.start": "released"}),
 }
-_ALEX = {**_LARGER, "network.name": "alexnet", "epochs": str(2 * SHORT * ROUNDS)}
+_ALEX = {**_LARGER, **_COMPILED, "network.name": "alexnet", "epochs": str(2 * SHORT * ROUNDS)}
 _SETS = {"alex10": "cifar10", "alex100": "cifar100", "alexsvhn": "svhn"}
-_PHOTOGRAPHS = {"network.options.stem": "large", "batch_size": "128", "optimiser.learning_rate": "0.03"}
+_PHOTOGRAPHS = {"network.options.stem": "large", "batch_size": "128", "optimiser.learning_rate": "0.03", "data.size": "128"}
 _BIRDS = {**_LARGER, **_PHOTOGRAPHS, "epochs": str(8 * SHORT * ROUNDS)}
 _METHODS: dict[str, tuple[str, Settings]] = {
     "and": ("AND", {}),
@@ -84,15 +86,13 @@ _METHODS: dict[str, tuple[str, Settings]] = {
 }
 
 TRIALS = (
-    _trial("goal12", _BETTER, _LONG, {"epochs": "250"}, seeds=3),
-    _trial("goal25", _BETTER, _LONG, {"epochs": "500"}, seeds=3),
-    _trial("e50", _RELEASED, _LONG, {"epochs": "250"}),
     _trial("base", _BASE, keep="rounds"),
     _trial("random", _BASE, {"discovery.instance_round": "false"}),
     _trial("oneoff", _BASE, {"discovery.one_off": "true"}),
-    *(_trial(f"opt-{name}", _BASE, settings, held_out=True) for name, (_, settings) in _OPTIONS.items()),
+    _trial("goal12", _BETTER, _LONG, {"epochs": "250"}, seeds=3),
     *(_trial(f"k{k}", _BASE, {"objective.options.k": str(k)}) for k in (5, 20, 100)),
     *(_trial(f"r{rounds}", _BASE, {"discovery.rounds": str(rounds)}) for rounds in (1, 2, 8)),
+    *(_trial(f"opt-{name}", _BASE, settings, held_out=True) for name, (_, settings) in _OPTIONS.items()),
     _trial("instance", _BASE, _INSTANCES),
     _trial("cluster", _BASE, _CLUSTERS),
     _trial("noise", _BASE, _NOISE),
@@ -104,11 +104,13 @@ TRIALS = (
         for name, (_, settings) in _METHODS.items()
     ),
     *(_trial(f"cub-{name}", _BIRDS, _METHODS[name][1], data="cub-200-2011") for name in ("and", "instance")),
+    *(_trial(f"dogs-{name}", _BIRDS, _METHODS[name][1], data="dogs") for name in ("and", "instance")),
+    _trial("e50", _RELEASED, _LONG, {"epochs": "250"}),
+    _trial("goal25", _BETTER, _LONG, {"epochs": "500"}, seeds=3),
     _trial("best", _BETTER, _LONG, {"epochs": "1000"}),
     _trial("e100", _RELEASED, _LONG, {"epochs": "500"}),
     _trial("e200", _RELEASED, _LONG, {"epochs": "1000"}),
     _trial("deep-e200", _RELEASED, _LONG, {"epochs": "1000", "network.name": "resnet101"}),
-    *(_trial(f"dogs-{name}", _BIRDS, _METHODS[name][1], {"data.size": "128"}, data="dogs") for name in ("and", "instance")),
 )
 
 _KNN = "weighted-nn"

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ import torch
 
 from nearkin.data import Dataset, partition
 from nearkin.data import open as open_data
+from nearkin.data.sources.shelf import MissingFileError
 from nearkin.reproduce import classical, codes, exhibits, taylor2010, unseen
 from nearkin.reproduce.after_training import discovery_figures, probed
 from nearkin.reproduce.cell import Settings, Trial
@@ -153,10 +154,10 @@ def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
     settings |= {"seed": str(TUNING_SEED if job.seed is None else job.seed), "data.validation": HELD_OUT if held else "0"}
     if tuning and trial.tuning_epochs:
         settings["epochs"] = str(trial.tuning_epochs)
-    data = _opened(trial.data, place.data_root)
+    run = override(Run(), settings)
+    data = _opened(trial.data, place.data_root, run.data.size)
     if held:
         data = _training_part(data)
-    run = override(Run(), settings)
     with _model_folder(job, place, run) as folder:
         resumed: Any = {"resume": True} if (folder / "run.json").exists() else {}
         try:
@@ -203,9 +204,9 @@ def unfinished(results: Path, trial: Trial) -> Path:
 
 
 @lru_cache(2)
-def _opened(name: str, data_root: str) -> Dataset:
+def _opened(name: str, data_root: str, size: int | None = None) -> Dataset:
     """With a fifth as its test part where it brings none, the same in every run."""
-    data = open_data(name, data_root=data_root)
+    data = open_data(name, data_root=data_root, size=size)
     return data if "test" in data.parts else data.with_split(partition(data, None, {"train": 0.8, "test": 0.2}, 0).names)
 
 
@@ -215,26 +216,36 @@ def _training_part(data: Dataset) -> Dataset:
 
 
 def run_trials(trials: Sequence[Trial], folder: Path, place: Place, tell: Tell, *, minutes: float = float("inf"), at_once: int = 1) -> bool:
-    """Run what is missing, in order, until all is there (True) or no time is left to begin another."""
-    deadline = time.monotonic() + 60 * minutes
+    """Run what is missing until all is there (True) or no time is left to begin another.
+
+    In the order of the trials, the first seed of each before the second of any: where time is short, every cell has a figure first.
+    A trial whose data are not here is told of and left out.
+    """
+    deadline, going = time.monotonic() + 60 * minutes, list(trials)
     ledgers = {trial.name: Ledger.read(folder, trial) for trial in trials}
     for trial in trials:
         if trial.keep and not exhibits.exhibit_file(trial, folder).exists():  # the first seed runs once more, to leave it
             ledgers[trial.name].runs = [run for run in ledgers[trial.name].runs if run["seed"] != 0]
 
-    def record(job: Job, result: dict[str, Any]) -> None:
+    def record(job: Job, performed: Callable[[], dict[str, Any]]) -> None:
+        try:
+            result = performed()
+        except MissingFileError as error:
+            going[:] = [trial for trial in going if trial.name != job.trial.name]
+            tell(f"{_said(job)}: left out; {error}")
+            return
         ledger = ledgers[job.trial.name]
         ledger.add(job, result)
         ledger.save(folder)
         tell(f"{_said(job)}: {_figures(result)} ({result['seconds']:.1f} s)")
 
     if at_once == 1:
-        while job := next(_waiting(trials, ledgers, ()), None):
+        while waiting := _waiting(going, ledgers, ()):
             if time.monotonic() > deadline:
                 return False
-            record(job, perform(job, place))
+            record(waiting[0], partial(perform, waiting[0], place))
         return True
-    return _in_parallel(trials, ledgers, place, at_once, deadline, record)
+    return _in_parallel(going, ledgers, place, at_once, deadline, record)
 
 
 def _in_parallel(
@@ -243,7 +254,7 @@ def _in_parallel(
     place: Place,
     at_once: int,
     deadline: float,
-    record: Callable[[Job, dict[str, Any]], None],
+    record: Callable[[Job, Callable[[], dict[str, Any]]], None],
 ) -> bool:
     with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
         running: dict[Future[dict[str, Any]], Job] = {}
@@ -253,17 +264,16 @@ def _in_parallel(
                     break
                 running[pool.submit(perform, job, place)] = job
             if not running:
-                return not list(_waiting(trials, ledgers, ()))
+                return not _waiting(trials, ledgers, ())
             for done in wait(running, return_when=FIRST_COMPLETED).done:
-                record(running.pop(done), done.result())
+                record(running.pop(done), done.result)
 
 
-def _waiting(trials: Sequence[Trial], ledgers: Mapping[str, Ledger], running: Iterable[Job]) -> Iterator[Job]:
+def _waiting(trials: Sequence[Trial], ledgers: Mapping[str, Ledger], running: Iterable[Job]) -> list[Job]:
+    """What can be begun: tuning and first seeds of all trials, then the second seeds, and so on."""
     busy = list(running)
-    for trial in trials:
-        for job in ledgers[trial.name].missing(trial):
-            if job not in busy:
-                yield job
+    jobs = [job for trial in trials for job in ledgers[trial.name].missing(trial) if job not in busy]
+    return sorted(jobs, key=lambda job: job.seed or 0)
 
 
 def _said(job: Job) -> str:

@@ -138,9 +138,17 @@ def _epochs_of_schedule(run: Run, objective: Built) -> int:
 def captured(run: Run, parts: Parts) -> Step | CapturedStep:
     """The step as a CUDA graph where that is possible, otherwise the step itself."""
     cuda = parts.step.generator.device.type == "cuda"
-    if cuda and run.capture and parts.loader.resident is not None and ranks.count() == 1 and run.references == "objective":
+    possible = parts.loader.resident is not None and ranks.count() == 1 and run.references == "objective"
+    if cuda and run.capture and possible and recordable(parts.objective, run.batch_size * run.views):
         return CapturedStep(parts.step, run.batch_size)
     return parts.step
+
+
+def recordable(objective: Built, queries: int) -> bool:
+    """Whether an objective prices so many queries without reading anything back."""
+    if isinstance(objective, WeightedSum):
+        return all(recordable(part, queries) for part in objective.named_objectives().values())
+    return not isinstance(objective, NeighbourhoodObjective) or objective.recordable(queries)
 
 
 def describe(run: Run, train: Dataset) -> dict[str, Any]:

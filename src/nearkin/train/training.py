@@ -100,6 +100,7 @@ class Loop:
         self.warned = False  # of a collapse
         self.curve: list[dict[str, Any]] = []
         self.seconds = 0.0
+        self.began: float | None = None  # when the running epoch did; None between epochs
         self.saved_at = time.monotonic()
         self.whole = run.references == "training_set"
         self.steering = steering_of(run, parts.objective, data.train.labels)
@@ -116,11 +117,11 @@ class Loop:
         """Until the last epoch, or until validation has not improved for `patience` epochs."""
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
         while self.epoch < self.run.epochs and not self._stalled():
-            started, before = time.perf_counter(), self.steps
+            self.began, before = time.perf_counter(), self.steps
             self._begin_round()
             self._one_epoch()
-            took = time.perf_counter() - started
-            self.seconds += took
+            took = time.perf_counter() - self.began
+            self.seconds, self.began = self.seconds + took, None
             points = (self.steps - before) * (len(self.data.train) if self.whole else self.run.batch_size)
             self._end_of_epoch(round(points / max(took, 1e-9)))
             self._maybe_save(last=self.epoch == self.run.epochs)
@@ -289,8 +290,10 @@ class Loop:
         self.saved_at = time.monotonic()
 
     def _standing(self) -> dict[str, Any]:
-        names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "curve", "seconds", "best_against_bank")
-        return {name: getattr(self, name) for name in names} | ({"steering": self.steering.state()} if self.steering else {})
+        names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "curve", "best_against_bank")
+        running = 0.0 if self.began is None else time.perf_counter() - self.began
+        standing = {name: getattr(self, name) for name in names} | {"seconds": self.seconds + running}
+        return standing | ({"steering": self.steering.state()} if self.steering else {})
 
     def restore(self, found: checkpoint.Checkpoint) -> None:
         """Go on from a checkpoint."""

@@ -1,0 +1,99 @@
+"""A step that a CUDA graph records must read nothing back, and send nothing there.
+
+Tensors without values tell on a machine without a GPU: reading one raises, and so does mixing it with one that has values.
+"""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from nearkin.data import Dataset
+from nearkin.kernels.soft_neighbours import Soft
+from nearkin.objectives import NCA, NeighbourhoodDiscovery, WeightedSum, neighbourhood, streaming
+from nearkin.reproduce.huang2019 import TRIALS
+from nearkin.run import Run, override
+from nearkin.train.assemble import assemble, recordable
+from nearkin.train.choose import OBJECTIVES
+
+SETTINGS = {trial.name: trial.settings for trial in TRIALS}
+POINTS, BATCH = 64, 16
+
+
+@pytest.fixture
+def valueless(monkeypatch):
+    """Meta tensors stand for those of a GPU that is recording; the kernels, which have tests of their own, for their shapes."""
+
+    def kernels(work, form, temperature, **more):
+        return Soft(work.queries.sum(1), torch.ones_like(work.queries[:, 0], dtype=torch.bool))
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(neighbourhood, "MANY_PAIRS", 0)
+    monkeypatch.setattr(streaming, "soft_neighbours", kernels)
+
+
+def assembled(settings):
+    pixels = torch.randint(0, 256, (POINTS, 3, 32, 32), dtype=torch.uint8)
+    data = Dataset("made", pixels, labels=torch.arange(POINTS) % 4, classes=tuple("abcd"))
+    run = override(Run(), {**settings, "compile": "false", "batch_size": str(BATCH), "preprocess.name": "cifar"})
+    parts = assemble(run, data, torch.device("cpu"))
+    step, resident = parts.step, parts.loader.resident.to("meta")
+    parts.network.to("meta")
+    parts.objective.to("meta")
+    step.read, step.answers = resident.__getitem__, data.labels.to("meta")
+    step.optimiser = torch.optim.SGD([*parts.network.parameters(), *parts.objective.parameters()], 0.1, momentum=0.9, nesterov=True)
+    return step
+
+
+def sent(*_, **__):
+    raise AssertionError("a transfer cannot be recorded")
+
+
+@pytest.mark.parametrize(
+    "name", ["goal12", "base", "k5", "opt-views", "opt-weighted", "semi-ten", "instance", "cluster", "noise", "alex10-and", "cub-and"]
+)
+def test_nothing_of_a_step_is_read_back(name, request, monkeypatch):
+    step = assembled(SETTINGS[f"and-{name}"])
+    request.getfixturevalue("valueless")
+    ids = torch.empty(BATCH, dtype=torch.int64, device="meta")
+    step(ids)  # makes momenta, and sends what is kept on the device
+    monkeypatch.setattr(torch, "tensor", sent)
+    monkeypatch.setattr(torch, "from_numpy", sent)
+    loss = step(ids)
+    assert loss.shape == () and loss.device.type == "meta"
+
+
+OTHERS = {"nca_regression", "direct_regression", "nca_of_sets"}  # take other labels than classes
+
+
+@pytest.mark.parametrize("many", [0, 2**22], ids=["streamed", "small"])
+@pytest.mark.parametrize("name", sorted({*OBJECTIVES} - OTHERS))
+def test_what_is_said_to_be_recordable_is(name, many, request, monkeypatch):
+    step = assembled({"network.name": "mlp", "network.dimension": "8", "objective.name": name, "augment.name": "none"})
+    request.getfixturevalue("valueless")
+    monkeypatch.setattr(neighbourhood, "MANY_PAIRS", many)
+    ids = torch.empty(BATCH, dtype=torch.int64, device="meta")
+    if recordable(step.objective, BATCH):
+        step(ids)
+        monkeypatch.setattr(torch, "tensor", sent)
+        assert step(ids).shape == ()
+    else:
+        assert name == "nca" and many == 0
+        with pytest.raises(RuntimeError, match="item"):
+            step(ids)
+
+
+def test_a_large_batch_of_its_own_references_is_not_recorded():
+    nca, bank = NCA(), NeighbourhoodDiscovery(50_000, 8)
+    assert recordable(nca, 2000) and not recordable(nca, 2048) and recordable(bank, 512)
+    assert not recordable(WeightedSum({"near": (1.0, nca), "bank": (0.1, bank)}), 2048)
+
+
+def test_a_step_that_reads_back_is_noticed(request):
+    step = assembled(SETTINGS["and-goal12"])
+    request.getfixturevalue("valueless")
+    step.prepare = lambda inputs: inputs[inputs[:, 0, 0, 0] > 0]
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        step(torch.empty(BATCH, dtype=torch.int64, device="meta"))
