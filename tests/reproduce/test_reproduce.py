@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,6 +88,22 @@ def test_a_budget_stops_between_runs_and_a_resumption_goes_on(tmp_path: Path, mo
     assert run_trials([TRIAL], tmp_path, HERE, said.append)
     assert len(done) == 4 and len(said) == 4 and "seed 1" in said[-1]
     assert run_trials([TRIAL], tmp_path, HERE, said.append) and len(done) == 4
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_run_that_fails_stops_no_other_trial(at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def perform(job: Job, _: Place) -> dict[str, object]:
+        if job.trial.name == "bad":
+            raise ValueError("the bad one")
+        return result(0.5)
+
+    monkeypatch.setattr(running, "perform", perform)
+    monkeypatch.setattr(running, "ProcessPoolExecutor", lambda count, **_: ThreadPoolExecutor(count))
+    said: list[str] = []
+    with pytest.raises(ValueError, match="the bad one"):
+        run_trials([replace(TRIAL, name="bad"), TRIAL], tmp_path, HERE, said.append, at_once=at_once)
+    assert any(line.startswith("bad, tuning") and line.endswith("failed, ValueError: the bad one") for line in said)
+    assert len(json.loads((tmp_path / "made.json").read_text())["runs"]) == 2 and not (tmp_path / "bad.json").exists()
 
 
 def test_tuning_has_no_test_part_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:

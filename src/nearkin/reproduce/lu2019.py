@@ -17,6 +17,13 @@ from nearkin.reproduce.cell import Cell, Settings, Trial
 from nearkin.reproduce.lu2019_printed import PRINTED
 
 _ADAM: Settings = {"optimiser.name": "adam", "optimiser.weight_decay": "1e-4", "batch_size": "64", "network.normalise": "true"}
+
+
+def _length(iterations: int) -> Settings:
+    """Tuning runs are half as long."""
+    return {"iterations": str(iterations), "tuning_iterations": str(iterations // 2)}
+
+
 _FINE_TUNED: Settings = {
     **_ADAM,
     "network.name": "mobilenet-v2",
@@ -27,8 +34,7 @@ _FINE_TUNED: Settings = {
     "augment.name": "crop",
     "augment.options.size": "112",
     "precision": "bfloat16",
-    "iterations": "600",
-    "tuning_iterations": "300",
+    **_length(500),
 }
 _GENTLE = ("0.0005", "0.001", "0.002", "0.004")
 
@@ -52,8 +58,7 @@ SETS: Mapping[str, Setting] = {
             "network.options.widths": "[64, 64, 64, 64]",
             "network.options.hidden": "128",
             "augment.name": "affine",
-            "iterations": "1000",
-            "tuning_iterations": "500",
+            **_length(1000),
         },
     ),
     "cifar": Setting(
@@ -65,8 +70,7 @@ SETS: Mapping[str, Setting] = {
             "preprocess.name": "cifar",
             "augment.name": "crop_flip",
             "precision": "bfloat16",
-            "iterations": "1000",
-            "tuning_iterations": "500",
+            **_length(1000),
         },
         orthonormal=True,
     ),

@@ -5,12 +5,12 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -215,55 +215,65 @@ def _training_part(data: Dataset) -> Dataset:
 
 
 def run_trials(trials: Sequence[Trial], folder: Path, place: Place, tell: Tell, *, minutes: float = float("inf"), at_once: int = 1) -> bool:
-    """Run what is missing, in order, until all is there (True) or no time is left to begin another."""
+    """Run what is missing, in order, until all is there (True) or no time is left to begin another.
+
+    A run that fails is told, its trial is left, and the others go on; the first failure is raised at the end.
+    """
     deadline = time.monotonic() + 60 * minutes
     ledgers = {trial.name: Ledger.read(folder, trial) for trial in trials}
     for trial in trials:
         if trial.keep and not exhibits.exhibit_file(trial, folder).exists():  # the first seed runs once more, to leave it
             ledgers[trial.name].runs = [run for run in ledgers[trial.name].runs if run["seed"] != 0]
 
-    def record(job: Job, result: dict[str, Any]) -> None:
+    failed: dict[str, Exception] = {}
+
+    def waiting(running: Iterable[Job] = ()) -> Iterator[Job]:
+        busy = list(running)
+        for trial in trials:
+            for job in ledgers[trial.name].missing(trial) if trial.name not in failed else ():
+                if job not in busy:
+                    yield job
+
+    def record(job: Job, performed: Callable[[], dict[str, Any]]) -> None:
+        try:
+            result = performed()
+        except Exception as error:
+            failed[job.trial.name] = error
+            tell(f"{_said(job)}: failed, {type(error).__name__}: {error}")
+            return
         ledger = ledgers[job.trial.name]
         ledger.add(job, result)
         ledger.save(folder)
         tell(f"{_said(job)}: {_figures(result)} ({result['seconds']:.1f} s)")
 
-    if at_once == 1:
-        while job := next(_waiting(trials, ledgers, ()), None):
-            if time.monotonic() > deadline:
-                return False
-            record(job, perform(job, place))
-        return True
-    return _in_parallel(trials, ledgers, place, at_once, deadline, record)
+    if at_once > 1:
+        _in_parallel(waiting, place, at_once, deadline, record)
+    else:
+        while (job := next(waiting(), None)) and time.monotonic() <= deadline:
+            record(job, partial(perform, job, place))
+    for error in failed.values():
+        raise error
+    return next(waiting(), None) is None
 
 
 def _in_parallel(
-    trials: Sequence[Trial],
-    ledgers: Mapping[str, Ledger],
+    waiting: Callable[[Iterable[Job]], Iterator[Job]],
     place: Place,
     at_once: int,
     deadline: float,
-    record: Callable[[Job, dict[str, Any]], None],
-) -> bool:
+    record: Callable[[Job, Callable[[], dict[str, Any]]], None],
+) -> None:
     with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
         running: dict[Future[dict[str, Any]], Job] = {}
         while True:
-            for job in _waiting(trials, ledgers, running.values()):
+            for job in waiting(running.values()):
                 if len(running) >= at_once or time.monotonic() > deadline:
                     break
                 running[pool.submit(perform, job, place)] = job
             if not running:
-                return not list(_waiting(trials, ledgers, ()))
+                return
             for done in wait(running, return_when=FIRST_COMPLETED).done:
-                record(running.pop(done), done.result())
-
-
-def _waiting(trials: Sequence[Trial], ledgers: Mapping[str, Ledger], running: Iterable[Job]) -> Iterator[Job]:
-    busy = list(running)
-    for trial in trials:
-        for job in ledgers[trial.name].missing(trial):
-            if job not in busy:
-                yield job
+                record(running.pop(done), done.result)
 
 
 def _said(job: Job) -> str:
