@@ -131,7 +131,7 @@ def by_blocks(filled: Tensor, k: int) -> Tensor:
     wide = filled.shape[1]
     if wide % BLOCK:
         filled = pad(filled, (0, -wide % BLOCK), value=-torch.inf)
-    blocks = filled.unflatten(1, (-1, BLOCK))  # (n, blocks, BLOCK)
+    blocks = filled.reshape(len(filled), -1, BLOCK)  # (n, blocks, BLOCK)
     best = blocks.amax(2).topk(k, dim=1).indices  # (n, k)
     at = blocks.gather(1, best[:, :, None].expand(-1, -1, BLOCK)).flatten(1).topk(k, dim=1).indices
     found: Tensor = best.gather(1, at // BLOCK) * BLOCK + at % BLOCK
