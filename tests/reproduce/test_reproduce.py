@@ -220,7 +220,7 @@ def test_a_wide_table_holds_all_columns_of_a_row_and_says_who_is_ahead() -> None
     )
     assert "1 below it (Angular); 1 above it (N-pair); 1 not told apart from it (Contrastive)" in page
     assert "P@1** 60.0 ± 1.0 against 3 other losses" in page
-    assert "batches of 64 with 11 images a class" in page and "400 on CUB-200-2011" in page
+    assert "batches of 64 with 11 images a class" in page and "500 on CUB-200-2011" in page
     assert "In short, P@1, over all data sets that were run: (T) Prec@5 as printed is above 1 other losses, below 1" in page
 
 
