@@ -28,7 +28,7 @@ from nearkin.criterion import (
 )
 from nearkin.outcome import Outcome, reduce
 from nearkin.relation import Relation
-from nearkin.triplets import Triplets
+from nearkin.triplets import Triplets, drawn_by
 
 Row = list[tuple[float, float, bool]]  # affinity, cost, candidate
 Priced = tuple[float, float, int]  # value, weight, active
@@ -315,6 +315,19 @@ def test_distance_weighted_has_nothing_to_draw_beyond_reach() -> None:
     relation = Relation(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
     outcome = Triplets("distance-weighted", 1.0, dimension=4)(torch.tensor([[0.5, -0.5]]), relation)
     assert outcome.values.tolist() == outcome.weight.tolist() == [0]
+
+
+@pytest.mark.parametrize("chance", [0.0, 1 - 2**-53])
+def test_the_least_and_the_largest_random_number_draw_a_column_with_weight(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand_like", lambda like: torch.full_like(like, chance))
+    weight = torch.tensor([[0.0, 0.3, 0.7, 0.0], [1e-30, 0.0, 1.0, 0.0]])
+    assert drawn_by(weight).tolist() == ([[1] * 4, [0] * 4] if chance == 0 else [[2] * 4] * 2)
+
+
+def test_a_row_of_nan_draws_some_column_and_spoils_no_other() -> None:
+    """On CUDA an index outside, or torch.multinomial's own check, would end the process instead of one diverged training."""
+    drawn = drawn_by(torch.tensor([[torch.nan] * 3, [0.0, 1.0, 0.0]]))
+    assert int(drawn.min()) >= 0 and int(drawn.max()) <= 2 and drawn[1].tolist() == [1] * 3
 
 
 def test_distance_weighted_draws_in_many_dimensions_stay_in_range() -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from nearkin.outcome import Outcome
 from nearkin.relation import Relation
@@ -114,27 +114,28 @@ class OneVersusRest:
         return Outcome(short.sum(1), priced.to(short.dtype), (short > 0).sum())
 
 
-FEW = 16  # largest k that CUDA takes one by one
+BLOCK = 64  # columns whose largest entry is found first
 
 
 def _top(x: Tensor, mask: Tensor, k: int) -> Tensor:
     """(n, k) columns of the largest entries of each row of the mask in descending order; any columns where a row has fewer."""
-    filled, k = x.detach().masked_fill(~mask, -torch.inf), min(k, x.shape[1])
-    return one_by_one(filled, k) if x.is_cuda and k <= FEW else filled.topk(k, dim=1).indices
+    filled, k = torch.where(mask, x.detach(), -torch.inf), min(k, x.shape[1])
+    return by_blocks(filled, k) if x.is_cuda and x.shape[1] >= 2 * k * BLOCK else filled.topk(k, dim=1).indices
 
 
-def one_by_one(filled: Tensor, k: int) -> Tensor:
-    """topk's columns by k maxima, in place. CUDA's radix selection reads every row many times over; few maxima are fewer passes."""
-    found = []
-    for _ in range(k):
-        found.append(filled.argmax(1, keepdim=True))
-        filled.scatter_(1, found[-1], -torch.inf)
-    return torch.cat(found, 1)
+def by_blocks(filled: Tensor, k: int) -> Tensor:
+    """topk's columns for rows of k blocks or more: the k largest entries lie in the k blocks whose largest entries are the largest.
 
-
-def _sum(top: Tensor, kept: Tensor) -> Tensor:
-    """The sum of the kept entries of each row, both (n, k)."""
-    return torch.where(kept, top, torch.zeros_like(top)).sum(1)
+    CUDA's radix selection reads every row many times over; here it reads the maxima of blocks, and then k blocks of each row.
+    """
+    wide = filled.shape[1]
+    if wide % BLOCK:
+        filled = pad(filled, (0, -wide % BLOCK), value=-torch.inf)
+    blocks = filled.reshape(len(filled), -1, BLOCK)  # (n, blocks, BLOCK)
+    best = blocks.amax(2).topk(k, dim=1).indices  # (n, k)
+    at = blocks.gather(1, best[:, :, None].expand(-1, -1, BLOCK)).flatten(1).topk(k, dim=1).indices
+    found: Tensor = best.gather(1, at // BLOCK) * BLOCK + at % BLOCK
+    return found.clamp_max(wide - 1)  # what was put behind a row with fewer than k entries is nowhere
 
 
 @dataclass(frozen=True)
@@ -156,19 +157,20 @@ class BestK:
     class_balanced: bool = False
 
     def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
-        right = right_and_wrong(relation)[0]
-        helped = affinity + self.margin * relation.cost
+        right = (relation.cost == 0) & relation.candidate
+        helped = torch.add(affinity, relation.cost, alpha=self.margin)
         candidates, kin = relation.candidate.sum(1), right.sum(1)
         k = candidates.clamp(max=self.k)
         best = torch.minimum(k, kin)
         at, at_kin = _top(helped, relation.candidate, self.k), _top(helped, right, self.k)
-        nearest, near_kin = helped.gather(1, at), helped.gather(1, at_kin)  # (n, k) each
+        # Gathered together: the gradient of each gathering is an (n, m) matrix.
+        nearest, near_kin = helped.gather(1, torch.cat([at, at_kin], 1)).chunk(2, 1)  # (n, k) each
         rank = torch.arange(at.shape[1], device=at.device)
         inside, ideal = rank < k[:, None], rank < best[:, None]
         # The ideal set's wrong ones are the first of those that stand among the k nearest already.
         taken = ~right.gather(1, at) & inside
         rightly = taken & (taken.cumsum(1) <= (k - best)[:, None])
-        values = _sum(nearest, inside) - _sum(near_kin, ideal) - _sum(nearest, rightly)
+        values = (nearest * (inside & ~rightly)).sum(1) - (near_kin * ideal).sum(1)
         if self.log_sum_exp:
             # The sum of ALL right ones (fewer than k of them) carries no such term in the released code.
             least = torch.where(kin >= k, _soft_peak(near_kin, ideal), _soft_peak(nearest, rightly))

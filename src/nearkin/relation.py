@@ -55,7 +55,10 @@ class SameLabel:
 
     def __call__(self, queries: Points, references: Points) -> Relation:
         differ = _labels(queries)[:, None] != _labels(references)[None, :]
-        return _without_self(differ.to(queries.embeddings.dtype), queries, references)
+        itself, dtype = same_point(queries, references), queries.embeddings.dtype
+        if itself is None:
+            return Relation(differ.to(dtype), torch.ones_like(differ))
+        return Relation((differ | itself).to(dtype), ~itself)  # joined as truth values, a quarter of the bytes
 
 
 @dataclass(frozen=True)

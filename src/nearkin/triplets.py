@@ -69,8 +69,16 @@ class Triplets:
         log_weight = log_weight.masked_fill(~wrong | (square > self.farthest**2), -torch.inf)
         some = (log_weight > -torch.inf).any(1)
         weight = torch.where(some[:, None], log_weight - log_weight.amax(1, keepdim=True), 0.0).exp()
-        draw = torch.multinomial(weight, affinity.shape[1], replacement=True)  # one for each column that may be right
-        return affinity.gather(1, draw).masked_fill(~some[:, None], -torch.inf)
+        return affinity.gather(1, drawn_by(weight)).masked_fill(~some[:, None], -torch.inf)
+
+
+def drawn_by(weight: Tensor) -> Tensor:
+    """(n, m): for every entry of a row, a column drawn by the row's weights. On CUDA torch.multinomial ends the whole process at a NaN."""
+    reach = weight.double().cumsum(1)
+    total = reach[:, -1:]
+    below = torch.nextafter(total, torch.zeros_like(total))  # a product rounded up to the total would pass behind the last column
+    at = torch.minimum(torch.rand_like(reach) * total, below)
+    return torch.searchsorted(reach, at, right=True).clamp_max(weight.shape[1] - 1)
 
 
 def _hinge(affinity: Tensor, rival: Tensor, chosen: Tensor, margin: float) -> Tensor:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearkin.data.augment import (
     AND_CIFAR,
@@ -25,6 +24,7 @@ from nearkin.data.augment import (
     two_views,
 )
 from nearkin.data.preprocess import CIFAR, LocalContrast, describe, preprocessed
+from tests.recording import Recordable
 
 GREY = (0.299, 0.587, 0.114)
 
@@ -276,27 +276,15 @@ def test_an_image_does_not_see_its_neighbours():
         assert torch.equal(step.apply(images, drawn)[2], step.apply(other, drawn)[2])
 
 
-class Watch(TorchDispatchMode):
-    """Refuses what cannot be recorded in a CUDA graph: reading a value back, a shape that depends on values, a tensor made from numbers."""
-
-    UNRECORDABLE = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "lift_fresh", "_unique2", "bincount")
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert func.overloadpacket.__name__ not in self.UNRECORDABLE, func
-        if func.overloadpacket.__name__ == "index":
-            assert all(i is None or i.dtype != torch.bool for i in args[1])
-        return func(*args, **(kwargs or {}))
-
-
 def test_nothing_is_read_back_so_a_cuda_graph_can_record_it():
     images, generator = (pictures(h=12, w=12) * 255).to(torch.uint8), seeded()
     steps = tuple(kind() for kind in STEPS.values())
     standard = (LocalContrast(3), CIFAR)
     wanted = preprocessed(augmented(images, steps, seeded()), standard)  # and the constants are on their device now
-    with Watch():
+    with Recordable():
         got = preprocessed(augmented(images, steps, generator), standard)
     assert torch.equal(got, wanted)
-    with Watch(), pytest.raises(AssertionError, match="_local_scalar_dense"):
+    with Recordable(), pytest.raises(AssertionError, match="_local_scalar_dense"):
         images[0, 0, 0, 0].item()
 
 

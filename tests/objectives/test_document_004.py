@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.criterion import one_by_one
+from nearkin.criterion import BLOCK, by_blocks
 from nearkin.evaluate import retrieval
 from nearkin.objectives import Angular, NPair, PrecisionAtK
 from nearkin.points import Points
@@ -62,9 +62,30 @@ def test_against_a_memory_the_loss_is_that_of_batch_and_earlier_embeddings() -> 
     assert int((objective.references.labels > -1).sum()) == 7
 
 
-def test_maxima_one_by_one_are_the_k_largest() -> None:
-    x = torch.randn(20, 9, generator=torch.Generator().manual_seed(0)).masked_fill(torch.arange(9) == 4, -torch.inf)
-    assert torch.equal(one_by_one(x.clone(), 5), x.topk(5).indices)
+@pytest.mark.parametrize("wide", [5 * BLOCK, 700])
+def test_the_k_largest_by_blocks(wide: int) -> None:
+    x = torch.randn(20, wide, generator=torch.Generator().manual_seed(0)).masked_fill(torch.arange(wide) % 7 == 4, -torch.inf)
+    assert torch.equal(by_blocks(x, 5), x.topk(5).indices)
+    x[:, 9:] = -torch.inf  # all in one block, as the kin of a sorted batch are
+    assert torch.equal(by_blocks(x, 5), x.topk(5).indices)
+    x[:, 3:] = -torch.inf
+    few = by_blocks(x, 5)
+    assert torch.equal(few[:, :3], x.topk(3).indices) and int(few.max()) < wide
+
+
+def test_by_blocks_the_loss_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA: wide rows, kin side by side, and a class of fewer than k."""
+    generator = torch.Generator().manual_seed(1)
+    z, labels = torch.randn(700, 8, generator=generator, dtype=torch.float64), torch.arange(700) // 11
+    objective = PrecisionAtK(5, 0.1, log_sum_exp=True)
+    found = []
+    for short in (False, True):
+        if short:
+            monkeypatch.setattr("nearkin.criterion._top", lambda x, mask, k: by_blocks(torch.where(mask, x.detach(), -torch.inf), k))
+        alive = z.clone().requires_grad_()
+        loss = objective(alive, labels)
+        found.append((loss.detach(), *torch.autograd.grad(loss, alive)))
+    torch.testing.assert_close(found[0], found[1])
 
 
 def test_n_pair_refuses_a_batch_of_one_class_although_most_answers_are_empty() -> None:

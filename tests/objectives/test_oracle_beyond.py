@@ -12,7 +12,7 @@ from nearkin.criterion import each_positive
 from nearkin.objectives import NCA, Angular, CentrePull, InstanceDiscrimination, NPair, PrecisionAtK, Triplet
 from nearkin.points import Points
 from nearkin.relation import Relation
-from nearkin.triplets import Triplets
+from nearkin.triplets import Triplets, drawn_by
 from tests import oracles as o
 from tests import pair_oracles as pairs
 from tests.batches import BANK, CLASSES, Batch, batches, close, compare
@@ -47,16 +47,15 @@ def test_a_query_meets_itself_among_references_handed_in(form: Any) -> None:
 def test_distance_weighted_draws(b: Batch, dimension: int) -> None:
     """The weights are 1 / q(d), and each right one is paired with the wrong one that was drawn for it."""
     drawn: list[tuple[Tensor, Tensor]] = []
-    honest = torch.multinomial
 
-    def watched(weight: Tensor, count: int, **options: Any) -> Tensor:
-        drawn.append((weight, honest(weight, count, **options)))
+    def watched(weight: Tensor) -> Tensor:
+        drawn.append((weight, drawn_by(weight)))
         return drawn[-1][1]
 
     z = b.z.clone().requires_grad_()
     objective = Triplet("distance-weighted", 0.35, dimension=dimension)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "multinomial", watched)
+        patch.setattr("nearkin.triplets.drawn_by", watched)
         values = objective(z, b.labels, ids=b.samples, reduction="none")
     (weight, draw), rows = drawn[0], o.scalars(b.z)
     for i in range(len(rows)):
@@ -129,6 +128,10 @@ def test_class_balanced_sums_the_means_of_the_classes(b: Batch) -> None:
     members = {c: [i for i in ids if b.labels[i] == c] for c in b.labels}
     means = [values[rows].mean() for rows in members.values() if len(rows) > 1]
     close(total, torch.stack(means).sum() if means else torch.zeros((), dtype=torch.float64))
+    if means:  # released: 0.1 of the covariance term beside that sum
+        released = PrecisionAtK(2, 0.3, covariance=0.1 / len(means), class_balanced=True)
+        spread = released(b.z, b.labels, ids=ids, reduction="sum") - total
+        close(spread, 0.1 * o.covariance_spread(o.scalars(b.z)))
 
 
 @pytest.mark.parametrize("gap", [19.0, 20.5, 25.0, 60.0])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,22 @@ def test_first_seeds_of_all_come_first_and_what_has_no_data_is_left_out(tmp_path
     assert run_trials(trials, tmp_path, HERE, said.append)
     assert done == [("first", 0), ("second", 0), ("first", 1), ("second", 1)]
     assert said[1] == "absent, seed 0: left out; svhn: train_32x32.mat is missing" and len(said) == 5
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_run_that_fails_stops_no_other_trial(at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def perform(job: Job, _: Place) -> dict[str, object]:
+        if job.trial.name == "bad":
+            raise ValueError("the bad one")
+        return result(0.5)
+
+    monkeypatch.setattr(running, "perform", perform)
+    monkeypatch.setattr(running, "ProcessPoolExecutor", lambda count, **_: ThreadPoolExecutor(count))
+    said: list[str] = []
+    with pytest.raises(ValueError, match="the bad one"):
+        run_trials([replace(TRIAL, name="bad"), TRIAL], tmp_path, HERE, said.append, at_once=at_once)
+    assert any(line.startswith("bad, tuning") and line.endswith("failed, ValueError: the bad one") for line in said)
+    assert len(json.loads((tmp_path / "made.json").read_text())["runs"]) == 2 and not (tmp_path / "bad.json").exists()
 
 
 def test_tuning_has_no_test_part_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +268,7 @@ def test_a_wide_table_holds_all_columns_of_a_row_and_says_who_is_ahead() -> None
     )
     assert "1 below it (Angular); 1 above it (N-pair); 1 not told apart from it (Contrastive)" in page
     assert "P@1** 60.0 ± 1.0 against 3 other losses" in page
-    assert "batches of 64 with 11 images a class" in page and "400 on CUB-200-2011" in page
+    assert "batches of 64 with 11 images a class" in page and "500 on CUB-200-2011" in page
     assert "In short, P@1, over all data sets that were run: (T) Prec@5 as printed is above 1 other losses, below 1" in page
 
 

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from nearkin.data import Dataset
 from nearkin.networks.mobilenet import MobileNetV2
 from nearkin.reproduce import lu2019, unseen
 from nearkin.reproduce.cell import Trial
@@ -17,6 +18,8 @@ from nearkin.reproduce.lu2019_figures import draw, shown
 from nearkin.reproduce.running import Job, Ledger, Place, perform
 from nearkin.reproduce.tables import TABLES
 from nearkin.reproduce.unseen import Where, best_two, parts_of
+from nearkin.train.assemble import assemble
+from tests.recording import Recordable
 
 SMALL = {"network.options.widths": "[8, 8]", "network.options.hidden": "16", "network.dimension": "8"}
 TRIALS = {trial.name: trial for trial in lu2019.TRIALS}
@@ -73,10 +76,65 @@ def test_training_images_of_some_classes_and_test_images_of_the_others() -> None
 @pytest.mark.parametrize("trial", OMNIGLOT, ids=lambda trial: trial.name.removeprefix("lu2019-omniglot-"))
 def test_every_row_trains(trial: Trial, root: Path) -> None:
     more = {"objective.options.memory": "500"} if "memory" in trial.name else {}
-    short = shortened(trial, watch="0", iterations="6", **more)  # on CUDA the fourth step is recorded and the others replay it
+    short = shortened(trial, watch="0", tuning_iterations="6", **more)  # on CUDA the fourth step is recorded and the others replay it
     found = perform(Job(short, trial.candidates()[-1], None), Place(str(root), "cuda" if torch.cuda.is_available() else "cpu"))
     assert 0 < found["figures"]["precision@1"] <= 1 and "intervals" not in found
     assert len(trial.candidates()) == 4, "every loss has the same number of tuning runs"
+
+
+def without_network(trial: Trial) -> Trial:
+    """The same trial with a linear map for a network, and crops of 6 pixels."""
+    kept = {leaf: value for leaf, value in trial.settings.items() if not leaf.startswith("network.")}
+    small = {leaf: "6" for leaf in ("preprocess.options.crop", "augment.options.size") if leaf in kept}
+    linear = {"network.name": "linear", "network.dimension": "40", "network.normalise": trial.settings["network.normalise"]}
+    return replace(trial, settings={**kept, **small, **linear, "tuning_iterations": "2"})
+
+
+@pytest.mark.parametrize("name", lu2019.SETS)
+def test_every_trial_of_every_set_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty classes of 12 tiny images stand for each set: samplers, anchors, memories and settings are the trials' own."""
+    channels, labels = 1 if name == "omniglot" else 3, torch.arange(40).repeat_interleave(12)
+    images = torch.randint(0, 256, (480, channels, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = Dataset(name, images, labels, tuple(f"class {number}" for number in range(40)))
+    monkeypatch.setattr(unseen, "parts_of", lambda *_: (data, data))
+    monkeypatch.setattr(unseen, "_measured", lambda _, embeddings, **__: {"figures": {"length": float(embeddings.norm())}})
+    trials = [trial for trial in lu2019.TRIALS if trial.data == name and trial.tune]
+    assert len(trials) == (16 if name in lu2019.NOT_RUN else 36)
+    for trial in trials:
+        found = perform(Job(without_network(trial), trial.candidates()[-1], None), Place("", "cpu"))
+        assert found["figures"]["length"] > 0, trial.name
+
+
+def recorded(settings: dict[str, str], data: Dataset, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do a step as a CUDA graph would record it: with nothing looked at, and without the optimiser, whose kind is the device's."""
+    run, _ = unseen._run(settings, 0, Where(str(root), "cpu"))
+    parts = assemble(run, data, torch.device("cpu"))
+    parts.network.train()
+    ids = next(iter(parts.sampler))
+    parts.step(ids)  # the first steps are ordinary ones
+    monkeypatch.setattr("nearkin.objectives.door._looking", lambda _: False)
+    monkeypatch.setattr(parts.step, "move", lambda: None)
+    with Recordable():
+        parts.step(ids)
+
+
+@pytest.mark.parametrize("trial", OMNIGLOT, ids=lambda trial: trial.name.removeprefix("lu2019-omniglot-"))
+def test_every_row_can_be_recorded_as_a_graph(trial: Trial, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**shortened(trial).settings, **trial.candidates()[0]}
+    recorded(settings, parts_of("omniglot", str(root), False)[0], root, monkeypatch)
+
+
+def test_birds_can_be_recorded_as_a_graph(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = TRIALS["lu2019-cub-11-prec5-released"]
+    few = {"batch_size": "4", "sampler.options.per_class": "2"}
+    recorded({**trial.settings, **trial.candidates()[0], **few}, parts_of("cub", str(root), False)[0], root, monkeypatch)
+
+
+def test_tuning_may_be_shorter_than_training(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = shortened(TRIALS["lu2019-omniglot-11-prec5-printed"], iterations="12", tuning_iterations="4", watch="0")
+    monkeypatch.setattr(unseen, "_one_model", lambda _, settings, *__, **___: {"iterations": settings["iterations"]})
+    where = Where(str(root), "cpu")
+    assert [unseen.perform(trial, 0, {}, where, validation=tuning)["iterations"] for tuning in (True, False)] == ["4", "12"]
 
 
 def test_a_followed_trial_has_a_curve_intervals_and_keeps_its_embeddings(root: Path, tmp_path: Path) -> None:

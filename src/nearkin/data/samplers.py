@@ -148,8 +148,11 @@ class PerClass(Sampler):
         super().__init__(len(labels), batch, seed)
         _check_count("per_class", per_class)
         self.per_class = per_class
-        self.members = _members(labels)
-        given = [min(per_class, len(ids)) for ids in self.members]
+        members = _members(labels)
+        given = [min(per_class, len(ids)) for ids in members]
+        self.together = torch.cat(members)  # (n,) ids, class after class
+        self.sizes = torch.tensor([len(ids) for ids in members])  # (C,)
+        self.starts = self.sizes.cumsum(0) - self.sizes
         if batch <= max(given):
             raise ValueError(
                 f"batch ({batch}) can be filled by one class (per_class is {per_class}), so that no neighbour could be wrong; "
@@ -169,18 +172,19 @@ class PerClass(Sampler):
     def batches(self, epoch: int) -> Iterator[Tensor]:
         generator = self._generator(epoch)
         for _ in range(len(self)):
-            yield torch.cat(list(self._filled(generator)))[: self.batch]
+            yield self._filled(generator)
 
-    def _filled(self, generator: Generator) -> Iterator[Tensor]:
-        """Class after class, until the batch is full."""
-        missing = self.batch
-        for which in torch.randperm(len(self.members), generator=generator).tolist():
-            ids = self.members[which]
-            chosen = ids[torch.randperm(len(ids), generator=generator)[: self.per_class]]
-            yield chosen
-            missing -= len(chosen)
-            if missing <= 0:
-                return
+    def _filled(self, generator: Generator) -> Tensor:
+        """Class after class, until the batch is full: all classes at once, since a draw for each would outlast a small network's step."""
+        order = torch.randperm(len(self.sizes), generator=generator)
+        reached = self.sizes[order].clamp_max(self.per_class).cumsum(0)
+        chosen = order[: int(torch.searchsorted(reached, self.batch)) + 1]
+        sizes = self.sizes[chosen]
+        keys = torch.rand(len(chosen), int(sizes.max()), generator=generator, dtype=torch.float64)
+        keys[torch.arange(keys.shape[1]) >= sizes[:, None]] = 2.0  # behind everybody: nobody is there
+        places = keys.topk(min(self.per_class, keys.shape[1]), largest=False).indices
+        ids = self.together[(self.starts[chosen, None] + places).clamp_max(self.size - 1)]
+        return ids[torch.arange(places.shape[1]) < sizes[:, None]][: self.batch]
 
 
 class ClassBalanced(Sampler):

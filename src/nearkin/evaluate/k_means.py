@@ -38,7 +38,7 @@ def lloyd(x: Tensor, clusters: int, seed: int) -> tuple[Tensor, float]:
             break
         before = found
         sums = torch.zeros_like(centres).index_add_(0, found, x)
-        counts = torch.bincount(found, minlength=clusters)[:, None]
+        counts = lengths.new_zeros(clusters).index_add_(0, found, torch.ones_like(lengths))[:, None]
         centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
     return before, float((x - centres[before]).square().sum())
 
@@ -54,9 +54,9 @@ def _starts(x: Tensor, lengths: Tensor, clusters: int, seed: int) -> Tensor:
         reach = nearest.double().cumsum(0)
         drawn = torch.searchsorted(reach, chances[step] * reach[-1], right=True).clamp_max(len(x) - 1)  # (tries,)
         left = torch.minimum(_apart(x, lengths, drawn), nearest)  # (tries, n)
-        best = left.sum(1).argmin()
-        chosen.append(drawn[best].reshape(1))
-        nearest = left[best]
+        best = left.sum(1).argmin(0, keepdim=True)  # (1,): as a plain index it would be read back, and the device would wait
+        chosen.append(drawn[best])
+        nearest = left[best][0]
     return torch.cat(chosen)
 
 

@@ -21,8 +21,9 @@ class PrecisionAtK(NeighbourhoodObjective):
 
     An upper bound of margin times the wrong neighbours in the top k (Theorem 1). A collapsed embedding is a stationary
     point with loss k * margin. The authors' released code departs from their text; each departure is an option:
-    `log_sum_exp` adds a soft top-1 term to every top-k sum, `covariance` (0.1 there) adds that weight times |Cov - I|_F of
-    the unit embeddings, and `class_balanced` with reduction="sum" sums the means of the classes; margin 0.05 or 0.2 there.
+    `log_sum_exp` adds a soft top-1 term to every top-k sum, `covariance` adds that weight times |Cov - I|_F of the unit
+    embeddings, and `class_balanced` takes the mean of every class (reduction="sum" sums them, as there); margin 0.05 or 0.2 there.
+    Their covariance term, 0.1 of it, stands beside a sum over the C classes of a batch; here it counts with each: 0.1 / C is theirs.
     `memory` lets every query choose among that many embeddings of earlier batches, too; it needs the embedding's `dimension`.
     [lu2019sampling] eq. (4)-(10), in one closed form without cases; [wang2020xbm] for the memory
     Differs: the mean over queries, not the sum; exactly k neighbours under ties (with the printed >= Theorem 1 is false).

@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -219,61 +219,68 @@ def run_trials(trials: Sequence[Trial], folder: Path, place: Place, tell: Tell, 
     """Run what is missing until all is there (True) or no time is left to begin another.
 
     In the order of the trials, the first seed of each before the second of any: where time is short, every cell has a figure first.
-    A trial whose data are not here is told of and left out.
+    A trial whose data are not here is told of and left out. A run that fails is told, its trial is left, and the others go on; the
+    first failure is raised at the end.
     """
     deadline, going = time.monotonic() + 60 * minutes, list(trials)
     ledgers = {trial.name: Ledger.read(folder, trial) for trial in trials}
     for trial in trials:
         if trial.keep and not exhibits.exhibit_file(trial, folder).exists():  # the first seed runs once more, to leave it
             ledgers[trial.name].runs = [run for run in ledgers[trial.name].runs if run["seed"] != 0]
+    failed: list[Exception] = []
+
+    def waiting(running: Iterable[Job] = ()) -> list[Job]:
+        """What can be begun: tuning and first seeds of all trials, then the second seeds, and so on."""
+        busy = list(running)
+        jobs = [job for trial in going for job in ledgers[trial.name].missing(trial) if job not in busy]
+        return sorted(jobs, key=lambda job: job.seed or 0)
+
+    def leave(job: Job, why: str) -> None:
+        going[:] = [trial for trial in going if trial.name != job.trial.name]
+        tell(f"{_said(job)}: {why}")
 
     def record(job: Job, performed: Callable[[], dict[str, Any]]) -> None:
         try:
             result = performed()
         except MissingFileError as error:
-            going[:] = [trial for trial in going if trial.name != job.trial.name]
-            tell(f"{_said(job)}: left out; {error}")
-            return
-        ledger = ledgers[job.trial.name]
-        ledger.add(job, result)
-        ledger.save(folder)
-        tell(f"{_said(job)}: {_figures(result)} ({result['seconds']:.1f} s)")
+            leave(job, f"left out; {error}")
+        except Exception as error:
+            failed.append(error)
+            leave(job, f"failed, {type(error).__name__}: {error}")
+        else:
+            ledger = ledgers[job.trial.name]
+            ledger.add(job, result)
+            ledger.save(folder)
+            tell(f"{_said(job)}: {_figures(result)} ({result['seconds']:.1f} s)")
 
-    if at_once == 1:
-        while waiting := _waiting(going, ledgers, ()):
-            if time.monotonic() > deadline:
-                return False
-            record(waiting[0], partial(perform, waiting[0], place))
-        return True
-    return _in_parallel(going, ledgers, place, at_once, deadline, record)
+    if at_once > 1:
+        _in_parallel(waiting, place, at_once, deadline, record)
+    else:
+        while (jobs := waiting()) and time.monotonic() <= deadline:
+            record(jobs[0], partial(perform, jobs[0], place))
+    if failed:
+        raise failed[0]
+    return not waiting()
 
 
 def _in_parallel(
-    trials: Sequence[Trial],
-    ledgers: Mapping[str, Ledger],
+    waiting: Callable[[Iterable[Job]], list[Job]],
     place: Place,
     at_once: int,
     deadline: float,
     record: Callable[[Job, Callable[[], dict[str, Any]]], None],
-) -> bool:
+) -> None:
     with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
         running: dict[Future[dict[str, Any]], Job] = {}
         while True:
-            for job in _waiting(trials, ledgers, running.values()):
+            for job in waiting(running.values()):
                 if len(running) >= at_once or time.monotonic() > deadline:
                     break
                 running[pool.submit(perform, job, place)] = job
             if not running:
-                return not _waiting(trials, ledgers, ())
+                return
             for done in wait(running, return_when=FIRST_COMPLETED).done:
                 record(running.pop(done), done.result)
-
-
-def _waiting(trials: Sequence[Trial], ledgers: Mapping[str, Ledger], running: Iterable[Job]) -> list[Job]:
-    """What can be begun: tuning and first seeds of all trials, then the second seeds, and so on."""
-    busy = list(running)
-    jobs = [job for trial in trials for job in ledgers[trial.name].missing(trial) if job not in busy]
-    return sorted(jobs, key=lambda job: job.seed or 0)
 
 
 def _said(job: Job) -> str:

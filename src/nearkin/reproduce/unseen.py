@@ -1,8 +1,8 @@
 """Unseen classes: train on some classes, then find one another among others that no training has met.
 
 Every image of the test classes asks all the others. Settings are chosen on classes held out of the training part (whole alphabets of
-Omniglot); then the training is done anew on all of it, and the test classes are looked at once, with the last iteration's weights. Where a
-trial is followed along its training, for a picture, nothing is chosen by what is seen.
+Omniglot), in runs that may be shorter; then the training is done anew on all of it, and the test classes are looked at once, with the last
+iteration's weights. Where a trial is followed along its training, for a picture, nothing is chosen by what is seen.
 """
 
 import json
@@ -35,7 +35,7 @@ KS = (1, 3, 5, 10)
 HELD_OUT = {"train": 0.8, "validation": 0.2}
 WARM = 10  # iterations that are not timed: the graph is recorded in them
 RESTARTS = 3  # of k-means
-OWN = ("iterations", "floor", "watch", "ensemble")  # settings that are no leaves of a Run
+OWN = ("iterations", "tuning_iterations", "floor", "watch", "ensemble")  # settings that are no leaves of a Run
 Figures = dict[str, float]
 
 
@@ -79,7 +79,9 @@ class Moment(NamedTuple):
 def perform(trial: Trial, seed: int, chosen: Settings, where: Where, *, validation: bool) -> dict[str, Any]:
     """Figures, their intervals, seconds; with `validation` on held-out training classes, and without intervals."""
     settings = {**trial.settings, **chosen}
-    train, asked = parts_of(trial.data, where.data_root, validation)
+    if validation:
+        settings["iterations"] = settings.get("tuning_iterations", settings["iterations"])
+    train, asked = parts_of(trial.data, where.data_root, validation, where.device)
     if "floor" in settings:
         started = time.perf_counter()
         result = _measured(asked, _floor(settings, asked, seed, where), full=True)
@@ -91,21 +93,24 @@ def perform(trial: Trial, seed: int, chosen: Settings, where: Where, *, validati
 
 
 @lru_cache(4)
-def parts_of(name: str, data_root: str, validation: bool) -> tuple[Dataset, Dataset]:
-    """Training and asking part, in memory, with classes and ids of their own; with `validation` both from the training classes."""
+def parts_of(name: str, data_root: str, validation: bool, device: str = "cpu") -> tuple[Dataset, Dataset]:
+    """Training and asking part, with classes and ids of their own; with `validation` both from the training classes.
+
+    Both are decoded once and stay on the device for all runs: to send them there again would take as long as a short training.
+    """
     task = TASKS[name]
     if not validation:
         data = open_data(task.source, data_root=data_root, size=task.size)
         train, asked = _cut(task, data)
-        return _in_memory(data, train), _in_memory(data, asked)
-    whole = parts_of(name, data_root, False)[0]
+        return _resident(data, train, device), _resident(data, asked, device)
+    whole = parts_of(name, data_root, False, device)[0]
     assert whole.labels is not None
     if task.groups:
         alphabets = np.unique([one.rpartition("/")[0] for one in whole.classes], return_inverse=True)[1]
         names = by_group(alphabets[whole.labels.numpy()], HELD_OUT, 0).names
     else:
         names = unseen_classes(whole.labels, HELD_OUT, 0).names
-    return tuple(_in_memory(whole, names == part) for part in ("train", "validation"))  # type: ignore[return-value]
+    return tuple(_resident(whole, names == part, device) for part in ("train", "validation"))  # type: ignore[return-value]
 
 
 def _cut(task: Task, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -119,11 +124,11 @@ def _cut(task: Task, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return first & (data.split == "train"), ~first & (data.split == "test")
 
 
-def _in_memory(data: Dataset, which: np.ndarray) -> Dataset:
+def _resident(data: Dataset, which: np.ndarray, device: str) -> Dataset:
     part = data.subset(torch.from_numpy(which)).renumbered()
     assert part.labels is not None
     found, labels = torch.unique(part.labels, return_inverse=True)
-    resident = Loader(part, resident_bytes=1 << 40).resident
+    resident = Loader(part, device=device, resident_bytes=1 << 40).resident
     assert resident is not None
     classes = tuple(part.classes[number] for number in found.tolist())
     return replace(part, inputs=resident, labels=labels, classes=classes)
@@ -166,7 +171,7 @@ def _run(settings: Settings, seed: int, where: Where) -> tuple[Run, int]:
 
 
 def training(run: Run, data: Dataset, device: str, iterations: int, looks: int = 0) -> Iterator[Moment]:
-    """A training of so many iterations, shown at evenly spread moments and at its end; only the time between them is counted."""
+    """A training of so many iterations, shown at evenly spread moments and at its end; only steps are timed, not the drawing of batches."""
     place = torch.device(device)
     parts = assemble(run, data, place)
     step, schedule = captured(run, parts), make_schedule(run.schedule, 1, iterations)
@@ -176,11 +181,12 @@ def training(run: Run, data: Dataset, device: str, iterations: int, looks: int =
     seconds, done = 0.0, 0
     for stop in sorted(stops):
         parts.network.train()
+        drawn = [ids.to(place) for ids in islice(batches, stop - done)]
         _wait(place)
         began, first = time.perf_counter(), done
-        for ids in islice(batches, stop - done):
+        for ids in drawn:
             set_rate(parts.optimiser, run.optimiser.learning_rate * schedule.factor(done))
-            loss = step(ids.to(place, non_blocking=True))
+            loss = step(ids)
             active += parts.objective.last.active_on_device  # type: ignore[union-attr]
             done += 1
         _wait(place)
