@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -54,13 +55,13 @@ def interleaved(tasks: Mapping[str, tuple[Evaluate, int]], rounds: int, patience
     return best
 
 
-def best_seconds(task: Callable[[], object], repeats: int = 7) -> float:
+def best_seconds(task: Callable[[], object], repeats: int = 7, clock: Callable[[], float] = time.process_time) -> float:
     task()
     best = float("inf")
     for _ in range(repeats):
-        start = time.process_time()
+        start = clock()
         task()
-        best = min(best, time.process_time() - start)
+        best = min(best, clock() - start)
     return best
 
 
@@ -82,7 +83,21 @@ def cpu_rates() -> dict[str, float]:
         square, tall, wide = torch.randn(1024, 1024), torch.randn(1024, 64), torch.randn(64, 1024)
         products = [(square, square), (tall, wide), (square, tall)]
         flops = [2 * a.shape[0] * a.shape[1] * b.shape[1] / best_seconds(partial(torch.mm, a, b)) for a, b in products]
-        return {"flop_per_s": max(flops), "exp_per_s": 200 * 4096 / best_seconds(lambda: exponentials(x, out))}
+        exps = 200 * 4096 / best_seconds(lambda: exponentials(x, out))
+        return {"flop_per_s": max(flops), "exp_per_s": exps, "two_threads": _two_threads(tall, wide)}
+
+
+def _two_threads(tall: Tensor, wide: Tensor) -> float:
+    """How many times the products of one thread two of them make side by side: cores may share more than they seem to."""
+    rooms = [torch.empty(len(tall), wide.shape[1]) for _ in range(2)]
+
+    def products(room: Tensor) -> None:
+        for _ in range(100):
+            torch.mm(tall, wide, out=room)
+
+    with ThreadPoolExecutor(2, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        alone = best_seconds(lambda: list(pool.map(products, rooms[:1])), clock=time.perf_counter)
+        return 2 * alone / best_seconds(lambda: list(pool.map(products, rooms)), clock=time.perf_counter)
 
 
 def cpu_floor_s(n: int, d: int, rates: Mapping[str, float]) -> float:

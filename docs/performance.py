@@ -88,7 +88,7 @@ def cpu_part(found: dict[str, Any]) -> list[str]:
     lines.append(
         f"The floor is 4 N² d flop and N² exponentials at the rates measured in the same run: sgemm {rates['flop_per_s'] / 1e9:.1f} "
         f"GFLOP/s and exp2 {rates['exp_per_s'] / 1e9:.2f} G/s on one core. One thread's CPU time, best of several interleaved rounds "
-        "(two threads: wall time)."
+        f"(two threads: wall time); two threads that only multiply make {rates['two_threads']:.2f} times the products of one here."
     )
     lines.append("")
     head = ("loss and gradient", "ns a pair", "times ours", "extra MB", "share of floor", "first call s", "value error", "gradient error")

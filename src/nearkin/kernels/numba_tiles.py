@@ -5,12 +5,13 @@ into sums (first pass) or into gradient weights (second pass); BLAS again turns 
 owns a fixed share of the tiles and its own accumulators, added in order, so that a result never depends on timing.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -39,6 +40,15 @@ def single_threaded_blas() -> Iterator[int]:
             yield threads
         finally:
             torch.set_num_threads(threads)
+
+
+@lru_cache(1)
+def _pool(threads: int, _process: int) -> ThreadPoolExecutor:
+    """Threads that stay, since BLAS makes its buffers anew in a new one; by process, as a fork takes none along.
+
+    OpenMP keeps the number of threads by thread: each has to be told, or its BLAS brings a team of its own.
+    """
+    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
 
 class _Buffer:
@@ -230,9 +240,7 @@ class NumbaTiles:
             threads = min(self.threads or there, len(job.tiles))
             if threads == 1:
                 return [task(job.tiles)]
-            # OpenMP keeps the number of threads by thread: a new one has to be told, or its BLAS brings a team of its own
-            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                return list(pool.map(task, [job.tiles[k::threads] for k in range(threads)]))
+            return list(_pool(threads, os.getpid()).map(task, [job.tiles[k::threads] for k in range(threads)]))
 
 
 def _log_sums(sums: Array, work: Work) -> tuple[Tensor, Tensor]:
