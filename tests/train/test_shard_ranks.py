@@ -123,6 +123,7 @@ def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> N
     for rank, own in enumerate((["0", "2"], ["1", "3"])):
         for read in json.loads((tmp_path / f"read.{rank}").read_text()).values():
             assert read == dict.fromkeys(own, 1)  # its own shards, once, and nobody else's
+        assert not [name for name in json.loads((tmp_path / f"threads.{rank}").read_text()) if "gloo" in name]  # or the end may abort
 
     # For the means of pixels the first rank looks at every shard; the other one only at its own.
     assert json.loads((tmp_path / "pictures.1").read_text()) == {"1": 1, "3": 1}

@@ -8,6 +8,7 @@ statistics, as it does everywhere else; its running averages are then averaged o
 
 import os
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ def start(device: str | torch.device | None = None) -> tuple[int, torch.device]:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
     if not dist.is_initialized():
+        # Its functions take the group of the moment they are imported for a default and would keep it, and its threads, beyond `stop`;
+        # a gloo thread that lets go of a tensor while Python ends then aborts the process.
+        import_module("torch.distributed.nn.functional")
         dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
     return dist.get_rank(), place
 
