@@ -1,0 +1,42 @@
+"""BLAS never meets weights so small that products with them are subnormal: x86 takes a hundred times as long over those."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin.kernels.numba_tiles import NumbaTiles
+from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels.work import Engine, Work
+
+LEAST = 2.0**-100
+
+
+def work() -> Work:
+    """Points whose pairs span far more than float32's exponents, in two classes."""
+    points = 1.2 * torch.randn(96, 64, generator=torch.Generator().manual_seed(0))
+    span = torch.tensor([[0, 48]] * 48 + [[48, 96]] * 48)
+    return Work(points, None, True, span=span, skip=torch.arange(96)[:, None])
+
+
+def met(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """All weights that are multiplied with points."""
+    seen: list[Tensor] = []
+    real = torch.Tensor.addmm_
+
+    def addmm_(self: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        seen.extend(x.flatten().clone() for x in (first, second) if x.shape[0] == x.shape[1])
+        return real(self, first, second)
+
+    monkeypatch.setattr(torch.Tensor, "addmm_", addmm_)
+    given = work()
+    first, second = engine.summaries(given)
+    engine.gradients(given, first, second, torch.full((96,), 1e-3))
+    return torch.cat(seen).abs()
+
+
+@pytest.mark.parametrize("engine", [NumbaTiles(block=48, threads=1), TorchTiles(block=48)])
+def test_weights_count_or_are_zero(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = met(engine, monkeypatch)
+    assert len(weights) >= 3 * 48 * 48  # the whole square, or half of it
+    assert (weights == 0).any() and (weights[weights > 0] >= LEAST).all()
+    assert weights.max() > 1e-3  # and what counts is there
