@@ -7,12 +7,13 @@ import os
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from nearkin.data import SETS, DownloadError, Progress, report
 from nearkin.data import open as open_data
-from nearkin.data.sources.download import fetch
+from nearkin.data.sources.download import _locked, fetch
 from nearkin.data.sources.shelf import Official
 from nearkin.data.sources.unpack import unpack
 from tests.data import official_files as official
@@ -165,6 +166,23 @@ def test_a_passing_fault_is_tried_again(server, tmp_path):
     server.codes = [503, 429]
     get(server, tmp_path / "file.bin")
     assert (tmp_path / "file.bin").read_bytes() == BODY
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_a_lock_that_goes_while_it_is_looked_at_is_taken_anew(look, tmp_path, monkeypatch):
+    lock, real, looks = tmp_path / "file.lock", Path.stat, []
+
+    def stat(self, **how):
+        looks.append(self)
+        if len(looks) == look:
+            self.unlink()  # as whoever held it does when done
+        return real(self, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", stat)
+        held = _locked(lock)
+    assert os.path.samestat(os.fstat(held.fileno()), lock.stat())
+    held.close()
 
 
 def test_ranks_that_ask_at_once_fetch_once(server, tmp_path):

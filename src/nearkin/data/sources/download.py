@@ -165,6 +165,7 @@ def _locked(lock: Path) -> BinaryIO:
         if fcntl is None:
             return held
         fcntl.flock(held, fcntl.LOCK_EX)
-        if lock.exists() and os.path.samestat(os.fstat(held.fileno()), lock.stat()):
-            return held
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(held.fileno()), lock.stat()):
+                return held
         held.close()  # whoever held it has removed it meanwhile: what was waited for guards nothing any more
