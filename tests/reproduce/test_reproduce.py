@@ -125,6 +125,24 @@ def test_a_run_that_fails_stops_no_other_trial(at_once: int, tmp_path: Path, mon
     assert len(json.loads((tmp_path / "made.json").read_text())["runs"]) == 2 and not (tmp_path / "bad.json").exists()
 
 
+def test_times_are_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs side by side: their figures count, their seconds do not; the first seed of what is timed comes last, by itself."""
+    seconds = iter((9.0, 9.0, 9.0, 2.0))
+    monkeypatch.setattr(running, "perform", lambda *_: {**result(0.5), "seconds": next(seconds)})
+    monkeypatch.setattr(running, "ProcessPoolExecutor", lambda count, **_: ThreadPoolExecutor(count))
+    said: list[str] = []
+    trials = [replace(TRIAL, name=name, tune={}, seeds=2) for name in ("timed", "other")]
+    assert run_trials(trials, tmp_path, HERE, said.append, at_once=2, timed={"timed"})
+    assert [line.partition(":")[0] for line in said][-1] == "timed, seed 0"
+    runs = {trial.name: json.loads((tmp_path / f"{trial.name}.json").read_text())["runs"] for trial in trials}
+    assert [run.get("beside") for run in runs["timed"]] == [None, 1] and [run.get("beside") for run in runs["other"]] == [1, 1]
+    took = judge(Cell("T", "r", None, "seconds", "timed", "seconds"), runs["timed"], None)
+    assert (took.mean, took.seeds, took.beside) == (2.0, 1, 0)
+    accuracy = judge(Cell("T", "r", None, "accuracy %", "other", "1-nn"), runs["other"], None)
+    assert (accuracy.seeds, accuracy.seconds, accuracy.beside) == (2, 9.0, 1)
+    assert judge(Cell("T", "r", None, "seconds", "other", "seconds"), runs["other"], None).word == "not run here"
+
+
 def test_tuning_has_no_test_part_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

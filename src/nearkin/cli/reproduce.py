@@ -32,7 +32,8 @@ def run(arguments: Namespace) -> int:
                 (folder / f"{trial.name}.json").unlink(missing_ok=True)
                 shutil.rmtree(unfinished(folder, trial), ignore_errors=True)
         place = Place(str(arguments.data_root), arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"), str(folder))
-        whole = run_trials(trials, folder, place, console.print, minutes=arguments.budget, at_once=arguments.at_once)
+        timed = {cell.trial for cell in cells if cell.unit == "seconds" and cell.trial is not None}
+        whole = run_trials(trials, folder, place, console.print, minutes=arguments.budget, at_once=arguments.at_once, timed=timed)
         if not whole:
             console.print("the budget is spent; `--resume` goes on with what is missing")
         every = [cell for _, some in TABLES.values() for cell in some]

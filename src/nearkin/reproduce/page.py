@@ -18,7 +18,7 @@ Protocol: settings are chosen on a tenth of the training part, then the training
 once, after the last epoch. Rows of one table that share an augmentation share network, sampler and tuning budget, too; rows beyond the
 documents say what they add. Four tables broke the rule of one look, both of Ren et al., CIFAR-10 of Hao et al. and COIL-20; [the
 log](log.md) says how. A tick says that what we set out to reach (the printed figure, or the one named) is reached. Seconds on a CPU were
-taken beside other work.
+taken beside other work; "one of 4" says that so many runs shared a GPU.
 
 - **reproduced**: the printed figure lies within our mean plus or minus the larger of two standard deviations and the 95 % binomial interval
   of the test part.
@@ -54,7 +54,7 @@ def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, l
 def _row(cell: Cell, verdict: Verdict, columns: bool, by_trial: Mapping[tuple[str | None, str], Verdict]) -> list[str]:
     ours = "" if verdict.mean is None else f"{verdict.mean:.2f}"
     spread = "" if verdict.spread is None else f"{verdict.spread:.2f}"
-    seconds = "" if verdict.seconds is None else f"{verdict.seconds:,.1f}"
+    seconds = "" if verdict.seconds is None else f"{verdict.seconds:,.1f}" + (f" (one of {verdict.beside + 1})" if verdict.beside else "")
     reached = verdict.reached(cell)
     word = verdict.word + ("" if reached is None else " ✓" if reached else " ✗")
     wanted = f"wanted {cell.wanted:g}" if cell.wanted is not None else ""

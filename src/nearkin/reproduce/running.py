@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -215,12 +215,22 @@ def _training_part(data: Dataset) -> Dataset:
     return data.part("train").renumbered()
 
 
-def run_trials(trials: Sequence[Trial], folder: Path, place: Place, tell: Tell, *, minutes: float = float("inf"), at_once: int = 1) -> bool:
+def run_trials(
+    trials: Sequence[Trial],
+    folder: Path,
+    place: Place,
+    tell: Tell,
+    *,
+    minutes: float = float("inf"),
+    at_once: int = 1,
+    timed: Collection[str] = (),
+) -> bool:
     """Run what is missing until all is there (True) or no time is left to begin another.
 
     In the order of the trials, the first seed of each before the second of any: where time is short, every cell has a figure first.
     A trial whose data are not here is told of and left out. A run that fails is told, its trial is left, and the others go on; the
-    first failure is raised at the end.
+    first failure is raised at the end. Of `at_once` runs side by side none has the machine to itself, and the ledger says so: of the
+    trials that are `timed`, the first seed comes after them, alone.
     """
     deadline, going = time.monotonic() + 60 * minutes, list(trials)
     ledgers = {trial.name: Ledger.read(folder, trial) for trial in trials}
@@ -239,7 +249,10 @@ def run_trials(trials: Sequence[Trial], folder: Path, place: Place, tell: Tell, 
         going[:] = [trial for trial in going if trial.name != job.trial.name]
         tell(f"{_said(job)}: {why}")
 
-    def record(job: Job, performed: Callable[[], dict[str, Any]]) -> None:
+    def together(running: Iterable[Job] = ()) -> list[Job]:
+        return [job for job in waiting(running) if job.seed != 0 or job.trial.name not in timed]
+
+    def record(job: Job, performed: Callable[[], dict[str, Any]], beside: int = 0) -> None:
         try:
             result = performed()
         except MissingFileError as error:
@@ -249,15 +262,14 @@ def run_trials(trials: Sequence[Trial], folder: Path, place: Place, tell: Tell, 
             leave(job, f"failed, {type(error).__name__}: {error}")
         else:
             ledger = ledgers[job.trial.name]
-            ledger.add(job, result)
+            ledger.add(job, result | ({"beside": beside} if beside else {}))
             ledger.save(folder)
             tell(f"{_said(job)}: {_figures(result)} ({result['seconds']:.1f} s)")
 
     if at_once > 1:
-        _in_parallel(waiting, place, at_once, deadline, record)
-    else:
-        while (jobs := waiting()) and time.monotonic() <= deadline:
-            record(jobs[0], partial(perform, jobs[0], place))
+        _in_parallel(together, place, at_once, deadline, partial(record, beside=at_once - 1))
+    while (jobs := waiting()) and time.monotonic() <= deadline:
+        record(jobs[0], partial(perform, jobs[0], place))
     if failed:
         raise failed[0]
     return not waiting()

@@ -23,6 +23,7 @@ class Verdict:
     seeds: int = 0
     margin: float = 0.0
     seconds: float | None = None
+    beside: int = 0  # how many other runs shared the machine while the seconds were taken
     device: str = ""
     values: tuple[float, ...] = ()  # of every seed
 
@@ -39,14 +40,17 @@ def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None) -> Ve
     """The verdict on a cell from the runs of its trial."""
     if cell.trial is None:
         return Verdict("cited")
-    values = [value for run in runs if (value := cell.value({**run["figures"], "seconds": run["seconds"]})) is not None]
+    counted = [run for run in runs if cell.unit != "seconds" or not run.get("beside")]  # a time beside other runs is no time
+    values = [value for run in counted if (value := cell.value({**run["figures"], "seconds": run["seconds"]})) is not None]
     if not values:
         return Verdict("not run here")
     mean = statistics.fmean(values)
     spread = statistics.stdev(values) if len(values) > 1 else None
     margin = max(2 * (spread or 0.0), _binomial(cell, mean, data), _drawn(cell, runs))
-    seconds = statistics.fmean(run["seconds"] for run in runs)
-    return Verdict(_word(cell, mean, margin), mean, spread, len(values), margin, seconds, str(runs[0]["device"]), tuple(values))
+    beside = min(run.get("beside", 0) for run in runs)
+    seconds = statistics.fmean(run["seconds"] for run in runs if run.get("beside", 0) == beside)
+    device = str(runs[0]["device"])
+    return Verdict(_word(cell, mean, margin), mean, spread, len(values), margin, seconds, beside, device, tuple(values))
 
 
 def _word(cell: Cell, mean: float, margin: float) -> Word:
