@@ -301,7 +301,7 @@ def page() -> str:
 def retrieval() -> str:
     """The advice for retrieval is the recipe of `nearkin train --for retrieval`, and rests on what that was made from."""
     recipe = RECIPES["retrieval"]
-    name, basis = recipe.settings["objective.name"], "measured" if "results.md" in recipe.source else "judgement"
+    name, basis = recipe.settings["objective.name"], "measured" if recipe.source.startswith("docs/results.md") else "judgement"
     maker = OBJECTIVES[name].__name__.replace("nearest_class_mean", "NearestClassMean")
     why = f"{recipe.words.partition(';')[0]}: `nearkin train --for retrieval`"
     return f"| classes, many, few examples each | retrieval on unseen classes | `{maker}` | {why} | {basis} |"

@@ -10,12 +10,11 @@ from typing import Any
 
 from nearkin.reproduce.cell import Settings
 from nearkin.reproduce.lu2019 import CELLS, SETS, TRIALS
-from nearkin.reproduce.lu2019_answer import BATCHES, SINGLE, best, by_set, title
+from nearkin.reproduce.lu2019_answer import BATCHES, PRETRAINED, SCRATCH, SINGLE, by_set, counted, enough, ranked, title
 from nearkin.reproduce.running import Ledger
 from nearkin.reproduce.tables import verdicts
 from nearkin.reproduce.unseen import TASKS
 
-PRETRAINED, SCRATCH = "cub", ("cifar", "omniglot")
 _SHARED = ("objective.", "sampler.", "optimiser.", "batch_size", "network.normalise")
 _START = ("network.rate", "preprocess.name")
 _SIZED = ("preprocess.options.crop", "augment.name", "augment.options.size")
@@ -23,14 +22,13 @@ _SIZED = ("preprocess.options.crop", "augment.name", "augment.options.size")
 
 def measured(results: Path) -> dict[str, Any]:
     """The recipe of the row that did best on held-out training classes."""
-    sets = by_set(verdicts(CELLS, results))
-    name = best(sets)
-    scratch = [data for data in SCRATCH if data in sets]
-    if name is None or PRETRAINED not in sets or not scratch:
+    sets = counted(by_set(verdicts(CELLS, results)))
+    if not enough(sets):
         wanted = f"{title(PRETRAINED)} and on {' or '.join(map(title, SCRATCH))}"
-        raise ValueError(f"{results} holds no row that was run on {wanted}; run `nearkin reproduce lu2019` first")
+        raise ValueError(f"{results} does not hold half the rows on {wanted}; run `nearkin reproduce lu2019` first")
+    name, scratch = ranked(sets)[0], next(data for data in SCRATCH if data in sets)
     trials = {trial.name: trial for trial in TRIALS}
-    pretrained, fresh = (Ledger.read(results, trials[f"lu2019-{data}-{name}"]).chosen for data in (PRETRAINED, scratch[0]))
+    pretrained, fresh = (Ledger.read(results, trials[f"lu2019-{data}-{name}"]).chosen for data in (PRETRAINED, scratch))
     where = ", ".join(title(data) for data in sets)
     return recipe(name, fresh, pretrained, f"docs/results.md, table 1 of Lu et al.: the best on held-out training classes of {where}")
 
