@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import nearkin
 from nearkin import affinity, criterion, objectives, references, relation, triplets
 from nearkin.papers import bibliography
+from nearkin.train.choose import OBJECTIVES
+from nearkin.train.recipes import RECIPES
 
 FAMILIES = {
     "Soft neighbours": ("NCA", "NCARegression"),
@@ -69,14 +71,15 @@ print(objective.last)  # how many queries could be priced
 ## Which objective for my data?
 
 The last column says what the advice rests on. *Equation*: it follows from what the objective computes. *Paper*: it is the
-setting of the source; we have not measured it. *Judgement*: it is our opinion, and not measured. C is the number of classes,
-d the embedding's size, N the number of training samples.
+setting of the source; we have not measured it. *Judgement*: it is our opinion, and not measured. *Measured*: [results.md](results.md)
+compares it with the others. C is the number of classes, d the embedding's size, N the number of training samples.
 
 | labels | goal | objective | why | rests on |
 |---|---|---|---|---|
 | classes | kNN classification | `NCA()` | it prices the error of a soft nearest neighbour | equation |
-| classes, many, few examples each | retrieval on unseen classes | `PrecisionAtK()` | it looks only at who stands in the k nearest | paper |
-| classes, many, few examples each | the same; the usual baseline | `Triplet()` | semi-hard triplets | paper |
+RETRIEVAL
+| classes, many, few examples each | the same, as k nearest | `PrecisionAtK()` | it looks only at who stands in the k nearest | equation |
+| classes, many, few examples each | the same; the usual baseline | `Triplet()` | semi-hard triplets | judgement |
 | more classes than a batch holds | kNN | `NormalisedSoftmax(C, d)` | a proxy for every class, so a batch needs no kin | equation |
 | more classes than a batch holds | the same on squared distances | `ProxyNCA(C, d)` | as above; two forms of the denominator | equation |
 | classes, a fixed number | classify, or say "none of these" | `NearestClassMean(anchors)` | distances to fixed anchors | judgement |
@@ -289,10 +292,19 @@ def pieces() -> str:
 
 def page() -> str:
     """docs/objectives.md."""
-    parts = [INTRO, "## All of them", "", overview(links=""), ""]
+    parts = [INTRO.replace("RETRIEVAL", retrieval()), "## All of them", "", overview(links=""), ""]
     for family, names in FAMILIES.items():
         parts += [f"## {family}", "", *(section(name) for name in names)]
     return "\n".join([*parts, pieces()])
+
+
+def retrieval() -> str:
+    """The advice for retrieval is the recipe of `nearkin train --for retrieval`, and rests on what that was made from."""
+    recipe = RECIPES["retrieval"]
+    name, basis = recipe.settings["objective.name"], "measured" if recipe.source.startswith("docs/results.md") else "judgement"
+    maker = OBJECTIVES[name].__name__.replace("nearest_class_mean", "NearestClassMean")
+    why = f"{recipe.words.partition(';')[0]}: `nearkin train --for retrieval`"
+    return f"| classes, many, few examples each | retrieval on unseen classes | `{maker}` | {why} | {basis} |"
 
 
 def overview(links: str) -> str:

@@ -165,14 +165,15 @@ def test_floors(kind: str, root: Path) -> None:
 
 
 def test_the_best_two_by_tuning_make_the_ensemble(root: Path, tmp_path: Path) -> None:
-    for name, figure in (("triplet-semi", 0.3), ("prec5-printed", 0.5), ("angular", 0.4)):
+    for name, figure in (("triplet-semi", 0.3), ("prec5-printed", 0.5), ("angular", 0.4), ("prec5-margin0.2", 0.6)):  # a sweep is no loss
         trial = shortened(TRIALS[f"lu2019-omniglot-11-{name}"])
-        ledger = {"trial": trial.name, "settings": {"settings": dict(trial.settings)}, "chosen": {}, "runs": [{}]}
+        settings = {"settings": dict(trial.settings), "tune": dict(trial.tune)}
+        ledger = {"trial": trial.name, "settings": settings, "chosen": trial.candidates()[0], "runs": []}
         (tmp_path / f"{trial.name}.json").write_text(json.dumps({**ledger, "tuning": [{"figure": figure}, {"figure": None}]}))
     assert [name[19:] for name, _ in best_two(tmp_path, "lu2019-omniglot-11-")] == ["prec5-printed", "angular"]
     found = perform(Job(TRIALS["lu2019-omniglot-ensemble"], {}, 0), Place(str(root), "cpu", str(tmp_path)))
     assert found["members"] == ["lu2019-omniglot-11-prec5-printed", "lu2019-omniglot-11-angular"] and found["figures"]["map@r"] > 0
-    with pytest.raises(ValueError, match="an ensemble needs two finished trials lu2019-cub"):
+    with pytest.raises(ValueError, match="an ensemble needs two tuned trials lu2019-cub"):
         unseen.perform(TRIALS["lu2019-cub-ensemble"], 0, {}, Where(str(root), "cpu", str(tmp_path)), validation=False)
 
 

@@ -77,8 +77,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
     """The run's leaves that the command line sets."""
     if not arguments.data:
         raise ValueError("DATA is missing: name a folder, a table, an .npz file or a known set (or --resume a folder)")
-    settings = settings_for(arguments.purpose, arguments.data, arguments.objective) if arguments.purpose else {}
-    settings |= {"data.source": arguments.data} | ({"data.corrections": arguments.labels} if arguments.labels else {})
+    settings = {"data.source": arguments.data} | ({"data.corrections": arguments.labels} if arguments.labels else {})
     short = {"objective": "objective.name", "network": "network.name", "epochs": "epochs", "seed": "seed", "dimension": "network.dimension"}
     settings |= {"codes.learn": "true"} if arguments.codes else {}
     settings |= {leaf: str(value) for name, leaf in short.items() if (value := getattr(arguments, name)) is not None}
@@ -87,7 +86,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
         if not equals:
             raise ValueError(f"--set {item!r} must read leaf=value, such as optimiser.learning_rate=0.05")
         settings[leaf] = value
-    return settings
+    return {**(settings_for(arguments.purpose, arguments.data, settings) if arguments.purpose else {}), **settings}
 
 
 def _tell(folder: Path, metrics: dict[str, object]) -> None:

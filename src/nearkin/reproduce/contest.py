@@ -8,7 +8,6 @@ from nearkin.reproduce.verdict import Verdict
 
 CHAMPIONS = ("Prec@5 as printed", "Prec@5 as released")
 ASKED = ("P@1", "P@5", "MAP@R")
-HEADLINE = "P@1"
 NO_RIVALS = (
     "Prec@",
     "Raw",
@@ -28,33 +27,6 @@ def contest(rows: Rows) -> list[str]:
             told = _against(champion, column, {cell.row: verdict for cell, verdict in rows if cell.column == column})
             lines += [told] if told else []
     return [" ".join(lines), ""] if lines else []
-
-
-def answer(rows: Rows) -> list[str]:
-    """All tables of a kind together: how many comparisons the champions win, lose and leave open, by protocol; and an empty line."""
-    lines = []
-    for protocol in dict.fromkeys(cell.table.rpartition(": ")[2] for cell, _ in rows):
-        for champion in CHAMPIONS:
-            told = _all_tables(champion, [one for one in rows if one[0].table.endswith(protocol)], protocol)
-            lines += [told] if told else []
-    return [" ".join([f"In short, {HEADLINE}, over all data sets that were run:", *lines]), ""] if lines else []
-
-
-def _all_tables(champion: str, rows: Rows, protocol: str) -> str:
-    wins = losses = level = 0
-    tables = []
-    for table in dict.fromkeys(cell.table for cell, _ in rows):
-        found = {cell.row: verdict for cell, verdict in rows if cell.table == table and cell.column == HEADLINE}
-        own, rivals = found.get(champion), _rivals(found)
-        if own is None or own.mean is None or not rivals:
-            continue
-        signs = [apart(own, one) for one in rivals.values()]
-        wins, losses, level = wins + signs.count(1), losses + signs.count(-1), level + signs.count(0)
-        tables.append(table)
-    if not tables:
-        return ""
-    counted = f"above {wins} other losses, below {losses}, and not told apart from {level}, on {len(tables)} data sets"
-    return f"({protocol}) {champion} is {counted}."
 
 
 def _rivals(found: dict[str, Verdict]) -> dict[str, Verdict]:

@@ -93,7 +93,9 @@ def by_active(runs: Mapping[str, list[dict[str, float]]], title: str) -> Any:
         series.append(Series(title_of(name), [point["precision@1"] for point in seen], x=[point["active"] for point in seen]))
     ends = [value for one in series for value in np.asarray(one.x)]
     ticks = [10.0**power for power in range(math.floor(math.log10(min(ends))), math.ceil(math.log10(max(ends))) + 1)]
-    return line(ticks, series, title=f"Unseen classes while training: {title}", across="pairs or triplets that bore on the loss", up="P@1")
+    names = [f"{tick:.0f}" if tick < 1e3 else f"{tick / 1e3:.0f}k" if tick < 1e6 else f"{tick / 1e6:.0f}M" for tick in ticks]
+    across = "pairs or triplets that bore on the loss"
+    return line(ticks, series, title=f"Unseen classes while training: {title}", across=across, up="P@1", ticks=names)
 
 
 def embeddings(data: str, name: str, results: Path) -> Points | None:

@@ -6,7 +6,8 @@ from nearkin.reproduce import lu2019
 from nearkin.reproduce.cell import Cell
 from nearkin.reproduce.claimed import CLAIMS, RESTARTS
 from nearkin.reproduce.claims import claims_section
-from nearkin.reproduce.contest import answer, contest
+from nearkin.reproduce.contest import contest
+from nearkin.reproduce.lu2019_answer import answer
 from nearkin.reproduce.verdict import Verdict
 
 HEAD = """# Results
@@ -25,7 +26,8 @@ taken beside other work; "one of 4" says that so many runs shared a GPU.
 - **better**, **short**: it lies outside, on either side. A short row's note names the ablations: what it is with one thing changed.
 - **wide tables** (of Lu et al.): ours plus or minus the larger of two standard deviations over seeds and the 95 % bootstrap interval over
   queries (for NMI, AMI and F1 the range over starts of k-means). Settings are chosen on held-out *classes* of the training part. Two rows
-  are told apart when their difference exceeds both margins taken together, the root of the sum of their squares.
+  are told apart when their difference exceeds both margins taken together, the root of the sum of their squares. "chosen" is what
+  tuning took, and in brackets the P@1 it was taken for.
 - **cited**: another paper's row, only quoted. **ours**: nothing is printed. **not run here**: it can be run and has not been.
 """
 
@@ -77,16 +79,22 @@ def wide_table(rows: Sequence[tuple[Cell, Verdict]]) -> list[str]:
     heads = list(dict.fromkeys(cell.column for cell, _ in rows))
     if all(verdict.mean is None and cell.printed is None for cell, verdict in rows):
         return [f"Set up, and not run here: {', '.join(dict.fromkeys(cell.row for cell, _ in rows))}."]
-    lines = ["| " + " | ".join(["row", "seeds", *heads]) + " |", "|" + "---|" * (len(heads) + 2)]
+    lines = ["| " + " | ".join(["row", "seeds", *heads, "chosen"]) + " |", "|" + "---|" * (len(heads) + 3)]
     for name in dict.fromkeys(cell.row for cell, _ in rows):
         mine = {cell.column: (cell, verdict) for cell, verdict in rows if cell.row == name}
         seeds = max(verdict.seeds for _, verdict in mine.values())
         ours = [_with_margin(*mine[head]) if head in mine else "" for head in heads]
-        lines.append("| " + " | ".join([name, str(seeds) if seeds else "not run here", *ours]) + " |")
+        lines.append(
+            "| " + " | ".join([name, str(seeds) if seeds else "not run here", *ours, _choice(next(iter(mine.values()))[1])]) + " |"
+        )
         if any(cell.printed is not None for cell, _ in mine.values()):
             printed = ["" if head not in mine or (value := mine[head][0].printed) is None else f"*{value:.1f}*" for head in heads]
-            lines.append("| " + " | ".join(["*the same, as printed*", "", *printed]) + " |")
+            lines.append("| " + " | ".join(["*the same, as printed*", "", *printed, ""]) + " |")
     return lines
+
+
+def _choice(verdict: Verdict) -> str:
+    return verdict.chosen + ("" if verdict.held_out is None else f" ({100 * verdict.held_out:.1f})")
 
 
 def _with_margin(cell: Cell, verdict: Verdict) -> str:

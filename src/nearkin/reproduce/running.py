@@ -63,6 +63,11 @@ class Ledger:
         saved = Ledger(**json.loads(path.read_text(encoding="utf-8")))
         return saved if saved.settings == fresh.settings else fresh
 
+    @property
+    def held_out(self) -> float | None:
+        """What the chosen candidate had on the held-out part; None without tuning, or before all candidates were tried."""
+        return next((entry["figure"] for entry in self.tuning if self.chosen and entry["settings"] == self.chosen), None)
+
     def save(self, folder: Path) -> None:
         """Under another name first: a run that is cut off here loses nothing."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -250,7 +255,9 @@ def run_trials(
         tell(f"{_said(job)}: {why}")
 
     def together(running: Iterable[Job] = ()) -> list[Job]:
-        return [job for job in waiting(running) if job.seed != 0 or job.trial.name not in timed]
+        """Without what is timed, and without ensembles: who their members are is known once all others are tuned."""
+        jobs = [job for job in waiting(running) if "ensemble" not in job.trial.settings]
+        return [job for job in jobs if job.seed != 0 or job.trial.name not in timed]
 
     def record(job: Job, performed: Callable[[], dict[str, Any]], beside: int = 0) -> None:
         try:

@@ -1,7 +1,9 @@
 """All tables, all cells, all trials, and where each stands."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from nearkin.reproduce import codes, digits, hao2018, huang2019, lu2019, ren2014, taylor2010
@@ -45,9 +47,25 @@ def verdicts(cells: Sequence[Cell], folder: Path) -> list[tuple[Cell, Verdict]]:
     ledgers = {name: Ledger.read(folder, trial) for name, trial in trials.items()}
     found = []
     for cell in cells:
-        runs = ledgers[cell.trial].runs if cell.trial is not None else []
-        found.append((cell, judge(cell, runs, trials[cell.trial].data if cell.trial is not None else None)))
+        if cell.trial is None:
+            found.append((cell, judge(cell, [], None)))
+            continue
+        ledger = ledgers[cell.trial]
+        judged = judge(cell, ledger.runs, trials[cell.trial].data)
+        found.append((cell, replace(judged, chosen=_chosen(ledger, _rows()), held_out=ledger.held_out)))
     return found
+
+
+def _chosen(ledger: Ledger, rows: Mapping[str | None, str]) -> str:
+    """What tuning took, or which rows an ensemble is made of."""
+    members = dict.fromkeys(" and ".join(rows[name] for name in run["members"]) for run in ledger.runs if "members" in run)
+    names = {leaf: leaf.rpartition(".")[2].replace("learning_rate", "rate") for leaf in ledger.chosen}
+    return ", ".join([*members, *(f"{name} {ledger.chosen[leaf]}" for leaf, name in names.items())])
+
+
+@cache
+def _rows() -> Mapping[str | None, str]:
+    return {cell.trial: cell.row for _, some in TABLES.values() for cell in some}
 
 
 def _all_trials() -> list[Trial]:

@@ -252,15 +252,18 @@ def _ensemble(trial: Trial, seed: int, where: Where, train: Dataset, asked: Data
 
 
 def best_two(results: Path, prefix: str) -> list[tuple[str, Settings]]:
-    """Names and settings of the two trials of a prefix that did best on held-out training classes."""
+    """Names and settings of the two trials of a prefix that did best on held-out training classes.
+
+    Rows that differ in a fixed margin alone, which have but the rate to tune, are one loss many times, and not asked.
+    """
     ranked = []
     for path in sorted(results.glob(f"{prefix}*.json")):
         ledger = json.loads(path.read_text(encoding="utf-8"))
         figures = [entry["figure"] for entry in ledger["tuning"] if entry["figure"] is not None]
-        if figures and ledger["runs"]:
+        if figures and ledger["chosen"] and len(ledger["settings"]["tune"]) > 1:
             ranked.append((max(figures), ledger["trial"], {**ledger["settings"]["settings"], **ledger["chosen"]}))
     if len(ranked) < 2:
-        raise ValueError(f"an ensemble needs two finished trials {prefix}... in {results or 'the results'}; run those first")
+        raise ValueError(f"an ensemble needs two tuned trials {prefix}... in {results or 'the results'}; run those first")
     return [(name, settings) for _, name, settings in sorted(ranked, key=lambda one: -one[0])[:2]]
 
 

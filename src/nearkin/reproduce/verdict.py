@@ -26,6 +26,8 @@ class Verdict:
     beside: int = 0  # how many other runs shared the machine while the seconds were taken
     device: str = ""
     values: tuple[float, ...] = ()  # of every seed
+    chosen: str = ""  # in words: what tuning took, or the members of an ensemble
+    held_out: float | None = None  # what the tuning's best run had on its held-out part
 
     def reached(self, cell: Cell) -> bool | None:
         """Whether our mean is at least what was wanted (the printed figure unless the cell says otherwise)."""

@@ -1,41 +1,43 @@
 """Recipes: settings for a purpose, each with the place where they were measured. What a caller sets himself comes before."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+Leaves = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Leaves of a Run, what they are in words, and where they were measured."""
+    """Leaves of a Run, what they are in words, and where they were measured; and what is added for some data and networks."""
 
-    settings: Mapping[str, str]
+    settings: Leaves
     words: str
     source: str
-    folder_size: int | None = None  # pixels of images in folders, which may be of any size
+    folder: Leaves = field(default_factory=dict)  # for folders of images, which may be of any size
+    pretrained: Leaves = field(default_factory=dict)  # where `network.weights` names a file
+    pretrained_folder: Leaves = field(default_factory=dict)  # with both, unless `data.size` is set
 
+    @staticmethod
+    def of(read: Mapping[str, Any]) -> "Recipe":
+        """From the JSON that `python docs/lu2019.py --recipe` writes."""
+        more = {name: read[name] for name in ("settings", "source", "folder", "pretrained", "pretrained_folder")}
+        return Recipe(words=f"{read['words']}; judged on classes that training has not met", **more)
 
-# Provisional: in a small trial level with Prec@k, and it does not walk through a collapse. Table 1 of Lu et al. decides once it is run.
-BEST: Mapping[str, str] = {"objective.name": "triplet", "objective.options.choice": "semi-hard", "objective.options.margin": "0.1"}
+    def leaves(self, data: str, given: Leaves) -> dict[str, str]:
+        """For these data and what a caller sets himself; without the leaves of its objective where he names another one."""
+        found = dict(self.settings)
+        folder, pretrained = Path(data).is_dir(), "network.weights" in given
+        found |= self.folder if folder else {}
+        found |= self.pretrained if pretrained else {}
+        found |= self.pretrained_folder if pretrained and folder and "data.size" not in given else {}
+        return {leaf: value for leaf, value in found.items() if "objective.name" not in given or not leaf.startswith("objective.")}
+
 
 RECIPES: Mapping[str, Recipe] = {
-    "retrieval": Recipe(
-        {
-            **BEST,
-            "sampler.name": "per_class",
-            "sampler.options.per_class": "11",
-            "batch_size": "64",
-            "network.dimension": "64",
-            "network.normalise": "true",
-            "optimiser.name": "adam",
-            "optimiser.learning_rate": "0.001",
-            "optimiser.weight_decay": "1e-4",
-            "data.split": "classes",
-        },
-        "semi-hard triplets in batches of 64 with 11 images a class, unit length, Adam; judged on classes that training has not met",
-        "docs/log.md, a small trial; table 1 of Lu et al. in docs/results.md decides",
-        folder_size=128,
-    ),
+    "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),
     "discovery": Recipe(
         {
             "objective.name": "neighbourhood_discovery",
@@ -55,16 +57,13 @@ RECIPES: Mapping[str, Recipe] = {
         },
         "a ResNet-18 into 128 numbers, crops, flips and colours changed, one cosine over 250 epochs, a few more neighbours trusted in each",
         "docs/results.md, beyond the paper of Huang et al.; colour images of about 32 x 32, on a GPU",
-        folder_size=32,
+        {"data.size": "32"},
     ),
 }
 
 
-def settings_for(purpose: str, data: str, objective: str | None = None) -> dict[str, str]:
-    """The recipe's leaves for these data; without those of its objective where another one is named."""
+def settings_for(purpose: str, data: str, given: Leaves) -> dict[str, str]:
+    """The recipe's leaves for these data, beside those that are given."""
     if purpose not in RECIPES:
         raise ValueError(f"--for {purpose!r} is unknown; there are recipes for {', '.join(RECIPES)}")
-    recipe = RECIPES[purpose]
-    sized = {"data.size": str(recipe.folder_size)} if recipe.folder_size and Path(data).is_dir() else {}
-    kept = {leaf: value for leaf, value in recipe.settings.items() if objective is None or not leaf.startswith("objective.")}
-    return {**kept, **sized}
+    return RECIPES[purpose].leaves(data, given)

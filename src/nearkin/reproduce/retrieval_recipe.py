@@ -1,0 +1,56 @@
+"""The recipe of `nearkin train --for retrieval`, written from the runs of table 1 of [lu2019sampling]: nothing in it is typed.
+
+From scratch it has what tuning took on CIFAR-100 (on Omniglot, where the other was not run), with pretrained weights what it took on
+CUB-200-2011. For a folder of images come the sizes and the augmentation of those sets.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nearkin.reproduce.cell import Settings
+from nearkin.reproduce.lu2019 import CELLS, SETS, TRIALS
+from nearkin.reproduce.lu2019_answer import BATCHES, PRETRAINED, SCRATCH, SINGLE, by_set, counted, enough, ranked, title
+from nearkin.reproduce.running import Ledger
+from nearkin.reproduce.tables import verdicts
+from nearkin.reproduce.unseen import TASKS
+
+_SHARED = ("objective.", "sampler.", "optimiser.", "batch_size", "network.normalise")
+_START = ("network.rate", "preprocess.name")
+_SIZED = ("preprocess.options.crop", "augment.name", "augment.options.size")
+
+
+def measured(results: Path) -> dict[str, Any]:
+    """The recipe of the row that did best on held-out training classes."""
+    sets = counted(by_set(verdicts(CELLS, results)))
+    if not enough(sets):
+        wanted = f"{title(PRETRAINED)} and on {' or '.join(map(title, SCRATCH))}"
+        raise ValueError(f"{results} does not hold half the rows on {wanted}; run `nearkin reproduce lu2019` first")
+    name, scratch = ranked(sets)[0], next(data for data in SCRATCH if data in sets)
+    trials = {trial.name: trial for trial in TRIALS}
+    pretrained, fresh = (Ledger.read(results, trials[f"lu2019-{data}-{name}"]).chosen for data in (PRETRAINED, scratch))
+    where = ", ".join(title(data) for data in sets)
+    return recipe(name, fresh, pretrained, f"docs/results.md, table 1 of Lu et al.: the best on held-out training classes of {where}")
+
+
+def recipe(name: str, fresh: Settings, pretrained: Settings, source: str) -> dict[str, Any]:
+    """Leaves of a row by batches and name, with what tuning took from scratch and with pretrained weights."""
+    settings = next(trial.settings for trial in TRIALS if trial.name == f"lu2019-{PRETRAINED}-{name}")
+    shared = {leaf: value for leaf, value in settings.items() if leaf.startswith(_SHARED)}
+    length = "unit length" if settings["network.normalise"] == "true" else "no unit length"
+    batches = BATCHES[name.partition("-")[0]]
+    return {
+        "row": name,
+        "words": f"{SINGLE[name].row}, batches of {settings['batch_size']}, {batches}, {length}, {settings['optimiser.name'].capitalize()}",
+        "source": source,
+        "settings": {**shared, **fresh, "data.split": "classes"},
+        "folder": {"data.size": str(TASKS[PRETRAINED].size), "augment.name": SETS[SCRATCH[0]].settings["augment.name"]},
+        "pretrained": {**{leaf: settings[leaf] for leaf in _START}, **pretrained},
+        "pretrained_folder": {leaf: settings[leaf] for leaf in _SIZED},
+    }
+
+
+def write(results: Path, path: Path) -> Path:
+    """The recipe as the JSON that the package reads."""
+    path.write_text(json.dumps(measured(results), indent=1) + "\n", encoding="utf-8")
+    return path
