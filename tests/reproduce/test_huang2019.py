@@ -10,10 +10,13 @@ import torch
 from nearkin.data import Dataset
 from nearkin.reproduce import running
 from nearkin.reproduce.after_training import discovery_figures
-from nearkin.reproduce.gallery import draw
-from nearkin.reproduce.huang2019 import CELLS, TRIALS
-from nearkin.reproduce.running import Job, Place, perform, unfinished
-from nearkin.reproduce.tables import chosen
+from nearkin.reproduce.claimed import CLAIMS
+from nearkin.reproduce.claims import decide
+from nearkin.reproduce.gallery import CELL_CURVES, draw, shown
+from nearkin.reproduce.huang2019 import CELLS, ROUNDS, SIZES, TRIALS
+from nearkin.reproduce.running import Job, Ledger, Place, perform, unfinished
+from nearkin.reproduce.tables import chosen, verdicts
+from nearkin.reproduce.verdict import HELD_OUT_SIZE, TEST_SIZE
 from nearkin.run import Run, override
 from nearkin.train.recipes import RECIPES
 
@@ -110,6 +113,81 @@ def test_where_the_rounds_look_is_kept_and_drawn(here, tmp_path):
     assert float(kept["heat"].min()) >= 0
     pytest.importorskip("matplotlib")
     assert [path.name for path in draw(tmp_path)] == ["huang2019-figure-7.png"]
+
+
+def told(folder, name, **figures):
+    ledger = Ledger.read(folder, BY_NAME[name])
+    ledger.runs = [{"seed": 0, "figures": figures, "seconds": 1.0, "device": "CPU"}]
+    ledger.save(folder)
+
+
+def test_figures_4_to_6_are_drawn_once_all_their_points_are_there(tmp_path):
+    pytest.importorskip("matplotlib")
+    counted = {f"round {r} {word}": 100.0 * r * much for r in range(1, 5) for word, much in (("consistent", 3), ("inconsistent", 1))}
+    told(tmp_path, "and-base", **{"weighted-nn": 0.8, **counted})
+    for name in ("and-k5", "and-k20", "and-r1", "and-r2"):
+        told(tmp_path, name, **{"weighted-nn": 0.79})
+    assert [path.name for path in draw(tmp_path)] == ["huang2019-figure-6.png"]
+    told(tmp_path, "and-k100", **{"weighted-nn": 0.7})
+    told(tmp_path, "and-r8", **{"weighted-nn": 0.81})
+    assert [path.name for path in draw(tmp_path)] == [f"huang2019-figure-{number}.png" for number in (4, 5, 6)]
+    assert set(shown(tmp_path)) == {curve.table for curve in CELL_CURVES}
+
+
+def test_curves_have_the_points_and_margins_of_their_cells(tmp_path):
+    pytest.importorskip("matplotlib")
+    for k, value in zip(SIZES, (0.8, 0.79, 0.78, 0.7), strict=True):
+        told(tmp_path, "and-base" if k == 1 else f"and-k{k}", **{"weighted-nn": value})
+    curve = CELL_CURVES[0]
+    [axes] = curve.draw(verdicts([cell for cell in CELLS if cell.table == curve.table], tmp_path)).axes
+    assert axes.lines[0].get_xdata().tolist() == list(SIZES) and axes.get_xscale() == "log"
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([80, 79, 78, 70])
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx(80 + 196 * np.sqrt(0.8 * 0.2 / 10_000)) and band.min() == pytest.approx(
+        70 - 196 * np.sqrt(0.21 / 10_000)
+    )
+
+
+def test_every_curve_has_cells_whose_rows_are_numbers():
+    for curve in CELL_CURVES:
+        rows = [cell.row for cell in CELLS if cell.table == curve.table]
+        assert rows and all(float(row.partition(" = ")[2]) > 0 for row in rows)
+
+
+def test_what_is_held_out_is_a_tenth_and_has_the_margin_of_a_tenth(tmp_path):
+    assert dict.fromkeys({trial.data for trial in TRIALS if trial.held_out}, TRAIN // 10) == HELD_OUT_SIZE
+    for name in ("and-opt-base", "and-base"):
+        told(tmp_path, name, **{"weighted-nn": 0.8})
+    margins = {cell.trial: verdict.margin for cell, verdict in verdicts(CELLS, tmp_path) if cell.figure == "weighted-nn" and verdict.mean}
+    assert margins["and-opt-base"] == pytest.approx(np.sqrt(2) * margins["and-base"])
+    assert {trial.data for trial in TRIALS} <= set(TEST_SIZE)
+
+
+def test_claims_have_the_printed_differences_of_the_tables(tmp_path):
+    found = {(cell.trial, cell.figure): one for one in verdicts(CELLS, tmp_path) if (cell := one[0]).printed is not None}
+    printed = {
+        one.said: decide(one, found).printed for claim in CLAIMS for one in claim.differences if {*one.plus, *one.minus} <= set(found)
+    }
+    assert printed["curriculum less one-off"] == pytest.approx(2.1) and printed["instance round less random start"] == pytest.approx(0.6)
+    assert printed["CIFAR-10, weighted kNN: AND less Instance"] == pytest.approx(14.5)
+    assert printed["CUB-200: AND less Instance"] == pytest.approx(2.8) and printed["100 less 50"] == pytest.approx(1.5)
+    ours = [said for said in printed if "AND less" in said and "less the same" not in said]
+    assert len(ours) == 13 and min(printed[said] for said in ours) > 0  # the one that is not is left out, as in the text
+
+
+def test_short_rows_have_ablations_that_have_rows():
+    shown_here = {(cell.trial, cell.figure): cell.unit for cell in CELLS}
+    told_of = [(cell, one) for cell in CELLS for one in cell.ablations]
+    assert len(told_of) == 9 and all(shown_here[one.trial, one.figure] == cell.unit and one.trial != cell.trial for cell, one in told_of)
+
+
+def test_notes_say_how_long_a_row_was_trained():
+    for cell in CELLS:
+        if cell.trial is None or "epochs" not in cell.note or "in all" in cell.note:
+            continue
+        run = override(Run(), BY_NAME[cell.trial].settings)
+        rounds = 1 if run.objective.name != "neighbourhood_discovery" else ROUNDS
+        assert f"{run.epochs // rounds} epochs" in cell.note, (cell.row, cell.note)
 
 
 def test_options_are_measured_on_what_was_left_out(here):

@@ -2,6 +2,7 @@
 
 from nearkin.reproduce.claims import Claim, Difference, Term
 from nearkin.reproduce.hao2018 import DROPOUT, ROW, called
+from nearkin.reproduce.huang2019 import ROUNDS, SIZES
 
 _TABLES, _FLAT = "[ren2014convolutional] tables I and II", ("PCA", "PPCA", "LDA")
 
@@ -117,4 +118,94 @@ _HAO = (
 )
 
 
-CLAIMS = (*_REN, *_HAO)
+def _and(trial: str, figure: str = "weighted-nn") -> Term:
+    return f"and-{trial}", figure
+
+
+def _found(number: int, word: str) -> Term:
+    return _and("base", f"round {number} {word}")
+
+
+_SMALL = {"alex10": "CIFAR-10", "alex100": "CIFAR-100", "alexsvhn": "SVHN"}
+_HUANG = (
+    Claim(
+        "AND is ahead of Instance and DeepCluster, but for DeepCluster by a linear classifier on CIFAR-10",
+        "[huang2019and] table 1",
+        tuple(
+            _less(f"{data}, {how}: AND less {row}", _and(f"{short}-and", figure), _and(f"{short}-{other}", figure))
+            for how, figure in (("weighted kNN", "weighted-nn"), ("linear", "linear conv5"))
+            for short, data in _SMALL.items()
+            for other, row in (("instance", "Instance"), ("cluster", "DeepCluster"))
+            if (data, how, other) != ("CIFAR-10", "linear", "cluster")
+        ),
+    ),
+    Claim(
+        "AND gains more over Instance by weighted kNN than by a linear classifier",
+        "[huang2019and] table 1",
+        tuple(
+            Difference(
+                f"{data}: AND less Instance by kNN, less the same by a linear classifier",
+                (_and(f"{short}-and"), _and(f"{short}-instance", "linear conv5")),
+                (_and(f"{short}-instance"), _and(f"{short}-and", "linear conv5")),
+            )
+            for short, data in _SMALL.items()
+        ),
+    ),
+    Claim(
+        "AND is ahead of Instance on fine classes",
+        "[huang2019and] table 3",
+        tuple(
+            _less(f"{data}: AND less Instance", _and(f"{short}-and"), _and(f"{short}-instance"))
+            for short, data in (("cub", "CUB-200"), ("dogs", "Stanford Dogs"))
+        ),
+    ),
+    Claim(
+        "AND gains from stronger networks",
+        "[huang2019and] table 4",
+        (
+            _less("ResNet-18 less the AlexNet stand-in at twice the epochs", _and("base"), _and("alex10-and")),
+            _less("ResNet-101 less ResNet-18, 200 epochs a round", _and("deep-e200"), _and("e200")),
+        ),
+    ),
+    Claim(
+        "more epochs a round are better",
+        "[huang2019and] section 4.2",
+        (_less("100 less 50", _and("e100"), _and("e50")), _less("200 less 100", _and("e200"), _and("e100"))),
+    ),
+    Claim(
+        "an instance round before the first neighbours is better than none",
+        "[huang2019and] table 5",
+        (_less("instance round less random start", _and("base"), _and("random")),),
+    ),
+    Claim(
+        "a curriculum is better than trusting everybody at once",
+        "[huang2019and] table 6",
+        (_less("curriculum less one-off", _and("base"), _and("oneoff")),),
+    ),
+    Claim(
+        "the smallest neighbourhoods are the best",
+        "[huang2019and] figure 4",
+        tuple(_less(f"k = 1 less k = {k}", _and("base"), _and(f"k{k}")) for k in SIZES[1:]),
+    ),
+    Claim(
+        "four rounds are better than fewer",
+        "[huang2019and] figure 5, here with the same epochs in all",
+        tuple(_less(f"R = 4 less R = {rounds}", _and("base"), _and(f"r{rounds}")) for rounds in (1, 2)),
+    ),
+    Claim(
+        "consistent and inconsistent neighbourhoods grow from round to round, and the consistent ones faster",
+        "[huang2019and] figure 6",
+        (
+            *(
+                _less(f"{word}: last round less first", _found(ROUNDS - 1, word), _found(1, word))
+                for word in ("consistent", "inconsistent")
+            ),
+            Difference(
+                "what the consistent gain less what the inconsistent gain",
+                (_found(ROUNDS - 1, "consistent"), _found(1, "inconsistent")),
+                (_found(1, "consistent"), _found(ROUNDS - 1, "inconsistent")),
+            ),
+        ),
+    ),
+)
+CLAIMS = (*_REN, *_HAO, *_HUANG)

@@ -1,6 +1,6 @@
-"""The documents' figures, drawn anew from what the runs kept; each is shown below the table it belongs to."""
+"""The documents' figures, drawn anew from what the runs kept or from their figures; each is shown below the table it belongs to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ from nearkin.explore.drawing import save
 from nearkin.explore.figures import Panel, embedding_map
 from nearkin.explore.pictures import Hit, attention_by_stage, filters
 from nearkin.reproduce import lu2019_figures
+from nearkin.reproduce.cell import Cell
+from nearkin.reproduce.tables import TABLES, verdicts
+from nearkin.reproduce.verdict import Verdict
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -25,6 +28,31 @@ class Picture:
     caption: str
     trials: Mapping[str, str]  # trial -> what it is called in the picture
     draw: Callable[[Mapping[str, Arrays]], Any]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One figure whose points are the cells of a table: rows named "k = 1" stand across, and every column is a line."""
+
+    name: str
+    table: str
+    caption: str
+    across: str
+    up: str
+
+    def draw(self, found: Sequence[tuple[Cell, Verdict]]) -> Any:
+        """From the table's cells, all of which have runs; bands are the margins of shares."""
+        share = found[0][0].unit.endswith("%")
+        scale = 100 if share else 1
+        at = list(dict.fromkeys(float(cell.row.partition(" = ")[2]) for cell, _ in found))
+        series = []
+        for column in dict.fromkeys(cell.column for cell, _ in found):
+            mine = [verdict for cell, verdict in found if cell.column == column]
+            means, margins = (np.array([getattr(one, name) for one in mine]) / scale for name in ("mean", "margin"))
+            band = (means - margins, means + margins) if share else (None, None)
+            series.append(Series(column or self.up, means, *band))
+        title = self.table.partition("] ")[2]
+        return line(at, series, title=title[0].upper() + title[1:], across=self.across, up=self.up, share=share)
 
 
 def maps(found: Mapping[str, Arrays]) -> Any:
@@ -108,11 +136,38 @@ PICTURES = (
         looks,
     ),
 )
+CELL_CURVES = (
+    Curve(
+        "huang2019-figure-4",
+        "[huang2019and] figure 4: size k of a neighbourhood",
+        "Figure 4: CIFAR-10, every k at the same epochs; the band is the margin of the test part.",
+        "k, on a logarithmic axis",
+        "weighted kNN accuracy",
+    ),
+    Curve(
+        "huang2019-figure-5",
+        "[huang2019and] figure 5: rounds R",
+        "Figure 5: CIFAR-10, the same epochs in all divided between R rounds and the first one; the band is the margin of the test part.",
+        "rounds of discovery",
+        "weighted kNN accuracy",
+    ),
+    Curve(
+        "huang2019-figure-6",
+        "[huang2019and] figure 6: trusted neighbourhoods of round r",
+        "Figure 6: trusted points of CIFAR-10 whose neighbour is of their class, or is not.",
+        "round",
+        "trusted points",
+    ),
+)
 
 
 def draw(results: Path) -> list[Path]:
-    """Every picture whose exhibits are all there, as PNG beside them."""
-    drawn = []
+    """Every picture whose exhibits, or whose cells' runs, are all there, as PNG beside them."""
+    drawn, cells = [], [cell for _, some in TABLES.values() for cell in some]
+    for curve in CELL_CURVES:
+        points = verdicts([cell for cell in cells if cell.table == curve.table], results)
+        if all(verdict.mean is not None for _, verdict in points):
+            drawn.append(save(curve.draw(points), results / f"{curve.name}.png"))
     for picture in PICTURES:
         kept = {trial: results / f"{trial}.npz" for trial in picture.trials}
         if all(path.exists() for path in kept.values()):
@@ -124,7 +179,7 @@ def draw(results: Path) -> list[Path]:
 def shown(results: Path) -> dict[str, list[str]]:
     """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to the folder's parent."""
     lines: dict[str, list[str]] = lu2019_figures.shown(results)
-    for picture in PICTURES:
+    for picture in (*CELL_CURVES, *PICTURES):
         if (results / f"{picture.name}.png").exists():
             lines.setdefault(picture.table, []).extend(
                 [f"![{picture.caption}]({results.name}/{picture.name}.png)", "", picture.caption, ""]

@@ -51,7 +51,8 @@ def verdicts(cells: Sequence[Cell], folder: Path) -> list[tuple[Cell, Verdict]]:
             found.append((cell, judge(cell, [], None)))
             continue
         ledger = ledgers[cell.trial]
-        judged = judge(cell, ledger.runs, trials[cell.trial].data)
+        trial = trials[cell.trial]
+        judged = judge(cell, ledger.runs, trial.data, trial.held_out)
         found.append((cell, replace(judged, chosen=_chosen(ledger, _rows()), held_out=ledger.held_out)))
     return found
 

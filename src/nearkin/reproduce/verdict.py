@@ -10,7 +10,8 @@ from nearkin.reproduce.cell import Cell
 
 Word = Literal["reproduced", "better", "short", "cited", "not run here", "ours"]
 ROUNDING = 1e-9  # 100 (1 - 0.99) is a little above 1
-TEST_SIZE = {"mnist": 10_000, "cifar10": 10_000, "cifar100": 10_000, "digits": 360}
+TEST_SIZE = {"mnist": 10_000, "cifar10": 10_000, "cifar100": 10_000, "digits": 360, "svhn": 26_032, "cub-200-2011": 5_794, "dogs": 8_580}
+HELD_OUT_SIZE = {"cifar10": 5_000}  # a tenth of the training part
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Verdict:
         return ahead > -ROUNDING
 
 
-def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None) -> Verdict:
-    """The verdict on a cell from the runs of its trial."""
+def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None, held_out: bool = False) -> Verdict:
+    """The verdict on a cell from the runs of its trial, measured on the test part of the data, or on what was held out."""
     if cell.trial is None:
         return Verdict("cited")
     counted = [run for run in runs if cell.unit != "seconds" or not run.get("beside")]  # a time beside other runs is no time
@@ -48,7 +49,7 @@ def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None) -> Ve
         return Verdict("not run here")
     mean = statistics.fmean(values)
     spread = statistics.stdev(values) if len(values) > 1 else None
-    margin = max(2 * (spread or 0.0), _binomial(cell, mean, data), _drawn(cell, runs))
+    margin = max(2 * (spread or 0.0), _binomial(cell, mean, (HELD_OUT_SIZE if held_out else TEST_SIZE).get(data or "")), _drawn(cell, runs))
     beside = min(run.get("beside", 0) for run in runs)
     seconds = statistics.fmean(run["seconds"] for run in runs if run.get("beside", 0) == beside)
     device = str(runs[0]["device"])
@@ -72,9 +73,8 @@ def _drawn(cell: Cell, runs: Sequence[Mapping[str, Any]]) -> float:
     return scale * statistics.fmean((high - low) / 2 for low, high in spans)
 
 
-def _binomial(cell: Cell, mean: float, data: str | None) -> float:
-    """95 % of what counting a share on the test part leaves open, in per cent; 0 for other units."""
-    size = TEST_SIZE.get(data or "")
+def _binomial(cell: Cell, mean: float, size: int | None) -> float:
+    """95 % of what counting a share on so many points leaves open, in per cent; 0 for other units."""
     if size is None or not cell.unit.endswith("%"):
         return 0.0
     share = min(max(mean / 100, 1 / size), 1 - 1 / size)
