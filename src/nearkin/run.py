@@ -25,8 +25,8 @@ class DataChoice:
     target_columns: str = ""
     corrections: str = ""  # a CSV of corrected labels, such as the explorer's, with the columns path and label
     split: Literal["given", "stratified", "group", "classes"] = "given"  # how to split data that bring no split
-    validation: float = 0.1  # share of the training part held out for choosing; 0: none
-    test: float = 0.2  # share held out for testing when the data bring no test part
+    validation: float = 0.1  # share of the training part held out for choosing; 0: none, as where nothing has a label
+    test: float = 0.2  # share held out for testing when the data bring no test part; none where nothing has a label
     on_error: Literal["raise", "skip"] = "raise"
     leaks: Literal["error", "allow"] = "error"  # the same content in two parts; "allow" for official splits that have some
     resident_gigabytes: float = 4.0  # sets up to this size live on the device; larger ones stream

@@ -13,7 +13,7 @@ from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.explore.subject import embedded
 from nearkin.run import DiscoveryChoice, Run, override
-from nearkin.train.assemble import assemble
+from nearkin.train.assemble import assemble, cut
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import train
 
@@ -199,6 +199,30 @@ def test_points_that_do_not_fill_a_last_batch_wait_for_another_epoch(tmp_path):
     assert found["steps"] == 15 and found["images"] == 5 * 192
 
 
+def test_nothing_is_held_out_where_nothing_has_a_label(tmp_path):
+    """Every photo is learnt from and can be found, and a photo that is there twice is no leak."""
+    pixels = digits(60, 0).inputs
+    bare = Dataset("bare", torch.cat([pixels, pixels[:1]]))
+    plain = {name: value for name, value in BASE.items() if name != "data.validation"}
+    run = override(Run(), {**plain, "batch_size": "20"})
+    parts = cut(run, bare)
+    assert len(parts.train) == 61 and parts.validation is None and parts.test is None
+    train(run, tmp_path / "m", data=bare, device="cpu")
+    assert len(load_file(tmp_path / "m" / "references.safetensors")["ids"]) == 61
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "| training, last epoch | dimensions used |" in card and "whether neighbours are right was not measured" in card
+    assert "test part" not in card and "validation" not in card
+    given = Dataset("given", pixels, split=np.array(["train"] * 40 + ["test"] * 20))
+    assert [len(part) for part in (cut(run, given).train, cut(run, given).test)] == [40, 20]  # unless the data say so
+
+
+def test_the_card_tells_the_released_protocol_apart(tmp_path):
+    found = trained(tmp_path / "m", {"discovery.released_protocol": "true"})
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "| test, as released, last epoch | test, against the bank |" in card
+    assert f"after every epoch of the last round: {found['released protocol']:.4f} at best." in card
+
+
 def test_a_folder_with_unreadable_files(tmp_path):
     data = digits(30, 0)
     (tmp_path / "photos").mkdir()
@@ -231,7 +255,7 @@ def test_a_bank_of_another_size_than_the_data_is_refused(tmp_path):
         ({"discovery.labelled": "0.1", "objective.name": "nca"}, "is read by neighbourhood_discovery alone, not by nca"),
         ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none"),
         ({"epochs": "3"}, r"epochs \(3\) are fewer than the rounds \(5\)"),
-        ({"augment.name": "discovery", "augment.options.pixels": None}, "saturation .* need 3"),
+        ({"augment.name": "discovery", "augment.options.pixels": None, "augment.options.colour": "true"}, "saturation .* need 3"),
     ],
 )
 def test_errors(tmp_path, settings, words):
@@ -250,5 +274,10 @@ def test_images_without_labels_are_augmented_unless_told_otherwise():
     bare = override(Run(), {name: value for name, value in BASE.items() if not name.startswith("augment")})
     grey = assemble(bare, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
     assert [type(step).__name__ for step in grey] == ["RandomResizedCrop", "ColourJitter"]
+    for name in ("discovery", "discovery_flip"):  # named, it looks at the channels, too
+        named = assemble(
+            override(bare, {"augment.name": name}), digits(by="ids").part("train").renumbered(), torch.device("cpu")
+        ).step.augment
+        assert "Greyscale" not in [type(step).__name__ for step in named]
     known = override(bare, {"objective.name": "nca"})
     assert assemble(known, digits().part("train").renumbered(), torch.device("cpu")).step.augment == ()

@@ -1,5 +1,6 @@
 """From a Run and its data to the parts of a training: network, objective, optimiser, schedule, sampler, loader, step."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -51,8 +52,13 @@ class Cut(NamedTuple):
 
 
 def cut(run: Run, data: Dataset) -> Cut:
-    """The parts of the data: as they bring them, and split by the run's rule where they do not. A leak is an error."""
+    """The parts of the data: as they bring them, and split by the run's rule where they do not. A leak is an error.
+
+    Of data without any labels nothing is held out unless they say so: nothing could be measured on it.
+    """
     choice = run.data
+    if data.answers is None and data.labels is None and choice.split == "given":
+        choice = replace(choice, validation=0.0, test=0.0)
     kinds: dict[str, Any] = {"stratified": "stratified", "group": "group", "classes": "unseen classes"}
     how = kinds.get(choice.split)
     written: dict[str, Any] = {"how": "given"}

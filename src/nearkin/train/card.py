@@ -93,12 +93,17 @@ def _metric(metric: str) -> str:
     return {"cosine": "cosine", "squared_euclidean": "Euclidean distance", "hamming": "Hamming distance"}[metric]
 
 
+MEASURED_ON = {"dimensions used": "training", "test, against the bank": "test, as released"}  # of the curve; all else: validation
+
+
 def _figures(metrics: dict[str, Any]) -> list[str]:
     rows = [f"| test | {name} | {value:.4f} |" for name, value in metrics.get("test", {}).items()]
     last = metrics["curve"][-1] if metrics["curve"] else {}
-    told = ("epoch", "loss", "steps", "points_per_second")
-    rows += [f"| validation, last epoch | {name} | {value:.4f} |" for name, value in last.items() if name not in told]
-    if not rows:
-        return ["No part of the data was held out, or they have no labels: nothing was measured."]
-    said = f"The test part was looked at once, after the last epoch, with the {metrics['weights']} weights."
-    return ["| part | figure | value |", "|---|---|---|", *rows, "", said]
+    told = {name: value for name, value in last.items() if name not in ("epoch", "loss", "steps", "points_per_second")}
+    rows += [f"| {MEASURED_ON.get(name, 'validation')}, last epoch | {name} | {value:.4f} |" for name, value in told.items()]
+    said = [f"The test part was looked at once, after the last epoch, with the {metrics['weights']} weights."] if "test" in metrics else []
+    if "released protocol" in metrics:
+        said.append(f"As released, it was looked at after every epoch of the last round: {metrics['released protocol']:.4f} at best.")
+    if not set(told) - set(MEASURED_ON) and "test" not in metrics:
+        said.append("No part of the data was held out, or they have no labels: whether neighbours are right was not measured.")
+    return [*(["| part | figure | value |", "|---|---|---|", *rows, ""] if rows else []), " ".join(said)]

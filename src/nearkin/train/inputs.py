@@ -21,7 +21,7 @@ def _crop(size: int) -> tuple[Any, ...]:
 def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, colour: bool = True) -> tuple[Any, ...]:
     """What [huang2019and] released: crops of at least a share `scale` of the area, colours changed, a fifth grey; no flip unless told.
 
-    `colour` false is for grey images: brightness and contrast alone.
+    `colour` false, which grey images have unless told, is brightness and contrast alone.
     """
     jitter = augment.ColourJitter(hue=hue) if colour else augment.ColourJitter(saturation=0.0, hue=0.0)
     steps = (augment.RandomResizedCrop(scale=(scale, 1.0)), jitter, *((augment.Greyscale(0.2),) if colour else ()))
@@ -94,7 +94,8 @@ def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
     if name == "auto":
         unlabelled = train.kind == "images" and objective in WITHOUT_LABELS
         name = "discovery" if unlabelled else "none"
-        options = {"colour": train.shape[0] == 3, **options} if unlabelled else options
+    if name.startswith("discovery") and train.kind == "images":
+        options = {"colour": train.shape[0] == 3, **options}
     if name not in AUGMENTATIONS:
         raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
     if name != "none" and train.kind == "vectors":
