@@ -14,6 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from nearkin import cli
+from nearkin.cli.evaluate import NOTHING_HELD_OUT
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.explore.words import definition
@@ -245,6 +246,9 @@ def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pyte
     said, _ = evaluated(str(folder))
     page = json.loads((folder / "evaluation.json").read_text())
     assert "consistency included, cannot be measured" in said and list(scores(page)) == ["effective_rank"]
+    assert "150 queries (train) answered by one another" in said
+    assert "150 queries from the training part, of which nothing was held out" in (folder / "report.html").read_text()
+    assert page["queries"]["points"] == 150 and page["notes"][0] == NOTHING_HELD_OUT
     assert "<h2>Neighbours</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
 
 

@@ -1,6 +1,7 @@
 """Training without labels, or with some: every option of discovery through the Run, its baselines, and what is refused or defined."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from nearkin.data import open as open_data
 from nearkin.explore.subject import embedded
 from nearkin.run import DiscoveryChoice, Run, override
 from nearkin.train.assemble import assemble, cut
+from nearkin.train.recipes import LEAST_STEPS, UNLABELLED, suited
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import train
 
@@ -214,6 +216,57 @@ def test_nothing_is_held_out_where_nothing_has_a_label(tmp_path):
     assert "test part" not in card and "validation" not in card
     given = Dataset("given", pixels, split=np.array(["train"] * 40 + ["test"] * 20))
     assert [len(part) for part in (cut(run, given).train, cut(run, given).test)] == [40, 20]  # unless the data say so
+
+
+BARE = Dataset("bare", torch.zeros(100, 1, 8, 8, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, ("adam", 0.003, 64, 1000)),  # one batch an epoch
+        ({"batch_size": "10"}, ("adam", 0.003, 10, 100)),
+        ({"epochs": "5"}, ("adam", 0.003, 64, 5)),
+        ({"optimiser.learning_rate": "0.2"}, ("sgd", 0.2, 64, 1000)),
+        ({"optimiser.name": "adam"}, ("adam", 0.1, 64, 1000)),
+        ({"objective.name": "noise_as_targets"}, ("sgd", 0.1, 256, 20)),
+    ],
+)
+def test_settings_that_nobody_gave_suit_data_without_labels(given, told):
+    run = suited(override(Run(), given), BARE, given)
+    assert (run.optimiser.name, run.optimiser.learning_rate, run.batch_size, run.epochs) == told
+
+
+def test_the_page_on_training_names_these_settings():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    adam = f"Adam at {UNLABELLED['optimiser.learning_rate']}"
+    assert f"batches of {UNLABELLED['batch_size']}, {adam} and at least {LEAST_STEPS:,} steps" in page
+
+
+def test_labels_and_many_points_keep_the_usual_settings():
+    assert suited(Run(), digits(), ()) == Run() and suited(Run(), digits(by="ids"), ()) == Run()
+    assert suited(Run(), Dataset("many", torch.zeros(6400, 1, 1, 1, dtype=torch.uint8)), ()).epochs == Run().epochs
+    assert suited(override(Run(), {"references": "training_set"}), BARE, ("references",)).epochs == Run().epochs
+
+
+def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s_run_is_left_alone(tmp_path, capsys):
+    from nearkin import cli
+
+    (tmp_path / "photos").mkdir()
+    for row, image in enumerate(digits(40, 0).inputs[:, 0].numpy()):
+        Image.fromarray(image).save(tmp_path / "photos" / f"{row}.png")
+    words = ["train", str(tmp_path / "photos"), "--device", "cpu", "--network", "mlp", "--epochs", "6"]
+    assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
+    assert "without labels: batches of 64, adam at 0.003, 6 epochs" in " ".join(capsys.readouterr().err.split())
+    told = json.loads((tmp_path / "m" / "run.json").read_text())
+    assert (told["batch_size"], told["optimiser"]["name"], told["epochs"]) == (64, "adam", 6)
+    assert cli.main([*words, "--out", str(tmp_path / "r"), "--find-rate"]) == 0
+    found = json.loads((tmp_path / "r" / "learning_rate.json").read_text())["rate"]
+    told = json.loads((tmp_path / "r" / "run.json").read_text())
+    assert (told["optimiser"]["name"], told["optimiser"]["learning_rate"], told["epochs"]) == ("adam", found, 6)
+    run = override(Run(), {"data.source": str(tmp_path / "photos"), "epochs": "5", "network.name": "mlp"})
+    train(run, tmp_path / "p", device="cpu")
+    assert json.loads((tmp_path / "p" / "run.json").read_text()) == json.loads(run.to_json())
 
 
 def test_the_card_tells_the_released_protocol_apart(tmp_path):

@@ -41,6 +41,7 @@ from nearkin.model import Model, brought_to, load
 from nearkin.run import Run
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
+NOTHING_HELD_OUT = "Without labels the run held nothing out: the points it learnt from ask one another."
 
 
 class Asked(NamedTuple):
@@ -87,6 +88,8 @@ def asked_of(arguments: Namespace, folder: Path, report: Report) -> Asked:
     parts, notes = _parts(folder, arguments, report)
     wanted = arguments.part
     if arguments.data is None:
+        if wanted not in parts and set(parts) == {"train"} and parts["train"].supervision == "ids":
+            return Asked(parts["train"], "train", parts, (*notes, NOTHING_HELD_OUT))
         if wanted not in parts:
             raise ValueError(f"the run held out no {wanted} part (it has {', '.join(parts)}); name other data, or --part one of these")
         return Asked(parts[wanted], wanted, parts, notes)
@@ -103,6 +106,8 @@ def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -
     if "train" not in parts:
         raise ValueError("there is no training part to answer the queries: the run names no data; give DATA with train and test parts")
     queries, classes = in_classes_of(embedded(model, asked, f"{split} part" if split == wanted else "queries", report), model.classes)
+    if asked is parts["train"]:
+        return Subject(model, queries, None, classes, "ids", split, notes)
     gallery, classes = in_classes_of(embedded(model, parts["train"], "training part", report), classes)
     if arguments.data is not None:
         queries = strangers_to(queries, gallery)

@@ -1,6 +1,7 @@
 """`nearkin train`: from data to a model folder."""
 
 from argparse import Namespace
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from nearkin.train import ranks
 from nearkin.train.assemble import cut
 from nearkin.train.folder import opened
 from nearkin.train.rates import find_rate
-from nearkin.train.recipes import RECIPES, settings_for
+from nearkin.train.recipes import RECIPES, settings_for, suited
 from nearkin.train.training import TrainingStopped, train
 
 
@@ -24,17 +25,18 @@ def run_train(arguments: Namespace) -> int:
     """Train, or go on training."""
     resume = arguments.resume is not None
     folder = Path(arguments.resume if resume else arguments.out)
-    run = _resumed(folder, arguments) if resume else override(Run(), _settings(arguments))
+    given = None if resume else _settings(arguments)
+    run = _resumed(folder, arguments) if given is None else override(Run(), given)
     if arguments.find_rate:
-        if resume:
+        if given is None:
             raise ValueError("--find-rate is for new trainings; a resumed one keeps its rate")
-        run = _with_found_rate(run, folder, arguments)
+        run, given = _with_found_rate(run, given, folder, arguments), None
     with TrainingView() as view:
         if arguments.purpose and not resume:
             recipe = RECIPES[arguments.purpose]
             view.message(f"for {arguments.purpose}: {recipe.words} ({recipe.source})")
         try:
-            metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume)
+            metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume, given=given)
         except TrainingStopped as error:
             raise ValueError(str(error)) from error
     if ranks.is_first():
@@ -43,12 +45,13 @@ def run_train(arguments: Namespace) -> int:
     return 0
 
 
-def _with_found_rate(run: Run, folder: Path, arguments: Namespace) -> Run:
+def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments: Namespace) -> Run:
     """The run with the finder's rate; the curve is kept in the model folder."""
     device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with TrainingView("finding the rate") as view:
-        data = cut(run, opened(run, None, arguments.data_root, view)).train
-        sweep = find_rate(run, data, device, view)
+        data = opened(run, None, arguments.data_root, view)
+        run = suited(run, data, given)
+        sweep = find_rate(run, cut(run, data).train, device, view)
     sweep.save(folder / "learning_rate.json")
     if find_spec("matplotlib"):
         title = f"The objective while the learning rate grew; {sweep.rate:.2g} is taken"

@@ -18,6 +18,7 @@ WORST_CLASSES = 20  # rows of the per-class table before it is folded
 SUSPECTS = 20
 HEADLINES = ("1-nn", "10-nn", "map@r", "mae", "r2", "spearman", "overlap@1", "effective_rank")
 WHERE = {
+    "train": "the training part, of which nothing was held out",
     "test": "the test part, at which nothing was chosen",
     "validation": "the validation part, by which the weights were chosen: expect less from new data",
 }

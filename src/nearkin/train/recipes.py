@@ -1,10 +1,14 @@
 """Recipes: settings for a purpose, each with the place where they were measured. What a caller sets himself comes before."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from nearkin.data.dataset import Dataset
+from nearkin.run import Run, override
 
 Leaves = Mapping[str, str]
 
@@ -67,3 +71,23 @@ def settings_for(purpose: str, data: str, given: Leaves) -> dict[str, str]:
     if purpose not in RECIPES:
         raise ValueError(f"--for {purpose!r} is unknown; there are recipes for {', '.join(RECIPES)}")
     return RECIPES[purpose].leaves(data, given)
+
+
+# For data without labels, where nobody has said otherwise. Small folders need steps rather than epochs: docs/log.md has the trials.
+UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003"}
+LEAST_STEPS = 1000
+
+
+def suited(run: Run, data: Dataset, given: Collection[str]) -> Run:
+    """The run, with settings for data without labels where its data have none; of the leaves that are `given` none is changed.
+
+    An objective that was asked for keeps the run as it is, and a given optimiser or rate keeps the other, since they go together.
+    """
+    if data.answers is not None or data.labels is not None or run.objective.name != "auto":
+        return run
+    kept = set(given) | ({"optimiser.name", "optimiser.learning_rate"} if any(leaf.startswith("optimiser.") for leaf in given) else set())
+    run = override(run, {leaf: value for leaf, value in UNLABELLED.items() if leaf not in kept})
+    if "epochs" in kept or run.references == "training_set":
+        return run
+    an_epoch = max(len(data) // run.batch_size, 1)
+    return override(run, {"epochs": str(max(run.epochs, math.ceil(LEAST_STEPS / an_epoch)))})

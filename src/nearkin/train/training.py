@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
 from nearkin.train.card import write_card
 from nearkin.train.folder import check_folder, device_name, opened, save_weights, write_json
 from nearkin.train.own_shards import mine, reads_own
+from nearkin.train.recipes import suited
 from nearkin.train.report import Log, Reporter, Silence
 from nearkin.train.rounds import steering_of
 from nearkin.train.spread_bank import collect
@@ -59,9 +60,11 @@ def train(
     reporter: Reporter | None = None,
     device: str | torch.device | None = None,
     resume: bool = False,
+    given: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Train and write the model folder; the figures that metrics.json holds.
 
+    The run is taken as it is; with `given`, the leaves that somebody chose, others may be set to suit the data (`recipes.suited`).
     The test part, if there is one, is looked at once, at the end. With `resume` an interrupted training goes on from its
     newest whole checkpoint, and on a CPU ends with the very weights it would have had.
     """
@@ -71,7 +74,10 @@ def train(
     ranks.wait_for_all()  # before the first of them writes there
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
-    parts_of_data = cut(run, opened(run, data, data_root, log))
+    source = opened(run, data, data_root, log)
+    if given is not None:
+        run = _told(run, suited(run, source, given), log)
+    parts_of_data = cut(run, source)
     parts = assemble(run, parts_of_data.train, place)
     log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
     if rank == 0:
@@ -86,6 +92,14 @@ def train(
     ranks.align(parts.network)
     loop.run_epochs()
     return loop.finish()
+
+
+def _told(before: Run, run: Run, log: Reporter) -> Run:
+    """The run, after a line that says what was changed to suit the data."""
+    if run != before:
+        steps = f"batches of {run.batch_size}, {run.optimiser.name} at {run.optimiser.learning_rate:g}, {run.epochs} epochs"
+        log.message(f"without labels: {steps}; --epochs and --set change that")
+    return run
 
 
 class Loop:
