@@ -17,6 +17,7 @@ from torch import Tensor
 
 from nearkin.kernels import triton_prepare as prepare
 from nearkin.kernels.triton_gradients import gradients_kernel
+from nearkin.kernels.triton_holes import ENTRIES, Holes, holes_of, listed_gradients_kernel, listed_sums_kernel
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
 from nearkin.kernels.triton_tuning import CAST, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
 from nearkin.kernels.work import Engine, Work, sizes
@@ -127,7 +128,7 @@ class TritonEngine:
         n, m, d = sizes(work)
         name = self.scheme or SCHEME_OF[self.precision]
         own = work.references is None
-        scattered = work.listed is not None or (work.skip is not None and not own)
+        scattered = work.skip is not None and not own and _mode(work) != prepare.LISTED
         tile = self.tiles.get(which) or tile_of(which, name, d, scattered)
         group = max(tile.rows, tile.columns)
         return _Setting(
@@ -184,15 +185,21 @@ def _empty(like: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Ten
     return torch.empty(shape, dtype=dtype, device=like.device)
 
 
-def _positions(work: Work, absent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Span, listed and skip; any tensor stands for one that is absent, since it is never read."""
-    span, listed, skip = (absent if x is None else x for x in (work.span, work.listed, work.skip))
-    return span, listed, skip
+def _positions(work: Work, absent: Tensor) -> tuple[Tensor, Tensor]:
+    """Span and skip; any tensor stands for one that is absent, since it is never read."""
+    span, skip = (absent if x is None else x for x in (work.span, work.skip))
+    return span, skip
 
 
-def _each(work: Work) -> tuple[int, int]:
-    """Entries per row of the lists and of the skipped positions."""
-    return 0 if work.listed is None else work.listed.shape[1], 0 if work.skip is None else work.skip.shape[1]
+def _skip_each(work: Work) -> int:
+    return 0 if work.skip is None else work.skip.shape[1]
+
+
+def _holes(role: int, work: Work, here: _Setting, tiles_each: int, absent: Tensor) -> Holes:
+    """Of a pass with such rows and lists; stand-ins where there are no lists."""
+    if here.mode != prepare.LISTED:
+        return Holes(absent, absent, absent, absent)
+    return holes_of(work, role != _REFERENCES, role != _QUERIES, here.tile[:2], tiles_each)
 
 
 def _constants(here: _Setting) -> dict[str, Any]:
@@ -241,7 +248,7 @@ def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
     extent = _empty(queries, prepare.EXTENT_ROWS, blocks)
     first, second, pull = summary or (ready.scalars,) * 3
     targets = work.targets or (ready.scalars,) * 2
-    span, listed, skip = _positions(work, ready.plan)
+    span, skip = _positions(work, ready.plan)
     constants = {
         "G": here.group, "D": here.padded, "DC": here.chunk, "T": here.targets, "MODE": here.mode, "OWN": here.own, "GRADIENT": gradient,
         "num_warps": 4 if here.group * here.chunk <= 8192 else 8,
@@ -251,10 +258,10 @@ def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
         here.n, here.m, here.d, here.query_blocks, blocks, here.reference_blocks, **constants,
     )  # fmt: skip
     prepare.prepare_kernel[(blocks,)](
-        queries, references, *targets, listed, skip, first, second, pull, extent,
+        queries, references, *targets, skip, first, second, pull, extent,
         *ready.queries, *ready.references, ready.table, ready.stats, ready.scalars, ready.plan,
         here.n, here.m, here.d, len(ready.queries.bias), len(ready.references.bias), here.query_blocks, blocks, here.reference_blocks,
-        *_each(work), SQUARED=here.squared, ROUND=here.scheme.rounding, SPLIT=here.scheme.split,
+        _skip_each(work), SQUARED=here.squared, ROUND=here.scheme.rounding, SPLIT=here.scheme.split,
         TURNED=gradient and here.scheme.rounding != CAST, HEIGHT=here.height, **constants,
     )  # fmt: skip
     if gradient and here.own:
@@ -263,20 +270,28 @@ def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
 
 
 def _summaries(work: Work, here: _Setting, ready: _Ready) -> tuple[Tensor, Tensor]:
-    """The forward pass, and where the references were split the joining of its parts."""
+    """The forward pass, and where the references were split the joining of its parts; then the listed pairs."""
     row_blocks, tiles = -(-here.n // here.tile.rows), -(-here.m // here.tile.columns)
     parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device)
     first, second = _empty(work.queries, 2, parts, here.n).unbind(0)
     rows, columns = ready.queries, ready.references
+    holes = _holes(_QUERIES, work, here, each, ready.plan)
     summaries_kernel[(row_blocks, parts)](
         rows.z, rows.y, columns.z, columns.bias, columns.y, ready.scalars, ready.plan, *_positions(work, ready.plan),
-        first, second, here.n, len(rows.bias), len(columns.bias), here.reference_blocks, tiles, each, *_each(work), **_constants(here),
+        holes.columns, holes.begins, holes.rounds, first, second,
+        here.n, len(rows.bias), len(columns.bias), here.reference_blocks, tiles, each, _skip_each(work), **_constants(here),
     )  # fmt: skip
-    if parts == 1:
-        return first[0], second[0]
-    both = _empty(first, 2, here.n)
-    merge_kernel[(-(-here.n // 128),)](first, second, both[0], both[1], here.n, parts, BLOCK=128, MODE=here.mode)
-    return both[0], both[1]
+    right, wrong = first[0], second[0]
+    if parts > 1:
+        right, wrong = _empty(first, 2, here.n).unbind(0)
+        merge_kernel[(-(-here.n // 128),)](first, second, right, wrong, here.n, parts, BLOCK=128, MODE=here.mode)
+    if here.mode == prepare.LISTED:
+        listed_sums_kernel[(here.n,)](
+            rows.z, columns.z, columns.bias, ready.scalars, holes.columns, holes.flags, holes.begins, right,
+            here.n, len(rows.bias), len(columns.bias), parts,
+            D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, E=ENTRIES, num_warps=1,
+        )  # fmt: skip
+    return right, wrong
 
 
 def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Summary) -> Tensor:
@@ -286,11 +301,19 @@ def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Su
         rows, columns, row_count, col_count = columns, rows, col_count, row_count
     row_blocks, tiles = -(-row_count // here.tile.rows), -(-col_count // here.tile.columns)
     parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device, 4 * row_count * here.d)
+    holes = _holes(role, work, here, each, ready.plan)
     out = _empty(work.queries, parts, row_count, here.d)
     gradients_kernel[(row_blocks, parts, here.padded // here.chunk)](
         rows.z, rows.bias, rows.y, *columns, ready.table, ready.stats, ready.wide, ready.scalars, ready.plan,
-        *_positions(work, ready.plan), *summary, out, row_count, col_count, here.d, len(rows.bias), len(columns.bias),
-        here.query_blocks, here.reference_blocks, tiles, each, *_each(work),
+        *_positions(work, ready.plan), holes.columns, holes.begins, holes.rounds, *summary, out,
+        row_count, col_count, here.d, len(rows.bias), len(columns.bias),
+        here.query_blocks, here.reference_blocks, tiles, each, _skip_each(work),
         ROLE=role, SQUARED=here.squared, ROUND=here.scheme.rounding, FINE=here.scheme.fine, HEIGHT=here.height, **_constants(here),
     )  # fmt: skip
+    if here.mode == prepare.LISTED:
+        listed_gradients_kernel[(row_count, here.padded // here.chunk)](
+            rows.z, rows.bias, columns.z, columns.bias, ready.scalars, holes.columns, holes.flags, holes.begins, *summary, out,
+            row_count, here.d, len(rows.bias), len(columns.bias), parts,
+            D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, ROLE=role, SQUARED=here.squared, E=ENTRIES, num_warps=1,
+        )  # fmt: skip
     return out[0] if parts == 1 else out.sum(0)

@@ -17,8 +17,9 @@ in the hot loop.
 import triton
 import triton.language as tl
 
-from nearkin.kernels.triton_prepare import _CAST, _TARGETS, _TF32, to_tf32
-from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _is_right, _mixed_range, _points
+from nearkin.kernels.triton_holes import first_at, punched
+from nearkin.kernels.triton_prepare import _CAST, _LISTED, _TARGETS, _TF32, to_tf32
+from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points
 
 
 @triton.jit
@@ -40,10 +41,13 @@ def _accumulated(acc, h, b, b_low, b_turned, ROUND: tl.constexpr, SPLIT: tl.cons
 
 @triton.jit
 def _outgoing(
-    u, cost, first, second, weight, span, listed, skip, listed_each, skip_each, owners, others, count,
+    u, cost, first, second, weight, span, skip, skip_each, owners, others, count,
     MODE: tl.constexpr, DOWN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """W of a mixed tile (BM, BN), whose owners (the queries) are the rows, or the columns if DOWN; u = 2 q.r - |r|^2."""
+    """W of a mixed tile (BM, BN), whose owners (the queries) are the rows, or the columns if DOWN; u = 2 q.r - |r|^2.
+
+    With lists everybody is wrong here; the holes are punched afterwards.
+    """
     if DOWN:
         first, second, weight = first[None, :], second[None, :], weight[None, :]
     else:
@@ -51,11 +55,14 @@ def _outgoing(
     if MODE == _TARGETS:
         x = u - first
         weight = weight * (cost - second)
+    elif MODE == _LISTED:
+        x = u - second
     else:
-        right = _is_right(span, listed, listed_each, owners, others, count, MODE, DOWN, BM, BN)
+        right = _in_span(span, owners, others, count, DOWN)
         x = u - tl.where(right, first, second)
         weight = tl.where(right, -weight, weight)
-    x = tl.where(_among(skip, skip_each, owners, others, count, DOWN, BM, BN), float("-inf"), x)
+    if MODE != _LISTED:
+        x = tl.where(_among(skip, skip_each, owners, others, count, DOWN, BM, BN), float("-inf"), x)
     return tl.exp2(x) * weight
 
 
@@ -72,7 +79,8 @@ def _one_exp(
         row_shift = tl.where(right == 1, shift, other)
     sign = 1.0 - 2.0 * right
     if ROLE == 1:
-        e = tl.exp2(dots * per_dot - tl.load(table + right * line + columns)[None, :] - (row_norm + gate)[:, None])
+        # The norm first, as in the summary: a query with one reference in reach then gives it a weight of 1 to the last digit.
+        e = tl.exp2(dots * per_dot - (row_norm + gate)[:, None] - tl.load(table + right * line + columns)[None, :])
         if MODE == _TARGETS:
             h = e * (cost * tl.load(table + 4 * line + columns)[None, :] - tl.load(table + 5 * line + columns)[None, :])
         else:
@@ -118,8 +126,8 @@ def _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_nor
 
 @triton.jit(do_not_specialize=["row_count", "col_count", "blocks", "width", "tiles", "tiles_each"])
 def gradients_kernel(
-    row_z, row_bias, row_y, col_z, col_zt, col_bias, col_y, table, stats, wide, scalars, plan, span, listed, skip, first, second, pull, out,
-    row_count, col_count, d, row_padded, col_padded, blocks, width, tiles, tiles_each, listed_each, skip_each,
+    row_z, row_bias, row_y, col_z, col_zt, col_bias, col_y, table, stats, wide, scalars, plan, span, skip, holes, begins, rounds,
+    first, second, pull, out, row_count, col_count, d, row_padded, col_padded, blocks, width, tiles, tiles_each, skip_each,
     D: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr,
     MODE: tl.constexpr, ROLE: tl.constexpr, SQUARED: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, FINE: tl.constexpr,
     INPUT: tl.constexpr, HEIGHT: tl.constexpr, STAGES: tl.constexpr,
@@ -157,6 +165,10 @@ def gradients_kernel(
             weight = tl.load(pull + rows, mask=there, other=0.0) / tl.load(scalars + 3)
     acc = tl.zeros([BM, DC], tl.float32)
     sums = tl.zeros([BM], tl.float32)
+    if MODE == _LISTED:
+        at = begins + tl.program_id(1).to(tl.int64) * row_count + rows
+        cursor, last = tl.load(at, mask=there, other=0), tl.load(at + row_count, mask=there, other=0)
+        turns_of = rounds + tl.program_id(0) * tiles
 
     far = 0
     if ROLE == 2:
@@ -173,6 +185,10 @@ def gradients_kernel(
                 dots, cost, columns, kind, start // G, per_dot, col_bias, table, stats, line, blocks, row_norm, shift, other, weight,
                 MODE, ROLE, HEIGHT,
             )  # fmt: skip
+            if MODE == _LISTED:
+                turns = tl.load(turns_of + tile)
+                if turns > 0:
+                    h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, turns)
             if SQUARED:
                 sums += tl.sum(h, 1)
             acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)
@@ -186,6 +202,10 @@ def gradients_kernel(
                 dots = _dots(a, a_low, b, b_low, row_z, col_z, row_plane, col_plane, row0, start, D, DC, BM, BN, SPLIT, INPUT)
                 cost = _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T)
                 h = _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_norm, shift, other, weight, MODE)
+                if MODE == _LISTED:
+                    turns = tl.load(turns_of + tile)
+                    if turns > 0:
+                        h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, turns)
                 if SQUARED:
                     sums += tl.sum(h, 1)
                 acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)
@@ -203,7 +223,7 @@ def gradients_kernel(
             if ROLE != 1:
                 h = _outgoing(
                     dots * per_dot - tl.load(col_bias + columns)[None, :], cost, shift, other, weight,
-                    span, listed, skip, listed_each, skip_each, rows, columns, row_count, MODE, False, BM, BS,
+                    span, skip, skip_each, rows, columns, row_count, MODE, False, BM, BS,
                 )  # fmt: skip
             if ROLE != 0:
                 col_shift = tl.load(first + columns, mask=inside, other=0.0)
@@ -212,8 +232,13 @@ def gradients_kernel(
                     col_other = col_other / tl.load(scalars + 4)
                 h += _outgoing(
                     dots * per_dot - row_norm[:, None], cost, col_shift, col_other, tl.load(table + 4 * line + columns),
-                    span, listed, skip, listed_each, skip_each, columns, rows, col_count, MODE, True, BM, BS,
+                    span, skip, skip_each, columns, rows, col_count, MODE, True, BM, BS,
                 )  # fmt: skip
+            if MODE == _LISTED:
+                # The cursor of the hot loop is past these.
+                earlier = tl.load(begins + tl.program_id(1).to(tl.int64) * row_count + rows, mask=there, other=0)
+                turns = tl.load(turns_of + start // BN)
+                h, _ = punched(h, 0.0, columns, start + BS, holes, first_at(holes, earlier, last, start), last, turns)
             if SQUARED:
                 sums += tl.sum(h, 1)
             acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)

@@ -2,8 +2,9 @@
 
 Two launches. `extent_kernel` finds the largest magnitudes (16-bit floats are used relative to them) and sorts tiles
 into all wrong, all right and mixed; `prepare_kernel` then rounds the points, takes the norms OF THE ROUNDED values (so
-that duplicates stay at distance zero) and marks the tiles with a skipped or listed pair as mixed. Everything is padded
-to whole blocks: padded points are zeros whose bias is +inf, so that no load of the hot loops needs a mask.
+that duplicates stay at distance zero) and marks the tiles with a skipped pair as mixed (lists have `triton_holes.py` for
+that). Everything is padded to whole blocks: padded points are zeros whose bias is +inf, so that no load of the hot loops
+needs a mask.
 """
 # mypy: ignore-errors
 # ruff: noqa: N803
@@ -199,7 +200,7 @@ def _scale_targets(targets, origin, y, block, count, padded, scale, G: tl.conste
 
 @triton.jit
 def _mark(positions, plan, block, n, each, width, G: tl.constexpr, OWN: tl.constexpr):
-    """Tiles with a listed or skipped pair are mixed; with own references the mirrored tile too."""
+    """Tiles with a skipped pair are mixed; with own references the mirrored tile too."""
     rows = block * G + tl.arange(0, G)
     for e in range(each):
         position = tl.load(positions + rows.to(tl.int64) * each + e, mask=rows < n, other=-1)
@@ -263,9 +264,9 @@ def _table_block(
 
 @triton.jit(do_not_specialize=["n", "m", "query_blocks", "blocks", "width"])
 def prepare_kernel(
-    queries, references, query_targets, reference_targets, listed, skip, first, second, pull, extent,
+    queries, references, query_targets, reference_targets, skip, first, second, pull, extent,
     query_z, query_zt, query_bias, query_y, reference_z, reference_zt, reference_bias, reference_y, table, stats, scalars, plan,
-    n, m, d, query_padded, reference_padded, query_blocks, blocks, width, listed_each, skip_each,
+    n, m, d, query_padded, reference_padded, query_blocks, blocks, width, skip_each,
     G: tl.constexpr, D: tl.constexpr, DC: tl.constexpr, T: tl.constexpr, MODE: tl.constexpr, OWN: tl.constexpr, GRADIENT: tl.constexpr,
     SQUARED: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, TURNED: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
@@ -297,9 +298,8 @@ def prepare_kernel(
         )
         if MODE == _TARGETS:
             _scale_targets(query_targets, reference_targets, query_y, pid, n, query_padded, target_scale, G, T)
-        if MODE == _LISTED:
-            _mark(listed, plan, pid, n, listed_each, width, G, OWN)
-        _mark(skip, plan, pid, n, skip_each, width, G, OWN)
+        if MODE != _LISTED:
+            _mark(skip, plan, pid, n, skip_each, width, G, OWN)
         if GRADIENT:
             pull_scale, cost_scale = 2.0**HEIGHT / top, target_scale * target_scale
             _table_block(first, second, pull, table, stats, norm, pid, n, query_padded, query_blocks, pull_scale, cost_scale, G, MODE)

@@ -2,20 +2,22 @@
 
 Each program owns a block of queries and a range of reference tiles, and goes over the range twice. The hot loop takes
 tiles in which every pair is alike (all right, or all wrong, nobody skipped); it has no branch and no mask, and a tile
-of the other sort passes through it with weight 2^-inf. The second loop takes those: class borders, skipped and listed
-pairs. It works on slivers of BS columns, so that its masks do not cost the hot loop registers.
+of the other sort passes through it with weight 2^-inf. The second loop takes those: class borders and skipped pairs.
+It works on slivers of BS columns, so that its masks do not cost the hot loop registers. With lists there is no second
+loop: listed and skipped pairs are left out in the first, and come in `triton_holes.py`.
 
 A query's own |q|^2 is in all of its affinities and is left out of its log-sums, which are of 2 q.r - |r|^2: far from the
 middle it would take their last digits, and it cancels in all that is made of them.
 """
 # mypy: ignore-errors
-# ruff: noqa: N803, PLR0915
+# ruff: noqa: N803, PLR0912, PLR0915
 
 import triton
 import triton.language as tl
 
+from nearkin.kernels.triton_holes import punched
 from nearkin.kernels.triton_prepare import _LISTED, _TARGETS
-from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _is_right, _mixed_range, _points
+from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points
 
 _LOWEST = tl.constexpr(-1e30)  # below any affinity, yet finite: the difference of two is no nan
 
@@ -35,8 +37,8 @@ def _log_sum(top, total):
 
 @triton.jit(do_not_specialize=["n", "width", "tiles", "tiles_each"])
 def summaries_kernel(
-    row_z, row_y, col_z, col_bias, col_y, scalars, plan, span, listed, skip, first, second,
-    n, row_padded, col_padded, width, tiles, tiles_each, listed_each, skip_each,
+    row_z, row_y, col_z, col_bias, col_y, scalars, plan, span, skip, holes, begins, rounds, first, second,
+    n, row_padded, col_padded, width, tiles, tiles_each, skip_each,
     D: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr,
     MODE: tl.constexpr, SPLIT: tl.constexpr, INPUT: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -55,6 +57,9 @@ def summaries_kernel(
     # Labels: the sums over right and wrong ones; targets: one sum, and in `right` its cost-weighted twin.
     top, total = tl.full([BM], _LOWEST, tl.float32), tl.zeros([BM], tl.float32)
     right_top, right_total = top, total
+    if MODE == _LISTED:
+        at = begins + tl.program_id(1).to(tl.int64) * n + rows
+        cursor, last = tl.load(at, mask=rows < n, other=0), tl.load(at + n, mask=rows < n, other=0)
 
     for tile in tl.range(from_tile, to_tile, num_stages=STAGES):
         start = tile * BN
@@ -71,6 +76,9 @@ def summaries_kernel(
             right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T), 1)
             top, total = new, scaled + tl.sum(e, 1)
         elif MODE == _LISTED:
+            turns = tl.load(rounds + tl.program_id(0) * tiles + tile)
+            if turns > 0:
+                u, cursor = punched(u, float("-inf"), columns, start + BN, holes, cursor, last, turns)
             top, total, e = _grown(top, total, u, gate)
             total += tl.sum(e, 1)
         else:
@@ -80,7 +88,9 @@ def summaries_kernel(
             right_top, right_total = tl.where(right, new, right_top), tl.where(right, sums, right_total)
             top, total = tl.where(right, top, new), tl.where(right, total, sums)
 
-    begin, end = _mixed_range(kinds, 1, from_tile, to_tile, BN, G)
+    begin, end = from_tile, from_tile
+    if MODE != _LISTED:
+        begin, end = _mixed_range(kinds, 1, from_tile, to_tile, BN, G)
     for tile in tl.range(begin * (BN // BS), end * (BN // BS), num_stages=1):
         start = tile * BS
         if tl.load(kinds + start // G) == 2:
@@ -95,7 +105,7 @@ def summaries_kernel(
                 right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BS, T), 1)
                 top, total = new, scaled + tl.sum(e, 1)
             else:
-                right = _is_right(span, listed, listed_each, rows, columns, n, MODE, False, BM, BS)
+                right = _in_span(span, rows, columns, n, False)
                 top, total, e = _grown(top, total, tl.where(right, float("-inf"), u), 0.0)
                 total += tl.sum(e, 1)
                 right_top, right_total, e = _grown(right_top, right_total, tl.where(right, u, float("-inf")), 0.0)

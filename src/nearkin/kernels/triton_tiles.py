@@ -8,7 +8,7 @@ Functions of this kind have one way out: Triton compiles what follows a `return`
 import triton
 import triton.language as tl
 
-from nearkin.kernels.triton_prepare import _CAST, _LISTED
+from nearkin.kernels.triton_prepare import _CAST
 
 _SCAN = tl.constexpr(256)
 _MANY = tl.constexpr(1 << 30)
@@ -99,17 +99,14 @@ def _among(positions, each, owners, others, count, DOWN: tl.constexpr, BM: tl.co
 
 
 @triton.jit
-def _is_right(span, listed, listed_each, owners, others, count, MODE: tl.constexpr, DOWN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """(BM, BN): is the other point a right reference of its owner?"""
-    if MODE == _LISTED:
-        right = _among(listed, listed_each, owners, others, count, DOWN, BM, BN)
+def _in_span(span, owners, others, count, DOWN: tl.constexpr):
+    """(BM, BN): is the other point within its owner's span?"""
+    low = tl.load(span + owners.to(tl.int64) * 2, mask=owners < count, other=0).to(tl.int32)
+    high = tl.load(span + owners.to(tl.int64) * 2 + 1, mask=owners < count, other=0).to(tl.int32)
+    if DOWN:
+        right = (others[:, None] >= low[None, :]) & (others[:, None] < high[None, :])
     else:
-        low = tl.load(span + owners.to(tl.int64) * 2, mask=owners < count, other=0).to(tl.int32)
-        high = tl.load(span + owners.to(tl.int64) * 2 + 1, mask=owners < count, other=0).to(tl.int32)
-        if DOWN:
-            right = (others[:, None] >= low[None, :]) & (others[:, None] < high[None, :])
-        else:
-            right = (others[None, :] >= low[:, None]) & (others[None, :] < high[:, None])
+        right = (others[None, :] >= low[:, None]) & (others[None, :] < high[:, None])
     return right
 
 

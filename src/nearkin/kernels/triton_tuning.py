@@ -72,7 +72,7 @@ def dimensions(d: int, scheme: Scheme) -> tuple[int, int]:
 
 
 def tile_of(which: Pass, scheme: str, d: int, scattered: bool) -> Tile:
-    """The tile to use. Scattered special pairs (lists, skipped positions in a bank) cost less the smaller the tiles they spoil."""
+    """The tile to use. Scattered special pairs (skipped positions in a bank) cost less the smaller the tiles they spoil."""
     table = TILES[which, _ALIKE.get(scheme, scheme)]
     _, chunk = dimensions(d, SCHEMES[scheme])
     tile = table[min(listed for listed in table if listed >= chunk)]

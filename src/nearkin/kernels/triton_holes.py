@@ -1,0 +1,199 @@
+"""Lists under Triton: listed and skipped pairs are holes in the tiles, which the passes leave out, and are taken one by one here.
+
+A tile with a hole stays in the hot loop: every row holds the place of its next hole, and a tile knows how many it takes at
+most in one row (`rounds`), mostly none. Whatever the length of the lists, a tile costs a comparison for each of those.
+"""
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nearkin.kernels.work import Work, sizes
+
+ENTRIES = 16  # holes that a program takes at a time
+# What a pair is, in the bits of its flags: listed or skipped by the query in the row, listed or skipped by the one in the column.
+_KINDS = 4
+_LISTED, _SKIPPED, _THEIRS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
+_LOWEST = tl.constexpr(-1e30)
+
+
+class Holes(NamedTuple):
+    """The special pairs of all rows, row after row, in the order of their columns."""
+
+    columns: Tensor  # (pairs,) int32
+    flags: Tensor  # (pairs,) int32; 0 for one that has stood before
+    begins: Tensor  # (parts + 1, rows) int32: where the pairs of a row begin that lie in a part of the columns
+    rounds: Tensor  # (row blocks, tiles) int32: the most holes of one row in a tile
+
+
+def holes_of(work: Work, mine: bool, theirs: bool, block: tuple[int, int], tiles_each: int) -> Holes:
+    """The holes of rows that are queries (`mine`), references (`theirs`), or both; for tiles of a `block`, so many of them a part.
+
+    Nothing is read back to the host: places in a list that are empty go behind all others.
+    """
+    n, m, _ = sizes(work)
+    row_count, width = (n, m) if mine else (m, n)
+    tall, wide = block
+    keys = _keys(work, mine, theirs).sort()[0]  # pair, then kind
+    pair = keys // _KINDS
+    row, column = pair // width, pair % width
+    tiles = -(-width // wide)
+    parts = -(-tiles // tiles_each)
+    edges = (torch.arange(parts + 1, device=keys.device) * (tiles_each * wide)).clamp(max=width)
+    begins = torch.searchsorted(keys, _KINDS * (edges[:, None] + width * torch.arange(row_count, device=keys.device)))
+    return Holes(
+        column.int(), _flags(keys, pair, mine, theirs), begins.int(), _rounds(row, column // wide, tiles, tall, -(-row_count // tall))
+    )
+
+
+def _keys(work: Work, mine: bool, theirs: bool) -> Tensor:
+    n, m, _ = sizes(work)
+    nowhere = _KINDS * n * m
+    found = []
+    for kind, positions in enumerate((work.listed, work.skip)):
+        if positions is None:
+            continue
+        owner = torch.arange(n, device=positions.device)[:, None]
+        if mine:
+            found.append(torch.where(positions < 0, nowhere, _KINDS * (owner * m + positions) + kind).flatten())
+        if theirs:
+            found.append(torch.where(positions < 0, nowhere, _KINDS * (positions * n + owner) + kind + 2).flatten())
+    return torch.cat(found) if found else torch.empty(0, dtype=torch.int64, device=work.queries.device)
+
+
+def _flags(keys: Tensor, pair: Tensor, mine: bool, theirs: bool) -> Tensor:
+    """All kinds of a pair where it stands first."""
+    found = torch.zeros_like(keys, dtype=torch.int32)
+    for kind in (*((0, 1) if mine else ()), *((2, 3) if theirs else ())):
+        wanted = _KINDS * pair + kind
+        at = torch.searchsorted(keys, wanted).clamp(max=max(len(keys) - 1, 0))
+        found += (keys[at] == wanted).int() << kind
+    found[1:] *= pair[1:] != pair[:-1]
+    return found
+
+
+def _rounds(row: Tensor, tile: Tensor, tiles: int, tall: int, row_blocks: int) -> Tensor:
+    there = row * tiles + tile
+    turn = torch.arange(1, len(row) + 1, device=row.device) - torch.searchsorted(there, there)
+    found = torch.zeros(row_blocks * tiles + 1, dtype=torch.int32, device=row.device)
+    at = (row // tall * tiles + tile).clamp(max=row_blocks * tiles)  # what is nowhere goes behind the last
+    return found.scatter_reduce_(0, at, turn.int(), "amax")
+
+
+@triton.jit
+def punched(x, fill, columns, end, holes, cursor, last, rounds):
+    """x with `fill` in the next holes of its rows, and where each row is after a tile that ends before column `end`."""
+    for _ in range(rounds):
+        at = tl.load(holes + cursor, mask=cursor < last, other=-1)
+        x = tl.where(columns[None, :] == at[:, None], fill, x)
+        cursor += ((at >= 0) & (at < end)).to(tl.int32)
+    return x, cursor
+
+
+@triton.jit
+def first_at(holes, cursor, last, start):
+    """Where the first hole from column `start` on stands, for every row."""
+    after = last
+    for _ in range(31):
+        middle = (cursor + after) // 2
+        before = (cursor < after) & (tl.load(holes + middle, mask=cursor < after, other=0) < start)
+        after = tl.where(before | (cursor >= after), after, middle)
+        cursor = tl.where(before, middle + 1, cursor)
+    return cursor
+
+
+@triton.jit
+def _point(z, at, chunk, plane, there, D: tl.constexpr, DC: tl.constexpr, SPLIT: tl.constexpr):
+    """(entries, DC) of the rounded points at some places."""
+    where = at.to(tl.int64)[:, None] * D + chunk + tl.arange(0, DC)[None, :]
+    value = tl.load(z + where, mask=there[:, None], other=0.0).to(tl.float32)
+    if SPLIT:
+        value += tl.load(z + plane + where, mask=there[:, None], other=0.0).to(tl.float32)
+    return value
+
+
+@triton.jit
+def _dots_of(row_z, col_z, row, at, row_plane, col_plane, there, E: tl.constexpr, D: tl.constexpr, DC: tl.constexpr, SPLIT: tl.constexpr):
+    """(E,) dot products of one row's point and those at some places."""
+    dots = tl.zeros([E], tl.float32)
+    one = tl.zeros([1], tl.int32)
+    for chunk in range(0, D, DC):
+        mine = _point(row_z, one + row, chunk, row_plane, one == 0, D, DC, SPLIT)
+        dots += tl.sum(mine * _point(col_z, at, chunk, col_plane, there, D, DC, SPLIT), 1)
+    return dots
+
+
+@triton.jit(do_not_specialize=["last_part"])
+def listed_sums_kernel(
+    row_z, col_z, col_bias, scalars, holes, flags, begins, first, n, row_padded, col_padded, last_part,
+    D: tl.constexpr, DC: tl.constexpr, SPLIT: tl.constexpr, E: tl.constexpr,
+):  # fmt: skip
+    """The log-sum of one query over its listed references."""
+    row = tl.program_id(0)
+    begin, last = tl.load(begins + row), tl.load(begins + last_part.to(tl.int64) * n + row)
+    per_dot = tl.load(scalars)
+    row_plane, col_plane = row_padded.to(tl.int64) * D, col_padded.to(tl.int64) * D
+    top, total = tl.full([1], _LOWEST, tl.float32), tl.zeros([1], tl.float32)
+    for start in range(begin, last, E):
+        entry = start + tl.arange(0, E)
+        there = entry < last
+        flag = tl.load(flags + entry, mask=there, other=0)
+        at = tl.load(holes + entry, mask=there, other=0)
+        right = (flag & (_LISTED | _SKIPPED)) == _LISTED
+        dots = _dots_of(row_z, col_z, row, at, row_plane, col_plane, right, E, D, DC, SPLIT)
+        u = tl.where(right, dots * per_dot - tl.load(col_bias + at), float("-inf"))
+        new = tl.maximum(top, tl.max(u, 0))
+        total = total * tl.exp2(top - new) + tl.sum(tl.exp2(u - new), 0)
+        top = new
+    tl.store(first + row + tl.arange(0, 1), tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)), float("-inf")))
+
+
+@triton.jit
+def _weight(u, flag, first, second, pull):
+    """W of some pairs, by what the owner's two bits say."""
+    listed = (flag & _LISTED) != 0
+    weight = tl.where(listed, -pull, pull) * tl.exp2(u - tl.where(listed, first, second))
+    return tl.where((flag & _SKIPPED) != 0, 0.0, weight)
+
+
+@triton.jit(do_not_specialize=["last_part"])
+def listed_gradients_kernel(
+    row_z, row_bias, col_z, col_bias, scalars, holes, flags, begins, first, second, pull, out,
+    row_count, d, row_padded, col_padded, last_part,
+    D: tl.constexpr, DC: tl.constexpr, SPLIT: tl.constexpr, ROLE: tl.constexpr, SQUARED: tl.constexpr, E: tl.constexpr,
+):  # fmt: skip
+    """What one row's holes add to its gradient, DC dimensions of it; the roles are those of `triton_gradients.py`."""
+    row, chunk = tl.program_id(0), tl.program_id(1) * DC
+    begin, last = tl.load(begins + row), tl.load(begins + last_part.to(tl.int64) * row_count + row)
+    per_dot = tl.load(scalars)
+    row_plane, col_plane = row_padded.to(tl.int64) * D, col_padded.to(tl.int64) * D
+    one = tl.zeros([1], tl.int32)
+    own = _point(row_z, one + row, chunk, row_plane, one == 0, D, DC, SPLIT)
+    acc = tl.zeros([DC], tl.float32)
+    for start in range(begin, last, E):
+        entry = start + tl.arange(0, E)
+        there = entry < last
+        flag = tl.load(flags + entry, mask=there, other=0)
+        there = flag != 0
+        at = tl.load(holes + entry, mask=there, other=0)
+        dots = per_dot * _dots_of(row_z, col_z, row, at, row_plane, col_plane, there, E, D, DC, SPLIT)
+        h = tl.zeros([E], tl.float32)
+        if ROLE != 1:
+            h += _weight(dots - tl.load(col_bias + at), flag, tl.load(first + row), tl.load(second + row), tl.load(pull + row))
+        if ROLE != 0:
+            h += _weight(dots - tl.load(row_bias + row), flag // _THEIRS, tl.load(first + at), tl.load(second + at), tl.load(pull + at))
+        h = tl.where(there, h, 0.0)
+        other = _point(col_z, at, chunk, col_plane, there, D, DC, SPLIT)
+        if SQUARED:
+            other = 2.0 * (other - own)
+        acc += tl.sum(h[:, None] * other, 0)
+    dimensions = chunk + tl.arange(0, DC)
+    place = out + row.to(tl.int64) * d + dimensions
+    inside = dimensions < d
+    factor = tl.load(scalars + (2 if ROLE == 0 else 1))
+    tl.store(place, tl.load(place, mask=inside, other=0.0) + acc * factor, mask=inside)
