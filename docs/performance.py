@@ -46,14 +46,6 @@ def number(value: float | None, form: str = ".3g") -> str:
     return "" if value is None else format(value, form)
 
 
-def absent(found: dict[str, Any]) -> dict[str, str]:
-    """Who was not asked, and why."""
-    told = dict(found.get("absent", {}))
-    if found["versions"].get("pykeops") == "absent":  # also in files from before runs said so themselves
-        told["KeOps"] = "pykeops was not installed on this machine"
-    return told
-
-
 def cuda_rows(found: dict[str, Any], n: int) -> list[tuple[str, ...]]:
     here = [row for row in found["rows"] if row["n"] == n]
     fast = next(row for row in here if row["name"].endswith("fast"))
@@ -68,7 +60,7 @@ def cuda_rows(found: dict[str, Any], n: int) -> list[tuple[str, ...]]:
         first = f"{row['first_call_s']:.2f}"
         memory = (f"{row['peak_mb']:,.0f}", number(row.get("kept_mb"), ",.0f"))
         lines.append((row["name"], f"{row['ms']:.2f}", *memory, ratio, share, first, *errors))
-    return lines + [(name, f"absent: {why}", *[""] * 7) for name, why in absent(found).items()]
+    return lines + [(name, f"absent: {why}", *[""] * 7) for name, why in found["absent"].items()]
 
 
 def cpu_rows(found: dict[str, Any], n: int) -> list[tuple[str, ...]]:
@@ -79,7 +71,7 @@ def cpu_rows(found: dict[str, Any], n: int) -> list[tuple[str, ...]]:
         first = number(row.get("first_call_s"), ".1f")
         errors = (number(row.get("value_error"), ".0e"), number(row.get("gradient_error"), ".0e"))
         lines.append((row["name"], *cells, share, first, *errors))
-    return lines + [(name, f"absent: {why}", *[""] * 6) for name, why in absent(found).items()]
+    return lines + [(name, f"absent: {why}", *[""] * 6) for name, why in found["absent"].items()]
 
 
 def cpu_part(found: dict[str, Any]) -> list[str]:
@@ -110,8 +102,7 @@ CUDA_NOTES = (
 
 def cuda_floor(rates: dict[str, float]) -> str:
     taken = f"{rates['exp_per_s'] / 1e12:.2f} T a second"
-    measured = rates.get("measured_exp_per_s")
-    source = "which is taken for granted" if measured is None else f"measured as {measured / 1e12:.2f} and never taken for less than 4.0"
+    source = f"measured as {rates['measured_exp_per_s'] / 1e12:.2f} and never taken for less than 4.0"
     return (
         f"The floor is 6 N² d flop at {rates['flop_per_s'] / 1e12:.0f} TFLOP/s of fp16, measured in the same run and never taken for "
         f"less than 743, and 2 N² exponentials at {taken}, {source}."
@@ -119,7 +110,7 @@ def cuda_floor(rates: dict[str, float]) -> str:
 
 
 def cuda_part(found: dict[str, Any]) -> list[str]:
-    lines = ["## H200", "", about(found), "", " ".join([cuda_floor(found["rates"]), *found.get("how", []), CUDA_NOTES])]
+    lines = ["## H200", "", about(found), "", " ".join([cuda_floor(found["rates"]), *found["how"], CUDA_NOTES])]
     lines.append("")
     memory = ("extra MB", "kept MB")
     head = ("loss and gradient", "ms", *memory, "times our fast", "share of floor", "first call s", "value error", "gradient error")

@@ -50,6 +50,7 @@ class NetworkChoice:
     weights: str | None = None  # a local safetensors file to start from
     frozen: bool = False  # train only the head
     rate: float = 1.0  # learning rate of the body relative to the head and the objective
+    statistics: Literal["batch", "kept"] = "batch"  # batch normalisation goes by each batch, or by what the weights came with
     options: Options = field(default_factory=dict)
 
 

@@ -89,7 +89,8 @@ def test_the_recipe_is_chosen_on_held_out_classes_and_told_with_its_test_figures
     assert "CUB-200-2011: 50.0 ± 1.0, 0 of 35 are below it, 1 above (NCA on cosines with 11 images a class), 34 not told apart." in text
     made = json.loads(write(tmp_path, tmp_path / "made.json").read_text())
     assert made["row"] == "any-softmax" and made["settings"]["sampler.name"] == "shuffled"
-    assert made["settings"]["optimiser.learning_rate"] == "0.008" and made["pretrained"]["optimiser.learning_rate"] == "0.004"
+    rates = {data: made[part]["optimiser.learning_rate"] for data, part in (("cifar", "settings"), ("cub", "pretrained"))}
+    assert rates == {data: lu2019.SETS[data].rates[-1] for data in rates}
     (tmp_path / "lu2019-cifar-any-softmax.json").unlink()  # what was not run everywhere is not recommended
     assert measured(tmp_path)["row"] == "11-nca"
 
@@ -118,11 +119,14 @@ def test_every_row_would_make_a_recipe_that_trains(name: str, tmp_path: Path) ->
         leaves = {**made.leaves(str(tmp_path), given), **given, "network.name": "linear"}
         assert leaves["objective.name"] == TRIALS[f"lu2019-cub-{name}"].settings["objective.name"] and leaves["data.split"] == "classes"
         assert leaves["augment.name"] == "crop_flip" and "preprocess.options.crop" not in leaves  # crops are of 128 pixels
-        leaves.pop("network.weights", None)
+        for weights in ("network.weights", "network.statistics"):
+            leaves.pop(weights, None)
         parts = assemble(override(Run(), leaves), data, torch.device("cpu"))
         assert torch.isfinite(parts.step(next(iter(parts.sampler))))
     cropped = made.leaves(str(tmp_path), {"network.weights": "some.safetensors"})
-    assert (cropped["data.size"], cropped["augment.options.size"], cropped["network.rate"]) == ("128", "112", "0.1")
+    assert (cropped["data.size"], cropped["augment.options.size"]) == ("128", "112")
+    tuned = lu2019.SETS["cub"].settings
+    assert all(cropped[leaf] == tuned[leaf] for leaf in ("network.rate", "network.statistics"))
     override(Run(), cropped)
 
 

@@ -157,7 +157,7 @@ def test_the_same_seed_gives_the_same_figures(root: Path) -> None:
     assert runs[0]["map"] == runs[1]["map"]
 
 
-@pytest.mark.parametrize("kind", ["pixels", "untrained", "pretrained"])
+@pytest.mark.parametrize("kind", ["pixels", "untrained", "pretrained", "projected"])
 def test_floors(kind: str, root: Path) -> None:
     trial = TRIALS[f"lu2019-cub-floor-{kind}"]
     found = perform(Job(trial, {}, 0), Place(str(root), "cpu"))

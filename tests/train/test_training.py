@@ -214,6 +214,23 @@ def test_a_folder_does_without_the_weights_that_training_started_from(tmp_path):
     assert torch.equal(kept[f"body.{name}"], body[name])
 
 
+@pytest.mark.parametrize("statistics", ["batch", "kept"])
+def test_statistics_of_batch_normalisation_are_those_of_the_batch_or_kept(statistics, tmp_path):
+    first = tmp_path / "first.safetensors"
+    body = MobileNetV2(3).state_dict()
+    save_file(body, first)
+    pictures = Dataset("noise", torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8), labels=torch.arange(40) % 2, classes=("a", "b"))
+    settings = {"network.name": "mobilenet-v2", "network.weights": str(first), "network.statistics": statistics, "network.dimension": "4"}
+    train(override(Run(), {**settings, "epochs": "1", "batch_size": "20"}), tmp_path / "m", data=pictures)
+    found = nearkin.load(tmp_path / "m").network.state_dict()
+    same = [torch.equal(found[f"body.{name}"], value) for name, value in body.items() if "running_" in name]
+    assert len(same) > 100 and all(one == (statistics == "kept") for one in same)
+    moved = [not torch.equal(found[f"body.{name}"], value) for name, value in body.items() if name.endswith("weight")]
+    assert all(moved)  # the weights are trained either way
+    with pytest.raises(ValueError, match="there are none: set network.weights"):
+        train(override(Run(), {"network.statistics": "kept", "epochs": "1"}), tmp_path / "n", data=pictures)
+
+
 def test_conjugate_gradient_over_the_whole_training_set(tmp_path, digits):
     small = digits.subset(torch.arange(200))
     settings = {**BASE, "references": "training_set", "optimiser.name": "conjugate_gradient", "optimiser.iterations": "4"}

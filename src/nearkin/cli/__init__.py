@@ -330,7 +330,11 @@ def _add_reproduce(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="begin no run after this time")
     parser.add_argument("--resume", action="store_true", help="keep the runs that are saved; without it they are done anew")
     parser.add_argument(
-        "--at-once", type=_at_least_one, default=1, metavar="N", help="runs side by side, each in a process of its own (default: 1)"
+        "--at-once",
+        type=_at_least_one,
+        default=1,
+        metavar="N",
+        help="runs side by side, each in a process of its own (default: 1); on one GPU they take turns unless NVIDIA's MPS runs",
     )
     parser.add_argument(
         "--out", default="docs/results", metavar="FOLDER", help="where runs are saved; the page is FOLDER.md (default: %(default)s)"

@@ -16,7 +16,7 @@ from nearkin.reproduce.tables import verdicts
 from nearkin.reproduce.unseen import TASKS
 
 _SHARED = ("objective.", "sampler.", "optimiser.", "batch_size", "network.normalise")
-_START = ("network.rate", "preprocess.name")
+_START = ("network.rate", "network.statistics", "preprocess.name")
 _SIZED = ("preprocess.options.crop", "augment.name", "augment.options.size")
 
 

@@ -28,7 +28,7 @@ from nearkin.optimise import make_schedule, set_rate
 from nearkin.points import Points
 from nearkin.reproduce.cell import Settings, Trial
 from nearkin.run import Run, override
-from nearkin.train.assemble import Parts, assemble, captured
+from nearkin.train.assemble import Parts, assemble, captured, set_training
 from nearkin.train.validate import embed_all
 
 KS = (1, 3, 5, 10)
@@ -84,7 +84,7 @@ def perform(trial: Trial, seed: int, chosen: Settings, where: Where, *, validati
     train, asked = parts_of(trial.data, where.data_root, validation, where.device)
     if "floor" in settings:
         started = time.perf_counter()
-        result = _measured(asked, _floor(settings, asked, seed, where), full=True)
+        result = _measured(asked, _floor(settings, train, asked, seed, where), full=True)
         return {**result, "seconds": round(time.perf_counter() - started, 2)}
     if "ensemble" in settings:
         return _ensemble(trial, seed, where, train, asked)
@@ -180,7 +180,7 @@ def training(run: Run, data: Dataset, device: str, iterations: int, looks: int =
     stops = {min(WARM, iterations), *(round(iterations * (look + 1) / max(looks, 1)) for look in range(max(looks, 1)))}
     seconds, done = 0.0, 0
     for stop in sorted(stops):
-        parts.network.train()
+        set_training(parts.network, run.network)
         drawn = [ids.to(place) for ids in islice(batches, stop - done)]
         _wait(place)
         began, first = time.perf_counter(), done
@@ -227,14 +227,18 @@ def _measured(asked: Dataset, embeddings: Tensor, *, full: bool) -> dict[str, An
     return {"figures": {name: score.value for name, score in scores.items()}, "intervals": intervals}
 
 
-def _floor(settings: Settings, asked: Dataset, seed: int, where: Where) -> Tensor:
-    """Embeddings that no loss has touched: pixels, an untrained network, or a pretrained body's features."""
+def _floor(settings: Settings, train: Dataset, asked: Dataset, seed: int, where: Where) -> Tensor:
+    """Embeddings that no loss has touched: pixels, an untrained network, or a pretrained body's features, whole or projected."""
     run, _ = _run({**settings, "iterations": "0"}, seed, where)
     parts = assemble(run, asked, torch.device(where.device))
     if settings["floor"] == "pixels":
         return torch.cat([parts.step.prepare(asked.read(ids).to(where.device)).flatten(1) for ids in torch.split(asked.ids, 1024)])
-    if settings["floor"] == "pretrained":
+    if settings["floor"] in ("pretrained", "projected"):
         parts.network.head = torch.nn.Flatten()
+    if settings["floor"] == "projected":
+        learnt = unit(embedded(parts, train))
+        directions: Tensor = torch.linalg.svd(learnt - learnt.mean(0), full_matrices=False).Vh
+        return (unit(embedded(parts, asked)) - learnt.mean(0)) @ directions[: run.network.dimension].T
     return embedded(parts, asked)
 
 

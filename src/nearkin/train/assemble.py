@@ -19,7 +19,7 @@ from nearkin.networks.weights import load_weights
 from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
 from nearkin.optimise import Schedule, make_optimiser, make_schedule
 from nearkin.references import InBatch, MemoryBank, OnePerClass
-from nearkin.run import Run, check_options, parameters_of
+from nearkin.run import NetworkChoice, Run, check_options, parameters_of
 from nearkin.train import ranks
 from nearkin.train.choose import Built, build, choose
 from nearkin.train.inputs import Prepare, augmentation, preparation
@@ -92,6 +92,8 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     about = describe(run, train)
     augmented = augmentation(run, train, about["objective"])
     network = build_network(about)
+    if run.network.statistics == "kept" and run.network.weights is None:
+        raise ValueError("network.statistics=kept goes by the statistics that weights came with, and there are none: set network.weights")
     if run.network.weights is not None and not loads_itself(run.network.name):
         load_weights(network, run.network.weights)
     if run.network.frozen:
@@ -267,6 +269,15 @@ def _check_codes(run: Run) -> None:
 def _freeze_body(network: nn.Module) -> None:
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name.startswith("head."))
+
+
+def set_training(network: nn.Module, choice: NetworkChoice) -> None:
+    """The mode of a training step; a frozen body, and normalisation by kept statistics, stay as when they are deployed."""
+    network.train()
+    for name, module in network.named_modules():
+        frozen = choice.frozen and name and not name.startswith("head")
+        if frozen or (choice.statistics == "kept" and isinstance(module, nn.modules.batchnorm._BatchNorm)):
+            module.eval()
 
 
 def _groups(run: Run, network: nn.Module, objective: Built) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.samplers import Sampler
 from nearkin.optimise import set_rate, steady_rate
 from nearkin.run import Run
-from nearkin.train.assemble import assemble
+from nearkin.train.assemble import assemble, set_training
 from nearkin.train.report import Reporter, Silence
 from nearkin.train.step import Step
 
@@ -47,7 +47,7 @@ def find_rate(run: Run, train: Dataset, device: torch.device, reporter: Reporter
         raise ValueError(f"steps ({steps}) must be at least 2")
     parts = assemble(replace(run, references="objective"), train, device)
     listener = reporter or Silence()
-    parts.network.train()
+    set_training(parts.network, run.network)
     listener.started(steps, 0)
     rates: list[float] = []
     objectives: list[float] = []

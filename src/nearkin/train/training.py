@@ -20,7 +20,7 @@ from nearkin.optimise import set_rate
 from nearkin.points import Points
 from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
-from nearkin.train.assemble import Cut, Parts, assemble, captured, cut
+from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.folder import check_folder, device_name, opened, save_weights, write_json
 from nearkin.train.own_shards import mine, reads_own
@@ -168,11 +168,7 @@ class Loop:
         return 0 < self.run.patience <= self.waited
 
     def _one_epoch(self) -> None:
-        self.parts.network.train()
-        if self.run.network.frozen:  # running statistics of a frozen body stand still too
-            for name, module in self.parts.network.named_modules():
-                if name and not name.startswith("head"):
-                    module.eval()
+        set_training(self.parts.network, self.run.network)
         running: Tensor | None = None
         fresh = 0
         for ids, inputs in self._batches():
