@@ -6,8 +6,9 @@ Sums of exponentials are differences of logsumexps, masks come before the reduct
 choose is left out by weight, never by an epsilon. Triplets have a file of their own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -119,7 +120,7 @@ BLOCK = 64  # columns whose largest entry is found first
 
 def _top(x: Tensor, mask: Tensor, k: int) -> Tensor:
     """(n, k) columns of the largest entries of each row of the mask in descending order; any columns where a row has fewer."""
-    filled, k = torch.where(mask, x.detach(), -torch.inf), min(k, x.shape[1])
+    filled, k = torch.where(mask, x, -torch.inf), min(k, x.shape[1])
     return by_blocks(filled, k) if x.is_cuda and x.shape[1] >= 2 * k * BLOCK else filled.topk(k, dim=1).indices
 
 
@@ -136,6 +137,24 @@ def by_blocks(filled: Tensor, k: int) -> Tensor:
     at = blocks.gather(1, best[:, :, None].expand(-1, -1, BLOCK)).flatten(1).topk(k, dim=1).indices
     found: Tensor = best.gather(1, at // BLOCK) * BLOCK + at % BLOCK
     return found.clamp_max(wide - 1)  # what was put behind a row with fewer than k entries is nowhere
+
+
+class Choice(NamedTuple):
+    """Which neighbours of each query bear on the price of its best k; found without a gradient."""
+
+    columns: Tensor  # (n, 2k) the nearest, then the nearest right ones
+    cost: Tensor  # (n, 2k) of those
+    inside: Tensor  # (n, k) bool: of the nearest, those that count
+    rightly: Tensor  # (n, k) bool: of these the wrong ones that stand in the ideal set, too
+    mistakes: Tensor  # (n,) wrong ones that took the place of a right one
+    ideal: Tensor  # (n, k) bool: of the nearest right ones, those in the ideal set
+    kin: Tensor  # (n,) right candidates
+    k: Tensor  # (n,) as many neighbours as there are, at most the criterion's k
+
+    @staticmethod
+    def joined(parts: "Sequence[Choice]") -> "Choice":
+        """The choices of several blocks of queries as one."""
+        return parts[0] if len(parts) == 1 else Choice(*(torch.cat(some) for some in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -157,19 +176,31 @@ class BestK:
     class_balanced: bool = False
 
     def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        choice = self.choose(affinity, relation)
+        return self.price(affinity.gather(1, choice.columns), choice)
+
+    @torch.no_grad()
+    def choose(self, affinity: Tensor, relation: Relation) -> Choice:
+        """Whom to look at."""
         right = (relation.cost == 0) & relation.candidate
         helped = torch.add(affinity, relation.cost, alpha=self.margin)
-        candidates, kin = relation.candidate.sum(1), right.sum(1)
-        k = candidates.clamp(max=self.k)
+        kin = right.sum(1)
+        k = relation.candidate.sum(1).clamp(max=self.k)
         best = torch.minimum(k, kin)
         at, at_kin = _top(helped, relation.candidate, self.k), _top(helped, right, self.k)
-        # Gathered together: the gradient of each gathering is an (n, m) matrix.
-        nearest, near_kin = helped.gather(1, torch.cat([at, at_kin], 1)).chunk(2, 1)  # (n, k) each
         rank = torch.arange(at.shape[1], device=at.device)
-        inside, ideal = rank < k[:, None], rank < best[:, None]
+        inside = rank < k[:, None]
         # The ideal set's wrong ones are the first of those that stand among the k nearest already.
         taken = ~right.gather(1, at) & inside
         rightly = taken & (taken.cumsum(1) <= (k - best)[:, None])
+        columns = torch.cat([at, at_kin], 1)
+        mistakes = (taken & ~rightly).sum(1)
+        return Choice(columns, relation.cost.gather(1, columns), inside, rightly, mistakes, rank < best[:, None], kin, k)
+
+    def price(self, affinity: Tensor, choice: Choice) -> Outcome:
+        """From the affinities (n, 2k) of those."""
+        nearest, near_kin = torch.add(affinity, choice.cost, alpha=self.margin).chunk(2, 1)  # (n, k) each
+        _, _, inside, rightly, mistakes, ideal, kin, k = choice
         values = (nearest * (inside & ~rightly)).sum(1) - (near_kin * ideal).sum(1)
         if self.log_sum_exp:
             # The sum of ALL right ones (fewer than k of them) carries no such term in the released code.
@@ -180,7 +211,6 @@ class BestK:
         weight = priced.to(values.dtype)
         if self.class_balanced:
             weight = weight / (kin + 1)
-        mistakes = (taken & ~rightly).sum(1)
         return Outcome(values, weight, (mistakes * priced).sum(), (priced & (k < self.k)).sum())
 
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.affinity import Affine, Affinity
-from nearkin.criterion import Criterion
+from nearkin.criterion import BestK, Criterion
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
-from nearkin.objectives.streaming import MANY_PAIRS, stream, streams
+from nearkin.objectives.streaming import MANY_PAIRS, plain, select, stream, streams
 from nearkin.outcome import Outcome
 from nearkin.points import Points
 from nearkin.references import InBatch, OnePerClass, References
@@ -27,6 +27,7 @@ class NeighbourhoodObjective(Objective):
     Soft criteria over many pairs go through the streaming kernels, in O((n + m) d) memory: `engine` "auto" decides by
     size, "dense" keeps the whole matrix (and allows double backward), "torch", "numba" and "triton" name one.
     `precision` is CUDA's: "highest" (like float32), "high" (tf32) or "fast" (fp16).
+    The best k of many pairs are chosen in blocks, and only the chosen ones have a gradient.
     `penalty` is a term on the batch's embeddings alone that no neighbour enters (a norm, a spread); it is added to every value.
     The named objectives subclass this only to give a composition a constructor and a name.
     """
@@ -76,7 +77,8 @@ class NeighbourhoodObjective(Objective):
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
             assert batch.labels is not None
             door.check_two_classes(batch.labels, references.labels)
-        if self._streams(len(batch.embeddings) * len(references.embeddings)):
+        pairs = len(batch.embeddings) * len(references.embeddings)
+        if self._streams(pairs):
             in_batch = own and isinstance(self.references, InBatch)
             outcome = stream(
                 given if in_batch else batch,
@@ -88,6 +90,8 @@ class NeighbourhoodObjective(Objective):
                 engine=self.engine,
                 precision=self.precision,
             )
+        elif self.engine == "auto" and pairs >= MANY_PAIRS and isinstance(self.criterion, BestK) and plain(self.affinity):
+            outcome = select(batch, references, self.affinity, self.relation, self.criterion)
         else:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
             outcome = self.criterion(affinity, self.relation(batch, references))

@@ -1,17 +1,18 @@
-"""From a composition to the kernels: which compositions stream, and how they are laid out as work.
+"""Compositions over many pairs: which of them do without the (n, m) matrix, and how.
 
-The soft criteria need only running sums, so with a streamable affinity and relation the (n, m) matrix never exists. Any
-other composition returns None and is evaluated as it stands, which is the dense engine; both agree to rounding.
+The soft criteria need only running sums, so with a streamable affinity and relation the matrix never exists: `stream` lays
+them out as work for the kernels. The best k need a few entries of each row: `select` finds those block by block, without a
+gradient, and prices them alone. Any other composition is evaluated as it stands, which is the dense engine; all agree to rounding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nearkin.affinity import Affinity, InnerProduct, Normalised, SquaredEuclidean, unit
-from nearkin.criterion import Criterion, any_positive, expected_cost
+from nearkin.criterion import BestK, Choice, Criterion, any_positive, expected_cost
 from nearkin.kernels.soft_neighbours import Form, soft_neighbours
 from nearkin.kernels.work import Work, positions_of
 from nearkin.outcome import Outcome
@@ -21,13 +22,18 @@ from nearkin.relation import LabelDistance, ListedNeighbours, Relating, SameId, 
 Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent
 
 MANY_PAIRS = 2**22  # below, the matrix is small and the composition itself is as quick
+MOST_PAIRS = 2**24  # that are looked at together when only some of each row are selected
 FORMS: dict[Any, Form] = {any_positive: "log", expected_cost: "expected"}
+
+
+def plain(affinity: Affinity) -> bool:
+    """Whether an affinity is made of products, between points or between unit vectors."""
+    return isinstance(affinity.of if isinstance(affinity, Normalised) else affinity, SquaredEuclidean | InnerProduct)
 
 
 def streams(affinity: Affinity, relation: Relating, criterion: Criterion) -> bool:
     """Whether the kernels know this composition."""
-    plain = affinity.of if isinstance(affinity, Normalised) else affinity
-    if not isinstance(plain, SquaredEuclidean | InnerProduct) or criterion not in FORMS:
+    if not plain(affinity) or criterion not in FORMS:
         return False
     if isinstance(relation, LabelDistance):
         return relation.distance is squared_distance and criterion is expected_cost
@@ -67,6 +73,33 @@ def stream(
         back[order] = torch.arange(len(order), device=order.device)
         values, priced = _permuted(values, back), priced[back]
     return Outcome(values, priced.to(values.dtype), active)
+
+
+def select(batch: Points, references: Points, affinity: Affinity, relation: Relating, criterion: BestK) -> Outcome:
+    """The outcome from the chosen neighbours alone; the choice takes blocks of queries."""
+    queries, others = batch.embeddings, references.embeddings
+    if isinstance(affinity, Normalised):
+        queries, others, affinity = unit(queries), unit(others) if affinity.references else others, affinity.of
+    choice = Choice.joined(
+        list(_chosen(batch._replace(embeddings=queries), references._replace(embeddings=others), affinity, relation, criterion))
+    )
+    near = others[choice.columns]  # (n, 2k, d)
+    assert isinstance(affinity, SquaredEuclidean | InnerProduct)
+    if isinstance(affinity, SquaredEuclidean):
+        pairs = -(queries[:, None] - near).square().sum(2) / affinity.temperature
+    else:
+        pairs = (near @ queries[:, :, None])[:, :, 0] / affinity.temperature
+    return criterion.price(pairs, choice)
+
+
+@torch.no_grad()
+def _chosen(batch: Points, references: Points, affinity: Affinity, relation: Relating, criterion: BestK) -> Iterator[Choice]:
+    step = max(1, MOST_PAIRS // len(references.embeddings))
+    for start in range(0, len(batch.embeddings), step):
+        here = slice(start, start + step)
+        labels, ids = (None if part is None else part[here] for part in (batch.labels, batch.ids))
+        block = Points(batch.embeddings[here], labels, ids)
+        yield criterion.choose(affinity(block.embeddings, references.embeddings), relation(block, references))
 
 
 def _laid_out(
