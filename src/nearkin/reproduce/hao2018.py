@@ -84,8 +84,8 @@ def _converging(loss: str) -> Trial:
 # In the order in which they are worth running.
 _PLAN: tuple[tuple[str, str, str, int], ...] = (
     *(("cifar100", loss, "0.0", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
-    *(("cifar10", loss, "0.1", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
-    *(("cifar10+", loss, "0.1", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
+    *(("cifar10", loss, "0.1", seeds) for loss, seeds in (("e-ncm", 3), ("softmax", 1), ("c-ncm", 1))),
+    *(("cifar10+", loss, "0.1", seeds) for loss, seeds in (("e-ncm", 3), ("softmax", 1), ("c-ncm", 1))),
     *(("mnist", loss, "0.1", 2) for loss in ("e-ncm", "c-ncm", "softmax")),
     *(("cifar100", loss, "0.1", 1) for loss in ("e-ncm", "softmax", "c-ncm")),
     ("cifar100+", "e-ncm", "0.1", 1),

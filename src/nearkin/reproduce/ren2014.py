@@ -15,6 +15,7 @@ Candidates = Mapping[str, tuple[str, ...]]
 
 _RATES = {"optimiser.learning_rate": ("0.1", "0.3")}
 _UNMOVED = {"optimiser.learning_rate": ("0.05", "0.1"), "optimiser.clip": ("0.0", "1.0"), "optimiser.weight_decay": ("1e-4", "1e-3")}
+_COOLER = {"objective.options.temperature": ("0.25", "1.0")}
 _DECAYS = {"optimiser.weight_decay": ("1e-4", "5e-4", "1e-3")}  # of trainings that are longer than the document's can have been
 _COMMON = {
     "batch_size": "1000",
@@ -33,6 +34,7 @@ _CROP = {"augment.name": "crop_flip", "epochs": "100"}
 _CEIL = {"network.options.pooling": "ceil"}
 _HALF = {"batch_size": "500"}
 _LONG = {"optimiser.learning_rate": "0.1"}
+_GENTLE = {"optimiser.learning_rate": "0.05", "optimiser.clip": "0.0"}  # what tuning takes for the log form as it is
 
 
 def _mnist(name: str, *settings: Settings, tune: Candidates = _RATES, seeds: int = 3, keep: Keep = "") -> Trial:
@@ -42,11 +44,19 @@ def _mnist(name: str, *settings: Settings, tune: Candidates = _RATES, seeds: int
     return Trial(f"ren2014-mnist-{name}", "mnist", merged, tune, seeds=seeds, keep=keep)
 
 
-def _cifar(name: str, *settings: Settings, tune: Candidates = _RATES, tuning_epochs: int = 20, seeds: int = 3, keep: Keep = "") -> Trial:
+def _cifar(
+    name: str,
+    *settings: Settings,
+    tune: Candidates = _RATES,
+    tuning_epochs: int = 20,
+    figure: str = "1-nn",
+    seeds: int = 3,
+    keep: Keep = "",
+) -> Trial:
     merged: dict[str, str] = dict(_CIFAR)
     for one in settings:
         merged |= one
-    return Trial(f"ren2014-cifar-{name}", "cifar10", merged, tune, tuning_epochs=tuning_epochs, seeds=seeds, keep=keep)
+    return Trial(f"ren2014-cifar-{name}", "cifar10", merged, tune, tuning_epochs=tuning_epochs, figure=figure, seeds=seeds, keep=keep)
 
 
 _FLAT = {"network.dimension": "2"}
@@ -92,10 +102,22 @@ TRIALS = (
     _cifar("softmax", _SOFTMAX, _HALF, tune=_UNMOVED),
     _cifar("nca-log", _LOG, _HALF, tune=_UNMOVED),
     _cifar("nca-expected", _EXPECTED, _HALF, {"objective.options.temperature": "10.0"}, tune=_UNMOVED),
+    _cifar("nca-chosen", _LOG, _HALF, _GENTLE, tune={"epochs": ("20", "40"), **_COOLER}, tuning_epochs=0, figure="10-nn"),
     _cifar("softmax-crop", _SOFTMAX, _CROP),
     _cifar("nca-log-crop", _LOG, _CROP, keep="filters"),
     _cifar("nca-beyond", _LOG, _CROP, {"epochs": "300", **_CEIL}, seeds=2),
     _cifar("nca-decay", _LOG, _CROP, _LONG, {"epochs": "300", **_CEIL}, tune=_DECAYS, tuning_epochs=60, seeds=2),
+    _cifar(
+        "nca-cooler",
+        _LOG,
+        _CROP,
+        _LONG,
+        {"epochs": "300", "optimiser.weight_decay": "5e-4", **_CEIL},
+        tune=_COOLER,
+        tuning_epochs=60,
+        figure="10-nn",
+        seeds=2,
+    ),
     _cifar("fast", _FAST_CIFAR, tune={}, tuning_epochs=0),
     _cifar("fast-uncaptured", _FAST_CIFAR, {"capture": "false"}, tune={}, tuning_epochs=0),
     _cifar("fast-compiled", _FAST_CIFAR, {"compile": "true"}, tune={}, tuning_epochs=0),
@@ -172,13 +194,15 @@ def _table_i() -> tuple[Cell, ...]:
 
 def _table_ii() -> tuple[Cell, ...]:
     cell = _cells(_II, "accuracy %", "ren2014-cifar-")
-    log, expected = {"crop and flip": "nca-log-crop"}, {"log form": "nca-log"}
+    log, expected = {"epochs and temperature chosen": "nca-chosen", "crop and flip": "nca-log-crop"}, {"log form": "nca-log"}
     wider = "printed with '1600 features', a slip from the row of k-means; the network has 100"
     return (
         *(Cell(_II, row, value, "accuracy %") for row, value in _CITED_II),
         cell("CNN features + 1-NN", 73.6, "softmax", note=wider, changed={"crop and flip": "softmax-crop"}),
         cell("NCA, 1-NN", 75.2, "nca-log", changed=log),
         cell("NCA, 10-NN", 78.3, "nca-log", "10-nn", changed=log),
+        cell("NCA, epochs and temperature chosen, 1-NN", None, "nca-chosen", wanted=75.2, note="chosen by 10-NN"),
+        cell("NCA, epochs and temperature chosen, 10-NN", None, "nca-chosen", "10-nn", wanted=78.3),
         cell(
             "NCA, expected form, 1-NN",
             75.2,
@@ -198,6 +222,7 @@ def _table_ii() -> tuple[Cell, ...]:
         cell("NCA, crop and flip, 10-NN", 78.3, "nca-log-crop", "10-nn", changed={"300 epochs, ceil pooling": "nca-beyond"}),
         cell("NCA, crop and flip, 300 epochs, ceil pooling, 10-NN", None, "nca-beyond", "10-nn", wanted=86.0),
         cell("the same, weight decay chosen, 10-NN", None, "nca-decay", "10-nn", wanted=86.0),
+        cell("the same, decay 5e-4, temperature chosen, 10-NN", None, "nca-cooler", "10-nn", wanted=86.0),
     )
 
 
