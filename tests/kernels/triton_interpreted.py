@@ -1,6 +1,8 @@
 """Cases of the Triton engine; run by `test_triton.py` with TRITON_INTERPRET=1. The oracle is all pairs in float64."""
 
+import itertools
 import math
+from collections import Counter
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 from nearkin.kernels import soft_neighbours as layer
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
+from nearkin.kernels.triton_holes import holes_of
 from nearkin.kernels.triton_tuning import Tile
 from nearkin.kernels.work import Work
 
@@ -161,6 +164,31 @@ def assert_right(work: Work, by: TritonEngine, allowed: float, steep: float | No
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_of_work_agrees_with_all_pairs(name):
     assert_right(SHAPES[name], engine(), ALLOWED["fp16x3"])
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [(True, False), (False, True), (True, True)])
+def test_tiles_know_their_holes(mine, theirs):
+    """Against loops: which pairs, in order, from where a part begins, and the most of one row in a tile; empty places count nowhere."""
+    work, (tall, wide), each = SHAPES["own lists that name one twice"], (16, 8), 2
+    found = holes_of(work, mine, theirs, (tall, wide), each)
+    pairs = []
+    for kind, positions in enumerate((work.listed, work.skip)):
+        for query, row in enumerate(positions.tolist()):
+            pairs += [(query, other, kind) for other in row if mine and other >= 0]
+            pairs += [(other, query, kind + 2) for other in row if theirs and other >= 0]
+    pairs.sort()
+    assert found.columns[: len(pairs)].tolist() == [column for _, column, _ in pairs]
+    for at, (row, column, _) in enumerate(pairs):
+        kinds = {kind for *pair, kind in pairs if pair == [row, column]}
+        stood = at > 0 and pairs[at - 1][:2] == (row, column)
+        assert int(found.flags[at]) == (0 if stood else sum(1 << kind for kind in kinds))
+    tiles, blocks = -(-N // wide), -(-N // tall)
+    for part, row in itertools.product(range(-(-tiles // each) + 1), range(N)):
+        before = sum((r, c) < (row, min(part * each * wide, N)) for r, c, _ in pairs)
+        assert int(found.begins[part, row]) == before
+    for block, tile in itertools.product(range(blocks), range(tiles)):
+        counts = Counter(r for r, c, _ in pairs if r // tall == block and c // wide == tile)
+        assert int(found.rounds[block * tiles + tile]) == max(counts.values(), default=0)
 
 
 @pytest.mark.parametrize(

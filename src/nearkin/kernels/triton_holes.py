@@ -46,9 +46,8 @@ def holes_of(work: Work, mine: bool, theirs: bool, block: tuple[int, int], tiles
     parts = -(-tiles // tiles_each)
     edges = (torch.arange(parts + 1, device=keys.device) * (tiles_each * wide)).clamp(max=width)
     begins = torch.searchsorted(keys, _KINDS * (edges[:, None] + width * torch.arange(row_count, device=keys.device)))
-    return Holes(
-        column.int(), _flags(keys, pair, mine, theirs), begins.int(), _rounds(row, column // wide, tiles, tall, -(-row_count // tall))
-    )
+    rounds = _rounds(row, column // wide, tiles, row_count, tall)
+    return Holes(column.int(), _flags(keys, pair, mine, theirs), begins.int(), rounds)
 
 
 def _keys(work: Work, mine: bool, theirs: bool) -> Tensor:
@@ -77,12 +76,12 @@ def _flags(keys: Tensor, pair: Tensor, mine: bool, theirs: bool) -> Tensor:
     return found
 
 
-def _rounds(row: Tensor, tile: Tensor, tiles: int, tall: int, row_blocks: int) -> Tensor:
+def _rounds(row: Tensor, tile: Tensor, tiles: int, row_count: int, tall: int) -> Tensor:
     there = row * tiles + tile
     turn = torch.arange(1, len(row) + 1, device=row.device) - torch.searchsorted(there, there)
-    found = torch.zeros(row_blocks * tiles + 1, dtype=torch.int32, device=row.device)
-    at = (row // tall * tiles + tile).clamp(max=row_blocks * tiles)  # what is nowhere goes behind the last
-    return found.scatter_reduce_(0, at, turn.int(), "amax")
+    row_blocks = -(-row_count // tall)
+    at = torch.where(row < row_count, row // tall * tiles + tile, row_blocks * tiles)  # what is nowhere goes behind the last
+    return torch.zeros(row_blocks * tiles + 1, dtype=torch.int32, device=row.device).scatter_reduce_(0, at, turn.int(), "amax")
 
 
 @triton.jit
