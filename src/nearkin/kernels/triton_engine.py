@@ -287,7 +287,7 @@ def _summaries(work: Work, here: _Setting, ready: _Ready) -> tuple[Tensor, Tenso
         merge_kernel[(-(-here.n // 128),)](first, second, right, wrong, here.n, parts, BLOCK=128, MODE=here.mode)
     if here.mode == prepare.LISTED:
         listed_sums_kernel[(here.n,)](
-            rows.z, columns.z, columns.bias, ready.scalars, holes.columns, holes.flags, holes.begins, right,
+            rows.z, columns.z, columns.bias, ready.scalars, holes.columns, holes.kinds, holes.begins, right,
             here.n, len(rows.bias), len(columns.bias), parts,
             D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, E=ENTRIES, num_warps=1,
         )  # fmt: skip
@@ -312,7 +312,7 @@ def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Su
     )  # fmt: skip
     if here.mode == prepare.LISTED:
         listed_gradients_kernel[(row_count, here.padded // here.chunk)](
-            rows.z, rows.bias, columns.z, columns.bias, ready.scalars, holes.columns, holes.flags, holes.begins, *summary, out,
+            rows.z, rows.bias, columns.z, columns.bias, ready.scalars, holes.columns, holes.kinds, holes.begins, *summary, out,
             row_count, here.d, len(rows.bias), len(columns.bias), parts,
             D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, ROLE=role, SQUARED=here.squared, E=ENTRIES, num_warps=1,
         )  # fmt: skip

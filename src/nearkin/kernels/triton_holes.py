@@ -16,17 +16,19 @@ from torch import Tensor
 from nearkin.kernels.work import Work, sizes
 
 ENTRIES = 16  # holes that a program takes at a time
-# What a pair is, in the bits of its flags: listed or skipped by the query in the row, listed or skipped by the one in the column.
-_KINDS = 4
+_LAID = 512  # the same, where they are only laid out
+# What a pair is: listed or skipped by the query in the row (0, 1), or by the one in the column (2, 3). Flags have a bit each.
+KINDS = 4
+_KINDS = tl.constexpr(KINDS)
 _LISTED, _SKIPPED, _THEIRS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
 _LOWEST = tl.constexpr(-1e30)
 
 
 class Holes(NamedTuple):
-    """The special pairs of all rows, row after row, in the order of their columns."""
+    """The special pairs of all rows, row after row, in the order of their columns; one may stand there several times."""
 
     columns: Tensor  # (pairs,) int32
-    flags: Tensor  # (pairs,) int32; 0 for one that has stood before
+    kinds: Tensor  # (pairs,) int32
     begins: Tensor  # (parts + 1, rows) int32: where the pairs of a row begin that lie in a part of the columns
     rounds: Tensor  # (row blocks, tiles) int32: the most holes of one row in a tile
 
@@ -40,48 +42,56 @@ def holes_of(work: Work, mine: bool, theirs: bool, block: tuple[int, int], tiles
     row_count, width = (n, m) if mine else (m, n)
     tall, wide = block
     keys = _keys(work, mine, theirs).sort()[0]  # pair, then kind
-    pair = keys // _KINDS
-    row, column = pair // width, pair % width
     tiles = -(-width // wide)
     parts = -(-tiles // tiles_each)
     edges = (torch.arange(parts + 1, device=keys.device) * (tiles_each * wide)).clamp(max=width)
-    begins = torch.searchsorted(keys, _KINDS * (edges[:, None] + width * torch.arange(row_count, device=keys.device)))
-    rounds = _rounds(row, column // wide, tiles, row_count, tall)
-    return Holes(column.int(), _flags(keys, pair, mine, theirs), begins.int(), rounds)
+    begins = torch.searchsorted(keys, KINDS * (edges[:, None] + width * torch.arange(row_count, device=keys.device)))
+    columns, kinds = torch.empty(2, len(keys), dtype=torch.int32, device=keys.device).unbind(0)
+    rounds = torch.zeros(-(-row_count // tall), tiles, dtype=torch.int32, device=keys.device)
+    if len(keys):
+        _lay_out_kernel[(-(-len(keys) // _LAID),)](
+            keys, columns, kinds, rounds, len(keys), row_count, width, tiles, TALL=tall, WIDE=wide, BLOCK=_LAID
+        )
+    return Holes(columns, kinds, begins.int(), rounds)
 
 
 def _keys(work: Work, mine: bool, theirs: bool) -> Tensor:
     n, m, _ = sizes(work)
-    nowhere = _KINDS * n * m
+    nowhere = KINDS * n * m
     found = []
     for kind, positions in enumerate((work.listed, work.skip)):
         if positions is None:
             continue
         owner = torch.arange(n, device=positions.device)[:, None]
         if mine:
-            found.append(torch.where(positions < 0, nowhere, _KINDS * (owner * m + positions) + kind).flatten())
+            found.append(torch.where(positions < 0, nowhere, KINDS * (owner * m + positions) + kind).flatten())
         if theirs:
-            found.append(torch.where(positions < 0, nowhere, _KINDS * (positions * n + owner) + kind + 2).flatten())
+            found.append(torch.where(positions < 0, nowhere, KINDS * (positions * n + owner) + kind + 2).flatten())
     return torch.cat(found) if found else torch.empty(0, dtype=torch.int64, device=work.queries.device)
 
 
-def _flags(keys: Tensor, pair: Tensor, mine: bool, theirs: bool) -> Tensor:
-    """All kinds of a pair where it stands first."""
-    found = torch.zeros_like(keys, dtype=torch.int32)
-    for kind in (*((0, 1) if mine else ()), *((2, 3) if theirs else ())):
-        wanted = _KINDS * pair + kind
-        at = torch.searchsorted(keys, wanted).clamp(max=max(len(keys) - 1, 0))
-        found += (keys[at] == wanted).int() << kind
-    found[1:] *= pair[1:] != pair[:-1]
-    return found
-
-
-def _rounds(row: Tensor, tile: Tensor, tiles: int, row_count: int, tall: int) -> Tensor:
-    there = row * tiles + tile
-    turn = torch.arange(1, len(row) + 1, device=row.device) - torch.searchsorted(there, there)
-    row_blocks = -(-row_count // tall)
-    at = torch.where(row < row_count, row // tall * tiles + tile, row_blocks * tiles)  # what is nowhere goes behind the last
-    return torch.zeros(row_blocks * tiles + 1, dtype=torch.int32, device=row.device).scatter_reduce_(0, at, turn.int(), "amax")
+@triton.jit(do_not_specialize=["count", "row_count", "width", "tiles"])
+def _lay_out_kernel(
+    keys, columns, kinds, rounds, count, row_count, width, tiles, TALL: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Columns and kinds from sorted keys; and which turn each pair has among those of its row in its tile, the largest in `rounds`."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    key = tl.load(keys + at, mask=at < count, other=0)
+    pair = key // _KINDS
+    row, column = pair // width, pair % width
+    tl.store(columns + at, column.to(tl.int32), mask=at < count)
+    tl.store(kinds + at, (key % _KINDS).to(tl.int32), mask=at < count)
+    same = (at < count) & (row < row_count)
+    place = rounds + row // TALL * tiles + column // WIDE
+    there, turn, back, more = same, tl.full([BLOCK], 1, tl.int32), 1, 1
+    while more > 0:
+        same = same & (at >= back)
+        before = tl.load(keys + at - back, mask=same, other=0) // _KINDS
+        same = same & (before // width == row) & (before % width // WIDE == column // WIDE)
+        turn += same.to(tl.int32)
+        back += 1
+        more = tl.max(same.to(tl.int32), 0)
+    tl.atomic_max(place, turn, mask=there)
 
 
 @triton.jit
@@ -107,6 +117,22 @@ def first_at(holes, cursor, last, start):
 
 
 @triton.jit
+def _flags(holes, kinds, entry, at, begin, last):
+    """All kinds of the pairs at some entries where they stand first, 0 elsewhere."""
+    there = entry < last
+    first = there & (tl.load(holes + entry - 1, mask=there & (entry > begin), other=-1) != at)
+    flag = tl.where(first, 1 << tl.load(kinds + entry, mask=there, other=0), 0)
+    same, step, more = first, 1, 1
+    while more > 0:
+        inside = entry + step < last
+        same = same & (tl.load(holes + entry + step, mask=inside, other=-1) == at)
+        flag = flag | tl.where(same, 1 << tl.load(kinds + entry + step, mask=inside, other=0), 0)
+        step += 1
+        more = tl.max(same.to(tl.int32), 0)
+    return flag
+
+
+@triton.jit
 def _point(z, at, chunk, plane, there, D: tl.constexpr, DC: tl.constexpr, SPLIT: tl.constexpr):
     """(entries, DC) of the rounded points at some places."""
     where = at.to(tl.int64)[:, None] * D + chunk + tl.arange(0, DC)[None, :]
@@ -129,7 +155,7 @@ def _dots_of(row_z, col_z, row, at, row_plane, col_plane, there, E: tl.constexpr
 
 @triton.jit(do_not_specialize=["last_part"])
 def listed_sums_kernel(
-    row_z, col_z, col_bias, scalars, holes, flags, begins, first, n, row_padded, col_padded, last_part,
+    row_z, col_z, col_bias, scalars, holes, kinds, begins, first, n, row_padded, col_padded, last_part,
     D: tl.constexpr, DC: tl.constexpr, SPLIT: tl.constexpr, E: tl.constexpr,
 ):  # fmt: skip
     """The log-sum of one query over its listed references."""
@@ -140,9 +166,8 @@ def listed_sums_kernel(
     top, total = tl.full([1], _LOWEST, tl.float32), tl.zeros([1], tl.float32)
     for start in range(begin, last, E):
         entry = start + tl.arange(0, E)
-        there = entry < last
-        flag = tl.load(flags + entry, mask=there, other=0)
-        at = tl.load(holes + entry, mask=there, other=0)
+        at = tl.load(holes + entry, mask=entry < last, other=0)
+        flag = _flags(holes, kinds, entry, at, begin, last)
         right = (flag & (_LISTED | _SKIPPED)) == _LISTED
         dots = _dots_of(row_z, col_z, row, at, row_plane, col_plane, right, E, D, DC, SPLIT)
         u = tl.where(right, dots * per_dot - tl.load(col_bias + at), float("-inf"))
@@ -162,7 +187,7 @@ def _weight(u, flag, first, second, pull):
 
 @triton.jit(do_not_specialize=["last_part"])
 def listed_gradients_kernel(
-    row_z, row_bias, col_z, col_bias, scalars, holes, flags, begins, first, second, pull, out,
+    row_z, row_bias, col_z, col_bias, scalars, holes, kinds, begins, first, second, pull, out,
     row_count, d, row_padded, col_padded, last_part,
     D: tl.constexpr, DC: tl.constexpr, SPLIT: tl.constexpr, ROLE: tl.constexpr, SQUARED: tl.constexpr, E: tl.constexpr,
 ):  # fmt: skip
@@ -176,10 +201,9 @@ def listed_gradients_kernel(
     acc = tl.zeros([DC], tl.float32)
     for start in range(begin, last, E):
         entry = start + tl.arange(0, E)
-        there = entry < last
-        flag = tl.load(flags + entry, mask=there, other=0)
+        at = tl.load(holes + entry, mask=entry < last, other=0)
+        flag = _flags(holes, kinds, entry, at, begin, last)
         there = flag != 0
-        at = tl.load(holes + entry, mask=there, other=0)
         dots = per_dot * _dots_of(row_z, col_z, row, at, row_plane, col_plane, there, E, D, DC, SPLIT)
         h = tl.zeros([E], tl.float32)
         if ROLE != 1:
