@@ -85,7 +85,12 @@ class Normalised:
     references: bool = True
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        return self.of(unit(queries), unit(references) if self.references else references)
+        return self.of(*self.directions(queries, references))
+
+    def directions(self, queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:
+        """Both sides as the other affinity gets them; once where they are the same."""
+        mine = unit(queries)
+        return mine, (mine if references is queries else unit(references)) if self.references else references
 
 
 def cosine(temperature: float = 1.0) -> Normalised:

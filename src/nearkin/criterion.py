@@ -204,8 +204,9 @@ class BestK:
         values = (nearest * (inside & ~rightly)).sum(1) - (near_kin * ideal).sum(1)
         if self.log_sum_exp:
             # The sum of ALL right ones (fewer than k of them) carries no such term in the released code.
-            least = torch.where(kin >= k, _soft_peak(near_kin, ideal), _soft_peak(nearest, rightly))
-            values = values + _soft_peak(nearest, inside) - least
+            sets = torch.stack([nearest, near_kin, nearest]), torch.stack([inside, ideal, rightly])
+            nearest_peak, kin_peak, wrong_peak = _soft_peak(*sets)
+            values = values + nearest_peak - torch.where(kin >= k, kin_peak, wrong_peak)
         priced = kin > 0
         values = torch.where(priced, values, torch.zeros_like(values))
         weight = priced.to(values.dtype)
@@ -215,7 +216,7 @@ class BestK:
 
 
 def _soft_peak(top: Tensor, kept: Tensor) -> Tensor:
-    return 2 / 40 * soft_hinge(torch.where(kept, 40 * (top - 0.5), torch.full_like(top, -1e30)).logsumexp(1))
+    return 2 / 40 * soft_hinge(torch.where(kept, 40 * (top - 0.5), -1e30).logsumexp(-1))
 
 
 def misplaced(affinity: Tensor, relation: Relation, k: int, margin: float) -> tuple[Tensor, Tensor]:

@@ -79,7 +79,7 @@ def select(batch: Points, references: Points, affinity: Affinity, relation: Rela
     """The outcome from the chosen neighbours alone; the choice takes blocks of queries."""
     queries, others = batch.embeddings, references.embeddings
     if isinstance(affinity, Normalised):
-        queries, others, affinity = unit(queries), unit(others) if affinity.references else others, affinity.of
+        (queries, others), affinity = affinity.directions(queries, others), affinity.of
     choice = Choice.joined(
         list(_chosen(batch._replace(embeddings=queries), references._replace(embeddings=others), affinity, relation, criterion))
     )
