@@ -111,7 +111,7 @@ def _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_nor
     right = (kind == 1).to(tl.int32)
     gate = tl.where(kind == 2, float("inf"), 0.0)
     scaled = dots * per_dot
-    theirs = tl.exp2(scaled - tl.load(table + right * line + columns)[None, :] - (row_norm + gate)[:, None])
+    theirs = tl.exp2(scaled - (row_norm + gate)[:, None] - tl.load(table + right * line + columns)[None, :])
     row_shift = shift
     if MODE != _TARGETS:
         row_shift = tl.where(right == 1, shift, other)
@@ -168,7 +168,7 @@ def gradients_kernel(
     if MODE == _LISTED:
         at = begins + tl.program_id(1).to(tl.int64) * row_count + rows
         cursor, last = tl.load(at, mask=there, other=0), tl.load(at + row_count, mask=there, other=0)
-        turns_of = rounds + tl.program_id(0) * tiles
+        rounds_of = rounds + tl.program_id(0) * tiles
 
     far = 0
     if ROLE == 2:
@@ -186,9 +186,7 @@ def gradients_kernel(
                 MODE, ROLE, HEIGHT,
             )  # fmt: skip
             if MODE == _LISTED:
-                turns = tl.load(turns_of + tile)
-                if turns > 0:
-                    h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, turns)
+                h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, rounds_of + tile)
             if SQUARED:
                 sums += tl.sum(h, 1)
             acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)
@@ -203,9 +201,7 @@ def gradients_kernel(
                 cost = _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T)
                 h = _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_norm, shift, other, weight, MODE)
                 if MODE == _LISTED:
-                    turns = tl.load(turns_of + tile)
-                    if turns > 0:
-                        h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, turns)
+                    h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, rounds_of + tile)
                 if SQUARED:
                     sums += tl.sum(h, 1)
                 acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)
@@ -237,8 +233,7 @@ def gradients_kernel(
             if MODE == _LISTED:
                 # The cursor of the hot loop is past these.
                 earlier = tl.load(begins + tl.program_id(1).to(tl.int64) * row_count + rows, mask=there, other=0)
-                turns = tl.load(turns_of + start // BN)
-                h, _ = punched(h, 0.0, columns, start + BS, holes, first_at(holes, earlier, last, start), last, turns)
+                h, _ = punched(h, 0.0, columns, start + BS, holes, first_at(holes, earlier, last, start), last, rounds_of + start // BN)
             if SQUARED:
                 sums += tl.sum(h, 1)
             acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nearkin.kernels.triton_tiles import LOWEST, log_sum
 from nearkin.kernels.work import Work, sizes
 
 ENTRIES = 16  # holes that a program takes at a time
@@ -21,7 +22,6 @@ _LAID = 512  # the same, where they are only laid out
 KINDS = 4
 _KINDS = tl.constexpr(KINDS)
 _LISTED, _SKIPPED, _THEIRS = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
-_LOWEST = tl.constexpr(-1e30)
 
 
 class Holes(NamedTuple):
@@ -96,11 +96,16 @@ def _lay_out_kernel(
 
 @triton.jit
 def punched(x, fill, columns, end, holes, cursor, last, rounds):
-    """x with `fill` in the next holes of its rows, and where each row is after a tile that ends before column `end`."""
-    for _ in range(rounds):
-        at = tl.load(holes + cursor, mask=cursor < last, other=-1)
-        x = tl.where(columns[None, :] == at[:, None], fill, x)
-        cursor += ((at >= 0) & (at < end)).to(tl.int32)
+    """x with `fill` in the next holes of its rows, and where each row is after a tile that ends before column `end`.
+
+    The loop stands inside a condition: Triton pipelines no loop that has another directly in it.
+    """
+    turns = tl.load(rounds)
+    if turns > 0:
+        for _ in range(turns):
+            at = tl.load(holes + cursor, mask=cursor < last, other=-1)
+            x = tl.where(columns[None, :] == at[:, None], fill, x)
+            cursor += ((at >= 0) & (at < end)).to(tl.int32)
     return x, cursor
 
 
@@ -163,7 +168,7 @@ def listed_sums_kernel(
     begin, last = tl.load(begins + row), tl.load(begins + last_part.to(tl.int64) * n + row)
     per_dot = tl.load(scalars)
     row_plane, col_plane = row_padded.to(tl.int64) * D, col_padded.to(tl.int64) * D
-    top, total = tl.full([1], _LOWEST, tl.float32), tl.zeros([1], tl.float32)
+    top, total = tl.full([1], LOWEST, tl.float32), tl.zeros([1], tl.float32)
     for start in range(begin, last, E):
         entry = start + tl.arange(0, E)
         at = tl.load(holes + entry, mask=entry < last, other=0)
@@ -174,7 +179,7 @@ def listed_sums_kernel(
         new = tl.maximum(top, tl.max(u, 0))
         total = total * tl.exp2(top - new) + tl.sum(tl.exp2(u - new), 0)
         top = new
-    tl.store(first + row + tl.arange(0, 1), tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)), float("-inf")))
+    tl.store(first + row + tl.arange(0, 1), log_sum(top, total))
 
 
 @triton.jit

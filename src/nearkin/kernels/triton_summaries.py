@@ -17,9 +17,7 @@ import triton.language as tl
 
 from nearkin.kernels.triton_holes import punched
 from nearkin.kernels.triton_prepare import _LISTED, _TARGETS
-from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points
-
-_LOWEST = tl.constexpr(-1e30)  # below any affinity, yet finite: the difference of two is no nan
+from nearkin.kernels.triton_tiles import LOWEST, _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points, log_sum
 
 
 @triton.jit
@@ -28,11 +26,6 @@ def _grown(top, total, u, gate):
     new = tl.maximum(top, tl.max(u, 1) - gate)
     e = tl.exp2(u - (new + gate)[:, None])
     return new, total * tl.exp2(top - new), e
-
-
-@triton.jit
-def _log_sum(top, total):
-    return tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)), float("-inf"))
 
 
 @triton.jit(do_not_specialize=["n", "width", "tiles", "tiles_each"])
@@ -55,7 +48,7 @@ def summaries_kernel(
     per_dot = tl.load(scalars)
     kinds = plan + (row0 // G).to(tl.int64) * width
     # Labels: the sums over right and wrong ones; targets: one sum, and in `right` its cost-weighted twin.
-    top, total = tl.full([BM], _LOWEST, tl.float32), tl.zeros([BM], tl.float32)
+    top, total = tl.full([BM], LOWEST, tl.float32), tl.zeros([BM], tl.float32)
     right_top, right_total = top, total
     if MODE == _LISTED:
         at = begins + tl.program_id(1).to(tl.int64) * n + rows
@@ -76,9 +69,7 @@ def summaries_kernel(
             right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T), 1)
             top, total = new, scaled + tl.sum(e, 1)
         elif MODE == _LISTED:
-            turns = tl.load(rounds + tl.program_id(0) * tiles + tile)
-            if turns > 0:
-                u, cursor = punched(u, float("-inf"), columns, start + BN, holes, cursor, last, turns)
+            u, cursor = punched(u, float("-inf"), columns, start + BN, holes, cursor, last, rounds + tl.program_id(0) * tiles + tile)
             top, total, e = _grown(top, total, u, gate)
             total += tl.sum(e, 1)
         else:
@@ -113,12 +104,12 @@ def summaries_kernel(
 
     at = tl.program_id(1).to(tl.int64) * n + rows
     if MODE == _TARGETS:
-        tl.store(first + at, _log_sum(top, total), mask=rows < n)
+        tl.store(first + at, log_sum(top, total), mask=rows < n)
         mean = tl.where(total > 0, right_total / total, 0.0) * tl.load(scalars + 4)
         tl.store(second + at, mean, mask=rows < n)
     else:
-        tl.store(first + at, _log_sum(right_top, right_total), mask=rows < n)
-        tl.store(second + at, _log_sum(top, total), mask=rows < n)
+        tl.store(first + at, log_sum(right_top, right_total), mask=rows < n)
+        tl.store(second + at, log_sum(top, total), mask=rows < n)
 
 
 @triton.jit(do_not_specialize=["n", "parts"])
@@ -126,7 +117,7 @@ def merge_kernel(first_parts, second_parts, first, second, n, parts, BLOCK: tl.c
     """Summaries of the parts of a split, in order, as one."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = rows < n
-    top, total = tl.full([BLOCK], _LOWEST, tl.float32), tl.zeros([BLOCK], tl.float32)
+    top, total = tl.full([BLOCK], LOWEST, tl.float32), tl.zeros([BLOCK], tl.float32)
     other_top, other = top, total
     for part in range(parts):
         at = part * n.to(tl.int64) + rows
@@ -142,8 +133,8 @@ def merge_kernel(first_parts, second_parts, first, second, n, parts, BLOCK: tl.c
             other_top = other_new
         total = total * tl.exp2(top - new) + e
         top = new
-    tl.store(first + rows, _log_sum(top, total), mask=there)
+    tl.store(first + rows, log_sum(top, total), mask=there)
     if MODE == _TARGETS:
         tl.store(second + rows, tl.where(total > 0, other / total, 0.0), mask=there)
     else:
-        tl.store(second + rows, _log_sum(other_top, other), mask=there)
+        tl.store(second + rows, log_sum(other_top, other), mask=there)

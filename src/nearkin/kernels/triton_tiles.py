@@ -12,6 +12,13 @@ from nearkin.kernels.triton_prepare import _CAST
 
 _SCAN = tl.constexpr(256)
 _MANY = tl.constexpr(1 << 30)
+LOWEST = tl.constexpr(-1e30)  # below any affinity, yet finite: the difference of two is no nan
+
+
+@triton.jit
+def log_sum(top, total):
+    """log2 of a sum that is `total` times 2^top; -inf for a sum of nothing."""
+    return tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)), float("-inf"))
 
 
 @triton.jit
