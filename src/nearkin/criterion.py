@@ -115,28 +115,37 @@ class OneVersusRest:
         return Outcome(short.sum(1), priced.to(short.dtype), (short > 0).sum())
 
 
-BLOCK = 64  # columns whose largest entry is found first
+STRIP = 64  # columns whose largest entry is found first
 
 
-def _top(x: Tensor, mask: Tensor, k: int) -> Tensor:
-    """(n, k) columns of the largest entries of each row of the mask in descending order; any columns where a row has fewer."""
+def _top(x: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """(n, k) columns of the largest entries of each row of the mask in descending order, and (n,) how many there are.
+
+    Where a row has fewer than k, its last columns are any. Only the k are counted: CUDA copies truth values to integers to sum them.
+    """
     filled, k = torch.where(mask, x, -torch.inf), min(k, x.shape[1])
-    return by_blocks(filled, k) if x.is_cuda and x.shape[1] >= 2 * k * BLOCK else filled.topk(k, dim=1).indices
+    values, columns = by_strips(filled, k) if _worth_strips(x, k) else filled.topk(k, dim=1)
+    return columns, (values != -torch.inf).sum(1)
 
 
-def by_blocks(filled: Tensor, k: int) -> Tensor:
-    """topk's columns for rows of k blocks or more: the k largest entries lie in the k blocks whose largest entries are the largest.
+def _worth_strips(x: Tensor, k: int) -> bool:
+    return x.is_cuda and x.shape[1] >= 2 * k * STRIP
 
-    CUDA's radix selection reads every row many times over; here it reads the maxima of blocks, and then k blocks of each row.
+
+def by_strips(filled: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """topk's values and columns for rows of k strips or more: the k largest entries lie in the k strips with the largest maxima.
+
+    CUDA's radix selection reads every row many times over; here it reads the maxima, and then k strips of each row. A strip takes
+    every so many columns, for neighbouring threads then read neighbouring entries.
     """
     wide = filled.shape[1]
-    if wide % BLOCK:
-        filled = pad(filled, (0, -wide % BLOCK), value=-torch.inf)
-    blocks = filled.reshape(len(filled), -1, BLOCK)  # (n, blocks, BLOCK)
-    best = blocks.amax(2).topk(k, dim=1).indices  # (n, k)
-    at = blocks.gather(1, best[:, :, None].expand(-1, -1, BLOCK)).flatten(1).topk(k, dim=1).indices
-    found: Tensor = best.gather(1, at // BLOCK) * BLOCK + at % BLOCK
-    return found.clamp_max(wide - 1)  # what was put behind a row with fewer than k entries is nowhere
+    if wide % STRIP:
+        filled = pad(filled, (0, -wide % STRIP), value=-torch.inf)
+    strips = filled.reshape(len(filled), STRIP, -1)  # (n, STRIP, strips)
+    best = strips.amax(1).topk(k, dim=1).indices  # (n, k)
+    values, at = strips.gather(2, best[:, None].expand(-1, STRIP, -1)).flatten(1).topk(k, dim=1)
+    columns = at // k * strips.shape[2] + best.gather(1, at % k)
+    return values, columns.clamp_max(wide - 1)  # what was put behind a row with fewer than k entries is nowhere
 
 
 class Choice(NamedTuple):
@@ -148,8 +157,9 @@ class Choice(NamedTuple):
     rightly: Tensor  # (n, k) bool: of these the wrong ones that stand in the ideal set, too
     mistakes: Tensor  # (n,) wrong ones that took the place of a right one
     ideal: Tensor  # (n, k) bool: of the nearest right ones, those in the ideal set
-    kin: Tensor  # (n,) right candidates
+    best: Tensor  # (n,) right candidates, at most the criterion's k
     k: Tensor  # (n,) as many neighbours as there are, at most the criterion's k
+    weight: Tensor  # (n,) of each query
 
     @staticmethod
     def joined(parts: "Sequence[Choice]") -> "Choice":
@@ -183,11 +193,8 @@ class BestK:
     def choose(self, affinity: Tensor, relation: Relation) -> Choice:
         """Whom to look at."""
         right = (relation.cost == 0) & relation.candidate
-        helped = torch.add(affinity, relation.cost, alpha=self.margin)
-        kin = right.sum(1)
-        k = relation.candidate.sum(1).clamp(max=self.k)
-        best = torch.minimum(k, kin)
-        at, at_kin = _top(helped, relation.candidate, self.k), _top(helped, right, self.k)
+        at, k = _top(torch.add(affinity, relation.cost, alpha=self.margin), relation.candidate, self.k)
+        at_kin, best = _top(affinity, right, self.k)
         rank = torch.arange(at.shape[1], device=at.device)
         inside = rank < k[:, None]
         # The ideal set's wrong ones are the first of those that stand among the k nearest already.
@@ -195,23 +202,23 @@ class BestK:
         rightly = taken & (taken.cumsum(1) <= (k - best)[:, None])
         columns = torch.cat([at, at_kin], 1)
         mistakes = (taken & ~rightly).sum(1)
-        return Choice(columns, relation.cost.gather(1, columns), inside, rightly, mistakes, rank < best[:, None], kin, k)
+        weight = (best > 0).to(affinity.dtype)
+        if self.class_balanced:
+            weight = weight / (right.sum(1) + 1)
+        return Choice(columns, relation.cost.gather(1, columns), inside, rightly, mistakes, rank < best[:, None], best, k, weight)
 
     def price(self, affinity: Tensor, choice: Choice) -> Outcome:
         """From the affinities (n, 2k) of those."""
         nearest, near_kin = torch.add(affinity, choice.cost, alpha=self.margin).chunk(2, 1)  # (n, k) each
-        _, _, inside, rightly, mistakes, ideal, kin, k = choice
+        _, _, inside, rightly, mistakes, ideal, best, k, weight = choice
         values = (nearest * (inside & ~rightly)).sum(1) - (near_kin * ideal).sum(1)
         if self.log_sum_exp:
             # The sum of ALL right ones (fewer than k of them) carries no such term in the released code.
             sets = torch.stack([nearest, near_kin, nearest]), torch.stack([inside, ideal, rightly])
             nearest_peak, kin_peak, wrong_peak = _soft_peak(*sets)
-            values = values + nearest_peak - torch.where(kin >= k, kin_peak, wrong_peak)
-        priced = kin > 0
+            values = values + nearest_peak - torch.where(best >= k, kin_peak, wrong_peak)
+        priced = best > 0
         values = torch.where(priced, values, torch.zeros_like(values))
-        weight = priced.to(values.dtype)
-        if self.class_balanced:
-            weight = weight / (kin + 1)
         return Outcome(values, weight, (mistakes * priced).sum(), (priced & (k < self.k)).sum())
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.criterion import BLOCK, by_blocks
+from nearkin.criterion import STRIP, by_strips
 from nearkin.evaluate import retrieval
 from nearkin.objectives import Angular, NPair, PrecisionAtK
 from nearkin.points import Points
@@ -62,18 +62,18 @@ def test_against_a_memory_the_loss_is_that_of_batch_and_earlier_embeddings() -> 
     assert int((objective.references.labels > -1).sum()) == 7
 
 
-@pytest.mark.parametrize("wide", [5 * BLOCK, 700])
-def test_the_k_largest_by_blocks(wide: int) -> None:
+@pytest.mark.parametrize("wide", [5 * STRIP, 700])
+def test_the_k_largest_by_strips(wide: int) -> None:
     x = torch.randn(20, wide, generator=torch.Generator().manual_seed(0)).masked_fill(torch.arange(wide) % 7 == 4, -torch.inf)
-    assert torch.equal(by_blocks(x, 5), x.topk(5).indices)
-    x[:, 9:] = -torch.inf  # all in one block, as the kin of a sorted batch are
-    assert torch.equal(by_blocks(x, 5), x.topk(5).indices)
+    assert torch.equal(by_strips(x, 5)[1], x.topk(5).indices)
+    x[:, 9:] = -torch.inf  # next to each other, as the kin of a sorted batch are
+    assert torch.equal(by_strips(x, 5)[1], x.topk(5).indices)
     x[:, 3:] = -torch.inf
-    few = by_blocks(x, 5)
+    few = by_strips(x, 5)[1]
     assert torch.equal(few[:, :3], x.topk(3).indices) and int(few.max()) < wide
 
 
-def test_by_blocks_the_loss_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_strips_the_loss_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on CUDA: wide rows, kin side by side, and a class of fewer than k."""
     generator = torch.Generator().manual_seed(1)
     z, labels = torch.randn(700, 8, generator=generator, dtype=torch.float64), torch.arange(700) // 11
@@ -81,7 +81,7 @@ def test_by_blocks_the_loss_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     found = []
     for short in (False, True):
         if short:
-            monkeypatch.setattr("nearkin.criterion._top", lambda x, mask, k: by_blocks(torch.where(mask, x.detach(), -torch.inf), k))
+            monkeypatch.setattr("nearkin.criterion._worth_strips", lambda *_: True)
         alive = z.clone().requires_grad_()
         loss = objective(alive, labels)
         found.append((loss.detach(), *torch.autograd.grad(loss, alive)))
