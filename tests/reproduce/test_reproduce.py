@@ -295,8 +295,8 @@ def test_a_wide_table_holds_all_columns_of_a_row_and_says_who_is_ahead() -> None
         and "| Lifted | not run here |  |  |  |" in page
         and "| *the same, as printed* |  | *61.1* |  |  |" in page
     )
-    assert "1 below it (Angular); 1 above it (N-pair); 1 not told apart from it (Contrastive)" in page
-    assert "P@1** 60.0 ± 1.0 against 3 other losses" in page
+    assert "| 1: N-pair | 1: Contrastive | 1 of 3 |" in page
+    assert "P@1 | 60.0 ± 1.0 | 1: N-pair" in page
     assert "batches of 64 with 11 images a class" in page and "500 on CUB-200-2011" in page
 
 

@@ -1,4 +1,4 @@
-"""The question of a wide table in one paragraph: who is ahead of the champion, who behind, and who cannot be told apart?"""
+"""The question of a wide table, above it: who is ahead of the champion, who behind, and who cannot be told apart?"""
 
 import math
 from collections.abc import Sequence
@@ -20,13 +20,14 @@ Rows = Sequence[tuple[Cell, Verdict]]
 
 
 def contest(rows: Rows) -> list[str]:
-    """Sentences for every champion that was run beside a rival, and an empty line; nothing where there is nothing to compare."""
+    """A line for every champion that was run beside a rival, and an empty one; nothing where there is nothing to compare."""
     lines = []
     for champion in CHAMPIONS:
         for column in ASKED:
             told = _against(champion, column, {cell.row: verdict for cell, verdict in rows if cell.column == column})
             lines += [told] if told else []
-    return [" ".join(lines), ""] if lines else []
+    head = ["| against the other losses |  | above it | not told apart from it | below it |", "|---|---|---|---|---|"]
+    return [*head, *lines, ""] if lines else []
 
 
 def _rivals(found: dict[str, Verdict]) -> dict[str, Verdict]:
@@ -38,13 +39,16 @@ def _against(champion: str, column: str, found: dict[str, Verdict]) -> str:
     rivals = _rivals(found)
     if own is None or own.mean is None or not rivals:
         return ""
-    behind = [name for name, one in rivals.items() if apart(own, one) > 0]
-    ahead = [name for name, one in rivals.items() if apart(own, one) < 0]
-    level = [name for name in rivals if name not in (*behind, *ahead)]
-    parts = [
-        _listed(names, word) for names, word in ((behind, "below it"), (ahead, "above it"), (level, "not told apart from it")) if names
-    ]
-    return f"**{champion}, {column}** {own.mean:.1f} ± {own.margin:.1f} against {len(rivals)} other losses: {'; '.join(parts)}."
+    signs = {name: apart(own, one) for name, one in rivals.items()}
+    ahead, level, behind = ([name for name, sign in signs.items() if sign == wanted] for wanted in (-1, 0, 1))
+    cells = (
+        f"{champion}, {column}",
+        f"{own.mean:.1f} ± {own.margin:.1f}",
+        _listed(ahead),
+        _listed(level),
+        f"{len(behind)} of {len(rivals)}",
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def apart(one: Verdict, other: Verdict) -> int:
@@ -54,5 +58,5 @@ def apart(one: Verdict, other: Verdict) -> int:
     return 0 if abs(gap) <= math.hypot(one.margin, other.margin) else (1 if gap > 0 else -1)
 
 
-def _listed(names: Sequence[str], word: str) -> str:
-    return f"{len(names)} {word} ({', '.join(names)})"
+def _listed(names: Sequence[str]) -> str:
+    return f"{len(names)}: {', '.join(names)}" if names else "0"

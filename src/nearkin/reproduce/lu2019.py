@@ -77,6 +77,7 @@ SETS: Mapping[str, Setting] = {
             **_length(1000),
         },
         orthonormal=True,
+        rates=_GENTLE,
     ),
     "cars": Setting("Cars-196 at 128 px, pretrained MobileNetV2", _FINE_TUNED, pretrained=True, rates=_GENTLE),
     "products": Setting(

@@ -1,4 +1,4 @@
-"""What [lu2019sampling] claims, settled by the runs in one paragraph, whichever way they fell.
+"""What [lu2019sampling] claims, settled by the runs, a paragraph for each question, whichever way they fell.
 
 Is Prec@k ahead of every loss of table 1, all else being equal? Do the document's batches explain its printed lead? What is the best recipe?
 Everything is told by P@1 of the test classes, but the recipe, which is chosen like all settings on held-out training classes.
@@ -23,16 +23,20 @@ SINGLE: Mapping[str, Loss] = {
     **{f"2-{name}": loss for name, loss in TABLE_1.items()},
 }  # every row that is one trained model, by its batches and its name
 BATCHES = {"11": "11 images a class", "any": "uniform batches", "2": "2 images a class"}
-PRETRAINED, SCRATCH = "cub", ("cifar", "omniglot")  # data sets that speak for a recipe with weights, and (the first that is there) without
+PRETRAINED, SCRATCH = "cub", ("cifar", "omniglot")  # data sets with weights, and without: the first of them lends its settings
+NAMED = 3  # rivals that a sentence names
 Rows = Sequence[tuple[Cell, Verdict]]
 Found = Mapping[str, Verdict]  # P@1 of the rows of a data set, by batches and name
 
 
 def answer(rows: Rows) -> list[str]:
-    """The paragraph and an empty line; nothing before there is anything to tell."""
+    """Paragraphs with an empty line after each; nothing before there is anything to tell."""
     sets = by_set(rows)
-    parts = [*_ahead(sets), *_with_vectors(sets), *_explained(sets), *_recommended(sets)]
-    return [" ".join([*parts, _seeds(sets)]), ""] if parts else []
+    first = " ".join([*_ahead(sets), *_with_vectors(sets), *_above_floors(rows, sets)])
+    if not first:
+        return []
+    parts = [f"{first} {_seeds(sets)}", *_explained(sets), *_recommended(sets)]
+    return [line for part in parts for line in (part, "")]
 
 
 def by_set(rows: Rows) -> dict[str, Found]:
@@ -55,8 +59,8 @@ def ranked(sets: Mapping[str, Found]) -> list[str]:
 
 
 def enough(sets: Mapping[str, Found]) -> bool:
-    """Whether a recipe can be made: from pretrained weights and from scratch, with something to choose from."""
-    return PRETRAINED in sets and any(data in sets for data in SCRATCH) and len(ranked(sets)) > 1
+    """Whether a recipe can be made: all data sets have a say, and there is something to choose from."""
+    return all(data in sets for data in (PRETRAINED, *SCRATCH)) and len(ranked(sets)) > 1
 
 
 def title(data: str) -> str:
@@ -97,11 +101,12 @@ def _ahead(sets: Mapping[str, Found]) -> Iterator[str]:
 
 
 def _standing(own: Verdict, rivals: Mapping[str, Verdict], where: str) -> str:
-    """A sentence: how many are behind, ahead (by name), and not to be told apart."""
+    """A sentence: how many are behind, ahead (the first few by name), and not to be told apart."""
     signs = {row: apart(own, one) for row, one in rivals.items()}
-    ahead = [row for row, sign in signs.items() if sign < 0]
+    ahead = sorted((row for row, sign in signs.items() if sign < 0), key=lambda row: -(rivals[row].mean or 0.0))
     behind, level = (list(signs.values()).count(sign) for sign in (1, 0))
-    names = f" ({', '.join(ahead)})" if ahead else ""
+    named = [f"{row} {rivals[row].mean:.1f}" for row in ahead[:NAMED]]
+    names = f" ({', '.join(named)}{', ...' if len(ahead) > NAMED else ''})" if ahead else ""
     counted = f"{behind} of {len(rivals)} are below it, {len(ahead)} above{names}, {level} not told apart"
     return f"{where}: {own.mean:.1f} ± {own.margin:.1f}, {counted}."
 
@@ -115,6 +120,18 @@ def _with_vectors(sets: Mapping[str, Found]) -> Iterator[str]:
             told.append(_standing(found[RELEASED], rivals, title(data)))
     if told:
         yield f"Against losses with class vectors that are given uniform batches, Prec@5 as released stands so: {' '.join(told)}"
+
+
+def _above_floors(rows: Rows, sets: Mapping[str, Found]) -> Iterator[str]:
+    """Whether learning was worth it: all single models against what there was before."""
+    floors = {cell.trial: (cell.row, one) for cell, one in rows if cell.column == HEADLINE and one.mean is not None}
+    for data, found in sets.items():
+        kind = "pretrained" if SETS[data].pretrained else "pixels"
+        if (trial := f"lu2019-{data}-floor-{kind}") in floors:
+            row, floor = floors[trial]
+            signs = [apart(one, floor) for one in found.values()]
+            among = f"of all {len(signs)} single models of the three protocols {signs.count(1)} are above that, {signs.count(-1)} below"
+            yield f"{row} has {floor.mean:.1f} on {title(data)}: {among}."
 
 
 def _explained(sets: Mapping[str, Found]) -> Iterator[str]:

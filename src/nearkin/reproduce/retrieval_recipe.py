@@ -1,7 +1,7 @@
 """The recipe of `nearkin train --for retrieval`, written from the runs of table 1 of [lu2019sampling]: nothing in it is typed.
 
-From scratch it has what tuning took on CIFAR-100 (on Omniglot, where the other was not run), with pretrained weights what it took on
-CUB-200-2011. For a folder of images come the sizes and the augmentation of those sets.
+The best row on held-out training classes of all three data sets. From scratch it has what tuning took on CIFAR-100, with pretrained
+weights what it took on CUB-200-2011. For a folder of images come the sizes and the augmentation of those sets.
 """
 
 import json
@@ -24,11 +24,10 @@ def measured(results: Path) -> dict[str, Any]:
     """The recipe of the row that did best on held-out training classes."""
     sets = counted(by_set(verdicts(CELLS, results)))
     if not enough(sets):
-        wanted = f"{title(PRETRAINED)} and on {' or '.join(map(title, SCRATCH))}"
-        raise ValueError(f"{results} does not hold half the rows on {wanted}; run `nearkin reproduce lu2019` first")
-    name, scratch = ranked(sets)[0], next(data for data in SCRATCH if data in sets)
-    trials = {trial.name: trial for trial in TRIALS}
-    pretrained, fresh = (Ledger.read(results, trials[f"lu2019-{data}-{name}"]).chosen for data in (PRETRAINED, scratch))
+        wanted = ", ".join(map(title, (PRETRAINED, *SCRATCH)))
+        raise ValueError(f"{results} does not hold half the rows on each of {wanted}; run `nearkin reproduce lu2019` first")
+    name, trials = ranked(sets)[0], {trial.name: trial for trial in TRIALS}
+    pretrained, fresh = (Ledger.read(results, trials[f"lu2019-{data}-{name}"]).chosen for data in (PRETRAINED, SCRATCH[0]))
     where = ", ".join(title(data) for data in sets)
     return recipe(name, fresh, pretrained, f"docs/results.md, table 1 of Lu et al.: the best on held-out training classes of {where}")
 
