@@ -51,6 +51,11 @@ class Sampler(ABC):
             yield ids
         self.epoch, self.position = self.epoch + 1, 0
 
+    def endless(self) -> Iterator[Tensor]:
+        """Epoch after epoch, for whoever counts iterations."""
+        while True:
+            yield from self
+
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
         return {**self._likeness(), "epoch": self.epoch, "position": self.position}

@@ -21,7 +21,6 @@ from torch import Tensor
 from nearkin.affinity import cosine, unit
 from nearkin.data import Dataset, Loader
 from nearkin.data import open as open_data
-from nearkin.data.samplers import Sampler
 from nearkin.data.splits import by_group, unseen_classes
 from nearkin.evaluate import clustering, retrieval
 from nearkin.optimise import make_schedule, set_rate
@@ -175,7 +174,7 @@ def training(run: Run, data: Dataset, device: str, iterations: int, looks: int =
     place = torch.device(device)
     parts = assemble(run, data, place)
     step, schedule = captured(run, parts), make_schedule(run.schedule, 1, iterations)
-    batches = _endless(parts.sampler)
+    batches = parts.sampler.endless()
     active, loss = torch.zeros((), dtype=torch.float64, device=place), torch.zeros((), device=place)
     stops = {min(WARM, iterations), *(round(iterations * (look + 1) / max(looks, 1)) for look in range(max(looks, 1)))}
     seconds, done = 0.0, 0
@@ -193,11 +192,6 @@ def training(run: Run, data: Dataset, device: str, iterations: int, looks: int =
         seconds += time.perf_counter() - began if first >= WARM else 0.0
         if stop != WARM or stop == iterations:
             yield Moment(parts, done, float(active), seconds, float(loss))
-
-
-def _endless(sampler: Sampler) -> Iterator[Tensor]:
-    while True:
-        yield from sampler
 
 
 def _wait(device: torch.device) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.samplers import Sampler
 from nearkin.optimise import set_rate, steady_rate
 from nearkin.run import Run
 from nearkin.train.assemble import assemble, set_training
@@ -51,7 +49,7 @@ def find_rate(run: Run, train: Dataset, device: torch.device, reporter: Reporter
     listener.started(steps, 0)
     rates: list[float] = []
     objectives: list[float] = []
-    for done, ids in zip(range(steps), _endless(parts.sampler), strict=False):
+    for done, ids in zip(range(steps), parts.sampler.endless(), strict=False):
         rates.append(LOWEST * (HIGHEST / LOWEST) ** (done / (steps - 1)))
         set_rate(parts.optimiser, rates[-1])
         objectives.append(_value(parts.step, ids.to(device)))
@@ -60,11 +58,6 @@ def find_rate(run: Run, train: Dataset, device: torch.device, reporter: Reporter
             break
     chosen = steady_rate(rates, objectives)
     return Sweep(rates, [value if math.isfinite(value) else LOST * objectives[0] for value in objectives], chosen)
-
-
-def _endless(sampler: Sampler) -> Iterator[Tensor]:
-    while True:
-        yield from sampler
 
 
 def _value(step: Step, ids: Tensor) -> float:
