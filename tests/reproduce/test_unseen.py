@@ -177,6 +177,29 @@ def test_the_best_two_by_tuning_make_the_ensemble(root: Path, tmp_path: Path) ->
         unseen.perform(TRIALS["lu2019-cub-ensemble"], 0, {}, Where(str(root), "cpu", str(tmp_path)), validation=False)
 
 
+def test_a_longer_training_takes_what_the_short_one_chose(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = TRIALS["lu2019-cub-longer-2-proxy"]
+    assert longer.follows and int(longer.settings["iterations"]) == lu2019.TIMES * int(TRIALS["lu2019-cub-2-proxy"].settings["iterations"])
+    monkeypatch.setattr(unseen, "_one_model", lambda _, settings, *__, **___: settings)
+    where = Where(str(root), "cpu", str(tmp_path))
+    with pytest.raises(ValueError, match="takes what lu2019-cub-2-proxy chose, which is not tuned in .*; run that first"):
+        unseen.perform(longer, 0, {}, where, validation=False)
+    chosen = {"optimiser.learning_rate": "0.002", "objective.options.temperature": "0.333"}
+    (tmp_path / "lu2019-cub-2-proxy.json").write_text(json.dumps({"chosen": chosen}))
+    found = unseen.perform(longer, 0, {}, where, validation=False)
+    assert chosen.items() <= found.items() and found["sampler.options.per_class"] == "2"
+    unseen._run(found, 0, where)  # the rest are leaves of a run
+
+
+def test_the_longer_trainings_are_of_the_best_on_held_out_classes() -> None:
+    """As their table says; without the runs there is nothing to compare."""
+    results = Path(__file__).resolve().parents[2] / "docs/results"
+    tuned = {name: Ledger.read(results, trial).tuning for name, trial in TRIALS.items() if trial.data == "cub" and trial.tune}
+    best = {name.removeprefix("lu2019-cub-"): max(one["figure"] for one in some) for name, some in tuned.items() if some}
+    for batches, losses in (("11", lu2019.TABLE_1), ("2", lu2019.TABLE_1), ("any", lu2019.WITH_VECTORS)):
+        assert max((f"{batches}-{name}" for name in losses), key=lambda name: best.get(name, 0.0)) in lu2019.LONGER
+
+
 def test_a_training_that_diverges_has_no_figures(root: Path) -> None:
     trial = shortened(TRIALS["lu2019-omniglot-11-npair"], iterations="12")
     found = perform(Job(trial, {"optimiser.learning_rate": "1e30"}, 0), Place(str(root), "cpu"))

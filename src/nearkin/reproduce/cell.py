@@ -36,6 +36,11 @@ class Trial:
         """Whether the figure it is tuned by is an error: degrees or pixels."""
         return self.method == "pose"
 
+    @property
+    def follows(self) -> bool:
+        """Whether it goes on with what other trials chose, and waits until they have."""
+        return any(name in self.settings for name in ("ensemble", "tuned"))
+
     def candidates(self) -> list[Settings]:
         """Every combination of the values to tune, as leaves."""
         names = list(self.tune)

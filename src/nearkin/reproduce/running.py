@@ -255,8 +255,8 @@ def run_trials(
         tell(f"{_said(job)}: {why}")
 
     def together(running: Iterable[Job] = ()) -> list[Job]:
-        """Without what is timed, and without ensembles: who their members are is known once all others are tuned."""
-        jobs = [job for job in waiting(running) if "ensemble" not in job.trial.settings]
+        """Without what is timed, and without what follows others: an ensemble's members are known once all are tuned."""
+        jobs = [job for job in waiting(running) if not job.trial.follows]
         return [job for job in jobs if job.seed != 0 or job.trial.name not in timed]
 
     def record(job: Job, performed: Callable[[], dict[str, Any]], beside: int = 0) -> None:

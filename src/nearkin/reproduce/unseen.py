@@ -34,7 +34,7 @@ KS = (1, 3, 5, 10)
 HELD_OUT = {"train": 0.8, "validation": 0.2}
 WARM = 10  # iterations that are not timed: the graph is recorded in them
 RESTARTS = 3  # of k-means
-OWN = ("iterations", "tuning_iterations", "floor", "watch", "ensemble")  # settings that are no leaves of a Run
+OWN = ("iterations", "tuning_iterations", "floor", "watch", "ensemble", "tuned")  # settings that are no leaves of a Run
 Figures = dict[str, float]
 
 
@@ -78,6 +78,8 @@ class Moment(NamedTuple):
 def perform(trial: Trial, seed: int, chosen: Settings, where: Where, *, validation: bool) -> dict[str, Any]:
     """Figures, their intervals, seconds; with `validation` on held-out training classes, and without intervals."""
     settings = {**trial.settings, **chosen}
+    if "tuned" in settings:
+        settings |= _chosen_by(settings["tuned"], Path(where.results))
     if validation:
         settings["iterations"] = settings.get("tuning_iterations", settings["iterations"])
     train, asked = parts_of(trial.data, where.data_root, validation, where.device)
@@ -247,6 +249,15 @@ def _ensemble(trial: Trial, seed: int, where: Where, train: Dataset, asked: Data
         found.append(unit(embedded(last.parts, asked)))
     result = _measured(asked, torch.cat(found, 1), full=True)
     return {**result, "members": [name for name, _ in best], "seconds": round(time.perf_counter() - started, 2)}
+
+
+def _chosen_by(name: str, results: Path) -> Settings:
+    """What another trial's tuning took."""
+    path = results / f"{name}.json"
+    chosen: Settings = json.loads(path.read_text(encoding="utf-8"))["chosen"] if path.exists() else {}
+    if not chosen:
+        raise ValueError(f"this trial takes what {name} chose, which is not tuned in {results or 'the results'}; run that first")
+    return chosen
 
 
 def best_two(results: Path, prefix: str) -> list[tuple[str, Settings]]:
