@@ -109,7 +109,7 @@ def headline() -> str:
             source = re.findall(r"\[(\w+)\]", cell.table)[0]
             row = (f"{source}, {where}", cell.row, cell.unit, f"{cell.printed:.2f}", ours, str(verdict.seeds), verdict.word)
             lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "± is the standard deviation over seeds; [the page](docs/results.md) says what decides a verdict."])
 
 
 def results() -> str:

@@ -13,7 +13,7 @@ from nearkin.data.sources.shelf import MissingFileError
 from nearkin.reproduce import running
 from nearkin.reproduce.cell import Ablation, Cell, Trial
 from nearkin.reproduce.contest import apart
-from nearkin.reproduce.page import results_page
+from nearkin.reproduce.page import paragraphs, results_page
 from nearkin.reproduce.running import Job, Ledger, Place, run_trials
 from nearkin.reproduce.tables import TABLES, chosen, verdicts
 from nearkin.reproduce.verdict import Verdict, judge
@@ -297,7 +297,29 @@ def test_a_wide_table_holds_all_columns_of_a_row_and_says_who_is_ahead() -> None
     )
     assert "| 1: N-pair | 1: Contrastive | 1 of 3 |" in page
     assert "P@1 | 60.0 ± 1.0 | 1: N-pair" in page
-    assert "batches of 64 with 11 images a class" in page and "500 on CUB-200-2011" in page
+    assert "batches of 64 with 11 images a class" in " ".join(page.split()) and "500 on CUB-200-2011" in page
+
+
+def test_the_page_says_what_a_documents_terms_mean_once_in_lines_that_can_be_read() -> None:
+    cells = [cell for cell in TABLES["taylor2010"][1] if "COIL" in cell.table]
+    page = results_page([(cell, judge(cell, [], None)) for cell in cells])
+    words = " ".join(page.split())
+    assert words.count('the figure "own zero" takes each object\'s mean deviation away') == 1
+    assert "| row | figure | unit |" in page  # figures of one trial, and no data sets
+    text = [line for line in page.splitlines() if not line.startswith(("|", "#"))]
+    assert max(map(len, text)) <= 145
+
+
+def test_a_list_has_no_empty_lines_between_its_items() -> None:
+    assert paragraphs(["a\nb", "- c", "- " + 80 * "d e ", "- f", "g"])[1:4:2] == ["", "- " + " ".join(["d e"] * 34) + " d"]
+    assert paragraphs(["- c", "- f", "g"]) == ["- c", "- f", "", "g", ""]
+
+
+def test_speeds_are_whole_numbers_and_seconds_tell_every_run() -> None:
+    speed, taken = Cell("T", "fast", None, "queries/s", "made", "code"), Cell("T", "slow", None, "seconds", "made", "seconds")
+    runs = [{**result(0.5), "figures": {"code": 23458.75}, "seconds": seconds} for seconds in (16.7, 0.9)]
+    page = results_page([(cell, judge(cell, runs, "mnist")) for cell in (speed, taken)])
+    assert "| fast | queries/s |  | 23,459 | 0 | 2 |" in page and "| ours | runs: 16.70, 0.90 |" in page
 
 
 def test_intervals_of_the_runs_widen_the_margin() -> None:

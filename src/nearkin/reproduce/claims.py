@@ -83,11 +83,12 @@ def claims_section(claims: Sequence[Claim], restarts: Mapping[str, Term], rows: 
         decided = [(one, decide(one, found)) for one in asked]
         told = [_columns(one, outcome) for one, outcome in decided if outcome.ours is not None]
         if len(told) < len(asked):
-            missing.append(f'{len(asked) - len(told)} of the {len(asked)} differences of "{claim.said}"')
+            some = f"{len(asked) - len(told)} of {len(asked)} differences" if told else "all of it"
+            missing.append(f"- {claim.said} ({claim.where}): {some}")
         names = [f"{claim.said} ({claim.where})", *[""] * len(told)]  # said once, in its first line
         lines += ["| " + " | ".join([name, *columns]) + " |" for name, columns in zip(names, told, strict=False)]
     table = ["| claim | difference | printed | ours | margin | outcome |", "|---|---|---|---|---|---|", *lines, ""] if lines else []
-    undecided = [f"Not decided, because rows are missing: {'; '.join(missing)}.", ""] if missing else []
+    undecided = ["Not decided, because rows are missing:", "", *missing, ""] if missing else []
     body = [*table, *undecided, *_restarts(restarts, found)]
     return [*HEAD, *body] if body else []
 

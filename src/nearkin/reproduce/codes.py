@@ -66,7 +66,7 @@ def _cells() -> tuple[Cell, ...]:
                     found.append(Cell(f"Binary codes, {name} (ours)", row, None, "accuracy %", trial, f"{kind} {figure}", note=note))
     for bits in BITS:
         for kind, said in (("float", "numbers"), ("code", "code")):
-            note = f"{bytes_a_point(kind, bits)} bytes a point, {KNOWN:,} points, exact, k = 10, one thread"
+            note = f"{bytes_a_point(kind, bits)} bytes a point, {KNOWN:,} points, exact, k = 10, searched on one of the threads"
             row = f"{bits} {said if kind == 'float' else 'bits'}"
             found.append(Cell("Binary codes, speed (ours)", row, None, "queries/s", f"codes-speed-{bits}", kind, note=note))
     return tuple(found)

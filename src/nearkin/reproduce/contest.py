@@ -26,7 +26,7 @@ def contest(rows: Rows) -> list[str]:
         for column in ASKED:
             told = _against(champion, column, {cell.row: verdict for cell, verdict in rows if cell.column == column})
             lines += [told] if told else []
-    head = ["| against the other losses |  | above it | not told apart from it | below it |", "|---|---|---|---|---|"]
+    head = ["| against the other losses | its %, ± margin | above it | not told apart from it | below it |", "|---|---|---|---|---|"]
     return [*head, *lines, ""] if lines else []
 
 

@@ -1,8 +1,9 @@
 """docs/results.md, written from the saved runs alone."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
-from nearkin.reproduce import lu2019
+from nearkin.reproduce import codes, hao2018, huang2019, lu2019, ren2014, taylor2010
 from nearkin.reproduce.cell import Cell
 from nearkin.reproduce.claimed import CLAIMS, RESTARTS
 from nearkin.reproduce.claims import claims_section
@@ -12,24 +13,29 @@ from nearkin.reproduce.verdict import Verdict
 
 HEAD = """# Results
 
-Every printed figure beside ours. This page is written by `nearkin reproduce` from the JSON in `docs/results/`; nothing on it is typed
+Every printed figure beside ours. This page is written by `nearkin reproduce` from the JSON in `docs/results/`; no figure of ours is typed
 by hand.
 
-Protocol: settings are chosen on a tenth of the training part, then the training is done anew on all of it; the test part is looked at once,
-after the last epoch. Rows of one table that share an augmentation share network, sampler and tuning budget, too; rows beyond the documents
-say what they add. Five tables broke the rule of one look, both of Ren et al., CIFAR-10 of Hao et al., COIL-20, and CUB of Lu et al.; [the
-log](log.md) says how. A tick says that what we set out to reach (the printed figure, or the one named) is reached. Seconds on a CPU were
-taken beside other work; "one of 4" says that so many runs shared a GPU.
+Protocol: where anything is tuned, it is on a tenth of the training part unless the text above a table says otherwise; then the training
+is done anew on all of it, and the test part is looked at once, after the last epoch. Rows of one table that share an augmentation share
+network, sampler and tuning budget, too; rows beyond the documents say what they add. Six tables broke the rule of one look, both of Ren
+et al., CIFAR-10 of Hao et al., COIL-20, and CUB and CIFAR-100 of Lu et al.; [the log](log.md) says how. "Spread" is the standard
+deviation over seeds, "s a run" the mean seconds of a training or a fit. A tick says that what we set out to reach (the printed figure, or
+the one "wanted") is reached by our mean. Seconds on a CPU were taken beside other work; "one of 4" says that so many runs shared a GPU.
 
 - **reproduced**: the printed figure lies within our mean plus or minus the larger of two standard deviations and the 95 % binomial interval
   of the test part.
 - **better**, **short**: it lies outside, on either side. A short row's note names the ablations: what it is with one thing changed.
-- **wide tables** (of Lu et al.): ours plus or minus the larger of two standard deviations over seeds and the 95 % bootstrap interval over
-  queries (for NMI, AMI and F1 the range over starts of k-means). Settings are chosen on held-out *classes* of the training part. Two rows
-  are told apart when their difference exceeds both margins taken together, the root of the sum of their squares. "chosen" is what
-  tuning took, and in brackets the P@1 it was taken for.
+- **wide tables** (of Lu et al.): per cent ([metrics.md](metrics.md) says of what; R@k is recall@k) and seconds for 1,000 iterations; ours
+  plus or minus the larger of two standard deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the
+  range over starts of k-means). Settings are chosen on held-out *classes* of the training part. Two rows are told apart when their
+  difference exceeds both margins taken together, the root of the sum of their squares. "chosen" is what tuning took, and in brackets the
+  P@1 it was taken for.
 - **cited**: another paper's row, only quoted. **ours**: nothing is printed. **not run here**: it can be run and has not been.
 """
+HEADS = ("unit", "printed", "ours", "spread", "seeds", "s a run", "device", "verdict", "note")
+WIDTH = 140  # of a line of running text
+TOLD = (ren2014, taylor2010, hao2018, huang2019, codes)  # whose own words stand above their first table
 
 
 def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, list[str]] | None = None) -> str:
@@ -38,33 +44,57 @@ def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, l
     lines, pictures = [HEAD, *claims], pictures or {}
     by_trial = {(cell.trial, cell.figure): verdict for cell, verdict in found}
     wide = [one for one in found if one[0].wide]
+    words = {cell.table: str(module.__doc__) for module in TOLD for cell in module.CELLS}
+    told = set[str]()
     for table in dict.fromkeys(cell.table for cell, _ in found):
         rows = [(cell, verdict) for cell, verdict in found if cell.table == table]
         if rows[0][0].wide:
-            first = [lu2019.protocol(), "", *answer(wide)] if rows[0] == wide[0] else []
+            first = paragraphs([*lu2019.protocol(), *answer(wide)]) if rows[0] == wide[0] else []
             lines += [f"## {table}", "", *first, *contest(rows), *wide_table(rows), "", *_devices(rows), *pictures.get(table, [])]
             continue
         columns = any(cell.column for cell, _ in rows)
-        lines += [f"## {table}", ""]
-        head = ["row", *(["data"] if columns else []), "unit", "printed", "ours", "spread", "seeds", "s a run", "device", "verdict", "note"]
+        about = words.get(table, "")
+        lines += [f"## {table}", "", *(paragraphs(about.strip().split("\n\n")[1:]) if about not in told else [])]
+        told.add(about)
+        head = ["row", *([_kind(rows)] if columns else []), *HEADS]
         lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(_row(cell, verdict, columns, by_trial)) + " |" for cell, verdict in rows]
         lines += ["", *pictures.get(table, [])]
     return "\n".join(lines)
 
 
+def paragraphs(texts: Sequence[str]) -> list[str]:
+    """Each text in lines that can be read, and an empty line after it; an item of a list is followed by its next without one."""
+    lines = list[str]()
+    for text in texts:
+        item = text.startswith("- ")
+        if item and len(lines) > 1 and lines[-2].startswith(("- ", "  ")):
+            lines.pop()
+        wrapped = textwrap.wrap(" ".join(text.split()), WIDTH, subsequent_indent="  " if item else "", break_on_hyphens=False)
+        lines += [*wrapped, ""]
+    return lines
+
+
+def _kind(rows: Sequence[tuple[Cell, Verdict]]) -> str:
+    """What the columns of a document's table are here: data sets, each with a trial of its own, or figures of one trial."""
+    run = [(cell.row, cell.trial) for cell, _ in rows if cell.trial is not None]
+    return "data" if len(set(run)) == len(run) else "figure"
+
+
 def _row(cell: Cell, verdict: Verdict, columns: bool, by_trial: Mapping[tuple[str | None, str], Verdict]) -> list[str]:
-    ours = "" if verdict.mean is None else f"{verdict.mean:.2f}"
-    spread = "" if verdict.spread is None else f"{verdict.spread:.2f}"
+    form = ",.0f" if cell.unit == "queries/s" else ".2f"
+    ours, spread = ("" if value is None else f"{value:{form}}" for value in (verdict.mean, verdict.spread))
     seconds = "" if verdict.seconds is None else f"{verdict.seconds:,.1f}" + (f" (one of {verdict.beside + 1})" if verdict.beside else "")
     reached = verdict.reached(cell)
     word = verdict.word + ("" if reached is None else " ✓" if reached else " ✗")
     wanted = f"wanted {cell.wanted:g}" if cell.wanted is not None else ""
     why = short_by(cell, by_trial) if verdict.word == "short" and cell.ablations else ""
-    note = "; ".join(text for text in (wanted, cell.note, why) if text)
+    each = f"runs: {', '.join(f'{value:.2f}' for value in verdict.values)}" if cell.unit == "seconds" and verdict.seeds > 1 else ""
+    note = "; ".join(text for text in (wanted, cell.note, each, why) if text)
     printed = "" if cell.printed is None else f"{cell.printed:.2f}"
     numbers = [printed, ours, spread, str(verdict.seeds or ""), seconds]
-    return [cell.row, *([cell.column] if columns else []), cell.unit, *numbers, verdict.device, word, note]
+    device = verdict.device.replace(" 1 threads", " 1 thread")
+    return [cell.row, *([cell.column] if columns else []), cell.unit, *numbers, device, word, note]
 
 
 def short_by(cell: Cell, by_trial: Mapping[tuple[str | None, str], Verdict]) -> str:

@@ -7,6 +7,9 @@ cannot tell good methods apart here. COIL-20 with five unseen objects: where an 
 method can know it, and 90 degrees is chance; the figure "own zero" takes each object's mean deviation away and asks whether at least the
 turning is followed (chance is then a little below 90).
 
+"1-nn" copies the pose of the nearest training picture, "soft" is the mean over all of them, weighted by nearness, and "direct" the answer
+of a regression head; figures are means over the test pictures unless they say median. C-NCAR is a convnet trained by NCA regression.
+
 Every method sees the same images and is chosen by the same rule: two candidates, compared on points cut from the training part. Raw pixels
 and PCA have no scale of their own, and neither has the layer before a regression head: their soft neighbours take the temperature by which
 training points best predict one another. NCA regression and MLKR use the weights they were trained with.
@@ -261,7 +264,7 @@ TRIALS: tuple[Trial, ...] = tuple(trial for short, data in _SHORT.items() for tr
 def _cells(short: str, data: str) -> tuple[Cell, ...]:
     """1-NN and soft neighbours of every row, the head's own word where there is one, and the turn up to the object's own zero."""
     task, cells = TASKS[data], list[Cell]()
-    table = f"[taylor2010pose] in its manner: {data}"
+    table = f"[taylor2010pose] in its manner: {data.replace('coil', 'COIL')}"
     for row, trial in zip(_ROWS, _trials(short, data), strict=True):
         kinds = ["1-nn", "soft", *(["direct"] if trial.name.endswith("direct") else [])]
         columns = [""] if task.unit == "pixels" else ["", ", own zero"] if task.kind == "objects" else ["", ", median"]
