@@ -14,7 +14,7 @@ from nearkin.data import Dataset
 from nearkin.networks.mobilenet import MobileNetV2
 from nearkin.reproduce import lu2019, unseen
 from nearkin.reproduce.cell import Trial
-from nearkin.reproduce.lu2019_figures import draw, shown
+from nearkin.reproduce.lu2019_figures import NO_GALLERY, draw, shown
 from nearkin.reproduce.running import Job, Ledger, Place, perform
 from nearkin.reproduce.tables import TABLES
 from nearkin.reproduce.unseen import Where, best_two, parts_of
@@ -236,3 +236,6 @@ def test_pictures_are_drawn_from_what_followed_runs_left(root: Path, tmp_path: P
     assert all(path.stat().st_size > 5000 for path in drawn)
     [lines] = shown(tmp_path).values()  # below the table of the first protocol
     assert f"![Figure 6: t-SNE of the first twenty test classes.]({tmp_path.name}/lu2019-omniglot-map.png)" in lines
+    assert NO_GALLERY not in lines
+    (tmp_path / "lu2019-cub-map.png").write_bytes(b"")  # photographs of other people: no gallery, and that is said
+    assert [NO_GALLERY in some for some in shown(tmp_path).values()].count(True) == 1

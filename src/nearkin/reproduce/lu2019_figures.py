@@ -30,6 +30,7 @@ ROWS, FOUND = 5, 8  # queries of the gallery, and neighbours of each
 MAPPED = 20  # classes of the map
 SHOWN = ("prec5-printed", "triplet-semi")  # in gallery and map
 PHOTOGRAPHS = ("cub", "cars", "products")  # other people's, which a gallery would pass on
+NO_GALLERY = "Figure 5 is left out here: the photographs are other people's, and not ours to pass on."
 CAPTIONS: Mapping[str, str] = {
     "iterations": "Figure 4: P@1 of the test classes while training, seed 0. Looked at for this picture only; nothing was chosen by it.",
     "active": "Figure 4: the same against the pairs or triplets that have borne on the loss; for Prec@k, the misplaced ones.",
@@ -62,6 +63,8 @@ def shown(results: Path) -> dict[str, list[str]]:
             if (results / f"lu2019-{data}-{name}.png").exists():
                 link = f"![{caption}]({results.name}/lu2019-{data}-{name}.png)"
                 lines.setdefault(table_name(data, "11"), []).extend([link, "", caption, ""])
+        if data in PHOTOGRAPHS and table_name(data, "11") in lines:
+            lines[table_name(data, "11")] += [NO_GALLERY, ""]
     return lines
 
 
