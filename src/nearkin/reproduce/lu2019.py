@@ -15,8 +15,7 @@ images of the other 50 test, 32 px, a convnet from scratch. Cars and Online Prod
 Online Products are over its 12 super-categories, ours would be over its classes.
 
 Floors: what was there before. The pretrained network untouched is its 1,280 features, also projected to as many dimensions as the models
-have. An untrained MobileNetV2 has no statistics to normalise by, so that the image fades away in it and the head's bias alone is left: it
-gives every image of CUB the same embedding, and its row is what ties by chance have.
+have. The untrained network has seen the training images once, for the statistics of its batch normalisation alone.
 """
 
 from collections.abc import Mapping

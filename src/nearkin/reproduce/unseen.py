@@ -235,6 +235,9 @@ def _floor(settings: Settings, train: Dataset, asked: Dataset, seed: int, where:
         learnt = unit(embedded(parts, train))
         directions: Tensor = torch.linalg.svd(learnt - learnt.mean(0), full_matrices=False).Vh
         return (unit(embedded(parts, asked)) - learnt.mean(0)) @ directions[: run.network.dimension].T
+    if settings["floor"] == "untrained":  # as it would begin: normalised by what it sees, without which images fade away in a deep one
+        seen = (parts.step.prepare(train.read(ids).to(where.device)) for ids in torch.split(train.ids, 256))
+        torch.optim.swa_utils.update_bn(seen, parts.network)
     return embedded(parts, asked)
 
 
