@@ -335,3 +335,26 @@ def test_numba_and_triton_are_imported_late(told: list[str]) -> None:
 
 def test_memory_grows_with_points_not_pairs(told: list[str]) -> None:
     assert float(told[1]) < 120  # the full matrix would be 1,024
+
+
+@BOTH
+@pytest.mark.parametrize("other", [torch.float64, "meta"])
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_torchs_own_defaults_do_not_matter(kind: type, relation: str, form: Form, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller may have told torch to make float64 tensors, or tensors elsewhere, where nothing else is said."""
+    work, upstream = draw(relation, "separate"), torch.rand(23)
+    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind(block=8))
+
+    def step() -> tuple[Tensor, ...]:
+        live = work._replace(queries=work.queries.clone().requires_grad_())
+        values, _ = soft_neighbours.soft_neighbours(live, form, 0.7)
+        return values.detach(), *torch.autograd.grad((values * upstream).sum(), live.queries)
+
+    before = step()
+    (torch.set_default_dtype if other is torch.float64 else torch.set_default_device)(other)
+    try:
+        after = step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+    assert torch.equal(before[0], after[0]) and torch.equal(before[1], after[1])

@@ -72,8 +72,8 @@ def _blocks(
     points: Tensor, lengths: Tensor | None, span: Tensor | None, targets: Tensor | None, kind: torch.dtype, block: int
 ) -> list[Block]:
     points = points.contiguous()
-    minus = torch.zeros(len(points), dtype=kind) if lengths is None else -lengths.to(kind)
-    spans = torch.zeros(len(points), 2, dtype=torch.int64) if span is None else span.contiguous()
+    minus = points.new_zeros(len(points), dtype=kind) if lengths is None else -lengths.to(kind)
+    spans = points.new_zeros(len(points), 2, dtype=torch.int64) if span is None else span.contiguous()
     found = []
     for start in range(0, len(points), block):
         here = slice(start, start + block)

@@ -55,7 +55,7 @@ class _Buffer:
     """Room for one tile, and its views in every shape met: Python is slow between tiles, when they have filled the cache."""
 
     def __init__(self, job: Job) -> None:
-        self.room = torch.empty(job.block**2, dtype=job.rows[0].factors.dtype)
+        self.room = job.rows[0].factors.new_empty(job.block**2)
         self.views: dict[tuple[int, int], tuple[Tensor, Array]] = {}
 
     def dots(self, rows: Block, columns: Block, tile: Tile) -> tuple[Tensor, Array]:
@@ -136,7 +136,8 @@ def _shared_shifts(mine: _Slopes, theirs: _Slopes) -> Array | None:
 def _pushed(job: Job, rows: list[_Slopes], columns: list[_Slopes], share: list[Tile]) -> _Push:
     n, m, d = sizes(job.work)
     both_sides = job.work.references is not None and job.work.reference_gradient
-    push = _Push(torch.zeros(n, d), [torch.zeros(d, len(block.minus)) for block in job.columns], np.zeros(n), np.zeros(m))
+    zeros = job.work.queries.new_zeros  # of the caller's type and place, whatever torch's defaults are
+    push = _Push(zeros(n, d), [zeros(d, len(block.minus)) for block in job.columns], np.zeros(n), np.zeros(m))
     parts, row_sums, column_sums = cut(push.rows, job.block), cut(push.row_sums, job.block), cut(push.column_sums, job.block)
     buffer, unused = _Buffer(job), np.zeros(job.block)
     for tile in share:
@@ -257,7 +258,7 @@ def _points(work: Work) -> tuple[Array, Array]:
 
 
 def _pair_affinities(job: Job, pairs: Apart) -> Tensor:
-    out = torch.empty(len(pairs.rows), dtype=torch.float64)
+    out = job.work.queries.new_empty(len(pairs.rows), dtype=torch.float64)
     if len(out):
         pair_affinities(*_points(job.work), job.work.squared, pairs.rows.numpy(), pairs.columns.numpy(), out.numpy())
     return out

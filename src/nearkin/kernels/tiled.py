@@ -68,7 +68,7 @@ def _by_kind(spans: Tensor | None, tile: Tile, affinity: Tensor) -> Iterator[tup
     elif bool(((low <= tile.left) & (high >= tile.right)).all()):
         yield RIGHT, affinity
     else:
-        column = torch.arange(tile.left, tile.right)
+        column = torch.arange(tile.left, tile.right, device=low.device)
         right = ((low[:, None] <= column) & (column < high[:, None])).to(affinity)
         yield RIGHT, torch.add(affinity, 1 - right, alpha=_HOLE)
         yield WRONG, affinity.add_(right, alpha=_HOLE)
