@@ -358,3 +358,12 @@ def test_torchs_own_defaults_do_not_matter(kind: type, relation: str, form: Form
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)
     assert torch.equal(before[0], after[0]) and torch.equal(before[1], after[1])
+
+
+@BOTH
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_autocast_around_either_pass_costs_no_digits(kind: type, relation: str, form: Form) -> None:
+    work = draw(relation, "separate")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mine = found(kind(block=8), work, form)
+    agree(mine, found(None, work, form), 1e-5)

@@ -105,11 +105,15 @@ def _powers(exponents: Tensor) -> Tensor:
     return torch.hardshrink(torch.exp2(exponents), torch.finfo(exponents.dtype).tiny)
 
 
+def _row_sums(x: Tensor) -> Tensor:
+    """(n,) in float64, by BLAS; into memory that is given, for then autocast leaves the type alone."""
+    return torch.mv(x, x.new_ones(x.shape[1]), out=x.new_empty(len(x))).double()
+
+
 def _along(weights: Tensor, shift: Tensor, cost: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sums of 2^(s - shift) over columns, their logs, and the mean cost."""
-    ones = weights.new_ones(weights.shape[1])
-    total = (weights @ ones).double()
-    mean = None if cost is None else torch.where(total > 0, ((weights * cost) @ ones).double() / total, 0.0)
+    total = _row_sums(weights)
+    mean = None if cost is None else torch.where(total > 0, _row_sums(weights * cost) / total, 0.0)
     return total, torch.where(total > 0, torch.log2(total) + shift, -torch.inf), mean
 
 
@@ -189,7 +193,7 @@ class _Gathered:
 
     def add(self, where: slice, weights: Tensor, others: Tensor) -> None:
         self.push[where].addmm_(weights, others)
-        self.sums[where] += (weights @ weights.new_ones(weights.shape[1])).double()
+        self.sums[where] += _row_sums(weights)
 
     def gradient(self, squared: bool) -> Tensor:
         """2 (H Z - rowsum(H) Z) for squared distances, H Z for inner products."""
