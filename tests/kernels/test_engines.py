@@ -283,6 +283,27 @@ def test_hard_data_in_float32(kind: type, name: str, tolerance: float, relation:
 
 
 @BOTH
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e9), (torch.float32, 1e16), (torch.float64, 1e16), (torch.float64, 1e147)])
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_points_of_any_size_have_their_value(kind: type, dtype: torch.dtype, size: float, relation: str, form: Form) -> None:
+    """Whose affinities have no fraction left: everybody chooses the nearest. The gradient is rough, but of the right size and sense."""
+    work = draw(relation, "own", dtype=dtype)
+    work = work._replace(queries=work.queries * size)
+    mine, theirs = found(kind(block=8), work, form), found(None, work, form)
+    torch.testing.assert_close(mine.values.double(), theirs.values, rtol=1e-5, atol=0)
+    slope, truth = mine.to_queries.double() / size, theirs.to_queries / size
+    assert slope.isfinite().all() and 0.5 * truth.square().sum() <= (slope * truth).sum() <= 1.5 * truth.square().sum()
+    assert truth.any() or not slope.any()
+
+
+@BOTH
+def test_points_beyond_all_numbers_break_the_loss(kind: type) -> None:
+    work = draw("span", "own", dtype=torch.float64)
+    mine = found(kind(), work._replace(queries=work.queries * 1e152), "log")
+    assert mine.values.isnan().all() and mine.to_queries.isnan().all()
+
+
+@BOTH
 def test_broken_embeddings_break_the_loss(kind: type) -> None:
     work = draw("span", "own", n=40)
     work.queries[7, 1] = math.nan

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import apart
-from nearkin.kernels.layout import Apart, Tile, as_two_sets, lopsided, nowhere
+from nearkin.kernels.layout import Apart, Tile, as_two_sets, lopsided
 from nearkin.kernels.numba_job import Block, Job, cut, prepared
 from nearkin.kernels.numba_loops import HOLE, PARTS, SPREAD, Array, merge_columns, summarise, summarise_each, weigh, weigh_each
 from nearkin.kernels.numba_pairs import pair_affinities, push_pairs
@@ -184,7 +184,10 @@ def _finished(squared: bool, push: Tensor, sums: Array, points: Tensor, size: fl
 
 @dataclass(frozen=True)
 class NumbaTiles:
-    """Tiles of at most block x block on `threads` threads (torch's own number unless given). float64 goes to torch tiles."""
+    """Tiles of at most block x block on `threads` threads (torch's own number unless given).
+
+    float64, and points too far out for float64 tiles of float32 points, go to torch tiles.
+    """
 
     block: int = 704  # two of the 352 that OpenBLAS packs at a time on ARM; between 500 and 1,000 it matters little
     threads: int | None = None
@@ -199,8 +202,8 @@ class NumbaTiles:
         if lopsided(work):
             return self.summaries(as_two_sets(work))
         job = prepared(work, self.block)
-        if not job.finite:
-            return nowhere(work)
+        if not job.near:
+            return TorchTiles().summaries(work)
         parts = self._shared_out(job, partial(_summed, job))
         first, second = _log_sums(parts[0], work)
         for part in parts[1:]:
@@ -219,6 +222,8 @@ class NumbaTiles:
             to_queries, to_references = self.gradients(as_two_sets(work), first, second, pull)
             return to_queries if to_references is None else to_queries.add_(to_references), None
         job = prepared(work, self.block)
+        if not job.near:
+            return TorchTiles().gradients(work, first, second, pull)
         first, second = first.double(), second.double()
         size = float(pull.abs().max()) or 1.0  # pulls of a mean over many, well placed queries would underflow
         pull = pull.double() / size
