@@ -13,8 +13,8 @@ from nearkin.affinity import InnerProduct, SquaredEuclidean
 from nearkin.criterion import any_positive, expected_cost
 from nearkin.objectives import streaming
 from nearkin.points import Points, strangers
-from nearkin.references import MemoryBank, Proxies
-from nearkin.relation import LabelOverlap, SameLabel
+from nearkin.references import InBatch, MemoryBank, Proxies
+from nearkin.relation import LabelOverlap, SameId, SameLabel
 
 N, D = 37, 5
 
@@ -101,6 +101,28 @@ def test_memory_banks():
 
     for make in (instances, discovery):
         same(both(make, lambda o, x: o(x, ids=ids, reduction="none"), z))
+
+
+def test_a_batch_without_ids_is_numbered_whatever_the_engine():
+    z, _, _ = drawn()
+    same(both(lambda e: NeighbourhoodObjective(InBatch(), InnerProduct(0.5), SameId(), any_positive, engine=e), lambda o, x: o(x), z))
+
+
+def test_references_that_hold_no_right_one_price_nobody():
+    z, _, ids = drawn()
+    other = Points(drawn(1)[0], None, strangers(N))
+
+    def make(criterion):
+        return lambda engine: NeighbourhoodObjective(InBatch(), InnerProduct(0.5), SameId(), criterion, engine=engine)
+
+    same(both(make(any_positive), lambda o, x: o(x, ids=ids, references=other, reduction="none"), z))
+    same(both(make(expected_cost), lambda o, x: o(x, ids=ids, references=other, reduction="none"), z))
+
+
+def test_ids_that_are_missing_are_asked_for():
+    objective = NeighbourhoodObjective(Proxies(4, D), InnerProduct(), SameId(), any_positive, engine="torch").double()
+    with pytest.raises(ValueError, match="ids are missing: this objective knows a point by its id; pass ids="):
+        objective(drawn()[0])
 
 
 def test_a_labelled_bank_passes_over_the_query_itself():
