@@ -388,3 +388,20 @@ def test_autocast_around_either_pass_costs_no_digits(kind: type, relation: str, 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mine = found(kind(block=8), work, form)
     agree(mine, found(None, work, form), 1e-5)
+
+
+@BOTH
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's own
+def test_torch_compile_leaves_the_engines_alone(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followed inside, numba's own compiler is what it would compile, and fail at."""
+    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind())
+    work = draw("span", "own")
+
+    def step(queries: Tensor) -> Tensor:
+        return soft_neighbours.soft_neighbours(work._replace(queries=queries), "log", 1.0).values.sum()
+
+    slopes = []
+    for run in (step, torch.compile(step, backend="eager")):
+        queries = work.queries.clone().requires_grad_()
+        slopes += torch.autograd.grad(run(queries), queries)
+    assert torch.equal(*slopes)

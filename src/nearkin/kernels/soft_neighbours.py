@@ -38,7 +38,10 @@ def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str =
         return Soft(nothing, torch.zeros_like(nothing, dtype=torch.bool))
     references = work.queries.new_empty(0, work.queries.shape[1]) if work.references is None else work.references
     chosen = choose(engine, work.queries, precision)
-    values, priced = _Evaluate.apply(work.queries, references, work, form, temperature, chosen)  # type: ignore[no-untyped-call]
+    evaluate: Any = _Evaluate.apply
+    if torch.compiler.is_compiling():  # torch.compile would follow numba and Triton into their own compilers
+        evaluate = torch.compiler.disable(evaluate)  # type: ignore[no-untyped-call]
+    values, priced = evaluate(work.queries, references, work, form, temperature, chosen)
     return Soft(values, priced)
 
 
