@@ -87,6 +87,15 @@ def found(engine: Engine | None, work: Work, form: Form, temperature: float = 0.
     return Found(values.detach(), priced, grads[0], grads[1] if len(grads) > 1 else None)
 
 
+def evaluated(engine: Engine, work: Work, form: Form) -> tuple[Tensor, ...]:
+    """Values and the queries' gradient, of the very tensors given."""
+    queries = work.queries.detach().requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(soft_neighbours, "choose", lambda *_: engine)
+        values, _ = soft_neighbours.soft_neighbours(work._replace(queries=queries), form, 0.7)
+    return values.detach(), *torch.autograd.grad(values, queries, torch.ones_like(values))
+
+
 def gap(a: Tensor, b: Tensor) -> float:
     """||a - b|| over ||b||; over 1, the size of an embedding, where b is smaller: sums that cancel keep its rounding."""
     return float((a.double() - b).norm() / b.norm().clamp_min(1))
@@ -152,6 +161,19 @@ def test_equals_the_full_matrix(kind: type, relation: str, form: Form, reference
 def test_float64_is_exact_to_rounding(kind: type, relation: str, form: Form, references: str) -> None:
     work = draw(relation, references, dtype=torch.float64)
     agree(found(kind(block=8), work, form), found(None, work, form), 1e-10)
+
+
+@BOTH
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_points_may_lie_in_memory_as_they_like(kind: type, relation: str, form: Form) -> None:
+    work = draw(relation, "separate")
+    within = torch.randn(46, 11)  # every other row and column of something larger; and a transposed one
+    within[::2, 1::2] = work.queries
+    theirs = cast(Tensor, work.references).T.contiguous().T
+    turned = work._replace(queries=within[::2, 1::2], references=theirs, skip=cast(Tensor, work.skip).T.contiguous().T)
+    assert not turned.queries.is_contiguous() and not theirs.is_contiguous()
+    for one, two in zip(evaluated(kind(block=8), turned, form), evaluated(kind(block=8), work, form), strict=True):
+        torch.testing.assert_close(one, two)
 
 
 @given(
@@ -361,20 +383,13 @@ def test_memory_grows_with_points_not_pairs(told: list[str]) -> None:
 @BOTH
 @pytest.mark.parametrize("other", [torch.float64, "meta"])
 @pytest.mark.parametrize(("relation", "form"), CASES)
-def test_torchs_own_defaults_do_not_matter(kind: type, relation: str, form: Form, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchs_own_defaults_do_not_matter(kind: type, relation: str, form: Form, other: Any) -> None:
     """A caller may have told torch to make float64 tensors, or tensors elsewhere, where nothing else is said."""
-    work, upstream = draw(relation, "separate"), torch.rand(23)
-    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind(block=8))
-
-    def step() -> tuple[Tensor, ...]:
-        live = work._replace(queries=work.queries.clone().requires_grad_())
-        values, _ = soft_neighbours.soft_neighbours(live, form, 0.7)
-        return values.detach(), *torch.autograd.grad((values * upstream).sum(), live.queries)
-
-    before = step()
+    work = draw(relation, "separate")
+    before = evaluated(kind(block=8), work, form)
     (torch.set_default_dtype if other is torch.float64 else torch.set_default_device)(other)
     try:
-        after = step()
+        after = evaluated(kind(block=8), work, form)
     finally:
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)

@@ -24,7 +24,7 @@ Form = Literal["log", "expected"]
 
 
 class Soft(NamedTuple):
-    """Per-query values, and how much each counts."""
+    """Per-query values, and whether each counts."""
 
     values: Tensor  # (n,)
     priced: Tensor  # (n,) bool
@@ -59,7 +59,7 @@ def _scale(temperature: float) -> float:
 
 
 def _scaled(work: Work, temperature: float) -> Work:
-    """The same work in base-2 units, centred."""
+    """The same work in base-2 units; centred on the references where distances do not mind."""
     scale = _scale(temperature)
     own = work.references is None
     references = work.queries if own else work.references
