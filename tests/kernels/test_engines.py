@@ -87,13 +87,13 @@ def found(engine: Engine | None, work: Work, form: Form, temperature: float = 0.
     return Found(values.detach(), priced, grads[0], grads[1] if len(grads) > 1 else None)
 
 
-def evaluated(engine: Engine, work: Work, form: Form) -> tuple[Tensor, ...]:
+def evaluated(engine: Engine, work: Work, form: Form, upstream: float = 1.0) -> tuple[Tensor, ...]:
     """Values and the queries' gradient, of the very tensors given."""
     queries = work.queries.detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(soft_neighbours, "choose", lambda *_: engine)
         values, _ = soft_neighbours.soft_neighbours(work._replace(queries=queries), form, 0.7)
-    return values.detach(), *torch.autograd.grad(values, queries, torch.ones_like(values))
+    return values.detach(), *torch.autograd.grad(values, queries, torch.full_like(values, upstream))
 
 
 def gap(a: Tensor, b: Tensor) -> float:
@@ -198,6 +198,31 @@ def test_blocks_and_threads_do_not_matter(kind: type, relation: str, form: Form)
 
 
 @BOTH
+@pytest.mark.parametrize("edges", [[1, 3], [0, 3], [2, 5], [0, 0]])
+def test_one_span_for_all_is_no_class_unless_it_holds_all(kind: type, edges: list[int]) -> None:
+    """Everybody's right ones are the same few, so that "j is right for i" is not "i is right for j"."""
+    work = draw("span", "own", n=5)._replace(span=torch.tensor([edges] * 5))
+    agree(found(kind(block=2), work, "expected"), found(None, work, "expected"), 1e-5)
+
+
+@BOTH
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_small_upstreams_keep_their_digits(kind: type, relation: str, form: Form) -> None:
+    """The mean over many, divided once more for accumulation: pulls far below the least weight that counts."""
+    work = draw(relation, "separate")
+    whole, small = (evaluated(kind(block=8), work, form, size)[1] for size in (1.0, 2.0**-100))
+    torch.testing.assert_close(small * 2.0**100, whole)
+
+
+@BOTH
+def test_targets_in_float64_keep_the_digits_that_float32_has_not(kind: type) -> None:
+    work = draw("targets", "separate")
+    mine, theirs = (targets.double() - 2000 + 1.7e9 for targets in cast(tuple[Tensor, Tensor], work.targets))  # seconds since 1970
+    work = work._replace(targets=(mine, theirs))
+    agree(found(kind(block=8), work, "expected"), found(None, work, "expected"), 1e-5)
+
+
+@BOTH
 def test_two_runs_are_bit_equal(kind: type) -> None:
     work = draw("span", "own", n=200)
     engine = NumbaTiles(block=32, threads=2) if kind is NumbaTiles else TorchTiles(block=32)
@@ -281,6 +306,7 @@ def hard_data(name: str, n: int = 200, d: int = 64) -> Tensor:
         "far": 10 * x,
         "duplicates": x[: n // 5].repeat(5, 1)[torch.randperm(n, generator=generator)],
         "two scales": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 20.0),
+        "crowded and lonely": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 2.0),  # far apart, yet not so far as to be float64
         "offset": x + 100,
         "wide": torch.randn(n, 200, generator=generator),
     }[name]
@@ -289,7 +315,16 @@ def hard_data(name: str, n: int = 200, d: int = 64) -> Tensor:
 @BOTH
 @pytest.mark.parametrize("relation", ["span", "targets"])
 @pytest.mark.parametrize(
-    ("name", "tolerance"), [("plain", 1e-5), ("far", 5e-4), ("duplicates", 1e-5), ("two scales", 1e-5), ("offset", 1e-5), ("wide", 5e-5)]
+    ("name", "tolerance"),
+    [
+        ("plain", 1e-5),
+        ("far", 5e-4),
+        ("duplicates", 1e-5),
+        ("two scales", 1e-5),
+        ("crowded and lonely", 1e-5),
+        ("offset", 1e-5),
+        ("wide", 5e-5),
+    ],
 )
 def test_hard_data_in_float32(kind: type, name: str, tolerance: float, relation: str) -> None:
     x = hard_data(name)
