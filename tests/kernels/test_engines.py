@@ -116,10 +116,18 @@ def runs(labels: Tensor, among: Tensor) -> Tensor:
 
 
 def draw(
-    relation: str, references: str, *, n: int = 23, m: int = 17, d: int = 5, squared: bool = True, dtype: torch.dtype = torch.float32
+    relation: str,
+    references: str,
+    *,
+    n: int = 23,
+    m: int = 17,
+    d: int = 5,
+    squared: bool = True,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
 ) -> Work:
     """Work with everything awkward in it: singleton and absent classes, twice-standing samples, ragged lists."""
-    generator = torch.Generator().manual_seed(n * 1000 + m)
+    generator = torch.Generator().manual_seed(seed * 1_000_000 + n * 1000 + m)
 
     def pick(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=generator)
