@@ -10,11 +10,11 @@ from torch import Tensor
 
 from nearkin import NCA, InstanceDiscrimination, NCARegression, NeighbourhoodDiscovery, NeighbourhoodObjective, PrecisionAtK
 from nearkin.affinity import InnerProduct, SquaredEuclidean
-from nearkin.criterion import any_positive, expected_cost
+from nearkin.criterion import any_positive, each_positive, expected_cost
 from nearkin.objectives import streaming
 from nearkin.points import Points, strangers
 from nearkin.references import InBatch, MemoryBank, Proxies
-from nearkin.relation import LabelOverlap, SameId, SameLabel
+from nearkin.relation import LabelDistance, LabelOverlap, ListedNeighbours, SameId, SameLabel
 
 N, D = 37, 5
 
@@ -174,6 +174,15 @@ def test_auto_streams_only_what_is_large_and_known(monkeypatch):
 def test_an_engine_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="engine 'torch' does not know this composition; use engine='dense'"):
         NCA(relation=LabelOverlap(), engine="torch")
+    for relation, criterion in [
+        (LabelDistance(lambda a, b: (a - b.T).abs()), expected_cost),  # another distance of targets
+        (LabelDistance(), any_positive),  # a share of right for every distance
+        (ListedNeighbours(9, weighted=True), any_positive),
+        (ListedNeighbours(9, labels=torch.zeros(9, dtype=torch.int64)), any_positive),
+        (SameLabel(), each_positive),
+    ]:
+        with pytest.raises(ValueError, match="engine 'numba' does not know this composition"):
+            NeighbourhoodObjective(InBatch(), InnerProduct(), relation, criterion, engine="numba")
     with pytest.raises(ValueError, match="engine 'fpga' is unknown; choose one of auto, dense, torch, numba, triton"):
         NCA(engine="fpga")
     with pytest.raises(ValueError, match="precision 'low' is unknown"):
