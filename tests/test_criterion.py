@@ -199,6 +199,16 @@ def test_gradients_are_finite_and_reach_no_unpriced_row(name: str) -> None:
     assert not near.grad[outcome.weight == 0].any()
 
 
+BROKEN = {name: criterion for name, (criterion, _) in CRITERIA.items()} | {"distance-weighted": Triplets("distance-weighted", dimension=4)}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_affinities_break_the_price(name: str) -> None:
+    """A diverged network inside a recorded step, where nobody looks at its embeddings, must not read as a loss of 0."""
+    near, relation = drawn(0)
+    assert reduce(BROKEN[name](torch.full_like(near, torch.nan), relation), "mean").isnan()
+
+
 @named
 def test_nothing_to_choose_is_a_zero_with_a_graph(name: str) -> None:
     near = torch.randn(3, 4, requires_grad=True)

@@ -65,7 +65,7 @@ def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
     share = 1 - relation.cost.clamp(0, 1)
     chosen = logsumexp(affinity, relation.candidate)
     right = logsumexp(affinity + share.log(), share > 0)
-    priced = (chosen > -torch.inf) & (right > -torch.inf)
+    priced = relation.candidate.any(1) & (share > 0).any(1)  # by what there is: a nan among the affinities must show
     zero = torch.zeros_like(chosen)
     return _soft(torch.where(priced, chosen, zero) - torch.where(priced, right, zero), priced, relation.candidate)
 

@@ -67,7 +67,7 @@ class Triplets:
         square = (2 - 2 * affinity.detach()).clamp(self.nearest**2, 3.999)
         log_weight = -(self.dimension - 2) / 2 * square.log() - (self.dimension - 3) / 2 * (1 - square / 4).log()
         log_weight = log_weight.masked_fill(~wrong | (square > self.farthest**2), -torch.inf)
-        some = (log_weight > -torch.inf).any(1)
+        some = (log_weight != -torch.inf).any(1)
         weight = torch.where(some[:, None], log_weight - log_weight.amax(1, keepdim=True), 0.0).exp()
         return affinity.gather(1, drawn_by(weight)).masked_fill(~some[:, None], -torch.inf)
 
@@ -88,7 +88,7 @@ def _hinge(affinity: Tensor, rival: Tensor, chosen: Tensor, margin: float) -> Te
 
 def _paired(affinity: Tensor, right: Tensor, rival: Tensor, margin: float) -> _Chosen:
     """One wrong affinity for every right one, both (n, m)."""
-    chosen = right & (rival > -torch.inf)
+    chosen = right & (rival != -torch.inf)  # a nan is a rival: it must show
     hinge = _hinge(affinity, rival, chosen, margin)
     return _Chosen(hinge.sum(1), chosen.sum(1), (hinge > 0).sum(1))
 

@@ -33,6 +33,12 @@ def test_cuda_without_triton_warns_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(heard) == 1
 
 
+def test_a_triton_engine_is_made_once() -> None:
+    pytest.importorskip("triton")
+    fast = engines.choose("triton", on("cuda"), "fast")
+    assert engines.choose("auto", on("cuda"), "fast") is fast and engines.choose("triton", on("cuda"), "highest") is not fast
+
+
 @pytest.mark.parametrize(
     ("engine", "device", "precision", "error", "words"),
     [

@@ -87,6 +87,15 @@ def found(engine: Engine | None, work: Work, form: Form, temperature: float = 0.
     return Found(values.detach(), priced, grads[0], grads[1] if len(grads) > 1 else None)
 
 
+def evaluated(engine: Engine, work: Work, form: Form, upstream: float = 1.0) -> tuple[Tensor, ...]:
+    """Values and the queries' gradient, of the very tensors given."""
+    queries = work.queries.detach().requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(soft_neighbours, "choose", lambda *_: engine)
+        values, _ = soft_neighbours.soft_neighbours(work._replace(queries=queries), form, 0.7)
+    return values.detach(), *torch.autograd.grad(values, queries, torch.full_like(values, upstream))
+
+
 def gap(a: Tensor, b: Tensor) -> float:
     """||a - b|| over ||b||; over 1, the size of an embedding, where b is smaller: sums that cancel keep its rounding."""
     return float((a.double() - b).norm() / b.norm().clamp_min(1))
@@ -107,10 +116,18 @@ def runs(labels: Tensor, among: Tensor) -> Tensor:
 
 
 def draw(
-    relation: str, references: str, *, n: int = 23, m: int = 17, d: int = 5, squared: bool = True, dtype: torch.dtype = torch.float32
+    relation: str,
+    references: str,
+    *,
+    n: int = 23,
+    m: int = 17,
+    d: int = 5,
+    squared: bool = True,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
 ) -> Work:
     """Work with everything awkward in it: singleton and absent classes, twice-standing samples, ragged lists."""
-    generator = torch.Generator().manual_seed(n * 1000 + m)
+    generator = torch.Generator().manual_seed(seed * 1_000_000 + n * 1000 + m)
 
     def pick(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=generator)
@@ -154,6 +171,19 @@ def test_float64_is_exact_to_rounding(kind: type, relation: str, form: Form, ref
     agree(found(kind(block=8), work, form), found(None, work, form), 1e-10)
 
 
+@BOTH
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_points_may_lie_in_memory_as_they_like(kind: type, relation: str, form: Form) -> None:
+    work = draw(relation, "separate")
+    within = torch.randn(46, 11)  # every other row and column of something larger; and a transposed one
+    within[::2, 1::2] = work.queries
+    theirs = cast(Tensor, work.references).T.contiguous().T
+    turned = work._replace(queries=within[::2, 1::2], references=theirs, skip=cast(Tensor, work.skip).T.contiguous().T)
+    assert not turned.queries.is_contiguous() and not theirs.is_contiguous()
+    for one, two in zip(evaluated(kind(block=8), turned, form), evaluated(kind(block=8), work, form), strict=True):
+        torch.testing.assert_close(one, two)
+
+
 @given(
     st.sampled_from([TorchTiles, NumbaTiles]), st.sampled_from(CASES), st.sampled_from(["own", "separate"]),
     st.integers(1, 8), st.integers(1, 8), st.integers(1, 3), st.integers(1, 9), st.booleans(),
@@ -173,6 +203,31 @@ def test_blocks_and_threads_do_not_matter(kind: type, relation: str, form: Form)
         agree(part, Found(*(None if t is None else t.double() if t.is_floating_point() else t for t in whole)), 1e-5)  # type: ignore[arg-type]
     if kind is NumbaTiles:
         agree(found(NumbaTiles(block=6, threads=3), work, form), found(None, work, form), 1e-5)
+
+
+@BOTH
+@pytest.mark.parametrize("edges", [[1, 3], [0, 3], [2, 5], [0, 0]])
+def test_one_span_for_all_is_no_class_unless_it_holds_all(kind: type, edges: list[int]) -> None:
+    """Everybody's right ones are the same few, so that "j is right for i" is not "i is right for j"."""
+    work = draw("span", "own", n=5)._replace(span=torch.tensor([edges] * 5))
+    agree(found(kind(block=2), work, "expected"), found(None, work, "expected"), 1e-5)
+
+
+@BOTH
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_small_upstreams_keep_their_digits(kind: type, relation: str, form: Form) -> None:
+    """The mean over many, divided once more for accumulation: pulls far below the least weight that counts."""
+    work = draw(relation, "separate")
+    whole, small = (evaluated(kind(block=8), work, form, size)[1] for size in (1.0, 2.0**-100))
+    torch.testing.assert_close(small * 2.0**100, whole)
+
+
+@BOTH
+def test_targets_in_float64_keep_the_digits_that_float32_has_not(kind: type) -> None:
+    work = draw("targets", "separate")
+    mine, theirs = (targets.double() - 2000 + 1.7e9 for targets in cast(tuple[Tensor, Tensor], work.targets))  # seconds since 1970
+    work = work._replace(targets=(mine, theirs))
+    agree(found(kind(block=8), work, "expected"), found(None, work, "expected"), 1e-5)
 
 
 @BOTH
@@ -259,6 +314,7 @@ def hard_data(name: str, n: int = 200, d: int = 64) -> Tensor:
         "far": 10 * x,
         "duplicates": x[: n // 5].repeat(5, 1)[torch.randperm(n, generator=generator)],
         "two scales": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 20.0),
+        "crowded and lonely": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 2.0),  # far apart, yet not so far as to be float64
         "offset": x + 100,
         "wide": torch.randn(n, 200, generator=generator),
     }[name]
@@ -267,7 +323,16 @@ def hard_data(name: str, n: int = 200, d: int = 64) -> Tensor:
 @BOTH
 @pytest.mark.parametrize("relation", ["span", "targets"])
 @pytest.mark.parametrize(
-    ("name", "tolerance"), [("plain", 1e-5), ("far", 5e-4), ("duplicates", 1e-5), ("two scales", 1e-5), ("offset", 1e-5), ("wide", 5e-5)]
+    ("name", "tolerance"),
+    [
+        ("plain", 1e-5),
+        ("far", 5e-4),
+        ("duplicates", 1e-5),
+        ("two scales", 1e-5),
+        ("crowded and lonely", 1e-5),
+        ("offset", 1e-5),
+        ("wide", 5e-5),
+    ],
 )
 def test_hard_data_in_float32(kind: type, name: str, tolerance: float, relation: str) -> None:
     x = hard_data(name)
@@ -280,6 +345,27 @@ def test_hard_data_in_float32(kind: type, name: str, tolerance: float, relation:
     mine, theirs = found(kind(block=64), work, form, 1.0), found(None, work, form, 1.0)
     assert mine.values.isfinite().all() and mine.to_queries.isfinite().all()
     agree(mine, theirs, tolerance)
+
+
+@BOTH
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e9), (torch.float32, 1e16), (torch.float64, 1e16), (torch.float64, 1e147)])
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_points_of_any_size_have_their_value(kind: type, dtype: torch.dtype, size: float, relation: str, form: Form) -> None:
+    """Whose affinities have no fraction left: everybody chooses the nearest. The gradient is rough, but of the right size and sense."""
+    work = draw(relation, "own", dtype=dtype)
+    work = work._replace(queries=work.queries * size)
+    mine, theirs = found(kind(block=8), work, form), found(None, work, form)
+    torch.testing.assert_close(mine.values.double(), theirs.values, rtol=1e-5, atol=0)
+    slope, truth = mine.to_queries.double() / size, theirs.to_queries / size
+    assert slope.isfinite().all() and 0.5 * truth.square().sum() <= (slope * truth).sum() <= 1.5 * truth.square().sum()
+    assert truth.any() or not slope.any()
+
+
+@BOTH
+def test_points_beyond_all_numbers_break_the_loss(kind: type) -> None:
+    work = draw("span", "own", dtype=torch.float64)
+    mine = found(kind(), work._replace(queries=work.queries * 1e152), "log")
+    assert mine.values.isnan().all() and mine.to_queries.isnan().all()
 
 
 @BOTH
@@ -335,3 +421,45 @@ def test_numba_and_triton_are_imported_late(told: list[str]) -> None:
 
 def test_memory_grows_with_points_not_pairs(told: list[str]) -> None:
     assert float(told[1]) < 120  # the full matrix would be 1,024
+
+
+@BOTH
+@pytest.mark.parametrize("other", [torch.float64, "meta"])
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_torchs_own_defaults_do_not_matter(kind: type, relation: str, form: Form, other: Any) -> None:
+    """A caller may have told torch to make float64 tensors, or tensors elsewhere, where nothing else is said."""
+    work = draw(relation, "separate")
+    before = evaluated(kind(block=8), work, form)
+    (torch.set_default_dtype if other is torch.float64 else torch.set_default_device)(other)
+    try:
+        after = evaluated(kind(block=8), work, form)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+    assert torch.equal(before[0], after[0]) and torch.equal(before[1], after[1])
+
+
+@BOTH
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_autocast_around_either_pass_costs_no_digits(kind: type, relation: str, form: Form) -> None:
+    work = draw(relation, "separate")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mine = found(kind(block=8), work, form)
+    agree(mine, found(None, work, form), 1e-5)
+
+
+@BOTH
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's own
+def test_torch_compile_leaves_the_engines_alone(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followed inside, numba's own compiler is what it would compile, and fail at."""
+    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind())
+    work = draw("span", "own")
+
+    def step(queries: Tensor) -> Tensor:
+        return soft_neighbours.soft_neighbours(work._replace(queries=queries), "log", 1.0).values.sum()
+
+    slopes = []
+    for run in (step, torch.compile(step, backend="eager")):
+        queries = work.queries.clone().requires_grad_()
+        slopes += torch.autograd.grad(run(queries), queries)
+    assert torch.equal(*slopes)

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import replay
+from nearkin.kernels.soft_neighbours import Form
+from nearkin.kernels.tiled import TorchTiles
+from tests.kernels.test_engines import CASES, draw, found
 
 
 class Squares:
@@ -130,3 +133,20 @@ def test_a_handful_of_shapes_is_kept_and_none_while_another_graph_is_recorded(sq
     assert squares.recorded(points(0, 1)) is None and squares.recorded(points(0, replay.KEPT + 2)) is not None
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert squares.recorded(points(0, replay.KEPT + 2)) is None
+
+
+@pytest.mark.parametrize("references", ["own", "separate", "frozen"])
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_every_kind_of_work_is_recorded_with_all_its_tensors(
+    squares: Squares, relation: str, form: Form, references: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same shapes with other numbers, again and again: each answer is that of the numbers given."""
+    works = [draw(relation, references, seed=seed) for seed in range(6)]
+    plain = [found(TorchTiles(), work, form) for work in works]
+    monkeypatch.setattr(TorchTiles, "recordable", lambda *_: True)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True), raising=False)
+    recorded = [found(TorchTiles(), work, form) for work in works]
+    assert squares.captured == 2  # the value at the third call, the gradient at the fourth
+    for one, two in zip(recorded, plain, strict=True):
+        for mine, theirs in zip(one, two, strict=True):
+            torch.testing.assert_close(mine, theirs)

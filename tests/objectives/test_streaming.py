@@ -10,11 +10,11 @@ from torch import Tensor
 
 from nearkin import NCA, InstanceDiscrimination, NCARegression, NeighbourhoodDiscovery, NeighbourhoodObjective, PrecisionAtK
 from nearkin.affinity import InnerProduct, SquaredEuclidean
-from nearkin.criterion import any_positive, expected_cost
+from nearkin.criterion import any_positive, each_positive, expected_cost
 from nearkin.objectives import streaming
 from nearkin.points import Points, strangers
-from nearkin.references import MemoryBank, Proxies
-from nearkin.relation import LabelOverlap, SameLabel
+from nearkin.references import InBatch, MemoryBank, Proxies
+from nearkin.relation import LabelDistance, LabelOverlap, ListedNeighbours, SameId, SameLabel
 
 N, D = 37, 5
 
@@ -103,6 +103,28 @@ def test_memory_banks():
         same(both(make, lambda o, x: o(x, ids=ids, reduction="none"), z))
 
 
+def test_a_batch_without_ids_is_numbered_whatever_the_engine():
+    z, _, _ = drawn()
+    same(both(lambda e: NeighbourhoodObjective(InBatch(), InnerProduct(0.5), SameId(), any_positive, engine=e), lambda o, x: o(x), z))
+
+
+def test_references_that_hold_no_right_one_price_nobody():
+    z, _, ids = drawn()
+    other = Points(drawn(1)[0], None, strangers(N))
+
+    def make(criterion):
+        return lambda engine: NeighbourhoodObjective(InBatch(), InnerProduct(0.5), SameId(), criterion, engine=engine)
+
+    same(both(make(any_positive), lambda o, x: o(x, ids=ids, references=other, reduction="none"), z))
+    same(both(make(expected_cost), lambda o, x: o(x, ids=ids, references=other, reduction="none"), z))
+
+
+def test_ids_that_are_missing_are_asked_for():
+    objective = NeighbourhoodObjective(Proxies(4, D), InnerProduct(), SameId(), any_positive, engine="torch").double()
+    with pytest.raises(ValueError, match="ids are missing: this objective knows a point by its id; pass ids="):
+        objective(drawn()[0])
+
+
 def test_a_labelled_bank_passes_over_the_query_itself():
     z, _, _ = drawn()
     labels, ids = torch.arange(60) % 4, torch.arange(N)
@@ -152,6 +174,15 @@ def test_auto_streams_only_what_is_large_and_known(monkeypatch):
 def test_an_engine_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="engine 'torch' does not know this composition; use engine='dense'"):
         NCA(relation=LabelOverlap(), engine="torch")
+    for relation, criterion in [
+        (LabelDistance(lambda a, b: (a - b.T).abs()), expected_cost),  # another distance of targets
+        (LabelDistance(), any_positive),  # a share of right for every distance
+        (ListedNeighbours(9, weighted=True), any_positive),
+        (ListedNeighbours(9, labels=torch.zeros(9, dtype=torch.int64)), any_positive),
+        (SameLabel(), each_positive),
+    ]:
+        with pytest.raises(ValueError, match="engine 'numba' does not know this composition"):
+            NeighbourhoodObjective(InBatch(), InnerProduct(), relation, criterion, engine="numba")
     with pytest.raises(ValueError, match="engine 'fpga' is unknown; choose one of auto, dense, torch, numba, triton"):
         NCA(engine="fpga")
     with pytest.raises(ValueError, match="precision 'low' is unknown"):

@@ -72,6 +72,12 @@ def _triton(device: str, precision: str) -> Engine:
         )
     if find_spec("triton") is None:
         raise ImportError("engine 'triton' needs Triton: pip install triton (or use engine='torch')")
+    return _triton_engine(precision)
+
+
+@lru_cache
+def _triton_engine(precision: str) -> Engine:
+    """One for each precision: small evaluations wait for the host, which would make one every time and compare it with the last."""
     from nearkin.kernels.triton_engine import Precision, TritonEngine
 
     return TritonEngine(cast(Precision, precision))

@@ -51,7 +51,7 @@ def pair_sums(x: Tensor, scale: float) -> Tensor:
     tiles = [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
 
     def share(some: list[tuple[int, int]]) -> Array:
-        sums, room = np.zeros((2, len(x))), torch.empty(BLOCK * BLOCK)
+        sums, room = np.zeros((2, len(x))), x.new_empty(BLOCK * BLOCK)
         for i, j in some:
             tile = room[: len(blocks[i]) * len(blocks[j])].view(len(blocks[i]), len(blocks[j]))
             torch.mm(blocks[i], turned[j], out=tile)

@@ -1,6 +1,5 @@
 """Work made ready for the compiled loops: blocks of queries and references, and the tiles between them."""
 
-import math
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from nearkin.kernels.numba_loops import Array
 from nearkin.kernels.work import Work, sizes
 
 Cut = TypeVar("Cut", Tensor, Array)
+_MOST = FAR * 2**29  # squared length in bits above which the loops' float64 affinities are as coarse as float32's above FAR
 
 
 class Block(NamedTuple):
@@ -38,7 +38,7 @@ class Job(NamedTuple):
     columns: list[Block]
     scale: np.floating[Any]  # of the factors' type
     far: bool  # the factors are float64
-    finite: bool
+    near: bool  # near enough for float64
 
 
 def cut(whole: Cut, block: int) -> list[Cut]:
@@ -59,7 +59,7 @@ def prepared(work: Work, block: int) -> Job:
     columns = rows if own else _blocks(references, lengths[1] if work.squared else None, None, theirs, kind, block)
     scale = (np.float64 if kind is torch.float64 else np.float32)(2 if work.squared else 1)
     special = set_apart(work)
-    return Job(work, special, block, tiles(work, special, block), rows, columns, scale, furthest > FAR, math.isfinite(furthest))
+    return Job(work, special, block, tiles(work, special, block), rows, columns, scale, furthest > FAR, furthest < _MOST)
 
 
 def _even(n: int, block: int) -> int:
@@ -72,8 +72,8 @@ def _blocks(
     points: Tensor, lengths: Tensor | None, span: Tensor | None, targets: Tensor | None, kind: torch.dtype, block: int
 ) -> list[Block]:
     points = points.contiguous()
-    minus = torch.zeros(len(points), dtype=kind) if lengths is None else -lengths.to(kind)
-    spans = torch.zeros(len(points), 2, dtype=torch.int64) if span is None else span.contiguous()
+    minus = points.new_zeros(len(points), dtype=kind) if lengths is None else -lengths.to(kind)
+    spans = points.new_zeros(len(points), 2, dtype=torch.int64) if span is None else span.contiguous()
     found = []
     for start in range(0, len(points), block):
         here = slice(start, start + block)

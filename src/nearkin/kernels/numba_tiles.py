@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import apart
-from nearkin.kernels.layout import Apart, Tile, as_two_sets, lopsided, nowhere
+from nearkin.kernels.layout import Apart, Tile, as_two_sets, lopsided
 from nearkin.kernels.numba_job import Block, Job, cut, prepared
 from nearkin.kernels.numba_loops import HOLE, PARTS, SPREAD, Array, merge_columns, summarise, summarise_each, weigh, weigh_each
 from nearkin.kernels.numba_pairs import pair_affinities, push_pairs
@@ -55,7 +55,7 @@ class _Buffer:
     """Room for one tile, and its views in every shape met: Python is slow between tiles, when they have filled the cache."""
 
     def __init__(self, job: Job) -> None:
-        self.room = torch.empty(job.block**2, dtype=job.rows[0].factors.dtype)
+        self.room = job.rows[0].factors.new_empty(job.block**2)
         self.views: dict[tuple[int, int], tuple[Tensor, Array]] = {}
 
     def dots(self, rows: Block, columns: Block, tile: Tile) -> tuple[Tensor, Array]:
@@ -136,7 +136,8 @@ def _shared_shifts(mine: _Slopes, theirs: _Slopes) -> Array | None:
 def _pushed(job: Job, rows: list[_Slopes], columns: list[_Slopes], share: list[Tile]) -> _Push:
     n, m, d = sizes(job.work)
     both_sides = job.work.references is not None and job.work.reference_gradient
-    push = _Push(torch.zeros(n, d), [torch.zeros(d, len(block.minus)) for block in job.columns], np.zeros(n), np.zeros(m))
+    zeros = job.work.queries.new_zeros  # of the caller's type and place, whatever torch's defaults are
+    push = _Push(zeros(n, d), [zeros(d, len(block.minus)) for block in job.columns], np.zeros(n), np.zeros(m))
     parts, row_sums, column_sums = cut(push.rows, job.block), cut(push.row_sums, job.block), cut(push.column_sums, job.block)
     buffer, unused = _Buffer(job), np.zeros(job.block)
     for tile in share:
@@ -183,7 +184,10 @@ def _finished(squared: bool, push: Tensor, sums: Array, points: Tensor, size: fl
 
 @dataclass(frozen=True)
 class NumbaTiles:
-    """Tiles of at most block x block on `threads` threads (torch's own number unless given). float64 goes to torch tiles."""
+    """Tiles of at most block x block on `threads` threads (torch's own number unless given).
+
+    float64, and points too far out for float64 tiles of float32 points, go to torch tiles.
+    """
 
     block: int = 704  # two of the 352 that OpenBLAS packs at a time on ARM; between 500 and 1,000 it matters little
     threads: int | None = None
@@ -198,8 +202,8 @@ class NumbaTiles:
         if lopsided(work):
             return self.summaries(as_two_sets(work))
         job = prepared(work, self.block)
-        if not job.finite:
-            return nowhere(work)
+        if not job.near:
+            return TorchTiles().summaries(work)
         parts = self._shared_out(job, partial(_summed, job))
         first, second = _log_sums(parts[0], work)
         for part in parts[1:]:
@@ -218,6 +222,8 @@ class NumbaTiles:
             to_queries, to_references = self.gradients(as_two_sets(work), first, second, pull)
             return to_queries if to_references is None else to_queries.add_(to_references), None
         job = prepared(work, self.block)
+        if not job.near:
+            return TorchTiles().gradients(work, first, second, pull)
         first, second = first.double(), second.double()
         size = float(pull.abs().max()) or 1.0  # pulls of a mean over many, well placed queries would underflow
         pull = pull.double() / size
@@ -257,7 +263,7 @@ def _points(work: Work) -> tuple[Array, Array]:
 
 
 def _pair_affinities(job: Job, pairs: Apart) -> Tensor:
-    out = torch.empty(len(pairs.rows), dtype=torch.float64)
+    out = job.work.queries.new_empty(len(pairs.rows), dtype=torch.float64)
     if len(out):
         pair_affinities(*_points(job.work), job.work.squared, pairs.rows.numpy(), pairs.columns.numpy(), out.numpy())
     return out

@@ -24,7 +24,7 @@ Form = Literal["log", "expected"]
 
 
 class Soft(NamedTuple):
-    """Per-query values, and how much each counts."""
+    """Per-query values, and whether each counts."""
 
     values: Tensor  # (n,)
     priced: Tensor  # (n,) bool
@@ -38,7 +38,10 @@ def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str =
         return Soft(nothing, torch.zeros_like(nothing, dtype=torch.bool))
     references = work.queries.new_empty(0, work.queries.shape[1]) if work.references is None else work.references
     chosen = choose(engine, work.queries, precision)
-    values, priced = _Evaluate.apply(work.queries, references, work, form, temperature, chosen)  # type: ignore[no-untyped-call]
+    evaluate: Any = _Evaluate.apply
+    if torch.compiler.is_compiling():  # torch.compile would follow numba and Triton into their own compilers
+        evaluate = torch.compiler.disable(evaluate)  # type: ignore[no-untyped-call]
+    values, priced = evaluate(work.queries, references, work, form, temperature, chosen)
     return Soft(values, priced)
 
 
@@ -56,7 +59,7 @@ def _scale(temperature: float) -> float:
 
 
 def _scaled(work: Work, temperature: float) -> Work:
-    """The same work in base-2 units, centred."""
+    """The same work in base-2 units; centred on the references where distances do not mind."""
     scale = _scale(temperature)
     own = work.references is None
     references = work.queries if own else work.references
@@ -76,14 +79,15 @@ def _values(work: Work, form: Form, first: Tensor, second: Tensor) -> tuple[Tens
         return second, priced.to(second.dtype), priced
     gap = (second - first).double() * math.log(2)  # B - A in natural units; nan without any candidate
     right, wrong = first != -torch.inf, second != -torch.inf  # nan counts as there: broken embeddings must show in the loss
+    # Few steps, as each is a launch of its own: a gap of -inf costs nothing and pushes nowhere, one of inf (nobody right) costs 1.
     if form == "log":
-        value = torch.where(right & wrong, torch.nn.functional.softplus(gap, threshold=40), 0.0)
-        weight = torch.where(right & wrong, torch.sigmoid(gap), 0.0)
-        priced = right
+        gap, priced = torch.where(right & wrong, gap, -torch.inf), right
+        value, weight = torch.nn.functional.softplus(gap, threshold=40), torch.sigmoid(gap)
     else:
-        value = torch.where(right & wrong, torch.sigmoid(gap), wrong.double())
-        weight = torch.where(right & wrong, torch.sigmoid(gap) * torch.sigmoid(-gap), 0.0)
         priced = right | wrong
+        gap = torch.where(priced, gap, -torch.inf)
+        value = torch.sigmoid(gap)
+        weight = value * torch.sigmoid(-gap)
     return value.to(first.dtype), weight.to(first.dtype), priced
 
 
@@ -115,8 +119,9 @@ def _backward(work: Work, summary: Sequence[Tensor], upstream: Tensor, temperatu
     first, second, weight, queries, *references = summary
     pull = upstream.to(first.dtype) * weight
     # A query without a right (or wrong) reference has pull 0; its missing summary only must not be infinite.
-    finite = torch.where(first > -torch.inf, first, torch.where(second > -torch.inf, second, torch.zeros_like(first)))
-    other = second if work.targets is not None else torch.where(second > -torch.inf, second, finite)
+    there = second > -torch.inf
+    finite = torch.where(first > -torch.inf, first, torch.where(there, second, 0.0))
+    other = second if work.targets is not None else torch.where(there, second, finite)
     scaled = work._replace(queries=queries, references=references[0] if references else None)
     found = engine.gradients(scaled, finite, other, pull)
     back = 1 / (_scale(temperature) * temperature)

@@ -17,8 +17,10 @@ from nearkin.kernels.apart import joined
 from nearkin.kernels.layout import FAR, RIGHT, WRONG, Tile, as_two_sets, longest, lopsided, nowhere, set_apart, square_lengths, tiles
 from nearkin.kernels.work import Work, sizes
 
-_HOLE = -1e30  # finite, so that a masked pair never makes inf - inf
-_NOWHERE = -1e29
+_HOLE = {torch.float32: -1e30, torch.float64: -1e300}  # finite, so that a masked pair never makes inf - inf
+_NOWHERE = {torch.float32: -1e29, torch.float64: -1e299}
+_NO_PULL = 1e300  # the log-sum of a point without a pull: nothing counts beside it
+_MOST = 1e298  # squared length up to which no affinity is taken for a hole
 _RANGE = {torch.float32: 86.0, torch.float64: 900.0}  # bits either side of a shift within which sums lose nothing
 _LEAST = {torch.float32: 2.0**-100, torch.float64: 2.0**-1000}  # gradient weights below, of at most about 1, count as nothing
 
@@ -53,7 +55,7 @@ def _affinities(sides: _Sides, tile: Tile, buffer: Tensor) -> Tensor:
     if sides.minus_rows is not None and sides.minus_columns is not None:
         out.mul_(2).add_(sides.minus_rows[tile.top : tile.bottom]).add_(sides.minus_columns[tile.left : tile.right])
     if len(tile.hole_rows):
-        out[tile.hole_rows, tile.hole_columns] = _HOLE
+        out[tile.hole_rows, tile.hole_columns] = _HOLE[out.dtype]
     return out
 
 
@@ -68,10 +70,10 @@ def _by_kind(spans: Tensor | None, tile: Tile, affinity: Tensor) -> Iterator[tup
     elif bool(((low <= tile.left) & (high >= tile.right)).all()):
         yield RIGHT, affinity
     else:
-        column = torch.arange(tile.left, tile.right)
+        column = torch.arange(tile.left, tile.right, device=low.device)
         right = ((low[:, None] <= column) & (column < high[:, None])).to(affinity)
-        yield RIGHT, torch.add(affinity, 1 - right, alpha=_HOLE)
-        yield WRONG, affinity.add_(right, alpha=_HOLE)
+        yield RIGHT, torch.add(affinity, 1 - right, alpha=_HOLE[affinity.dtype])
+        yield WRONG, affinity.add_(right, alpha=_HOLE[affinity.dtype])
 
 
 def _costs(work: Work, tile: Tile, like: Tensor) -> Tensor | None:
@@ -105,11 +107,15 @@ def _powers(exponents: Tensor) -> Tensor:
     return torch.hardshrink(torch.exp2(exponents), torch.finfo(exponents.dtype).tiny)
 
 
+def _row_sums(x: Tensor) -> Tensor:
+    """(n,) in float64, by BLAS; into memory that is given, for then autocast leaves the type alone."""
+    return torch.mv(x, x.new_ones(x.shape[1]), out=x.new_empty(len(x))).double()
+
+
 def _along(weights: Tensor, shift: Tensor, cost: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sums of 2^(s - shift) over columns, their logs, and the mean cost."""
-    ones = weights.new_ones(weights.shape[1])
-    total = (weights @ ones).double()
-    mean = None if cost is None else torch.where(total > 0, ((weights * cost) @ ones).double() / total, 0.0)
+    total = _row_sums(weights)
+    mean = None if cost is None else torch.where(total > 0, _row_sums(weights * cost) / total, 0.0)
     return total, torch.where(total > 0, torch.log2(total) + shift, -torch.inf), mean
 
 
@@ -117,7 +123,8 @@ def _own_shifts(affinity: Tensor, cost: Tensor | None) -> tuple[Tensor, Tensor |
     """Log-sums of rows (and mean costs), each under its own largest affinity."""
     top = affinity.amax(1)
     _, log, mean = _along(_powers(affinity - top[:, None]), top.double(), cost)
-    return torch.where(top > _NOWHERE, log, -torch.inf), None if mean is None else torch.where(top > _NOWHERE, mean, 0.0)
+    some = top > _NOWHERE[top.dtype]
+    return torch.where(some, log, -torch.inf), None if mean is None else torch.where(some, mean, 0.0)
 
 
 def _add_tile(sums: _Sums, kind: int, tile: Tile, affinity: Tensor, cost: Tensor | None) -> None:
@@ -126,7 +133,7 @@ def _add_tile(sums: _Sums, kind: int, tile: Tile, affinity: Tensor, cost: Tensor
     cost_back = None if cost is None else cost.T
     reach = _RANGE[affinity.dtype]
     tops = affinity[:: max(1, len(affinity) // 8)].amax(1)
-    shift = tops[tops > _NOWHERE].double().mean().nan_to_num()
+    shift = tops[tops > _NOWHERE[tops.dtype]].double().mean().nan_to_num()
     weights = _powers(affinity - shift.to(affinity.dtype))
     sides = [(rows, affinity, weights, cost), (columns, affinity.T, weights.T, cost_back)][: 1 + tile.mirrored]
     for where, s, e, c in sides:
@@ -138,7 +145,7 @@ def _add_tile(sums: _Sums, kind: int, tile: Tile, affinity: Tensor, cost: Tensor
 
 
 class _Pulls(NamedTuple):
-    """Log-sums, pulls and mean costs of one side; the log-sum of a point without a pull is -_HOLE."""
+    """Log-sums, pulls and mean costs of one side; the log-sum of a point without a pull is _NO_PULL."""
 
     logs: dict[int, Tensor]  # (n,) float64 for RIGHT and WRONG
     pull: Tensor  # (n,) float64
@@ -147,13 +154,13 @@ class _Pulls(NamedTuple):
     @staticmethod
     def of(work: Work, first: Tensor, second: Tensor, pull: Tensor, level: float) -> "_Pulls":
         logs = {RIGHT: first + level, WRONG: (second if work.targets is None else first) + level}
-        return _Pulls({kind: torch.where(pull == 0, -_HOLE, log) for kind, log in logs.items()}, pull, second)
+        return _Pulls({kind: torch.where(pull == 0, _NO_PULL, log) for kind, log in logs.items()}, pull, second)
 
     @staticmethod
     def none(m: int, like: "_Pulls") -> "_Pulls":
         """References of their own choose nobody."""
         nobody = like.pull.new_zeros(m)
-        return _Pulls(dict.fromkeys(like.logs, nobody - _HOLE), nobody, nobody)
+        return _Pulls(dict.fromkeys(like.logs, nobody + _NO_PULL), nobody, nobody)
 
     def part(self, where: slice) -> "_Pulls":
         return _Pulls({kind: log[where] for kind, log in self.logs.items()}, self.pull[where], self.mean[where])
@@ -163,7 +170,7 @@ def _weights(kind: int, affinity: Tensor, here: _Pulls, there: _Pulls, cost: Ten
     """W_ij + W_ji of one tile."""
     sign, dtype, reach = (-1.0 if kind == RIGHT else 1.0), affinity.dtype, _RANGE[affinity.dtype]
     logs = torch.cat([here.logs[kind], there.logs[kind]])
-    logs = logs[logs < -_NOWHERE]
+    logs = logs[logs < _NO_PULL]
     shared = len(logs) == 0 or bool(logs.max() - logs.min() < 2 * reach)
     shift = (logs.max() + logs.min()) / 2 if len(logs) else affinity.new_zeros((), dtype=torch.float64)
     if shared:
@@ -189,7 +196,7 @@ class _Gathered:
 
     def add(self, where: slice, weights: Tensor, others: Tensor) -> None:
         self.push[where].addmm_(weights, others)
-        self.sums[where] += (weights @ weights.new_ones(weights.shape[1])).double()
+        self.sums[where] += _row_sums(weights)
 
     def gradient(self, squared: bool) -> Tensor:
         """2 (H Z - rowsum(H) Z) for squared distances, H Z for inner products."""
@@ -210,7 +217,7 @@ class TorchTiles:
         if lopsided(work):
             return self.summaries(as_two_sets(work))
         sides, special, sums = _sides(work), set_apart(work), _Sums(work)
-        if not math.isfinite(sides.longest):
+        if not sides.longest < _MOST:  # or nan
             return nowhere(work)
         spans = None if work.span is None else work.span.cpu()
         for tile, affinity in self._tiles(work, sides, tiles(work, special, self._side(work))):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import triton_prepare as prepare
+from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.triton_gradients import gradients_kernel
 from nearkin.kernels.triton_holes import ENTRIES, Holes, holes_of, listed_gradients_kernel, listed_sums_kernel
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
@@ -140,11 +141,7 @@ class TritonEngine:
 def _plain_engine(work: Work) -> Engine | None:
     """The engine for what the kernels do not cover: float64, and costs over many target dimensions."""
     many = work.targets is not None and work.targets[0].shape[1] > MOST_TARGETS
-    if work.queries.dtype != torch.float64 and not many:
-        return None
-    from nearkin.kernels.tiled import TorchTiles
-
-    return TorchTiles()
+    return TorchTiles() if many or work.queries.dtype == torch.float64 else None
 
 
 def _tidy(work: Work) -> Work:

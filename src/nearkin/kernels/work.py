@@ -21,8 +21,8 @@ from torch import Tensor
 class Work(NamedTuple):
     """What an engine computes on. Exactly one of `span`, `listed` and `targets` is set."""
 
-    queries: Tensor  # (n, d) float32 or float64, contiguous
-    references: Tensor | None  # (m, d); None: the queries are their own references
+    queries: Tensor  # (n, d) float32 or float64, however it lies in memory
+    references: Tensor | None  # (m, d) of the same type; None: the queries are their own references
     squared: bool  # affinity -|q - r|^2, otherwise q . r
     span: Tensor | None = None  # (n, 2) int64
     listed: Tensor | None = None  # (n, k) int64 positions, -1 where a row is shorter

@@ -118,6 +118,8 @@ def check_references(references: Any, batch: Points, supervision: Supervision) -
         raise TypeError(f"references must be Points(embeddings, labels, ids), not {type(references).__name__}")
     given = Points(*references)
     embeddings = check_embeddings(given.embeddings, "references.embeddings").to(batch.embeddings.dtype)
+    if embeddings.device != batch.embeddings.device:
+        raise ValueError(f"references are on {embeddings.device} and embeddings on {batch.embeddings.device}; move one to the other")
     if embeddings.shape[1] != batch.embeddings.shape[1]:
         raise ValueError(
             f"references have {embeddings.shape[1]} dimensions and embeddings {batch.embeddings.shape[1]}; both come from the same network"

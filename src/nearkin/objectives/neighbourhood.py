@@ -81,7 +81,7 @@ class NeighbourhoodObjective(Objective):
         if self._streams(pairs):
             in_batch = own and isinstance(self.references, InBatch)
             outcome = stream(
-                given if in_batch else batch,
+                given if in_batch and self.supervision != "ids" else batch,
                 None if in_batch else references,
                 self.affinity,
                 self.relation,

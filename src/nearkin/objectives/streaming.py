@@ -135,7 +135,7 @@ def _listed(relation: SameId | ListedNeighbours, batch: Points, where: Lookup) -
 
 
 def _distinct(positions: Tensor) -> Tensor:
-    """Each position once a row; repeats become -1."""
+    """Each position once a row; repeats become -1. Engines know a pair again, but the GPU's loops take a turn for every repeat."""
     ranked = positions.sort(dim=1).values
     repeat = torch.zeros_like(ranked, dtype=torch.bool)
     repeat[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
