@@ -79,15 +79,14 @@ def _values(work: Work, form: Form, first: Tensor, second: Tensor) -> tuple[Tens
         return second, priced.to(second.dtype), priced
     gap = (second - first).double() * math.log(2)  # B - A in natural units; nan without any candidate
     right, wrong = first != -torch.inf, second != -torch.inf  # nan counts as there: broken embeddings must show in the loss
-    # Few steps, as each is a launch of its own: a gap of -inf costs nothing and pushes nowhere, one of inf (nobody right) costs 1.
     if form == "log":
-        gap, priced = torch.where(right & wrong, gap, -torch.inf), right
-        value, weight = torch.nn.functional.softplus(gap, threshold=40), torch.sigmoid(gap)
+        value = torch.where(right & wrong, torch.nn.functional.softplus(gap, threshold=40), 0.0)
+        weight = torch.where(right & wrong, torch.sigmoid(gap), 0.0)
+        priced = right
     else:
+        value = torch.where(right & wrong, torch.sigmoid(gap), wrong.double())
+        weight = torch.where(right & wrong, torch.sigmoid(gap) * torch.sigmoid(-gap), 0.0)
         priced = right | wrong
-        gap = torch.where(priced, gap, -torch.inf)
-        value = torch.sigmoid(gap)
-        weight = value * torch.sigmoid(-gap)
     return value.to(first.dtype), weight.to(first.dtype), priced
 
 
@@ -119,9 +118,8 @@ def _backward(work: Work, summary: Sequence[Tensor], upstream: Tensor, temperatu
     first, second, weight, queries, *references = summary
     pull = upstream.to(first.dtype) * weight
     # A query without a right (or wrong) reference has pull 0; its missing summary only must not be infinite.
-    there = second > -torch.inf
-    finite = torch.where(first > -torch.inf, first, torch.where(there, second, 0.0))
-    other = second if work.targets is not None else torch.where(there, second, finite)
+    finite = torch.where(first > -torch.inf, first, torch.where(second > -torch.inf, second, torch.zeros_like(first)))
+    other = second if work.targets is not None else torch.where(second > -torch.inf, second, finite)
     scaled = work._replace(queries=queries, references=references[0] if references else None)
     found = engine.gradients(scaled, finite, other, pull)
     back = 1 / (_scale(temperature) * temperature)
