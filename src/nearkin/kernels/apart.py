@@ -43,10 +43,15 @@ def push(work: Work, pairs: Apart, weights: Tensor, to_queries: Tensor, to_refer
     for here, query, reference in _chunks(work, pairs):
         weight = weights[here, None]
         forth = 2 * weight * (reference - query) if work.squared else weight * reference
-        to_queries.index_add_(0, pairs.rows[here], forth.to(to_queries.dtype))
+        _add(to_queries, pairs.rows[here], forth.to(to_queries.dtype))
         if target is not None:
             back = -forth if work.squared else weight * query
-            target.index_add_(0, pairs.columns[here], back.to(target.dtype))
+            _add(target, pairs.columns[here], back.to(target.dtype))
+
+
+def _add(to: Tensor, rows: Tensor, values: Tensor) -> Tensor:
+    """Values added to their rows, the same way every time: on CUDA the order of `index_add_` is chance."""
+    return to.index_put_((rows,), values, accumulate=True)
 
 
 def _costs(work: Work, pairs: Apart) -> Tensor:
@@ -58,7 +63,7 @@ def _log_sums(n: int, rows: Tensor, affinity: Tensor) -> Tensor:
     """(n,) log2 of the sum of 2^affinity in each row, -inf for an empty one."""
     top = torch.full((n,), -torch.inf, dtype=affinity.dtype, device=affinity.device)
     top.scatter_reduce_(0, rows, affinity, "amax")
-    total = torch.zeros_like(top).index_add_(0, rows, torch.exp2(affinity - top[rows]))
+    total = _add(torch.zeros_like(top), rows, torch.exp2(affinity - top[rows]))
     return torch.where(total > 0, top + torch.log2(total), -torch.inf)
 
 
@@ -73,7 +78,7 @@ def with_apart(work: Work, pairs: Apart, affinity: Tensor, first: Tensor, second
         return first, torch.logaddexp2(second, _log_sums(n, pairs.rows[~right], affinity[~right]))
     total = _log_sums(n, pairs.rows, affinity)
     share = torch.exp2(affinity - total[pairs.rows])
-    mean = torch.zeros_like(second).index_add_(0, pairs.rows, share * _costs(work, pairs))
+    mean = _add(torch.zeros_like(second), pairs.rows, share * _costs(work, pairs))
     return joined(first, second, total, mean)
 
 
