@@ -7,7 +7,6 @@
 Numbers on that page are never typed by hand.
 """
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,30 +14,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+from bench_tables import Row, about, filled, load, number, table  # noqa: E402
 from kernel_bars import Bar, cpu_bars, cuda_bars, numerics_bars  # noqa: E402
-
-Row = dict[str, Any]
-ERRORS_AT = 2048  # bench.kernels measures errors on a CPU at no more points than these, whatever N is timed
-
-
-def load(name: str) -> dict[str, Any] | None:
-    path = HERE / name
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def about(found: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items() if number != "absent")
-    return f"`{found['command']}`, {found['device']}, {found['date'][:10]}; {versions}."
-
-
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows), ""]
-
-
-def filled(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """The table without the columns that nobody fills: those were not measured at its size."""
-    kept = [column for column in range(len(head)) if any(row[column] for row in rows)]
-    return table(tuple(head[column] for column in kept), [tuple(row[column] for column in kept) for row in rows])
+from linear_fits import linear_part  # noqa: E402
 
 
 def bars(found: Iterable[Bar]) -> list[str]:
@@ -47,10 +25,6 @@ def bars(found: Iterable[Bar]) -> list[str]:
     short = [bar.what for bar in all_of_them if not bar.met]
     verdict = f"Missed: {'; '.join(short)}." if short else "All of these are met."
     return [*table(("bar", "wanted", "measured", ""), (bar.cells() for bar in all_of_them)), verdict, ""]
-
-
-def number(value: float | None, form: str = ".3g") -> str:
-    return "" if value is None else format(value, form)
 
 
 def cuda_rows(found: dict[str, Any], n: int) -> list[tuple[str, ...]]:
@@ -76,7 +50,7 @@ def cpu_rows(found: dict[str, Any], n: int) -> list[tuple[str, ...]]:
         share = "" if "share_of_floor" not in row else f"{100 * row['share_of_floor']:.0f} %"
         cells = [number(row.get(key), form) for key, form in (("ns_per_pair", ".1f"), ("times_ours", ".2f"), ("peak_mb", ",.0f"))]
         first = number(row.get("first_call_s"), ".1f")
-        errors = [number(row.get(key), ".0e") if n <= ERRORS_AT else "" for key in ("value_error", "gradient_error")]
+        errors = [number(row.get(key), ".0e") for key in ("value_error", "gradient_error")]
         lines.append((row["name"], *cells, share, first, *errors))
     return lines + [(name, f"absent: {why}", *[""] * 6) for name, why in found["absent"].items()]
 
@@ -249,70 +223,6 @@ def explorer_part(found: dict[str, Any]) -> list[str]:
     )
     lines += ["", *table(head, rows)]
     return [*lines, f"Before that, once for each index: exact neighbours, lists and a map by PCA, one thread: {'; '.join(once)}.", ""]
-
-
-WANTED_TIMES = {("fits", 2): 6, ("fits", 64): 3, ("evaluations", 32): 10, ("evaluations", 2): 18}  # times scikit-learn's speed
-
-
-def linear_part(found: dict[str, Any]) -> list[str]:
-    """Linear NCA beside scikit-learn's, the memory of a large fit, LMNN, and the nested comparison with PCA; what is missed is said."""
-    rows = found["rows"]
-    raced = [row for row in rows if (row["part"], row.get("components")) in WANTED_TIMES]
-    cells, short, higher = [], [], True
-    for row in raced:
-        wanted = WANTED_TIMES[row["part"], row["components"]]
-        task = f"{'fit' if row['part'] == 'fits' else 'one evaluation'}, {row['data']}, to {row['components']}"
-        theirs, ours = ((row[f"{who} cpu_s"], row[f"{who} objective"]) for who in ("scikit-learn", "nearkin"))
-        cells.append((task, f"{theirs[0]:.2f}", f"{ours[0]:.2f}", f"{row['times']:.1f}", str(wanted), f"{theirs[1]:.5f}", f"{ours[1]:.5f}"))
-        short += [f"{task}: {row['times']:.1f} times instead of {wanted}"] if row["times"] < wanted else []
-        higher &= ours[1] > 0.999 * theirs[1]
-    made = f"{found['machine']}, {found['date'][:10]}; torch {found['torch']}, numpy {found['numpy']}"
-    lines = ["## Linear fits", "", f"`{found['command']}`, {made}."]
-    lines.append(
-        "`LinearNCA` and scikit-learn's `NeighborhoodComponentsAnalysis` in turns, CPU seconds of one thread, best of "
-        f"{raced[0]['rounds']}. The objective is the mean chance of a right soft neighbour; fits end where the defaults of each say"
-        + (", and ours never ends more than 0.1 % below." if higher else ".")
-    )
-    head = ("task", "scikit-learn s", "nearkin s", "times", "wanted", "its objective", "ours")
-    lines += ["", *table(head, cells), f"Missed: {'; '.join(short)}." if short else "None of these bars is missed.", ""]
-    both = [f"to {row['components']}{key[5:]} {row[key]:.1f} times" for row in raced for key in row if key.startswith("times, ")]
-    lines += [f"One evaluation by the wall clock: {'; '.join(both)}.", ""] if both else []
-    for row in rows:
-        lines += TOLD[row["part"]](row) if row["part"] in TOLD else []
-    measured = {row["part"] for row in rows}
-    return lines + [f"Not measured in this run: {part}.\n" for part in TOLD if part not in measured]
-
-
-def _memory(row: Row) -> list[str]:
-    held, before = row["process_mb"], row["of which before the fit"]  # of 2^20 bytes
-    told = f"the fit added {held - before:,.0f} MiB to the {before:,.0f} that the process held with the data, {held:,.0f} in all"
-    verdict = "wanted" if held < 1024 else "missed"
-    return [f"{row['data']} to {row['components']}, one iteration, {row['wall_s']:.0f} s: {told} ({verdict}: below 1,024).", ""]
-
-
-def _lmnn(row: Row) -> list[str]:
-    errors = "; ".join(f"{name.replace(' error %', '')} {value:.2f} %" for name, value in row.items() if "1-NN error" in name)
-    took = f"{row['seconds']:.0f} s and {row['iterations']} iterations, {row['threads']} threads"
-    printed, best = row["printed LMNN error %"], min(value for name, value in row.items() if name.startswith("LMNN 1-NN"))
-    verdict = f", which is missed{_all_digits(printed)}" if best > printed else ""
-    return [f"LMNN, {row['data']}: {took}. Errors: {errors}; printed: {printed} %{verdict}.", ""]
-
-
-def _all_digits(printed: float) -> str:
-    """What the fit on the whole training part has, from the runs of the results page, where it falls short as well."""
-    found = load("results/ren2014-mnist-lmnn.json")
-    errors = [100 * (1 - run["figures"]["3-nn"]) for run in (found or {"runs": []})["runs"]]
-    return f", also by a fit on all digits ([results](results.md): {errors[0]:.2f} %)" if errors and errors[0] > printed else ""
-
-
-def _nested(row: Row) -> list[str]:
-    told = f"A pipeline of scaling, map and k nearest neighbours against the same with PCA (`{row['data']}`), intervals of 95 %:"
-    ends = {end: sum(line.endswith(end) for line in row["lines"]) for end in ("better", "worse", "no difference shown")}
-    counted = f"Of {len(row['lines'])} comparisons: {', '.join(f'{count} {end}' for end, count in ends.items())}."
-    return [told, "", *(f"- {line}" for line in row["lines"]), "", counted, ""]
-
-
-TOLD = {"memory": _memory, "lmnn": _lmnn, "nested": _nested}
 
 
 STYLES = ("o-", "s-", "^-", "v--", "D--", "x--", "+--", "*--")

@@ -17,7 +17,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from performance import load, table  # noqa: E402
+from bench_tables import load, table  # noqa: E402
 
 SIZES = (10**4, 10**6, 10**8, 10**9)
 NETWORK = "CIFAR ResNet-18, bank of 50,000, bf16, batch 512"

@@ -11,7 +11,7 @@ from torch import Tensor
 from nearkin.kernels import replay
 from nearkin.kernels.soft_neighbours import Form
 from nearkin.kernels.tiled import TorchTiles
-from tests.kernels.test_engines import CASES, draw, found
+from tests.kernels.full_matrix import CASES, draw, found
 
 
 class Squares:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nearkin.reproduce.cell import Cell
 from nearkin.reproduce.contest import apart
-from nearkin.reproduce.lu2019 import MARGINS, OTHERS, OURS, SETS, TABLE_1, WITH_VECTORS, Loss
+from nearkin.reproduce.lu2019 import BATCHES, MARGINS, OTHERS, OURS, SETS, TABLE_1, WITH_VECTORS, Loss
 from nearkin.reproduce.lu2019_printed import PRINTED
 from nearkin.reproduce.verdict import Verdict
 
@@ -22,7 +22,6 @@ SINGLE: Mapping[str, Loss] = {
     **{f"any-{name}": loss for name, loss in WITH_VECTORS.items()},
     **{f"2-{name}": loss for name, loss in TABLE_1.items()},
 }  # every row that is one trained model, by its batches and its name
-BATCHES = {"11": "11 images a class", "any": "uniform batches", "2": "2 images a class"}
 PRETRAINED, SCRATCH = "cub", ("cifar", "omniglot")  # data sets with weights, and without: the first of them lends its settings
 NAMED = 3  # rivals that a sentence names
 EXPLAINED = "the batches explain the lead"

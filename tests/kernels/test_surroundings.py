@@ -1,0 +1,89 @@
+"""What is around the CPU engines changes nothing: a fresh process, torch's defaults, autocast, torch.compile."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin.kernels import soft_neighbours
+from nearkin.kernels.soft_neighbours import Form
+from tests.kernels.full_matrix import BOTH, CASES, agree, draw, evaluated, found
+
+PROGRAM = """
+import resource, torch
+from nearkin.kernels.soft_neighbours import soft_neighbours
+from nearkin.kernels.work import Work
+
+print([name for name in ("numba", "triton") if name in sys.modules])
+
+def step(n):
+    x, edge = torch.randn(n, 64, requires_grad=True), torch.arange(n) // 1000 * 1000
+    span = torch.stack([edge, (edge + 1000).clamp(max=n)], 1)
+    soft_neighbours(Work(x, None, True, span=span, skip=torch.arange(n)[:, None]), "log", 1.0, engine="numba").values.mean().backward()
+    return x.grad.isfinite().all()
+
+step(1500)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert step(16_384)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.fixture(scope="module")
+def told() -> list[str]:
+    """What a process of its own says: the modules it has imported too early, and the megabytes a step has taken."""
+    path = f"import sys; sys.path[:0] = {sys.path!r}\n"
+    return subprocess.run([sys.executable, "-c", path + PROGRAM], check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def test_numba_and_triton_are_imported_late(told: list[str]) -> None:
+    assert told[0] == "[]"
+
+
+def test_memory_grows_with_points_not_pairs(told: list[str]) -> None:
+    assert float(told[1]) < 120  # the full matrix would be 1,024
+
+
+@BOTH
+@pytest.mark.parametrize("other", [torch.float64, "meta"])
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_torchs_own_defaults_do_not_matter(kind: type, relation: str, form: Form, other: Any) -> None:
+    """A caller may have told torch to make float64 tensors, or tensors elsewhere, where nothing else is said."""
+    work = draw(relation, "separate")
+    before = evaluated(kind(block=8), work, form)
+    (torch.set_default_dtype if other is torch.float64 else torch.set_default_device)(other)
+    try:
+        after = evaluated(kind(block=8), work, form)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+    assert torch.equal(before[0], after[0]) and torch.equal(before[1], after[1])
+
+
+@BOTH
+@pytest.mark.parametrize(("relation", "form"), CASES)
+def test_autocast_around_either_pass_costs_no_digits(kind: type, relation: str, form: Form) -> None:
+    work = draw(relation, "separate")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mine = found(kind(block=8), work, form)
+    agree(mine, found(None, work, form), 1e-5)
+
+
+@BOTH
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's own
+def test_torch_compile_leaves_the_engines_alone(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followed inside, numba's own compiler is what it would compile, and fail at."""
+    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind())
+    work = draw("span", "own")
+
+    def step(queries: Tensor) -> Tensor:
+        return soft_neighbours.soft_neighbours(work._replace(queries=queries), "log", 1.0).values.sum()
+
+    slopes = []
+    for run in (step, torch.compile(step, backend="eager")):
+        queries = work.queries.clone().requires_grad_()
+        slopes += torch.autograd.grad(run(queries), queries)
+    assert torch.equal(*slopes)
