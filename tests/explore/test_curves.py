@@ -121,3 +121,12 @@ def test_learning_rates_follow_the_schedule_and_a_plateau_listens_to_the_losses(
     assert learning_rates(rounds, history, "nca")[1][10] == pytest.approx(0.75)  # one cosine over all
     stuck = Run(epochs=3, optimiser=OptimiserChoice(learning_rate=0.5), schedule=ScheduleChoice("plateau", 0.0, factor=0.1, patience=1))
     assert np.allclose(learning_rates(stuck, history)[1], np.repeat([0.5, 0.5, 0.05], 10))
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_a_legend_of_many_lines_stands_beside_them(count: int) -> None:
+    figure = line([1, 2], [Series(f"line {i}", [i / 10, 0.9]) for i in range(count)], title="T", across="x", up="y")
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    box, page = axes.get_legend().get_window_extent(), figure.bbox
+    assert (box.x0 > axes.get_window_extent().x1) == (count > 4) and box.x1 < page.x1

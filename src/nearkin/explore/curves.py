@@ -12,6 +12,7 @@ from nearkin.explore.drawing import GREY, INK, LABEL, PALETTE, blank, framed, ke
 DASHES = ("-", "--", "-.", ":")  # beside the colours, for those who see them alike
 NARROWEST = 0.05  # of an axis of shares: below, the noise of a few queries would look like a landslide
 STEEP = 30  # a loss that falls by more than this factor is drawn on a logarithmic axis
+FEW = 4  # lines among which a legend finds room; of more it stands beside them
 WIDE = 20  # and so are choices such as k whose largest is so many times the smallest
 
 
@@ -59,8 +60,10 @@ def line(
     if not series:
         raise ValueError("series is empty; give at least one Series(name, y)")
     scale = 100.0 if share else 1.0
-    figure = blank(width, round(0.56 * width))
-    axes = framed(figure.add_axes((0.115, 0.15, 0.855, 0.72)))
+    crowded = len(series) > FEW
+    room = 1.3 if crowded else 1.0  # of the plot itself, for what stands beside it
+    figure = blank(round(room * width), round(0.56 * width))
+    axes = framed(figure.add_axes((0.115 / room, 0.15, 0.855 / room, 0.72)))
     spans = []
     for i, one in enumerate(series):
         colour = PALETTE[i % len(PALETTE)]
@@ -85,7 +88,7 @@ def line(
     if chance is not None:
         _chance(axes, chance * scale, share)
     if len(series) > 1 or chance is not None:
-        key(axes, loc="best")
+        key(axes, **({"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if crowded else {"loc": "best"}))
     return figure
 
 
