@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels.soft_neighbours import Form, soft_neighbours
-from nearkin.kernels.work import Work
+from nearkin.kernels.soft_neighbours import soft_neighbours
+from nearkin.kernels.work import Form, Work
 
 Evaluate = Callable[[], tuple[Tensor, Tensor]]
 INSTALL = "pip install -c constraints.txt -e '.[bench]'"

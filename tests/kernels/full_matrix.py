@@ -9,9 +9,8 @@ from torch import Tensor
 
 from nearkin.kernels import soft_neighbours
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.soft_neighbours import Form
 from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Engine, Work
+from nearkin.kernels.work import Engine, Form, Work
 
 BOTH = pytest.mark.parametrize("kind", [TorchTiles, NumbaTiles])
 

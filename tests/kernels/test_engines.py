@@ -11,9 +11,8 @@ from torch import Tensor
 
 from nearkin.kernels import soft_neighbours
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.soft_neighbours import Form
 from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Work
+from nearkin.kernels.work import Form, Work
 from tests.kernels.full_matrix import BOTH, CASES, Found, agree, draw, evaluated, found, runs
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import replay
-from nearkin.kernels.soft_neighbours import Form
 from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels.work import Form
 from tests.kernels.full_matrix import CASES, draw, found
 
 
@@ -22,11 +22,11 @@ class Squares:
 
     def forward(self, tensors: Any) -> tuple[Tensor, ...]:
         self._starve("forward")
-        return tensors[0].square().sum(1), torch.ones(len(tensors[0]), dtype=torch.bool), 2 * tensors[0]
+        return tensors[0].square().sum(1), torch.ones(len(tensors[0]), dtype=torch.bool), torch.ones(len(tensors[0])), 2 * tensors[0]
 
-    def backward(self, tensors: Any, summary: Any, upstream: Tensor) -> tuple[Tensor, ...]:
+    def backward(self, tensors: Any, summary: Any, pull: Tensor) -> tuple[Tensor, ...]:
         self._starve("backward")
-        return (summary[0] * upstream[:, None],)
+        return (summary[0] * pull[:, None],)
 
     def _starve(self, where: str) -> None:
         if self.starved == where:

@@ -24,7 +24,8 @@ from nearkin.kernels.numba_job import Block, Job, cut, prepared
 from nearkin.kernels.numba_loops import HOLE, PARTS, SPREAD, Array, merge_columns, summarise, summarise_each, weigh, weigh_each
 from nearkin.kernels.numba_pairs import pair_affinities, push_pairs
 from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Work, sizes
+from nearkin.kernels.values import values_of
+from nearkin.kernels.work import Form, Values, Work, sizes
 
 T = TypeVar("T")
 _one_at_a_time = threading.RLock()  # torch's number of threads is a setting of the whole process
@@ -214,6 +215,10 @@ class NumbaTiles:
                 first, second = apart.joined(first, second, *other)
         pairs = apart.candidates(job.special)
         return apart.with_apart(work, pairs, _pair_affinities(job, pairs), first, second)
+
+    def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
+        """See `Engine.values`."""
+        return values_of(work, form, first, second, slope)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         if work.queries.dtype != torch.float32:

@@ -15,8 +15,8 @@ MOST_PAIRS = 1 << 29  # above, the arithmetic hides the launches
 KEPT = 16  # recordings
 
 Tensors = Sequence[Tensor | None]
-Forward = Callable[[Tensors], tuple[Tensor, ...]]  # inputs -> value, priced, summary...
-Backward = Callable[[Tensors, Sequence[Tensor], Tensor], tuple[Tensor, ...]]  # inputs, summary, upstream -> gradients
+Forward = Callable[[Tensors], tuple[Tensor, ...]]  # inputs -> value, priced, weight, summary...
+Backward = Callable[[Tensors, Sequence[Tensor], Tensor], tuple[Tensor, ...]]  # inputs, summary, weight times upstream -> gradients
 
 
 class Recording:
@@ -25,9 +25,10 @@ class Recording:
     def __init__(self, forward: Forward, backward: Backward, tensors: Tensors) -> None:
         self.turn = 0
         self._inputs = [None if t is None else t.detach().clone() for t in tensors]
+        self._alike = _alike(self._inputs)
         self._backward = backward
         self._forward_graph, self._outputs = _captured(lambda: forward(self._inputs))
-        self._upstream = torch.zeros_like(self._outputs[0])
+        self._pull = torch.zeros_like(self._outputs[2])
         self._backward_graph: torch.cuda.CUDAGraph | None = None
         self._gradients: tuple[Tensor, ...] = ()
         self._warm = False
@@ -41,23 +42,28 @@ class Recording:
         """The gradients of the value computed at `turn`, which is computed again if another came in between."""
         if turn != self.turn:
             self._compute(tensors)
+        torch.mul(upstream, self._outputs[2], out=self._pull)
         if not self._warm:  # compiled before it is recorded
-            found = self._backward(self._inputs, self._outputs[2:], upstream)
+            found = self._backward(self._inputs, self._outputs[3:], self._pull)
             self._warm = True  # and not if it ran out of memory
             return found
         if self._backward_graph is None:
-            self._backward_graph, self._gradients = _captured(lambda: self._backward(self._inputs, self._outputs[2:], self._upstream))
-        self._upstream.copy_(upstream)
+            self._backward_graph, self._gradients = _captured(lambda: self._backward(self._inputs, self._outputs[3:], self._pull))
         self._backward_graph.replay()
-        return tuple(gradient.clone() for gradient in self._gradients)
+        return tuple([gradient.clone() for gradient in self._gradients])
 
     def _compute(self, tensors: Tensors) -> None:
         self.turn += 1
-        pairs = [(mine, t) for mine, t in zip(self._inputs, tensors, strict=True) if mine is not None and t is not None]
-        for dtype in {mine.dtype for mine, _ in pairs}:
-            some = [(mine, t) for mine, t in pairs if mine.dtype == dtype]
-            torch._foreach_copy_([mine for mine, _ in some], [t for _, t in some])
+        for places, mine in self._alike:
+            torch._foreach_copy_(mine, [tensors[place] for place in places])
         self._forward_graph.replay()
+
+
+def _alike(inputs: Tensors) -> list[tuple[list[int], list[Tensor]]]:
+    """The inputs of each type, and their places: those are copied together."""
+    there = [(place, t) for place, t in enumerate(inputs) if t is not None]
+    kinds = {t.dtype for _, t in there}
+    return [([place for place, t in there if t.dtype == kind], [t for _, t in there if t.dtype == kind]) for kind in kinds]
 
 
 _seen: OrderedDict[Hashable, int | Recording] = OrderedDict()
@@ -67,7 +73,7 @@ def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hasha
     """The recording of an evaluation that depends on nothing but its tensors and `key`; None for the first two calls."""
     if torch.cuda.is_current_stream_capturing():
         return None
-    signature = (key, torch.cuda.current_stream().cuda_stream, tuple(None if t is None else (t.device, t.shape, t.dtype) for t in tensors))
+    signature = (key, torch.cuda.current_stream().cuda_stream, *[None if t is None else (t.device, t.shape, t.dtype) for t in tensors])
     known = _seen.pop(signature, 0)
     if isinstance(known, int):
         known = known + 1 if known < 2 else Recording(forward, backward, tensors)  # compiled by the first, warm after the second

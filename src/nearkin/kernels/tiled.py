@@ -15,7 +15,8 @@ from torch import Tensor
 from nearkin.kernels import apart
 from nearkin.kernels.apart import joined
 from nearkin.kernels.layout import FAR, RIGHT, WRONG, Tile, as_two_sets, longest, lopsided, nowhere, set_apart, square_lengths, tiles
-from nearkin.kernels.work import Work, sizes
+from nearkin.kernels.values import values_of
+from nearkin.kernels.work import Form, Values, Work, sizes
 
 _HOLE = {torch.float32: -1e30, torch.float64: -1e300}  # finite, so that a masked pair never makes inf - inf
 _NOWHERE = {torch.float32: -1e29, torch.float64: -1e299}
@@ -229,6 +230,10 @@ class TorchTiles:
             first, second = second, sums.mean
         pairs = apart.candidates(special)
         return apart.with_apart(work, pairs, apart.affinities(work, pairs), first, second)
+
+    def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
+        """See `Engine.values`."""
+        return values_of(work, form, first, second, slope)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         if lopsided(work):

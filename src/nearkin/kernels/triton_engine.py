@@ -21,7 +21,8 @@ from nearkin.kernels.triton_gradients import gradients_kernel
 from nearkin.kernels.triton_holes import ENTRIES, Holes, holes_of, listed_gradients_kernel, listed_sums_kernel
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
 from nearkin.kernels.triton_tuning import CAST, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
-from nearkin.kernels.work import Engine, Work, sizes
+from nearkin.kernels.triton_values import values_kernel
+from nearkin.kernels.work import Engine, Form, Values, Work, sizes
 
 __all__ = ["MOST_TARGETS", "Precision", "TritonEngine"]
 
@@ -109,6 +110,19 @@ class TritonEngine:
             return none, torch.zeros_like(none) if here.targets else none.clone()
         ready = _prepared(work, here, None)
         return _summaries(work, here, ready)
+
+    def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
+        """See `Engine.values`."""
+        if (plain := _plain_engine(work)) is not None:
+            return plain.values(work, form, first, second, slope)
+        n = len(first)
+        value, weight, finite_first, finite_second = (_empty(first, n) for _ in range(4))
+        priced = _empty(first, n, dtype=torch.uint8)
+        values_kernel[(-(-n // 128),)](
+            first, second, value, priced, weight, finite_first, finite_second, n, slope,
+            BLOCK=128, TARGETS=work.targets is not None, LOG=form == "log",
+        )  # fmt: skip
+        return Values(value, priced.view(torch.bool), weight, finite_first, finite_second)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Engine.gradients`."""

@@ -12,10 +12,12 @@ a power of two, and, for every query, which references are right:
 * `skip`: positions that are no candidates (the query itself, by id).
 """
 
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+Form = Literal["log", "expected"]
 
 
 class Work(NamedTuple):
@@ -31,8 +33,18 @@ class Work(NamedTuple):
     reference_gradient: bool = True  # False for a detached bank: its gradient is not computed
 
 
+class Values(NamedTuple):
+    """What the two summaries of each query come to; (n,) each."""
+
+    value: Tensor
+    priced: Tensor  # bool: whether it counts
+    weight: Tensor  # times the upstream gradient: the pull
+    first: Tensor  # the summaries again, what was -inf replaced by something finite
+    second: Tensor
+
+
 class Engine(Protocol):
-    """The two passes over all pairs."""
+    """The two passes over all pairs, and what is between them."""
 
     def recordable(self, work: Work) -> bool:
         """Whether this work is evaluated without reading anything back to the host, so that a CUDA graph can hold it."""
@@ -45,6 +57,13 @@ class Engine(Protocol):
         Targets: log2 of the sum of 2^s over all, and the mean target cost under that choice (-inf and 0 without candidates).
         An engine may leave one number per query out of its log-sums: only their differences are used, and `gradients` gets
         them back as they are.
+        """
+        ...
+
+    def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
+        """Value and gradient weight, times `slope`, from the summaries (see `soft_neighbours.py`); the work in any units.
+
+        Targets: the value is the mean cost and the weight 1. A query that has nobody right or nobody wrong has weight 0.
         """
         ...
 

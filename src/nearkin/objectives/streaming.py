@@ -13,8 +13,8 @@ from torch import Tensor
 
 from nearkin.affinity import Affinity, InnerProduct, Normalised, SquaredEuclidean, unit
 from nearkin.criterion import BestK, Choice, Criterion, any_positive, expected_cost
-from nearkin.kernels.soft_neighbours import Form, soft_neighbours
-from nearkin.kernels.work import Work, positions_of
+from nearkin.kernels.soft_neighbours import soft_neighbours
+from nearkin.kernels.work import Form, Work, positions_of
 from nearkin.outcome import Outcome
 from nearkin.points import Points
 from nearkin.relation import LabelDistance, ListedNeighbours, Relating, SameId, SameLabel, squared_distance

@@ -1,0 +1,46 @@
+"""`values_of` as one launch: a dozen of torch's would take as long as a small pass."""
+# mypy: ignore-errors
+# ruff: noqa: N803
+
+import triton
+import triton.language as tl
+
+_LN2 = tl.constexpr(0.6931471805599453)
+_TINY = tl.constexpr(1e-8)  # below, log(1 + e) is e to float32's last digit
+
+
+@triton.jit(do_not_specialize=["n"])
+def values_kernel(
+    first, second, value, priced, weight, finite_first, finite_second, n, slope,
+    BLOCK: tl.constexpr, TARGETS: tl.constexpr, LOG: tl.constexpr,
+):  # fmt: skip
+    """One program for BLOCK queries; in float64 between the load and the store."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = rows < n
+    a = tl.load(first + rows, mask=there, other=0.0)
+    b = tl.load(second + rows, mask=there, other=0.0)
+    right, wrong = a != float("-inf"), b != float("-inf")  # nan counts as there: broken embeddings must show in the loss
+    if TARGETS:
+        counts = right
+        cost, pull = b, tl.where(right, slope, 0.0)
+        a = tl.where(right, a, 0.0)
+    else:
+        both = right & wrong
+        gap = tl.where(both, b - a, 0.0).to(tl.float64)  # in base-2 units
+        e = tl.exp2(-tl.abs(gap))
+        chance = tl.where(gap > 0, 1.0, e) / (1.0 + e)  # of a wrong one
+        if LOG:
+            counts = right
+            cost = tl.where(both, _LN2 * tl.maximum(gap, 0.0) + tl.where(e < _TINY, e, tl.log(1.0 + e)), 0.0)
+            pull = tl.where(both, chance, 0.0) * slope
+        else:
+            counts = right | wrong
+            cost = tl.where(both, chance, wrong.to(tl.float64))
+            pull = tl.where(both, e / ((1.0 + e) * (1.0 + e)), 0.0) * slope
+        a = tl.where(right, a, tl.where(wrong, b, 0.0))
+        b = tl.where(wrong, b, a)
+    tl.store(value + rows, cost.to(tl.float32), mask=there)
+    tl.store(priced + rows, counts.to(tl.uint8), mask=there)
+    tl.store(weight + rows, pull.to(tl.float32), mask=there)
+    tl.store(finite_first + rows, a, mask=there)
+    tl.store(finite_second + rows, b, mask=there)
