@@ -319,6 +319,19 @@ def test_queries_without_right_wrong_or_any_reference():
     assert first[0] == -torch.inf and second[1] == -torch.inf and first[2] == second[2] == -torch.inf
 
 
+@pytest.mark.parametrize("parts", [0, 3])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["classes, not oneself", "own lists", "own targets", "references, some skipped", "references, targets"])
+def test_broken_embeddings_break_the_loss(name, value, parts, monkeypatch):
+    work = SHAPES[name]
+    side = "queries" if work.references is None else "references"
+    broken = getattr(work, side).clone()
+    broken[7, 1] = value
+    monkeypatch.setattr(layer, "choose", lambda *_: engine(tile=SMALL._replace(parts=parts)))
+    values, priced = layer.soft_neighbours(work._replace(**{side: broken}), "expected", 1.0)
+    assert values[priced].isnan().any() and int(values.isnan().sum()) >= N - 2  # those that skip it may be whole
+
+
 def test_no_queries_and_no_references():
     work = SHAPES["references"]
     none = work._replace(references=work.references[:0], span=torch.zeros_like(work.span))

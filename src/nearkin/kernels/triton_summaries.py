@@ -105,7 +105,7 @@ def summaries_kernel(
     at = tl.program_id(1).to(tl.int64) * n + rows
     if MODE == _TARGETS:
         tl.store(first + at, log_sum(top, total), mask=rows < n)
-        mean = tl.where(total > 0, right_total / total, 0.0) * tl.load(scalars + 4)
+        mean = tl.where(total == 0, 0.0, right_total / total) * tl.load(scalars + 4)
         tl.store(second + at, mean, mask=rows < n)
     else:
         tl.store(first + at, log_sum(right_top, right_total), mask=rows < n)
@@ -135,6 +135,6 @@ def merge_kernel(first_parts, second_parts, first, second, n, parts, BLOCK: tl.c
         top = new
     tl.store(first + rows, log_sum(top, total), mask=there)
     if MODE == _TARGETS:
-        tl.store(second + rows, tl.where(total > 0, other / total, 0.0), mask=there)
+        tl.store(second + rows, tl.where(total == 0, 0.0, other / total), mask=there)
     else:
         tl.store(second + rows, log_sum(other_top, other), mask=there)

@@ -17,8 +17,8 @@ LOWEST = tl.constexpr(-1e30)  # below any affinity, yet finite: the difference o
 
 @triton.jit
 def log_sum(top, total):
-    """log2 of a sum that is `total` times 2^top; -inf for a sum of nothing."""
-    return tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)), float("-inf"))
+    """log2 of a sum that is `total` times 2^top; -inf for a sum of nothing, and nan for a broken one: it must show in the loss."""
+    return tl.where(total == 0, float("-inf"), top + tl.log2(tl.where(total == 0, 1.0, total)))
 
 
 @triton.jit
