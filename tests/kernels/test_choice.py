@@ -68,6 +68,7 @@ def test_the_wrong_engine_is_named_with_its_mend(
 )
 def test_a_missing_engine_names_what_to_install(engine: str, device: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    engines._triton_engine.cache_clear()
     with pytest.raises(ImportError, match=words):
         engines.choose(engine, on(device), "highest")
 

@@ -238,6 +238,27 @@ def test_broken_embeddings_break_the_loss(kind: type) -> None:
     assert found(kind(), work, "log").to_queries.isnan().all()
 
 
+class _Deaf(torch.autograd.Function):
+    """Takes values and hands no gradient back."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        return values.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> None:
+        return None
+
+
+@BOTH
+def test_no_gradient_comes_of_none(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind())
+    queries = draw("span", "own").queries.requires_grad_()
+    values, _ = soft_neighbours.soft_neighbours(draw("span", "own")._replace(queries=queries), "log", 1.0)
+    _Deaf.apply(values).backward()  # type: ignore[no-untyped-call]
+    assert queries.grad is None
+
+
 @BOTH
 def test_second_derivatives_are_refused(kind: type) -> None:
     with pytest.MonkeyPatch.context() as patch:

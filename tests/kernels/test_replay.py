@@ -18,7 +18,7 @@ class Squares:
     """value = |x|^2 and its gradient 2 x, in the shape that `recording` takes; may be told to run out of memory."""
 
     def __init__(self) -> None:
-        self.starved, self.captured = "", 0
+        self.starved, self.captured, self.stream = "", 0, 0
 
     def forward(self, tensors: Any) -> tuple[Tensor, ...]:
         self._starve("forward")
@@ -53,7 +53,7 @@ def squares(monkeypatch: pytest.MonkeyPatch) -> Squares:
     monkeypatch.setattr(replay, "_captured", captured)
     monkeypatch.setattr(replay, "_seen", replay.OrderedDict())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: task.stream, raising=False)
     return task
 
 
@@ -133,6 +133,15 @@ def test_a_handful_of_shapes_is_kept_and_none_while_another_graph_is_recorded(sq
     assert squares.recorded(points(0, 1)) is None and squares.recorded(points(0, replay.KEPT + 2)) is not None
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert squares.recorded(points(0, replay.KEPT + 2)) is None
+
+
+def test_another_stream_has_a_recording_of_its_own(squares: Squares) -> None:
+    a = points(0)
+    of_first = known(squares, a)
+    squares.stream = 1
+    assert known(squares, a) is not of_first
+    squares.stream = 0
+    assert squares.recorded(a) is of_first
 
 
 @pytest.mark.parametrize("references", ["own", "separate", "frozen"])

@@ -310,6 +310,15 @@ def test_fast_points_of_any_size_keep_their_direction(size):
     assert_near(engine("fp16").summaries(scaled)[0], Dense(work).relative()[0], 6e-3)
 
 
+@pytest.mark.parametrize(("name", "form"), [("references", "log"), ("references", "expected"), ("references, targets", "expected")])
+def test_values_in_one_launch_are_those_of_plain_torch(name, form):
+    odd = torch.tensor(list(itertools.product([-math.inf, math.nan, -1e3, 0.0, 1e-3, 3e38], repeat=2)))
+    first, second = torch.cat([odd, 40 * drawn(200, 2, seed=31)]).unbind(1)
+    mine, plain = (by.values(SHAPES[name], form, first.contiguous(), second.contiguous(), 0.7) for by in (engine(), TorchTiles()))
+    for one, other in zip(mine, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=3e-7, atol=0, equal_nan=True)
+
+
 def test_queries_without_right_wrong_or_any_reference():
     spans = torch.tensor([[0, 0], [0, 3], [1, 2], [1, 2]])
     skip = torch.tensor([[-1, -1, -1], [-1, -1, -1], [0, 1, 2], [2, -1, -1]])

@@ -70,14 +70,14 @@ def _triton(device: str, precision: str) -> Engine:
             f"engine 'triton' runs on CUDA and the queries are on {device}; use engine='auto', move them with .cuda(), "
             "or set TRITON_INTERPRET=1 to debug"
         )
-    if find_spec("triton") is None:
-        raise ImportError("engine 'triton' needs Triton: pip install triton (or use engine='torch')")
     return _triton_engine(precision)
 
 
 @lru_cache
 def _triton_engine(precision: str) -> Engine:
     """One for each precision: small evaluations wait for the host, which would make one every time and compare it with the last."""
+    if find_spec("triton") is None:
+        raise ImportError("engine 'triton' needs Triton: pip install triton (or use engine='torch')")
     from nearkin.kernels.triton_engine import Precision, TritonEngine
 
     return TritonEngine(cast(Precision, precision))

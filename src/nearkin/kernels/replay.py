@@ -73,7 +73,7 @@ def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hasha
     """The recording of an evaluation that depends on nothing but its tensors and `key`; None for the first two calls."""
     if torch.cuda.is_current_stream_capturing():
         return None
-    signature = (key, torch.cuda.current_stream().cuda_stream, *[None if t is None else (t.device, t.shape, t.dtype) for t in tensors])
+    signature = (key, _stream(tensors), *[None if t is None else (t.shape, t.dtype) for t in tensors])
     known = _seen.pop(signature, 0)
     if isinstance(known, int):
         known = known + 1 if known < 2 else Recording(forward, backward, tensors)  # compiled by the first, warm after the second
@@ -81,6 +81,13 @@ def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hasha
     while len(_seen) > KEPT:
         _seen.popitem(last=False)
     return known if isinstance(known, Recording) else None
+
+
+def _stream(tensors: Tensors) -> tuple[torch.device, int]:
+    """Where an evaluation runs. As Triton asks for it: `torch.cuda.current_stream` makes an object of it, on the host's time."""
+    assert tensors[0] is not None
+    device = tensors[0].device
+    return device, torch._C._cuda_getCurrentRawStream(device.index)
 
 
 def _captured(function: Callable[[], tuple[Tensor, ...]]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:

@@ -28,17 +28,25 @@ class Soft(NamedTuple):
     priced: Tensor  # (n,) bool
 
 
+class _How(NamedTuple):
+    """All but the work itself."""
+
+    form: Form
+    temperature: float
+    engine: Engine
+
+
 def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str = "auto", precision: str = "highest") -> Soft:
     """Value per query, differentiable in `work.queries` and `work.references`, which are in the caller's own units."""
     _check(work, form)
     if 0 in sizes(work)[:2]:  # nobody chooses, or there is nobody to choose
         nothing = 0 * work.queries.sum(1) + (0 if work.references is None else 0 * work.references.sum())
         return Soft(nothing, torch.zeros_like(nothing, dtype=torch.bool))
-    chosen = choose(engine, work.queries, precision)
+    how = _How(form, temperature, choose(engine, work.queries, precision))
     evaluate: Any = _Evaluate.apply
     if torch.compiler.is_compiling():  # torch.compile would follow numba and Triton into their own compilers
         evaluate = torch.compiler.disable(evaluate)  # type: ignore[no-untyped-call]
-    values, priced = evaluate(work.queries, work.references, work, form, temperature, chosen)
+    values, priced = evaluate(work.queries, work.references, work, how)
     return Soft(values, priced)
 
 
@@ -89,11 +97,11 @@ def _detached(work: Work) -> Work:
     return work._replace(queries=work.queries.detach(), references=None if work.references is None else work.references.detach())
 
 
-def _forward(work: Work, form: Form, temperature: float, engine: Engine) -> tuple[Tensor, ...]:
+def _forward(work: Work, how: _How) -> tuple[Tensor, ...]:
     """Value and whether priced; then what the gradient needs: its weight, both summaries and the scaled points."""
-    scaled = _scaled(work, temperature)
-    back = 1 / (_scale(temperature) * temperature)  # what is asked for in the caller's units, of gradients in base-2 ones
-    value, *rest = engine.values(work, form, *engine.summaries(scaled), back)
+    scaled = _scaled(work, how.temperature)
+    back = 1 / (_scale(how.temperature) * how.temperature)  # from a gradient in base-2 units to one in the caller's
+    value, *rest = how.engine.values(work, how.form, *how.engine.summaries(scaled), back)
     points = (scaled.queries,) if scaled.references is None else (scaled.queries, scaled.references)
     return value.to(work.queries.dtype), *rest, *points
 
@@ -106,35 +114,33 @@ def _backward(work: Work, summary: Sequence[Tensor], pull: Tensor, engine: Engin
     return tuple(gradient.to(work.queries.dtype) for gradient in found if gradient is not None)
 
 
-def _recording(work: Work, tensors: Tensors, form: Form, temperature: float, engine: Engine) -> Recording | None:
+def _recording(work: Work, tensors: Tensors, how: _How) -> Recording | None:
     """The evaluation as CUDA graphs, where launches, not arithmetic, are what it costs and a graph may hold it."""
     n, m, _ = sizes(work)
-    if not work.queries.is_cuda or n * m > MOST_PAIRS or not engine.recordable(work):
+    if not work.queries.is_cuda or n * m > MOST_PAIRS or not how.engine.recordable(work):
         return None
     return recording(
-        lambda tensors: _forward(_with(work, tensors), form, temperature, engine),
-        lambda tensors, summary, pull: _backward(_with(work, tensors), summary, pull, engine),
+        lambda tensors: _forward(_with(work, tensors), how),
+        lambda tensors, summary, pull: _backward(_with(work, tensors), summary, pull, how.engine),
         tensors,
-        (form, temperature, engine, work.squared, work.reference_gradient),
+        (how, work.squared, work.reference_gradient),
     )
 
 
 class _Evaluate(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, queries: Tensor, references: Tensor | None, work: Work, form: Form, temperature: float, engine: Engine
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, queries: Tensor, references: Tensor | None, work: Work, how: _How) -> tuple[Tensor, Tensor]:
         work = work._replace(reference_gradient=ctx.needs_input_grad[1])
         tensors = _tensors(work)
-        recorded = _recording(work, tensors, form, temperature, engine)
+        recorded = _recording(work, tensors, how)
         summary: Sequence[Tensor] = ()
         if recorded is None:
-            value, priced, *summary = _forward(_detached(work), form, temperature, engine)
+            value, priced, *summary = _forward(_detached(work), how)
         else:
             value, priced = recorded.value(tensors)
             ctx.turn = recorded.turn
         ctx.save_for_backward(queries, references, *summary)  # with their graph: a second derivative must be refused
-        ctx.recorded, ctx.engine, ctx.rest = recorded, engine, work[2:]
+        ctx.recorded, ctx.engine, ctx.rest = recorded, how.engine, work[2:]
         ctx.mark_non_differentiable(priced)
         ctx.set_materialize_grads(False)  # or zeros would be made for `priced`
         return value, priced
@@ -144,7 +150,7 @@ class _Evaluate(torch.autograd.Function):
         queries, references, *summary = ctx.saved_tensors
         given = upstream[0]
         if given is None:
-            return (None,) * 6
+            return (None,) * 4
         work = Work(queries, references, *ctx.rest)
 
         def differentiate(given: Tensor) -> tuple[Tensor, ...]:
@@ -158,7 +164,7 @@ class _Evaluate(torch.autograd.Function):
             to_queries, *rest = _FirstDerivative.apply(given, queries, references, differentiate)  # type: ignore[no-untyped-call]
         else:
             to_queries, *rest = differentiate(given)
-        return to_queries, (rest[0] if work.reference_gradient else None), None, None, None, None
+        return to_queries, (rest[0] if work.reference_gradient else None), None, None
 
 
 class _FirstDerivative(torch.autograd.Function):

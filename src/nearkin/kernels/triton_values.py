@@ -25,18 +25,16 @@ def values_kernel(
         cost, pull = b, tl.where(right, slope, 0.0)
         a = tl.where(right, a, 0.0)
     else:
-        both = right & wrong
-        gap = tl.where(both, b - a, 0.0).to(tl.float64)  # in base-2 units
+        # A gap of -inf costs nothing and pushes nowhere, one of inf (nobody right) costs 1.
+        counts = right if LOG else right | wrong
+        gap = tl.where(counts & wrong if LOG else counts, b - a, float("-inf")).to(tl.float64)  # in base-2 units
         e = tl.exp2(-tl.abs(gap))
-        chance = tl.where(gap > 0, 1.0, e) / (1.0 + e)  # of a wrong one
         if LOG:
-            counts = right
-            cost = tl.where(both, _LN2 * tl.maximum(gap, 0.0) + tl.where(e < _TINY, e, tl.log(1.0 + e)), 0.0)
-            pull = tl.where(both, chance, 0.0) * slope
+            cost = _LN2 * tl.maximum(gap, 0.0) + tl.where(e < _TINY, e, tl.log(1.0 + e))
+            pull = tl.where(gap > 0, 1.0, e) / (1.0 + e) * slope
         else:
-            counts = right | wrong
-            cost = tl.where(both, chance, wrong.to(tl.float64))
-            pull = tl.where(both, e / ((1.0 + e) * (1.0 + e)), 0.0) * slope
+            cost = tl.where(gap > 0, 1.0, e) / (1.0 + e)
+            pull = e / ((1.0 + e) * (1.0 + e)) * slope
         a = tl.where(right, a, tl.where(wrong, b, 0.0))
         b = tl.where(wrong, b, a)
     tl.store(value + rows, cost.to(tl.float32), mask=there)
