@@ -55,7 +55,7 @@ class Recording:
     def _compute(self, tensors: Tensors) -> None:
         self.turn += 1
         for places, mine in self._alike:
-            torch._foreach_copy_(mine, [tensors[place] for place in places])
+            torch._foreach_copy_(mine, [t for place in places if (t := tensors[place]) is not None])
         self._forward_graph.replay()
 
 
