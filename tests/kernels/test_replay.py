@@ -1,5 +1,6 @@
 """Recorded evaluations without a GPU: a graph is stood in for by calling again what was recorded, into the same memory."""
 
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import replay
+from nearkin.kernels import replay, soft_neighbours
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.work import Form
 from tests.kernels.full_matrix import CASES, draw, found
@@ -159,3 +160,19 @@ def test_every_kind_of_work_is_recorded_with_all_its_tensors(
     for one, two in zip(recorded, plain, strict=True):
         for mine, theirs in zip(one, two, strict=True):
             torch.testing.assert_close(mine, theirs)
+
+
+def test_a_recording_keeps_nothing_of_the_call_that_made_it(squares: Squares, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the network behind its points would stay in memory."""
+    monkeypatch.setattr(TorchTiles, "recordable", lambda *_: True)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True), raising=False)
+    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: TorchTiles())
+    gone = []
+    for seed in range(5):
+        work = draw("span", "separate", seed=seed)
+        queries = work.queries.requires_grad_() * 2
+        gone += [weakref.ref(queries), weakref.ref(work.skip)]
+        soft_neighbours.soft_neighbours(work._replace(queries=queries), "log", 1.0).values.sum().backward()
+    assert squares.captured == 2
+    del work, queries
+    assert [ref() for ref in gone] == [None] * len(gone)

@@ -84,12 +84,12 @@ def _tensors(work: Work) -> list[Tensor | None]:
     return [work.queries, work.references, work.span, work.listed, *targets, work.skip]
 
 
-def _with(work: Work, tensors: Sequence[Tensor | None]) -> Work:
-    """The same work on other tensors."""
+def _work(tensors: Tensors, squared: bool, reference_gradient: bool) -> Work:
+    """The work that has these tensors."""
     queries, references, span, listed, mine, theirs, skip = tensors
     assert queries is not None
     targets = None if mine is None or theirs is None else (mine, theirs)
-    return work._replace(queries=queries, references=references, span=span, listed=listed, targets=targets, skip=skip)
+    return Work(queries, references, squared, span, listed, targets, skip, reference_gradient)
 
 
 def _detached(work: Work) -> Work:
@@ -119,11 +119,12 @@ def _recording(work: Work, tensors: Tensors, how: _How) -> Recording | None:
     n, m, _ = sizes(work)
     if not work.queries.is_cuda or n * m > MOST_PAIRS or not how.engine.recordable(work):
         return None
+    rest = work.squared, work.reference_gradient  # not the work: what is kept would keep the graph behind its points
     return recording(
-        lambda tensors: _forward(_with(work, tensors), how),
-        lambda tensors, summary, pull: _backward(_with(work, tensors), summary, pull, how.engine),
+        lambda mine: _forward(_work(mine, *rest), how),
+        lambda mine, summary, pull: _backward(_work(mine, *rest), summary, pull, how.engine),
         tensors,
-        (how, work.squared, work.reference_gradient),
+        (how, rest),
     )
 
 
