@@ -1,6 +1,6 @@
 """Small evaluations as two launches: value and gradient recorded as CUDA graphs over the same memory, and replayed.
 
-At a few thousand points an evaluation is some forty launches of microseconds each, and the host is the bottleneck. The third
+At a few thousand points an evaluation is over a dozen launches of microseconds each, and the host is the bottleneck. The third
 call with the same shapes is recorded. Inputs are copied in and answers copied out, so nothing a caller holds is ever
 overwritten; what the gradient needs of the value stays inside. A handful of shapes are kept.
 """
