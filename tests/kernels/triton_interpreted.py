@@ -341,6 +341,16 @@ def test_broken_embeddings_break_the_loss(name, value, parts, monkeypatch):
     assert values[priced].isnan().any() and int(values.isnan().sum()) >= N - 2  # those that skip it may be whole
 
 
+@pytest.mark.parametrize("scheme", sorted(ALLOWED))
+def test_the_nan_that_cuda_computes_breaks_the_loss(scheme, monkeypatch):
+    work = SHAPES["references"]
+    broken = work.queries.clone()
+    broken[7, 1] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
+    monkeypatch.setattr(layer, "choose", lambda *_: engine(scheme))
+    values, priced = layer.soft_neighbours(work._replace(queries=broken), "expected", 1.0)
+    assert bool(priced[7]) and values.isnan().nonzero().flatten().tolist() == [7]
+
+
 def test_no_queries_and_no_references():
     work = SHAPES["references"]
     none = work._replace(references=work.references[:0], span=torch.zeros_like(work.span))
