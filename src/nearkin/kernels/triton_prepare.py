@@ -172,7 +172,7 @@ def _round_block(
         else:
             value = x
             if ROUND == _TF32:
-                value = tl.where(x == x, to_tf32(x), x)  # CUDA's own nan has every bit set: rounding up makes -0 of it
+                value = tl.where(x == x, to_tf32(x), x)  # noqa: PLR0124 - CUDA's own nan has every bit set; rounded up it is -0
             tl.store(z + at, value)
         if TURNED:
             tl.store(zt + columns.to(tl.int64)[None, :] * padded + rows[:, None], value)
