@@ -75,6 +75,10 @@ _OPTIONS: dict[str, tuple[str, Settings]] = {
     "gradual": ("trusted share grows every epoch", {"discovery.refresh": "epoch", "discovery.gradual": "true"}),
     "once": ("one cosine over all rounds", {"discovery.restart": "false"}),
     "bank": ("bank starts as released, not normalised", {"objective.options.start": "released"}),
+    "rate": ("twice the rate", {"optimiser.learning_rate": "0.12"}),
+    "decay": ("twice the weight decay", {"optimiser.weight_decay": "1e-3"}),
+    "cool": ("temperature 0.07 instead of 0.1", {"objective.options.temperature": "0.07"}),
+    "warm": ("temperature 0.15 instead of 0.1", {"objective.options.temperature": "0.15"}),
 }
 _ALEX = {**_LARGER, **_COMPILED, "network.name": "alexnet", "epochs": str(2 * SHORT * ROUNDS)}
 _SETS = {"alex10": "cifar10", "alex100": "cifar100", "alexsvhn": "svhn"}
