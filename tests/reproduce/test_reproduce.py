@@ -201,6 +201,15 @@ def test_what_was_wanted_may_be_more_than_what_is_printed() -> None:
     assert judge(equal, [result(0.99)], "mnist").reached(equal) is True  # whatever rounding says
 
 
+def test_a_goal_that_is_missed_by_less_than_two_digits_show_says_by_how_much() -> None:
+    wanted, printed = Cell("T", "a", 8.89, "error %", "made", wanted=8.4), Cell("T", "b", 8.4, "error %", "made")
+    near, reached = ([result(value)] for value in (1 - 0.08403, 1 - 0.08399))
+    page = results_page([(cell, judge(cell, near, "mnist")) for cell in (wanted, printed)])
+    assert "✗ | wanted 8.4, missed by 0.003 |" in page and "✗ | printed, missed by 0.003 |" in page
+    assert "✓ | wanted 8.4 |" in results_page([(wanted, judge(wanted, reached, "mnist"))])
+    assert "✗ that it does not" in page
+
+
 def test_the_page_names_every_row_and_its_state() -> None:
     cells = [Cell("A table", "a row", 1.0, "error %", "made", column="MNIST", note="why"), Cell("A table", "theirs", 2.0, "error %")]
     page = results_page([(cells[0], judge(cells[0], [result(0.995)], "mnist")), (cells[1], judge(cells[1], [], None))])
@@ -254,9 +263,20 @@ def test_a_cheap_cell_from_the_command_line_to_the_page(tmp_path: Path, capsys: 
     capsys.readouterr()
     assert cli.main(["reproduce", "--list", "--out", str(out)]) == 0
     listed = capsys.readouterr().out
-    assert "not run here" in listed and max(map(len, listed.splitlines())) <= 80
+    assert "not run here" in listed and max(map(len, listed.splitlines())) <= 80 and "…" not in listed
     for cell in chosen([])[1]:
         assert cell.table.split(":")[0][:60] in listed and cell.row.split()[0] in listed
+
+
+def test_the_list_counts_the_cells_of_a_wide_row_by_their_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [trial] = chosen(["lu2019-cub-2-angular"])[0]
+    ledger = Ledger.read(tmp_path, trial)
+    ledger.runs = [{**result(0.5), "seed": 0, "figures": {"precision@1": 0.7, "precision@3": 0.4}}]
+    ledger.save(tmp_path)
+    assert cli.main(["reproduce", "lu2019-cub-2-angular", "--list", "--out", str(tmp_path)]) == 0
+    listed = " ".join(capsys.readouterr().out.split())
+    others = len(chosen(["lu2019-cub-2-angular"])[1]) - 2
+    assert f"Angular 55.47 70.00 (1) 1 better, 1 short, {others} not run here" in listed
 
 
 def verdict_of(mean: float, margin: float) -> Verdict:

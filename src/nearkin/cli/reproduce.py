@@ -2,6 +2,7 @@
 
 import shutil
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,11 @@ from nearkin.reproduce.running import Place, run_trials, unfinished
 from nearkin.reproduce.tables import TABLES, chosen, verdicts
 from nearkin.reproduce.verdict import Verdict
 
-HEADLINES = ("P@1", "MAP@R")  # of wide tables; the page has all columns
+HEADLINES = ("P@1", "MAP@R")  # the figures of wide tables that are shown; the page has all columns
+ROW, STATE, STATES = "row", "state", "cells"  # heads of the list's columns
+WORD = 18  # what the longest word of a row takes
+Found = Sequence[tuple[Cell, Verdict]]
+Lines = tuple[list[str], list[list[str]]]  # heads, and the cells of every line
 
 
 def run(arguments: Namespace) -> int:
@@ -51,22 +56,52 @@ def run(arguments: Namespace) -> int:
 def _show(console: Console, cells: Sequence[Cell], folder: Path) -> None:
     """Tables for a terminal of 80 columns: the unit stands in the title where all rows share it; without printed figures no such column."""
     for name in dict.fromkeys(cell.table for cell in cells):
-        found = verdicts([cell for cell in cells if cell.table == name and (not cell.wide or cell.column in HEADLINES)], folder)
-        units = {cell.unit for cell, _ in found}
-        console.print(
-            f"{name} ({units.pop()})" if len(units) == 1 else name, markup=False
-        )  # as a table's title it would be as narrow as that
+        found = verdicts([cell for cell in cells if cell.table == name], folder)
+        units = {cell.unit for cell, _ in found if not cell.wide or cell.column in HEADLINES}
+        console.print(f"{name} ({units.pop()})" if len(units) == 1 else name, markup=False)  # a title would be as narrow as its table
         printed = any(cell.printed is not None for cell, _ in found)
+        heads, lines = _wide(found, printed) if found[0][0].wide else _narrow(found, printed, bool(units))
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for head, justify in (("row", "left"), *([("printed", "right")] if printed else []), ("ours (seeds)", "right"), ("state", "left")):
-            table.add_column(head, justify=justify, no_wrap=head != "row")  # type: ignore[arg-type]
-        for cell, verdict in found:
-            row = ", ".join(text for text in (cell.row, cell.column, cell.unit if units else "") if text)
-            table.add_row(row, *(["" if cell.printed is None else f"{cell.printed:.2f}"] if printed else []), _ours(verdict), verdict.word)
+        for head in heads:
+            words = head in (ROW, STATE, STATES)
+            table.add_column(
+                head, justify="left" if words else "right", no_wrap=head not in (ROW, STATES), min_width=WORD if head == ROW else None
+            )
+        for line in lines:
+            table.add_row(*line)
         console.print(table)
 
 
-def _ours(verdict: Verdict) -> str:
+def _narrow(found: Found, printed: bool, units: bool) -> Lines:
+    """A line for every cell."""
+    heads = [ROW, *(["printed"] if printed else []), "ours (seeds)", STATE]
+    lines = []
+    for cell, verdict in found:
+        row = ", ".join(text for text in (cell.row, cell.column, cell.unit if units else "") if text)
+        lines.append([row, *([_printed(cell)] if printed else []), _ours(verdict), verdict.word])
+    return heads, lines
+
+
+def _wide(found: Found, printed: bool) -> Lines:
+    """A line for every row, with two of its figures and how many of its cells are in which state."""
+    first, *others = HEADLINES
+    heads = [ROW, *(["printed"] if printed else []), f"{first} (seeds)", *others, STATES]
+    lines = []
+    for row in dict.fromkeys(cell.row for cell, _ in found):
+        mine = {cell.column: (cell, verdict) for cell, verdict in found if cell.row == row}
+        states = Counter(verdict.word for _, verdict in mine.values())
+        told = ", ".join(f"{count} {word}" for word, count in states.items())
+        cell, verdict = mine[first]
+        rest = [_ours(mine[column][1], seeds=False) for column in others]
+        lines.append([row, *([_printed(cell)] if printed else []), _ours(verdict), *rest, told])
+    return heads, lines
+
+
+def _printed(cell: Cell) -> str:
+    return "" if cell.printed is None else f"{cell.printed:.2f}"
+
+
+def _ours(verdict: Verdict, *, seeds: bool = True) -> str:
     if verdict.mean is None:
         return ""
-    return f"{verdict.mean:.2f}" + ("" if verdict.spread is None else f" ± {verdict.spread:.2f}") + f" ({verdict.seeds})"
+    return f"{verdict.mean:.2f}" + ("" if verdict.spread is None else f" ± {verdict.spread:.2f}") + (f" ({verdict.seeds})" if seeds else "")

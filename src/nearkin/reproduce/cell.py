@@ -77,6 +77,11 @@ class Cell:
         """Errors, seconds and images fall; accuracies, speeds, and points that were counted right, rise."""
         return self.unit not in ("accuracy %", "queries/s", "points")
 
+    @property
+    def goal(self) -> float | None:
+        """What our mean is held against: the figure that is wanted, or else the printed one."""
+        return self.printed if self.wanted is None else self.wanted
+
     def value(self, figures: Mapping[str, float]) -> float | None:
         """The figure of one run in this cell's unit; shares become per cent, accuracies errors where errors are printed."""
         if self.figure not in figures:

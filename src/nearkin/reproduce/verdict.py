@@ -32,10 +32,9 @@ class Verdict:
 
     def reached(self, cell: Cell) -> bool | None:
         """Whether our mean is at least what was wanted (the printed figure unless the cell says otherwise)."""
-        wanted = cell.printed if cell.wanted is None else cell.wanted
-        if self.mean is None or wanted is None:
+        if self.mean is None or cell.goal is None:
             return None
-        ahead = wanted - self.mean if cell.smaller_is_better else self.mean - wanted
+        ahead = cell.goal - self.mean if cell.smaller_is_better else self.mean - cell.goal
         return ahead > -ROUNDING
 
 
