@@ -47,11 +47,19 @@ def test_the_printed_difference_needs_all_printed_figures() -> None:
 def test_the_section_says_what_is_decided_and_what_is_not() -> None:
     given = rows({"a": 10.0, "b": 6.0, "c": None, "d": 8.0}, 0.3, {"a": 9.0, "b": 8.0})
     lines = claims_section([CLAIM], {}, given)
-    assert "| anchors gain more ([key] table 1) | plain | +1.00 | +4.00 | 0.42 | holds |" in lines
+    assert "| anchors gain more ([key] table 1) | plain | +1.00 | +4.00 | 0.42 | holds, more than printed |" in lines
     assert "- anchors gain more ([key] table 1): 1 of 2 differences" in lines
     assert "- anchors gain more ([key] table 1): all of it" in claims_section([CLAIM], {}, rows(dict.fromkeys("abcd", None), 0.3, {}))
     unbounded = claims_section([CLAIM], {}, rows({"a": 10.0, "b": 6.0}, 0.0, {}))
     assert any("| none: one run a row | holds |" in line for line in unbounded)
+
+
+@pytest.mark.parametrize(
+    ("b", "words"), [(9.0, "holds |"), (9.9, "not told apart, less than printed |"), (10.5, "does not hold, less than")]
+)
+def test_a_difference_that_is_not_the_printed_one_is_told(b: float, words: str) -> None:
+    lines = claims_section([CLAIM], {}, rows({"a": 10.0, "b": b}, 0.3, {"a": 9.0, "b": 8.0}))
+    assert any(f"| 0.42 | {words}" in line for line in lines)
 
 
 def test_a_cell_with_a_printed_figure_speaks_for_its_trial() -> None:

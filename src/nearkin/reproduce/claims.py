@@ -21,7 +21,7 @@ HEAD = (
     "Each claim is a few differences that should be above 0, in points of the figures' own unit. It **holds** where ours is above its",
     "margin, **does not hold** where it is as far below 0, and else the rows are **not told apart**. The margin of a difference is that of",
     "its rows taken together: two standard deviations over seeds or the 95 % binomial interval of the test part, whichever is larger; then",
-    "the root of the sum of squares.",
+    "the root of the sum of squares. **Less** or **more than printed**: ours is farther than that from the printed difference.",
     "",
 )
 
@@ -96,7 +96,14 @@ def claims_section(claims: Sequence[Claim], restarts: Mapping[str, Term], rows: 
 def _columns(difference: Difference, outcome: Outcome) -> list[str]:
     printed = "" if outcome.printed is None else f"{outcome.printed:+.2f}"
     margin = f"{outcome.margin:.2f}" if outcome.margin else "none: one run a row"
-    return [difference.said, printed, f"{outcome.ours:+.2f}", margin, outcome.word]
+    return [difference.said, printed, f"{outcome.ours:+.2f}", margin, ", ".join([outcome.word, *_beside_print(outcome)])]
+
+
+def _beside_print(outcome: Outcome) -> list[str]:
+    """Whether ours is another difference than the printed one, which a word about 0 does not say."""
+    if outcome.ours is None or outcome.printed is None or abs(outcome.ours - outcome.printed) <= outcome.margin:
+        return []
+    return ["less than printed" if outcome.ours < outcome.printed else "more than printed"]
 
 
 def _restarts(restarts: Mapping[str, Term], found: Mapping[Term, tuple[Cell, Verdict]]) -> list[str]:
