@@ -11,13 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nearkin.reproduce import lu2019
 from nearkin.reproduce.gallery import draw, shown
-from nearkin.reproduce.page import results_page
+from nearkin.reproduce.lu2019_answer import answer
+from nearkin.reproduce.page import QUESTION, results_page
 from nearkin.reproduce.tables import TABLES, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
-from objectives_page import first_sentence, overview, page  # noqa: E402
+from objectives_page import anchor, first_sentence, overview, page  # noqa: E402
 
 PAGE, RESULTS, README, SOURCE = ROOT / "docs/objectives.md", ROOT / "docs/results.md", ROOT / "README.md", ROOT / "src/nearkin"
 DEMO, PICTURE = ROOT / "docs/demo.json", ROOT / "docs/demo.png"  # copies of what `make demo` leaves in runs/demo
@@ -109,7 +111,15 @@ def headline() -> str:
             source = re.findall(r"\[(\w+)\]", cell.table)[0]
             row = (f"{source}, {where}", cell.row, cell.unit, f"{cell.printed:.2f}", ours, str(verdict.seeds), verdict.word)
             lines.append(f"| {' | '.join(row)} |")
-    return "\n".join([*lines, "", "± is the standard deviation over seeds; [the page](docs/results.md) says what decides a verdict."])
+    lines += ["", "± is the standard deviation over seeds; [the page](docs/results.md) says what decides a verdict.", "", settled()]
+    return "\n".join(lines)
+
+
+def settled() -> str:
+    """The README's words on unseen classes: the question of table 1 of Lu et al., and the first two sentences of its answer."""
+    asked = next(iter(answer(verdicts(lu2019.CELLS, ROOT / "docs/results"))), "")
+    short = re.match(r"\*\*.+?\*\* .+?\.(?= )", asked)
+    return f"Unseen classes (lu2019sampling, table 1): {short[0]} [The evidence](docs/results.md{anchor(QUESTION)})." if short else ""
 
 
 def results() -> str:

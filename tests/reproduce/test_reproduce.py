@@ -317,7 +317,11 @@ def test_a_wide_table_holds_all_columns_of_a_row_and_says_who_is_ahead() -> None
     )
     assert "| 1: N-pair | 1: Contrastive | 1 of 3 |" in page
     assert "P@1 | 60.0 ± 1.0 | 1: N-pair" in page
-    assert "batches of 64 with 11 images a class" in " ".join(page.split()) and "500 on CUB-200-2011" in page
+    assert (
+        "batches of 64 with 11 images a class" in " ".join(page.split())
+        and "| CUB-200-2011 at 128 px | mobilenet-v2, pretrained | 64 | crop | bfloat16 | 500 (250) | 0.0005, 0.002 |" in page
+    )
+    assert page.index("does optimising Prec@k beat") < page.index("How these rows were made") < page.index("## T\n")
 
 
 def test_the_page_says_what_a_documents_terms_mean_once_in_lines_that_can_be_read() -> None:
@@ -333,6 +337,8 @@ def test_the_page_says_what_a_documents_terms_mean_once_in_lines_that_can_be_rea
 def test_a_list_has_no_empty_lines_between_its_items() -> None:
     assert paragraphs(["a\nb", "- c", "- " + 80 * "d e ", "- f", "g"])[1:4:2] == ["", "- " + " ".join(["d e"] * 34) + " d"]
     assert paragraphs(["- c", "- f", "g"]) == ["- c", "- f", "", "g", ""]
+    row = f"| {200 * 'wide '}|"
+    assert paragraphs(["a", "| b |", row, "- c", "d"]) == ["a", "", "| b |", row, "", "- c", "", "d", ""]  # lines of a table stay whole
 
 
 def test_speeds_are_whole_numbers_and_seconds_tell_every_run() -> None:

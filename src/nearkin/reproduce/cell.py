@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal
 
-Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds", "queries/s", "length", "points", "million images"]
+Unit = Literal["error %", "accuracy %", "degrees", "pixels", "seconds", "queries/s", "length", "points", "pairs", "million images"]
 Settings = Mapping[str, str]
 Keep = Literal["", "map", "filters", "curve", "rounds"]
 

@@ -1,18 +1,23 @@
 """Table 1 of [lu2019sampling] under one protocol: is optimising Prec@k better than other samplings and losses, all else being equal?
 
 Three protocols on unseen classes. "11 per class": every loss gets the same network, batches of 64 with 11 images a class, augmentation,
-iterations, Adam, and four tuning runs of half the length (learning rate and the loss's own setting) on held-out training classes. "Uniform
-batches" for losses with class vectors, which batches of six classes starve. "The document's": its baselines had 2 images a class, its own
-loss 11. N-pair alone trains without unit length, which its own norm penalty replaces; all are compared by cosine. The memory of 10,000
-is larger than CUB's training part, of which it then holds some images twice; no image is asked about itself. A last table of CUB asks
-whether longer trainings answer otherwise: both forms of Prec@5 and, on held-out training classes, the best of table 1 with 11 images a
-class, with 2, and the best with class vectors; with the settings that they chose before, one seed.
+iterations, Adam, and four tuning runs of half the length on held-out training classes: two learning rates times two values of the loss's
+own setting, or four rates where nothing else is tuned. "Uniform batches" for losses with class vectors, which batches of six classes
+starve. "The document's": its baselines had 2 images a class, its own loss 11.
 
 CUB-200-2011: classes 1-100 train, 101-200 test, 128 px (random 112 of it), MobileNetV2 pretrained on ImageNet, whose batch normalisation
-keeps its statistics (a batch of six classes has others than the test), 64 dimensions. Omniglot: 30 background alphabets train, 20
-evaluation alphabets test, 28 px, a convnet of four blocks from scratch. CIFAR-100: training images of the first 50 classes train, test
-images of the other 50 test, 32 px, a convnet from scratch. Cars and Online Products are set up and not run; the printed NMI and F1 of
-Online Products are over its 12 super-categories, ours would be over its classes.
+keeps its statistics (a batch of six classes has others than the test). Omniglot: 30 background alphabets train, 20 evaluation alphabets
+test, 28 px. CIFAR-100: training images of the first 50 classes train, test images of the other 50 test, 32 px. Cars and Online Products
+are set up and not run; the printed NMI and F1 of Online Products are over its 12 super-categories, ours would be over its classes.
+
+N-pair alone trains without unit length, which its own norm penalty replaces; all are compared by cosine. The memory of 10,000 is larger
+than CUB's training part, of which it then holds some images twice; no image is asked about itself. An ensemble is made of the two rows
+with 11 images a class that did best on held-out training classes; those of a fixed margin, which are one loss many times, are not asked. A
+last table of CUB asks whether longer trainings answer otherwise: both forms of Prec@5 and, on held-out training classes, the best of table
+1 with 11 images a class, with 2, and the best with class vectors; with the settings that they chose before, one seed.
+
+The protocols of CUB (statistics of batch normalisation) and CIFAR-100 (rates) were changed after a look at figures of the test classes,
+for all rows alike and by held-out training classes; [the log](log.md) says how.
 
 Floors: what was there before. The pretrained network untouched is its features before the head, also projected to as many dimensions as
 the models have. The untrained network has seen the training images once, for the statistics of its batch normalisation alone.
@@ -24,6 +29,7 @@ from typing import NamedTuple
 from nearkin.networks.mobilenet import LAST
 from nearkin.reproduce.cell import Cell, Settings, Trial
 from nearkin.reproduce.lu2019_printed import PRINTED
+from nearkin.run import Run
 
 _ADAM: Settings = {"optimiser.name": "adam", "optimiser.weight_decay": "1e-4", "batch_size": "64", "network.normalise": "true"}
 
@@ -239,7 +245,7 @@ COLUMNS: Mapping[str, str] = {
     "AMI": "ami",
     "MAP@R": "map@r",
 }
-SECONDS = "s / 1,000 it."
+SECONDS, ACTIVE = "s / 1,000 it.", "active / it."
 _PROTOCOLS = {
     "11": "one protocol, 11 per class",
     "any": "uniform batches for losses with class vectors",
@@ -256,9 +262,22 @@ _FLOORS = {
 
 
 def protocol() -> list[str]:
-    """How the tables were made, in paragraphs, for the page that shows them."""
-    lengths = ", ".join(f"{int(one.settings['iterations']):,} on {one.title.partition(' at ')[0]}" for one in SETS.values())
-    return [*str(__doc__).strip().split("\n\n")[1:], f"Iterations: {lengths}."]
+    """How the tables were made, in paragraphs and lines of a table, for the page that shows them."""
+    heads = ("data set", "network", "dimensions", "augmentation", "precision", "iterations (tuning)", "two rates", "or four")
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, *map(_shared, SETS.values()))]
+    return [*str(__doc__).strip().split("\n\n")[1:], lines[0], "|" + "---|" * len(heads), *lines[1:]]
+
+
+def _shared(one: Setting) -> tuple[str, ...]:
+    """What all rows of a data set have in common."""
+    leaves, plain = one.settings, Run()
+    maps = leaves.get("network.options.widths", "").strip("[]")
+    network = f"convnet of {maps} maps, then {leaves['network.options.hidden']}" if maps else f"{leaves['network.name']}, pretrained"
+    dimension = leaves.get("network.dimension", str(plain.network.dimension))
+    precision = leaves.get("precision", plain.precision)
+    length = f"{int(leaves['iterations']):,} ({int(leaves['tuning_iterations']):,})"
+    rates = (", ".join(some) for some in (one.rates[1::2], one.rates))
+    return one.title.partition(",")[0], network, dimension, leaves["augment.name"], precision, length, *rates
 
 
 def table_name(data: str, batches: str) -> str:
@@ -271,6 +290,7 @@ def _row(table: str, row: str, trial: str, printed: tuple[float, ...] | None = N
     cells = [Cell(table, row, figures.get(head), "accuracy %", trial, name, head, wide=True) for head, name in COLUMNS.items()]
     if timed:
         cells.append(Cell(table, row, None, "seconds", trial, "seconds per 1,000", SECONDS, wide=True))
+        cells.append(Cell(table, row, None, "pairs", trial, "active per iteration", ACTIVE, wide=True))
     return tuple(cells)
 
 

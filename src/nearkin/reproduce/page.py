@@ -27,14 +27,15 @@ names another as "wanted", and ✗ that it does not: a row can be reproduced wit
 - **reproduced**: the printed figure lies within our mean plus or minus the larger of two standard deviations and the 95 % binomial interval
   of the test part.
 - **better**, **short**: it lies outside, on either side. A short row's note names the ablations: what it is with one thing changed.
-- **wide tables** (of Lu et al.): per cent ([metrics.md](metrics.md) says of what; R@k is recall@k) and seconds for 1,000 iterations; ours
-  plus or minus the larger of two standard deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the
-  range over starts of k-means). Settings are chosen on held-out *classes* of the training part. Two rows are told apart when their
-  difference exceeds both margins taken together, the root of the sum of their squares. "chosen" is what tuning took, and in brackets the
-  P@1 it was taken for.
+- **wide tables** (of Lu et al.): per cent ([metrics.md](metrics.md) says of what; R@k is recall@k), seconds for 1,000 iterations, and the
+  pairs or triplets that bore on the loss in one iteration (for Prec@k the misplaced ones); ours plus or minus the larger of two standard
+  deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the range over starts of k-means). Settings are
+  chosen on held-out *classes* of the training part. Two rows are told apart when their difference exceeds both margins taken together, the
+  root of the sum of their squares. "chosen" is what tuning took, and in brackets the P@1 it was taken for.
 - **cited**: another paper's row, only quoted. **ours**: nothing is printed. **not run here**: it can be run and has not been.
 """
 HEADS = ("unit", "printed", "ours", "spread", "seeds", "s a run", "device", "verdict", "note")
+QUESTION = "[lu2019sampling]: does optimising Prec@k beat other losses on unseen classes?"
 WIDTH = 140  # of a line of running text
 TOLD = (ren2014, taylor2010, hao2018, huang2019, codes)  # whose own words stand above their first table
 
@@ -50,8 +51,8 @@ def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, l
     for table in dict.fromkeys(cell.table for cell, _ in found):
         rows = [(cell, verdict) for cell, verdict in found if cell.table == table]
         if rows[0][0].wide:
-            first = paragraphs([*lu2019.protocol(), *answer(wide)]) if rows[0] == wide[0] else []
-            lines += [f"## {table}", "", *first, *contest(rows), *wide_table(rows), "", *_devices(rows), *pictures.get(table, [])]
+            lines += _answered(wide) if rows[0] == wide[0] else []
+            lines += [f"## {table}", "", *contest(rows), *wide_table(rows), "", *_devices(rows), *pictures.get(table, [])]
             continue
         columns = any(cell.column for cell, _ in rows)
         about = words.get(table, "")
@@ -64,15 +65,20 @@ def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, l
     return "\n".join(lines)
 
 
+def _answered(wide: Sequence[tuple[Cell, Verdict]]) -> list[str]:
+    """The section before the first wide table: what all of them say together, and how they were made."""
+    return [f"## {QUESTION}", "", *paragraphs(answer(wide)), "### How these rows were made", "", *paragraphs(lu2019.protocol())]
+
+
 def paragraphs(texts: Sequence[str]) -> list[str]:
-    """Each text in lines that can be read, and an empty line after it; an item of a list is followed by its next without one."""
+    """Each text in lines that can be read, and an empty line after it; items of a list and lines of a table follow without one."""
     lines = list[str]()
     for text in texts:
-        item = text.startswith("- ")
-        if item and len(lines) > 1 and lines[-2].startswith(("- ", "  ")):
+        item, row = text.startswith("- "), text.startswith("|")
+        if len(lines) > 1 and lines[-2].startswith(("- ", "  ") if item else "|" if row else "\n"):
             lines.pop()
         wrapped = textwrap.wrap(" ".join(text.split()), WIDTH, subsequent_indent="  " if item else "", break_on_hyphens=False)
-        lines += [*wrapped, ""]
+        lines += [*([text] if row else wrapped), ""]
     return lines
 
 

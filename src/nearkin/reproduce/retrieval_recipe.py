@@ -10,7 +10,8 @@ from typing import Any
 
 from nearkin.reproduce.cell import Settings
 from nearkin.reproduce.lu2019 import BATCHES, CELLS, SETS, TRIALS
-from nearkin.reproduce.lu2019_answer import PRETRAINED, SCRATCH, SINGLE, by_set, counted, enough, ranked, title
+from nearkin.reproduce.lu2019_answer import PRETRAINED, SCRATCH, counted, enough, ranked
+from nearkin.reproduce.lu2019_rows import SINGLE, by_set, title
 from nearkin.reproduce.running import Ledger
 from nearkin.reproduce.tables import verdicts
 from nearkin.reproduce.unseen import TASKS
