@@ -90,7 +90,10 @@ def _on(data: str, found: Found, signs: Signs, rows: Rows) -> str:
     above, level = ([list(some.values()).count(sign) for some in signs.values()] for sign in (-1, 0))
     count = len(next(iter(signs.values())))
     told = [f"{_numbers(above)} of {count} {_are(above)} above it{names}"]
-    told += [f"{_numbers(level)} {_are(level)} not told apart from it"] if any(level) else []
+    higher = [
+        sum(sign == 0 and known(found[name]) > known(found[f"11-{form}"]) for name, sign in some.items()) for form, some in signs.items()
+    ]
+    told += [f"{_numbers(level)} {_are(level)} not told apart from it ({_numbers(higher)} with a higher mean)"] if any(level) else []
     if not any(above) and not any(level):
         told = [f"all {count} are below it"]
     start = "from pretrained weights" if SETS[data].pretrained else "from scratch"

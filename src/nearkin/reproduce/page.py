@@ -31,7 +31,8 @@ names another as "wanted", and ✗ that it does not: a row can be reproduced wit
   pairs or triplets that bore on the loss in one iteration (for Prec@k the misplaced ones); ours plus or minus the larger of two standard
   deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the range over starts of k-means). Settings are
   chosen on held-out *classes* of the training part. Two rows are told apart when their difference exceeds both margins taken together, the
-  root of the sum of their squares. "chosen" is what tuning took, and in brackets the P@1 it was taken for.
+  root of the sum of their squares; since all rows answer the same queries, this is on the careful side. "chosen" is what tuning took, and
+  in brackets the P@1 it was taken for.
 - **cited**: another paper's row, only quoted. **ours**: nothing is printed. **not run here**: it can be run and has not been.
 """
 HEADS = ("unit", "printed", "ours", "spread", "seeds", "s a run", "device", "verdict", "note")
