@@ -1,6 +1,7 @@
 """Is Prec@k ahead of the losses of its time, all else being equal? One paragraph, whichever way the runs of [lu2019sampling] fell.
 
-A second one says what it rests on: seeds, rates at the edge of what was offered, and the length of the trainings.
+Others say how its other forms stand, and losses with class vectors, and what all this rests on: seeds, rates at the
+edge of what was offered, and the length of the trainings.
 """
 
 import math
@@ -35,12 +36,15 @@ Signs = Mapping[str, Mapping[str, int]]  # by form and rival: 1 where Prec@k is 
 
 
 def question(rows: Rows, sets: Mapping[str, Found]) -> Iterator[str]:
-    """The answer, and what it rests on; nothing before a form of Prec@k was run beside a loss of table 1."""
+    """The answer, what else was tried, and what it rests on; nothing before a form of Prec@k was run beside a loss of table 1."""
     met = {data: signs for data, found in sets.items() if (signs := _signs(found, [*TABLE_1]))}
     if met:
         first = f"**Does optimising Prec@k beat every loss of table 1, all else being equal? {_word(met)}.** {_places(met)} {EQUAL}"
         told = [_on(data, sets[data], signs, rows) for data, signs in met.items()]
-        yield " ".join([first, *told, *_other_forms(sets), *_with_vectors(sets)])
+        yield " ".join([first, *told])
+        more = [*_other_forms(sets), *_with_vectors(sets)]
+        if more:
+            yield " ".join(["**Do its other forms, or losses with class vectors, change that?**", *more])
         yield " ".join(["**What does that rest on?**", _seeds(sets), *_rates(sets), *_longer(rows, sets)])
 
 

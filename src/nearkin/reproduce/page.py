@@ -140,7 +140,7 @@ def _choice(verdict: Verdict) -> str:
 def _with_margin(cell: Cell, verdict: Verdict) -> str:
     if verdict.mean is None:
         return ""
-    return f"{verdict.mean:.1f}" + (f" ± {verdict.margin:.1f}" if cell.unit.endswith("%") else "")
+    return f"{verdict.mean:,.1f}" + (f" ± {verdict.margin:.1f}" if cell.unit.endswith("%") else "")
 
 
 def _devices(rows: Sequence[tuple[Cell, Verdict]]) -> list[str]:
