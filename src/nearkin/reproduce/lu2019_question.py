@@ -194,15 +194,19 @@ def _rates(sets: Mapping[str, Found]) -> Iterator[str]:
 
 
 def _longer(rows: Rows, sets: Mapping[str, Found]) -> Iterator[str]:
-    """What longer trainings change, as far as they were run."""
-    known_rows = by_trial(rows, HEADLINE)
-    for data, names in LONGER.items():
-        long = {name: one for name in names if (one := known_rows.get(f"lu2019-{data}-longer-{name}")) is not None}
+    """What longer trainings change, as far as they were run, and where none was."""
+    found, untried = by_trial(rows), []
+    for data, short in sets.items():
+        long = {name: one for name in LONGER.get(data, ()) if (one := found.get(f"lu2019-{data}-longer-{name}")) is not None}
         own = {name: one for name, one in long.items() if name.partition("-")[2] in FORMS}
         rivals = {said(name): one for name, one in long.items() if name not in own}
         for name, one in own.items():
-            before = f" instead of {known(sets[data][name]):.1f}" if name in sets.get(data, {}) else ""
+            before = f" instead of {known(short[name]):.1f}" if name in short else ""
             against = standing(one, rivals) if rivals else "its rivals have not been run as long"
             seeds = "one seed" if one.seeds == 1 else f"{one.seeds} seeds"
             row = SINGLE[name].row
             yield f"With {TIMES} times as many iterations ({seeds}) {row} has {with_margin(one)}{before} on {title(data)}; {against}."
+        untried += [] if own else [title(data)]
+    if untried:
+        where = " and ".join(untried)
+        yield f"Longer trainings of it were not run on {where}; as it begins with a collapse, short ones may understate it ([log](log.md))."
