@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from nearkin.reproduce.contest import apart
 from nearkin.reproduce.lu2019 import ACTIVE, LONGER, MARGINS, OURS, SETS, TABLE_1, TIMES, WITH_VECTORS
 from nearkin.reproduce.lu2019_rows import (
-    HEADLINE,
     SINGLE,
     Found,
     Rows,
