@@ -79,6 +79,18 @@ def test_rows_of_other_tables_bring_no_section() -> None:
     assert "Claims" not in results_page(rows({"z": 1.0}, 0.1, {}))
 
 
+def test_the_claims_lead_to_the_question_that_wide_tables_answer() -> None:
+    cells = [next(cell for cell in TABLES[name][1] if cell.trial) for name in ("ren2014", "lu2019")]
+    asked = (
+        Cell("T", "softmax", None, "error %", "ren2014-mnist-softmax", "1-nn"),
+        Cell("T", "NCA", None, "error %", "ren2014-mnist-nca-log", "1-nn"),
+    )
+    page = results_page([(cell, Verdict("ours", 1.0, None, 1, 0.1)) for cell in (*asked, *cells)])
+    assert (
+        page.index("## Claims") < page.index('has a section of its own, "[lu2019sampling]: does') < page.index("## [lu2019sampling]: does")
+    )
+
+
 def test_every_claim_asks_for_figures_that_some_cell_shows() -> None:
     shown = {(cell.trial, cell.figure): cell for _, cells in TABLES.values() for cell in cells}
     for claim in CLAIMS:

@@ -47,6 +47,7 @@ def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, l
     lines, pictures = [HEAD, *claims], pictures or {}
     by_trial = {(cell.trial, cell.figure): verdict for cell, verdict in found}
     wide = [one for one in found if one[0].wide]
+    lines += paragraphs([f'What [lu2019sampling] claims has a section of its own, "{QUESTION}".']) if claims and wide else []
     words = {cell.table: str(module.__doc__) for module in TOLD for cell in module.CELLS}
     told = set[str]()
     for table in dict.fromkeys(cell.table for cell, _ in found):
