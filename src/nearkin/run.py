@@ -118,6 +118,7 @@ class Run:
     discovery: DiscoveryChoice = field(default_factory=DiscoveryChoice)
     references: Literal["objective", "training_set"] = "objective"  # training_set: every step over all points, exactly
     epochs: int = 20
+    least_steps: int = 0  # more epochs where these would be fewer steps: small data need steps rather than epochs
     batch_size: int = 256
     views: int = 1  # of every image in a step, each augmented on its own: the network sees views x batch_size images
     seed: int = 0

@@ -155,6 +155,8 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
     assert settings_for("retrieval", str(tmp_path), {})["data.size"] == "128" and "data.size" not in settings_for(
         "retrieval", "omniglot", {}
     )
+    assert settings_for("retrieval", "omniglot", {})["least_steps"] == "1000" and run["least_steps"] == 0  # epochs were given
+    assert settings_for("retrieval", "omniglot", {"network.weights": "some.safetensors"})["least_steps"] == "500"
     assert not [leaf for leaf in settings_for("retrieval", "omniglot", {"objective.name": "nca"}) if leaf.startswith("objective")]
     assert cli.main(["train", "digits", "--for", "sleep", "--out", str(tmp_path / "no")]) == 1
     assert "--for 'sleep' is unknown; there are recipes for retrieval" in capsys.readouterr().err

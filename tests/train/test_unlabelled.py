@@ -15,7 +15,7 @@ from nearkin.data import open as open_data
 from nearkin.explore.subject import embedded
 from nearkin.run import DiscoveryChoice, Run, override
 from nearkin.train.assemble import assemble, cut
-from nearkin.train.recipes import LEAST_STEPS, UNLABELLED, suited
+from nearkin.train.recipes import UNLABELLED, lengthened, suited
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import train
 
@@ -233,20 +233,30 @@ BARE = Dataset("bare", torch.zeros(100, 1, 8, 8, dtype=torch.uint8))
     ],
 )
 def test_settings_that_nobody_gave_suit_data_without_labels(given, told):
-    run = suited(override(Run(), given), BARE, given)
+    run = lengthened(suited(override(Run(), given), BARE, given), len(BARE))
     assert (run.optimiser.name, run.optimiser.learning_rate, run.batch_size, run.epochs) == told
 
 
 def test_the_page_on_training_names_these_settings():
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
     adam = f"Adam at {UNLABELLED['optimiser.learning_rate']}"
-    assert f"batches of {UNLABELLED['batch_size']}, {adam} and at least {LEAST_STEPS:,} steps" in page
+    assert f"batches of {UNLABELLED['batch_size']}, {adam} and at least {int(UNLABELLED['least_steps']):,} steps" in page
 
 
 def test_labels_and_many_points_keep_the_usual_settings():
     assert suited(Run(), digits(), ()) == Run() and suited(Run(), digits(by="ids"), ()) == Run()
-    assert suited(Run(), Dataset("many", torch.zeros(6400, 1, 1, 1, dtype=torch.uint8)), ()).epochs == Run().epochs
-    assert suited(override(Run(), {"references": "training_set"}), BARE, ("references",)).epochs == Run().epochs
+    assert lengthened(suited(Run(), BARE, ()), 6400).epochs == Run().epochs
+    assert suited(override(Run(), {"references": "training_set"}), BARE, ("references",)).least_steps == 0
+
+
+def test_a_least_number_of_steps_makes_more_epochs_and_says_so(tmp_path):
+    run = override(Run(), {"batch_size": "10", "least_steps": "1000"})
+    assert [lengthened(run, points).epochs for points in (3, 25, 499, 500, 5000)] == [1000, 500, 21, 20, 20]
+    assert lengthened(override(run, {"references": "training_set"}), 5000).epochs == 1000  # of one step each
+    run = override(Run(), {"least_steps": "8", "epochs": "2", "batch_size": "20", "network.name": "mlp"})
+    found = train(run, tmp_path / "m", data=digits(40, 0), device="cpu")
+    assert found["steps"] >= 8 and found["epochs"] == json.loads((tmp_path / "m" / "run.json").read_text())["epochs"] > 2
+    assert f"{found['epochs']} epochs, for at least 8 steps; --epochs changes that" in (tmp_path / "m" / "log.jsonl").read_text()
 
 
 def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s_run_is_left_alone(tmp_path, capsys):
@@ -257,7 +267,7 @@ def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s
         Image.fromarray(image).save(tmp_path / "photos" / f"{row}.png")
     words = ["train", str(tmp_path / "photos"), "--device", "cpu", "--network", "mlp", "--epochs", "6"]
     assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
-    assert "without labels: batches of 64, adam at 0.003, 6 epochs" in " ".join(capsys.readouterr().err.split())
+    assert "without labels: batches of 64, adam at 0.003; --set changes that" in " ".join(capsys.readouterr().err.split())
     told = json.loads((tmp_path / "m" / "run.json").read_text())
     assert (told["batch_size"], told["optimiser"]["name"], told["epochs"]) == (64, "adam", 6)
     assert cli.main([*words, "--out", str(tmp_path / "r"), "--find-rate"]) == 0

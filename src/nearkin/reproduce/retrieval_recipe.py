@@ -1,7 +1,8 @@
 """The recipe of `nearkin train --for retrieval`, written from the runs of table 1 of [lu2019sampling]: nothing in it is typed.
 
 The best row on held-out training classes of all three data sets. From scratch it has what tuning took on CIFAR-100, with pretrained
-weights what it took on CUB-200-2011. For a folder of images come the sizes and the augmentation of those sets.
+weights what it took on CUB-200-2011; and it trains for at least as many steps as there. For a folder of images come the sizes and the
+augmentation of those sets.
 """
 
 import json
@@ -43,9 +44,9 @@ def recipe(name: str, fresh: Settings, pretrained: Settings, source: str) -> dic
         "row": name,
         "words": f"{SINGLE[name].row}, batches of {settings['batch_size']}, {batches}, {length}, {settings['optimiser.name'].capitalize()}",
         "source": source,
-        "settings": {**shared, **fresh, "data.split": "classes"},
+        "settings": {**shared, **fresh, "least_steps": SETS[SCRATCH[0]].settings["iterations"], "data.split": "classes"},
         "folder": {"data.size": str(TASKS[PRETRAINED].size), "augment.name": SETS[SCRATCH[0]].settings["augment.name"]},
-        "pretrained": {**{leaf: settings[leaf] for leaf in _START}, **pretrained},
+        "pretrained": {**{leaf: settings[leaf] for leaf in _START}, **pretrained, "least_steps": settings["iterations"]},
         "pretrained_folder": {leaf: settings[leaf] for leaf in _SIZED},
     }
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class Recipe:
         found |= self.folder if folder else {}
         found |= self.pretrained if pretrained else {}
         found |= self.pretrained_folder if pretrained and folder and "data.size" not in given else {}
-        return {leaf: value for leaf, value in found.items() if "objective.name" not in given or not leaf.startswith("objective.")}
+        found = {leaf: value for leaf, value in found.items() if "objective.name" not in given or not leaf.startswith("objective.")}
+        return _as_long_as_told(found, given)
 
 
 RECIPES: Mapping[str, Recipe] = {
@@ -73,9 +74,13 @@ def settings_for(purpose: str, data: str, given: Leaves) -> dict[str, str]:
     return RECIPES[purpose].leaves(data, given)
 
 
-# For data without labels, where nobody has said otherwise. Small folders need steps rather than epochs: docs/log.md has the trials.
-UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003"}
-LEAST_STEPS = 1000
+# For data without labels, where nobody has said otherwise: docs/log.md has the trials.
+UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003", "least_steps": "1000"}
+
+
+def _as_long_as_told(leaves: Leaves, given: Collection[str]) -> dict[str, str]:
+    """The leaves without a least number of steps where the epochs are given."""
+    return {leaf: value for leaf, value in leaves.items() if leaf != "least_steps" or "epochs" not in given}
 
 
 def suited(run: Run, data: Dataset, given: Collection[str]) -> Run:
@@ -86,8 +91,11 @@ def suited(run: Run, data: Dataset, given: Collection[str]) -> Run:
     if data.answers is not None or data.labels is not None or run.objective.name != "auto":
         return run
     kept = set(given) | ({"optimiser.name", "optimiser.learning_rate"} if any(leaf.startswith("optimiser.") for leaf in given) else set())
-    run = override(run, {leaf: value for leaf, value in UNLABELLED.items() if leaf not in kept})
-    if "epochs" in kept or run.references == "training_set":
-        return run
-    an_epoch = max(len(data) // run.batch_size, 1)
-    return override(run, {"epochs": str(max(run.epochs, math.ceil(LEAST_STEPS / an_epoch)))})
+    kept |= {"least_steps"} if run.references == "training_set" else set()  # a step over everything is no small one
+    return override(run, {leaf: value for leaf, value in _as_long_as_told(UNLABELLED, kept).items() if leaf not in kept})
+
+
+def lengthened(run: Run, points: int) -> Run:
+    """The run with as many epochs over so many points as its least number of steps takes."""
+    an_epoch = 1 if run.references == "training_set" else max(points // run.batch_size, 1)
+    return replace(run, epochs=max(run.epochs, math.ceil(run.least_steps / an_epoch)))

@@ -24,7 +24,7 @@ from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_trai
 from nearkin.train.card import write_card
 from nearkin.train.folder import check_folder, device_name, opened, save_weights, write_json
 from nearkin.train.own_shards import mine, reads_own
-from nearkin.train.recipes import suited
+from nearkin.train.recipes import lengthened, suited
 from nearkin.train.report import Log, Reporter, Silence
 from nearkin.train.rounds import steering_of
 from nearkin.train.spread_bank import collect
@@ -78,6 +78,7 @@ def train(
     if given is not None:
         run = _told(run, suited(run, source, given), log)
     parts_of_data = cut(run, source)
+    run = _long_enough(run, len(parts_of_data.train), log)
     parts = assemble(run, parts_of_data.train, place)
     log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
     if rank == 0:
@@ -97,8 +98,16 @@ def train(
 def _told(before: Run, run: Run, log: Reporter) -> Run:
     """The run, after a line that says what was changed to suit the data."""
     if run != before:
-        steps = f"batches of {run.batch_size}, {run.optimiser.name} at {run.optimiser.learning_rate:g}, {run.epochs} epochs"
-        log.message(f"without labels: {steps}; --epochs and --set change that")
+        steps = f"batches of {run.batch_size}, {run.optimiser.name} at {run.optimiser.learning_rate:g}"
+        log.message(f"without labels: {steps}; --set changes that")
+    return run
+
+
+def _long_enough(before: Run, points: int, log: Reporter) -> Run:
+    """The run, after a line that says how many epochs its least number of steps takes."""
+    run = lengthened(before, points)
+    if run != before:
+        log.message(f"{run.epochs} epochs, for at least {run.least_steps:,} steps; --epochs changes that")
     return run
 
 
