@@ -87,6 +87,43 @@ def test_validation_is_the_weighted_vote_and_the_released_protocol_stands_apart(
     assert found["released protocol"] == found["curve"][-1]["test, against the bank"] and "released protocol" not in found["test"]
 
 
+STILL = {
+    "optimiser.learning_rate": "0.01",
+    "objective.options.momentum": "1",
+    "augment.name": "none",
+    "schedule.name": "milestones",
+    "schedule.milestones": "[0.5]",
+    "schedule.factor": "0",
+    "discovery.restart": "false",
+    "discovery.released_protocol": "true",
+}
+
+
+def mixed(labels=None):
+    """Training and test points in turn, so that a place in the whole set is never one in the training part."""
+    data = digits(1300, 0)
+    split = np.array(["test" if row % 13 < 3 else "train" for row in range(len(data))])
+    return Dataset("digits", data.inputs, labels=data.labels if labels is None else labels, classes=data.classes, split=split)
+
+
+@pytest.mark.parametrize("labelled", [{}, {"discovery.labelled": "0.3"}], ids=["without", "some"])
+def test_the_bank_s_figure_is_that_of_recomputed_features_once_the_network_stands_still(tmp_path, labelled):
+    """Slot i is row i of the training part: any other order of slots and labels would have the figure of chance."""
+    settings = {name: value for name, value in BASE.items() if not name.startswith("augment")} | STILL | labelled
+    found = train(override(Run(), settings), tmp_path / "m", data=mixed(), device="cpu")
+    assert found["curve"][-1]["test, against the bank"] == found["test"]["weighted-nn"] > 0.3
+    bank = load_file(tmp_path / "m" / "objective.safetensors")["references.vectors"]
+    fresh = load_file(tmp_path / "m" / "references.safetensors")["embeddings"]
+    torch.testing.assert_close(bank, torch.nn.functional.normalize(fresh, dim=1), atol=1e-6, rtol=0)
+
+
+def test_points_of_no_known_class_neither_ask_nor_answer_under_the_released_protocol(tmp_path):
+    labels = torch.where(torch.arange(1300) % 5 < 4, digits(1300, 0).labels, -1)
+    settings = {name: value for name, value in BASE.items() if not name.startswith("augment")} | STILL
+    found = train(override(Run(), settings), tmp_path / "m", data=mixed(labels), device="cpu")
+    assert found["curve"][-1]["test, against the bank"] == found["test"]["weighted-nn"] > 0.3
+
+
 def test_the_share_grows_with_every_epoch():
     rounds = rounds_of(DiscoveryChoice(refresh="epoch", gradual=True), 10)
     assert [round(rounds.share(epoch), 3) for epoch in range(10)] == [0, 0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1]

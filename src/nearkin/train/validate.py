@@ -105,15 +105,20 @@ def against_bank(parts: Parts, train: Dataset, test: Dataset, loader: Loader) ->
     """The weighted vote of the bank's vectors for the test part: how the authors' code measured itself, on every epoch."""
     bank = getattr(parts.objective, "references", None)
     assert isinstance(bank, MemoryBank | BankPart) and train.labels is not None and test.labels is not None
-    asked = embed_all(parts.network, loader, parts.step.prepare)
-    device = asked.device
+    asked = points_of(test, embed_all(parts.network, loader, parts.step.prepare))
     vectors = bank.everyone() if isinstance(bank, BankPart) else bank.vectors
-    return weighted_accuracy(Points(asked, test.labels.to(device)), Points(vectors, train.labels.to(device)))
+    return weighted_accuracy(*_of_known_classes(parts, (test, asked), (train, Points(vectors))))
 
 
-def _with_known_classes(data: Dataset, points: Points, used: Tensor | None = None) -> Points:
-    """Those of the points whose class is known (and, in semi-supervised training, used)."""
-    labels = data.labels if used is None else used
+def _of_known_classes(parts: Parts, asked: tuple[Dataset, Points], known: tuple[Dataset, Points]) -> tuple[Points, Points]:
+    """Those that can ask and those that can answer: points whose class is known and, in semi-supervised training, used."""
+    relation = parts.objective.relation if isinstance(parts.objective, NeighbourhoodDiscovery) else None
+    used = relation.labels if isinstance(relation, ListedNeighbours) else None
+    return _with_classes(asked[1], asked[0].labels), _with_classes(known[1], known[0].labels if used is None else used)
+
+
+def _with_classes(points: Points, labels: Tensor | None) -> Points:
+    """Those of the points whose class is not -1."""
     assert labels is not None
     labels = labels.to(points.embeddings.device)
     known = labels >= 0
@@ -130,9 +135,7 @@ def figures_of(parts: Parts, asked: tuple[Dataset, Points], known: tuple[Dataset
     kind = reported(known[0])
     queries, references = asked[1], known[1]
     if kind == "classes":
-        relation = parts.objective.relation if isinstance(parts.objective, NeighbourhoodDiscovery) else None
-        used = relation.labels if isinstance(relation, ListedNeighbours) else None
-        queries, references = _with_known_classes(*asked), _with_known_classes(*known, used)
+        queries, references = _of_known_classes(parts, asked, known)
         if not len(queries.embeddings) or not len(references.embeddings):
             return {}
     first = {"weighted-nn": weighted_accuracy(queries, references)} if kind == "classes" and without_labels(parts.objective) else {}
