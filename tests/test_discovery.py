@@ -103,7 +103,7 @@ def test_agreement_is_for_reporting():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: discover(torch.ones(3, 2), 3), r"k \(3\) must be at least 1 and below the number of points \(3\)"),
+        (lambda: discover(torch.ones(3, 2), 3), r"k \(3\) must be at least 1 and below the number of points \(3\): .* choose such a k"),
         (lambda: discover(torch.ones(3, 2), 0), r"k \(0\)"),
         (lambda: discover(torch.ones(3, 2), 1, 0.0), r"temperature \(0.0\) must be above 0"),
         (lambda: entropies(torch.ones(3, 2), block=0), r"block \(0\)"),

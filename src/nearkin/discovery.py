@@ -196,7 +196,8 @@ def _checked(vectors: Tensor, k: int, temperature: float, block: int | None) -> 
 
 def _check_settings(n: int, k: int, temperature: float, block: int | None) -> None:
     if k < 1 or k >= n:
-        raise ValueError(f"k ({k}) must be at least 1 and below the number of points ({n}): a point has at most that many others")
+        others = f"a point has {n - 1} others; choose such a k, or give more points"
+        raise ValueError(f"k ({k}) must be at least 1 and below the number of points ({n}): {others}")
     if not temperature > 0:
         raise ValueError(f"temperature ({temperature}) must be above 0")
     if block is not None and block < 1:

@@ -327,7 +327,7 @@ BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: nk.InstanceDiscrimination(6, 0), r"dimension \(0\) must be at least 1"),
     (lambda: nk.InstanceDiscrimination(6, 4, momentum=0), r"momentum \(0\) must lie in \(0, 1\]: it is the share of the new embedding"),
     (lambda: nk.InstanceDiscrimination(6, 4, start="zeros"), "start 'zeros' is unknown; choose 'normalised' or 'released'"),
-    (lambda: nk.NeighbourhoodDiscovery(6, 4, 6), r"k \(6\) must be below the number of samples \(6\); a sample has at most 5 neighbours"),
+    (lambda: nk.NeighbourhoodDiscovery(6, 4, 6), r"k \(6\) must be below the number of samples \(6\): a sample has at most 5 neighbours"),
     (lambda: nk.NeighbourhoodDiscovery(6, 4, 0), r"k \(0\) must be a whole number above 0"),
     (lambda: nk.NeighbourhoodDiscovery(6, 4, temperature=-1), r"temperature \(-1\) must be above 0"),
     (lambda: nk.CentreLoss(0, 4), r"num_classes \(0\) must be at least 2"),

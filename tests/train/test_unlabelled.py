@@ -330,7 +330,8 @@ def test_a_folder_with_unreadable_files(tmp_path):
         Image.fromarray(image).save(tmp_path / "photos" / f"{row}.png")
     (tmp_path / "photos" / "broken.png").write_bytes(b"\x89PNG nothing more")
     run = override(Run(), {**BASE, "data.source": str(tmp_path / "photos"), "batch_size": "10", "data.test": "0"})
-    with pytest.raises(ValueError, match=r"broken.png"):
+    mend = r"broken.png cannot be decoded .*; remove the file, or pass on_error='skip' \(nearkin train: --set data.on_error=skip\)"
+    with pytest.raises(ValueError, match=mend):
         train(run, tmp_path / "a", device="cpu")
     found = train(override(run, {"data.on_error": "skip"}), tmp_path / "b", device="cpu")
     assert found["images"] == 5 * 30 and len(load_file(tmp_path / "b" / "references.safetensors")["ids"]) == 30
@@ -346,7 +347,7 @@ def test_a_bank_of_another_size_than_the_data_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"objective.options.k": "200"}, r"k \(200\) must be below the number of samples \(200\)"),
+        ({"objective.options.k": "200"}, r"k \(200\) must be below the number of samples \(200\): .* lower k, or train on more"),
         ({"views": "0"}, r"views \(0\) must be at least 1"),
         ({"views": "2", "augment.name": "none", "augment.options.pixels": None}, r"views \(2\) of an image that nothing happens to"),
         ({"views": "2", "references": "training_set"}, "set views=1"),

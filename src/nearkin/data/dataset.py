@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.data.images import Files
+from nearkin.data.images import DamagedImageError, Files, must_be_whole
 from nearkin.data.sources.sharded import ShardRows
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
@@ -152,7 +152,12 @@ class Dataset:
             return self.inputs[rows]
         if isinstance(self.inputs, ShardRows):
             return self.inputs.read(rows)
-        return torch.stack([self.inputs.read(row) for row in rows.tolist()])
+        try:
+            return torch.stack([self.inputs.read(row) for row in rows.tolist()])
+        except DamagedImageError as error:
+            if self.inputs.on_error == "skip":
+                raise
+            raise must_be_whole(str(error)) from error
 
     def describe(self) -> str:
         """A line or two for people."""

@@ -31,6 +31,12 @@ class DamagedImageError(ValueError):
     """A file that cannot be decoded; the message names it."""
 
 
+def must_be_whole(reason: str) -> DamagedImageError:
+    """The same where the set must be whole, with what to do about it."""
+    skip = "on_error='skip' (nearkin train: --set data.on_error=skip)"
+    return DamagedImageError(f"{reason}; remove the file, or pass {skip} to leave such files out")
+
+
 @dataclass(frozen=True, eq=False)
 class Files:
     """n image files that decode to uint8 of one `shape`."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.images import DamagedImageError, Files
+from nearkin.data.images import DamagedImageError, Files, must_be_whole
 from nearkin.data.report import Report, Ticker, caution
 from nearkin.data.sources.sharded import ShardRows
 
@@ -125,7 +125,7 @@ class Loader:
 
     def _skip(self, point: int, reason: str, files: Files) -> None:
         if files.on_error == "raise":
-            raise DamagedImageError(f"{reason}; remove the file, or pass on_error='skip' to leave such files out")
+            raise must_be_whole(reason)
         if point not in self.skipped and len(self.skipped) < NAMED:
             caution(self.report, f"left out: {reason}")
         self.skipped[point] = reason

@@ -79,7 +79,8 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
         door.check_positive("temperature", temperature)
         door.check_k(k)
         if k >= size:
-            raise ValueError(f"k ({k}) must be below the number of samples ({size}); a sample has at most {size - 1} neighbours")
+            has = f"a sample has at most {size - 1} neighbours"
+            raise ValueError(f"k ({k}) must be below the number of samples ({size}): {has}; lower k, or train on more samples")
         super().__init__(
             references=MemoryBank(size, dimension, momentum, start),
             affinity=Normalised(InnerProduct(temperature), references=False),
