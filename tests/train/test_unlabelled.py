@@ -68,13 +68,13 @@ def test_every_option_trains_and_is_measured_without_choosing_by_labels(tmp_path
     assert all(torch.isfinite(value).all() for value in load_file(tmp_path / "m" / "weights.safetensors").values())
 
 
-def test_labels_that_nothing_is_learnt_from_change_nothing(tmp_path):
-    """The same weights whatever the labels say, with a validation part that is looked at in every epoch."""
+@pytest.mark.parametrize("objective", ["neighbourhood_discovery", "instance_discrimination", "deep_cluster", "noise_as_targets"])
+def test_labels_that_nothing_is_learnt_from_change_nothing(tmp_path, objective):
+    """The same weights whatever the labels say, be it one class for all, with a validation part that is looked at in every epoch."""
     data, split = digits(), np.array(["train"] * 200 + ["validation"] * 30 + ["test"] * 30)
-    for name, labels in (("a", data.labels), ("b", data.labels.flip(0))):
-        told = trained(
-            tmp_path / name, {"validate_every": "1"}, Dataset("digits", data.inputs, labels=labels, classes=data.classes, split=split)
-        )
+    settings = {"validate_every": "1", "objective.name": objective}
+    for name, labels in (("a", data.labels), ("b", torch.zeros_like(data.labels))):
+        told = trained(tmp_path / name, settings, Dataset("digits", data.inputs, labels=labels, classes=data.classes, split=split))
         assert all("weighted-nn" in epoch for epoch in told["curve"])
     assert (tmp_path / "a" / "weights.safetensors").read_bytes() == (tmp_path / "b" / "weights.safetensors").read_bytes()
 
@@ -168,6 +168,20 @@ def test_a_training_stopped_inside_round_2_ends_with_the_very_same_weights(tmp_p
     for name in ("weights.safetensors", "objective.safetensors", "references.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
     assert again["images"] == whole["images"] and again.get("rounds") == whole.get("rounds")
+
+
+def test_every_round_leaves_the_weights_it_ended_with(tmp_path):
+    settings, folder = {"checkpoint_seconds": "0", "epochs": "6", "discovery.rounds": "2"}, tmp_path / "m"
+    with pytest.raises(KeyboardInterrupt):
+        trained(folder, settings, reporter=Interrupt(9))  # the first step of round 1
+    ended = load_file(folder / "checkpoints" / "step-00000008" / "tensors.safetensors")
+    kept = load_file(folder / "round-0.safetensors")
+    assert kept and all(torch.equal(value, ended[f"network.{name}"]) for name, value in kept.items())
+    trained(folder, settings, resume=True)
+    rounds = [load_file(folder / name) for name in ("round-0.safetensors", "round-1.safetensors", "weights.safetensors")]
+    assert all(torch.equal(value, kept[name]) for name, value in rounds[0].items())
+    assert all(not torch.equal(a["head.linear.weight"], b["head.linear.weight"]) for a, b in zip(rounds, rounds[1:], strict=False))
+    assert len(list(folder.glob("round-*"))) == 2  # the last round's are the weights themselves
 
 
 def test_time_spent_inside_an_epoch_is_not_forgotten(tmp_path):

@@ -21,7 +21,7 @@ from nearkin.optimise import Schedule, make_optimiser, make_schedule
 from nearkin.references import InBatch, MemoryBank, OnePerClass
 from nearkin.run import NetworkChoice, Run, check_options, parameters_of
 from nearkin.train import ranks
-from nearkin.train.choose import Built, build, choose
+from nearkin.train.choose import Built, build, choose, without_labels
 from nearkin.train.inputs import Prepare, augmentation, preparation
 from nearkin.train.own_shards import divide, reads_own
 from nearkin.train.rounds import labels_used, rounds_of
@@ -208,8 +208,7 @@ def _agreed(run: Run, train: Dataset) -> Any:
 
 def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) -> None:
     """Missing classes, and options that only discovery has, meet an objective that knows what to do with them."""
-    without = not isinstance(objective, WeightedSum) and objective.supervision == "ids"
-    if train.partly_labelled and not without:
+    if train.partly_labelled and not without_labels(objective):
         assert train.labels is not None
         missing = int((train.labels < 0).sum())
         raise ValueError(
@@ -236,7 +235,8 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
     check_options(f"sampler {name}", options, [option for option in parameters_of(SAMPLERS[name]) if option not in _FILLED])
     if name == "shuffled":
         in_batch = not isinstance(objective, NeighbourhoodObjective) or isinstance(objective.references, InBatch | OnePerClass)
-        labels = train.labels if in_batch and train.supervision == "classes" and len(train) > batch else None
+        told = in_batch and not without_labels(objective)
+        labels = train.labels if told and train.supervision == "classes" and len(train) > batch else None
         drop = len(train) > batch and len(train) % batch != 0
         strata = train.inputs.homes if isinstance(train.inputs, ShardRows) else None
         mine = {"drop_last": drop, "strata": strata, **options}

@@ -102,6 +102,11 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
     return BY_SUPERVISION[supervision]
 
 
+def without_labels(objective: Built) -> bool:
+    """Whether an objective is told nothing but who is who: classes, where there are any, are for reporting."""
+    return not isinstance(objective, WeightedSum) and objective.supervision == "ids"
+
+
 def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int, labels: Tensor | None = None) -> Built:
     """The objective with its options; what its signature asks of the data (classes, dimension, size, labels) is filled in."""
     maker = OBJECTIVES[name]

@@ -22,6 +22,7 @@ from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
+from nearkin.train.choose import without_labels
 from nearkin.train.folder import check_folder, device_name, opened, save_weights, write_json
 from nearkin.train.own_shards import mine, reads_own
 from nearkin.train.recipes import lengthened, suited
@@ -38,7 +39,6 @@ from nearkin.train.validate import (
     reported,
     score,
     validate,
-    without_labels,
 )
 from nearkin.train.whole_set import whole_set_step
 

@@ -17,7 +17,7 @@ from nearkin.relation import ListedNeighbours
 from nearkin.search import nearest
 from nearkin.search.contract import METRICS
 from nearkin.train.assemble import Parts
-from nearkin.train.choose import Built
+from nearkin.train.choose import Built, without_labels
 from nearkin.train.own_shards import everyone_reads, mine, put_back
 from nearkin.train.spread_bank import BankPart
 
@@ -82,11 +82,6 @@ def by_class_vectors(objective: Built, embeddings: Tensor) -> Tensor | None:
             nearest_one: Tensor = vectors.labels[affinity(embeddings, vectors.embeddings).argmax(1)]
             return nearest_one
     return None
-
-
-def without_labels(objective: Built) -> bool:
-    """Whether an objective is told nothing but who is who: classes, where there are any, are for reporting."""
-    return not isinstance(objective, WeightedSum) and objective.supervision == "ids"
 
 
 def reported(data: Dataset) -> str:
