@@ -389,10 +389,8 @@ def test_images_without_labels_are_augmented_unless_told_otherwise():
     bare = override(Run(), {name: value for name, value in BASE.items() if not name.startswith("augment")})
     grey = assemble(bare, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
     assert [type(step).__name__ for step in grey] == ["RandomResizedCrop", "ColourJitter"]
-    for name in ("discovery", "discovery_flip"):  # named, it looks at the channels, too
-        named = assemble(
-            override(bare, {"augment.name": name}), digits(by="ids").part("train").renumbered(), torch.device("cpu")
-        ).step.augment
-        assert "Greyscale" not in [type(step).__name__ for step in named]
+    flipped = override(bare, {"augment.name": "discovery", "augment.options.flip": "true"})  # named, it looks at the channels, too
+    named = assemble(flipped, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
+    assert [type(step).__name__ for step in named] == ["HorizontalFlip", "RandomResizedCrop", "ColourJitter"]
     known = override(bare, {"objective.name": "nca"})
     assert assemble(known, digits().part("train").renumbered(), torch.device("cpu")).step.augment == ()

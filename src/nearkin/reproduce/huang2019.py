@@ -217,11 +217,14 @@ def _beyond() -> tuple[Cell, ...]:
     others = "baselines and some labels, CIFAR-10, ResNet-18"
     rounds, whole = _epochs("and", SHORT), _epochs("", SHORT)
     half = f"{rounds}; neighbours among the labelled points only"
+
+    def note(settings: Settings) -> str:
+        changed = {leaf: value for leaf, value in settings.items() if leaf not in ("compile", "epochs")}  # those follow from two views
+        taken = bool(changed) and changed.items() <= _BETTER.items()
+        return (_epochs("and", SHORT // 2) if "views" in settings else rounds) + ("; in the goals' recipe" if taken else "")
+
     return (
-        *(
-            _accuracy(options, row, f"opt-{name}", note=_epochs("and", SHORT // 2) if "views" in settings else rounds)
-            for name, (row, settings) in _OPTIONS.items()
-        ),
+        *(_accuracy(options, row, f"opt-{name}", note=note(settings)) for name, (row, settings) in _OPTIONS.items()),
         _accuracy(others, "Instance", "instance", note=whole),
         _accuracy(others, "DeepCluster, 100 clusters", "cluster", note=whole),
         _accuracy(others, "NAT", "noise", note=whole),

@@ -35,7 +35,6 @@ AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "crop_flip": lambda pixels=4: (augment.PadAndCrop(pixels), augment.HorizontalFlip()),
     "affine": augment.Affine,
     "discovery": _discovery,
-    "discovery_flip": partial(_discovery, True),
 }
 
 
@@ -94,7 +93,7 @@ def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
     if name == "auto":
         unlabelled = train.kind == "images" and objective in WITHOUT_LABELS
         name = "discovery" if unlabelled else "none"
-    if name.startswith("discovery") and train.kind == "images":
+    if name == "discovery" and train.kind == "images":
         options = {"colour": train.shape[0] == 3, **options}
     if name not in AUGMENTATIONS:
         raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
