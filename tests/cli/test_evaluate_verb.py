@@ -14,7 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from nearkin import cli
-from nearkin.cli.evaluate import NOTHING_HELD_OUT
+from nearkin.cli.evaluate import NOBODY_KNOWS, NOTHING_HELD_OUT
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.explore.words import definition
@@ -250,6 +250,16 @@ def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pyte
     assert "150 queries from the training part, of which nothing was held out" in (folder / "report.html").read_text()
     assert page["queries"]["points"] == 150 and page["notes"][0] == NOTHING_HELD_OUT
     assert "<h2>Neighbours</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
+
+
+def test_a_model_trained_without_labels_is_judged_by_labelled_data_among_themselves(tmp_path: Path) -> None:
+    """Some of them may be points that it learnt from: their classes were told to nobody."""
+    folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
+    np.savez(tmp_path / "labelled.npz", x=PIXELS[100:250], y=DIGITS.target[100:250])
+    said, _ = evaluated(str(folder), str(tmp_path / "labelled.npz"), "--no-pictures")
+    page = json.loads((folder / "evaluation.json").read_text())
+    assert "answered by one another" in said and NOBODY_KNOWS in page["notes"]
+    assert scores(page)["1-nn"]["value"] > 0.5 and page["queries"]["points"] == 150
 
 
 def test_sets_are_compared_by_their_overlap(tmp_path: Path) -> None:

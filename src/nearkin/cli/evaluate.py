@@ -42,6 +42,7 @@ from nearkin.run import Run
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
 NOTHING_HELD_OUT = "Without labels the run held nothing out: the points it learnt from ask one another."
+NOBODY_KNOWS = "The points that the run learnt from have no labels: the queries ask one another."
 
 
 class Asked(NamedTuple):
@@ -108,6 +109,8 @@ def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -
     queries, classes = in_classes_of(embedded(model, asked, f"{split} part" if split == wanted else "queries", report), model.classes)
     if asked is parts["train"]:
         return Subject(model, queries, None, classes, "ids", split, notes)
+    if asked.supervision == "classes" and parts["train"].labels is None:
+        return Subject(model, queries, None, classes, "classes", split, (*notes, NOBODY_KNOWS))
     gallery, classes = in_classes_of(embedded(model, parts["train"], "training part", report), classes)
     if arguments.data is not None:
         queries = strangers_to(queries, gallery)
