@@ -120,14 +120,20 @@ def test_D_6_7():
 
 
 def test_the_bank_moves_after_and_never_during_backward():
+    """So that a gradient gathered from two halves is that of the whole batch, and leaves the same bank."""
     objective, x = InstanceDiscrimination(N, D).double(), drawn(N, D)
     before, ids = objective.references.vectors.clone(), torch.arange(N)
-    leaf = x.clone().requires_grad_()
-    for half in (slice(0, 6), slice(6, N)):  # gradient accumulation
-        objective(leaf[half], ids=ids[half]).backward()
-    assert torch.equal(objective.references.vectors, before)
-    objective.update(x, ids=ids)
-    assert not torch.equal(objective.references.vectors, before)
+    moved = []
+    for size in (N, N // 2):
+        objective.references.vectors.copy_(before)
+        leaf = x.clone().requires_grad_()
+        for part in torch.split(ids, size):
+            (objective(leaf[part], ids=part) * len(part) / N).backward()
+        assert torch.equal(objective.references.vectors, before)
+        objective.update(x, ids=ids)
+        moved.append((leaf.grad, objective.references.vectors.clone()))
+    torch.testing.assert_close(moved[0][0], moved[1][0], atol=1e-14, rtol=1e-12)
+    assert torch.equal(moved[0][1], moved[1][1]) and not torch.equal(moved[0][1], before)
 
 
 @pytest.mark.parametrize("start", ["normalised", "released"])
