@@ -1,7 +1,6 @@
 """What a model folder remembers of its training: the curve of log.jsonl, and the learning rate that the run prescribes."""
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 
 from nearkin.optimise import make_schedule
 from nearkin.run import Run
+from nearkin.train.rounds import rounds_for
 
 VALIDATION = re.compile(r"weighted-nn|\d+-nn|recall@\d+|mean_absolute_error|root_mean_square_error")  # a line tells other things, too
 POSITIONS = 200  # steps at which a learning rate is looked at
@@ -46,9 +46,8 @@ def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.
     With neighbourhood discovery the schedule begins anew with every round, if the run says so.
     """
     an_epoch = round(history.steps[0] / history.epochs[0])
-    anew = objective == "neighbourhood_discovery" and run.discovery.restart
-    rounds = run.discovery.rounds + run.discovery.instance_round if anew else 1
-    schedule = make_schedule(run.schedule, math.ceil(run.epochs / rounds), an_epoch)
+    rounds = rounds_for(run, objective == "neighbourhood_discovery" and run.discovery.restart)
+    schedule = make_schedule(run.schedule, rounds.longest(), an_epoch)
     total = int(history.steps[-1])
     positions = np.unique(np.linspace(0, total - 1, min(POSITIONS, total)).round().astype(int))
     rates, ended = [], 0
@@ -56,7 +55,6 @@ def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.
         while ended < len(history.steps) and history.steps[ended] <= step:
             schedule.epoch_ended(float(history.losses[ended]))
             ended += 1
-        number = min(step // an_epoch * rounds // run.epochs, rounds - 1)
-        begun = math.ceil(number * run.epochs / rounds) * an_epoch
+        begun = rounds.first_epoch(rounds.of(step // an_epoch)) * an_epoch
         rates.append(run.optimiser.learning_rate * schedule.factor(step - begun))
     return (positions + 1) / an_epoch, np.array(rates)

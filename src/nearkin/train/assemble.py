@@ -24,7 +24,7 @@ from nearkin.train import ranks
 from nearkin.train.choose import Built, build, choose, without_labels
 from nearkin.train.inputs import Prepare, augmentation, preparation
 from nearkin.train.own_shards import divide, reads_own
-from nearkin.train.rounds import labels_used, rounds_of
+from nearkin.train.rounds import labels_used, rounds_for
 from nearkin.train.spread_bank import spread
 from nearkin.train.step import CapturedStep, Step
 
@@ -137,10 +137,9 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
 
 
 def _epochs_of_schedule(run: Run, objective: Built) -> int:
-    """All epochs, or those of one round of discovery when the schedule begins anew with every round."""
-    if isinstance(objective, NeighbourhoodDiscovery) and run.discovery.restart:
-        return rounds_of(run.discovery, run.epochs).longest()
-    return run.epochs
+    """All epochs, or those of one round when the schedule begins anew with every round."""
+    rounds = rounds_for(run, isinstance(objective, NeighbourhoodDiscovery))
+    return rounds.longest() if run.discovery.restart else rounds.epochs
 
 
 def captured(run: Run, parts: Parts) -> Step | CapturedStep:

@@ -28,7 +28,7 @@ class Rounds(NamedTuple):
         return min(epoch * len(self.shares) // self.epochs, len(self.shares) - 1)
 
     def first_epoch(self, number: int) -> int:
-        """Where a round begins."""
+        """Where a round begins; that of one after the last is where the training ends."""
         return -(-number * self.epochs // len(self.shares))
 
     def longest(self) -> int:
@@ -56,6 +56,11 @@ def rounds_of(choice: DiscoveryChoice, epochs: int) -> Rounds:
     if choice.gradual and (choice.refresh != "epoch" or choice.one_off):
         raise ValueError("discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch and discovery.one_off=false")
     return Rounds(shares, epochs, choice.refresh == "epoch", choice.gradual)
+
+
+def rounds_for(run: Run, discovers: bool) -> Rounds:
+    """The rounds of an objective that discovers; any other has one, in which nobody is trusted."""
+    return rounds_of(run.discovery, run.epochs) if discovers else Rounds((0.0,), run.epochs, every_epoch=False)
 
 
 def labels_used(run: Run, train: Dataset) -> Tensor | None:
@@ -90,17 +95,8 @@ class Steering(Protocol):
     def due(self, epoch: int) -> bool:
         """Whether something is to be looked for before this epoch."""
 
-    def begins(self, epoch: int) -> int | None:
-        """The round that begins with this epoch."""
-
     def look(self, epoch: int) -> str | None:
         """Look for it; sometimes a line that says what was found."""
-
-    def begun(self, epoch: int) -> int:
-        """The first epoch of the round that this one belongs to."""
-
-    def in_last_round(self, epoch: int) -> bool:
-        """Whether no other round follows."""
 
     def state(self) -> dict[str, Any]:
         """What must be remembered to go on."""
@@ -128,19 +124,10 @@ class Refreshing:
     def due(self, epoch: int) -> bool:
         return self.looked < epoch - epoch % self.every
 
-    def begins(self, epoch: int) -> int | None:
-        return None
-
     def look(self, epoch: int) -> str | None:
         self.objective.refresh(self.seed + epoch)
         self.looked = epoch
         return None
-
-    def begun(self, epoch: int) -> int:
-        return 0
-
-    def in_last_round(self, epoch: int) -> bool:
-        return True
 
     def state(self) -> dict[str, Any]:
         return {"looked": self.looked}
@@ -161,26 +148,16 @@ class Discovering:
     def due(self, epoch: int) -> bool:
         return self.looked < self.rounds.due(epoch)
 
-    def begins(self, epoch: int) -> int | None:
-        number = self.rounds.of(epoch)
-        return number if epoch == self.rounds.first_epoch(number) else None
-
     def look(self, epoch: int) -> str | None:
         """Look for neighbourhoods; where a round begins, a line that says what was found."""
         found = look_for_neighbours(self.objective, self.rounds.share(epoch), self.only_mutual, self.labels)
         self.looked = epoch
         number = self.rounds.of(epoch)
         self.told = [*self.told[:number], {"round": number, **found}]
-        if self.begins(epoch) is None:
+        if epoch != self.rounds.first_epoch(number):
             return None
         pure = f"; {found['agreement']:.1%} of their neighbours share the class" if "agreement" in found else ""
         return f"round {number} of {len(self.rounds.shares) - 1}: {found['trusted']:,} neighbourhoods trusted{pure}"
-
-    def in_last_round(self, epoch: int) -> bool:
-        return self.rounds.of(epoch) == len(self.rounds.shares) - 1
-
-    def begun(self, epoch: int) -> int:
-        return self.rounds.first_epoch(self.rounds.of(epoch))
 
     def state(self) -> dict[str, Any]:
         return {"looked": self.looked, "told": self.told}

@@ -15,7 +15,7 @@ from torch import Tensor
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
 from nearkin.model import kept_references
-from nearkin.objectives import DeepCluster, NoiseAsTargets
+from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
 from nearkin.optimise import set_rate
 from nearkin.points import Points
 from nearkin.run import Run
@@ -27,7 +27,7 @@ from nearkin.train.folder import check_folder, device_name, opened, save_weights
 from nearkin.train.own_shards import mine, reads_own
 from nearkin.train.recipes import lengthened, suited
 from nearkin.train.report import Log, Reporter, Silence
-from nearkin.train.rounds import steering_of
+from nearkin.train.rounds import rounds_for, steering_of
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, restore_state
 from nearkin.train.validate import (
@@ -91,7 +91,7 @@ def train(
         loop.restore(found)
         log.message(f"resuming after step {loop.steps}")
     ranks.align(parts.network)
-    loop.run_epochs()
+    loop.run_rounds()
     return loop.finish()
 
 
@@ -126,6 +126,7 @@ class Loop:
         self.began: float | None = None  # when the running epoch did; None between epochs
         self.saved_at = time.monotonic()
         self.whole = run.references == "training_set"
+        self.rounds = rounds_for(run, isinstance(parts.objective, NeighbourhoodDiscovery))
         self.steering = steering_of(run, parts.objective, data.train.labels)
         self.tested: Loader | None = None
         self.best_against_bank = 0.0
@@ -136,27 +137,28 @@ class Loop:
         resident = -1 if reads_own(part) else int(self.run.data.resident_gigabytes * 2**30)
         return Loader(part, device=self.parts.step.generator.device, resident_bytes=resident)
 
-    def run_epochs(self) -> None:
-        """Until the last epoch, or until validation has not improved for `patience` epochs."""
+    def run_rounds(self) -> None:
+        """The instance round and the rounds of discovery, or the one round of another objective; fewer epochs where validation has not
+        improved for `patience` of them."""
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
-        while self.epoch < self.run.epochs and not self._stalled():
-            self.began, before = time.perf_counter(), self.steps
-            self._begin_round()
-            self._one_epoch()
-            took = time.perf_counter() - self.began
-            self.seconds, self.began = self.seconds + took, None
-            points = (self.steps - before) * (len(self.data.train) if self.whole else self.run.batch_size)
-            self._end_of_epoch(round(points / max(took, 1e-9)))
-            self._maybe_save(last=self.epoch == self.run.epochs)
+        for number in range(self.rounds.of(self.epoch), len(self.rounds.shares)):
+            while self.epoch < self.rounds.first_epoch(number + 1) and not self._stalled():
+                self.began, before = time.perf_counter(), self.steps
+                self._look_around(number)
+                self._one_epoch()
+                took = time.perf_counter() - self.began
+                self.seconds, self.began = self.seconds + took, None
+                points = (self.steps - before) * (len(self.data.train) if self.whole else self.run.batch_size)
+                self._end_of_epoch(round(points / max(took, 1e-9)))
+                self._maybe_save(last=self.epoch == self.run.epochs)
 
-    def _begin_round(self) -> None:
-        """Discovery: look for neighbourhoods where they are due, and keep the weights of the round that has ended."""
+    def _look_around(self, number: int) -> None:
+        """Discovery: look for neighbourhoods where they are due, and keep the weights that the round before has ended with."""
         if self.steering is None or not self.steering.due(self.epoch):
             return
         if self.epoch == 0 and isinstance(self.parts.objective, DeepCluster | NoiseAsTargets):
             self._see_everything(self.parts.objective)
-        number = self.steering.begins(self.epoch)
-        if self.rank == 0 and number:
+        if self.rank == 0 and number and self.epoch == self.rounds.first_epoch(number):
             save_weights(self.folder / f"round-{number - 1}.safetensors", self.parts.network.state_dict())
         said = self.steering.look(self.epoch)
         if said is not None:
@@ -169,8 +171,8 @@ class Loop:
         self.images += len(embeddings)
 
     def _rate_factor(self) -> float:
-        """The schedule's factor; with discovery it may begin anew with every round."""
-        begun = self.steering.begun(self.epoch) if self.steering is not None and self.run.discovery.restart else 0
+        """The schedule's factor; it may begin anew with every round."""
+        begun = self.rounds.first_epoch(self.rounds.of(self.epoch)) if self.run.discovery.restart else 0
         return self.parts.schedule.factor(self.steps - begun * self.steps_an_epoch)
 
     def _stalled(self) -> bool:
@@ -269,7 +271,7 @@ class Loop:
         test = self.data.test
         if not self.run.discovery.released_protocol or test is None or test.labels is None:
             return
-        if self.steering is None or self.steering.in_last_round(self.epoch - 1):
+        if self.rounds.of(self.epoch - 1) == len(self.rounds.shares) - 1:
             self.tested = self.tested or self._loader(test)
             figures["test, against the bank"] = found = against_bank(self.parts, self.data.train, test, self.tested)
             self.best_against_bank = max(self.best_against_bank, found)
