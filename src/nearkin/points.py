@@ -31,6 +31,23 @@ def same_point(queries: Points, references: Points) -> Tensor | None:
     return queries.ids[:, None] == references.ids[None, :]
 
 
+def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
+    """The ids (n,), each of which must be a row of what `holds` one row for every one of `size` samples; `why` ids are needed at all.
+
+    While a CUDA graph is recorded nothing can be read back, and nothing is checked.
+    """
+    ids = points.ids
+    if ids is None:
+        raise ValueError(f"ids are missing: {why}; pass ids=")
+    if ids.is_cuda and torch.cuda.is_current_stream_capturing():
+        return ids
+    least, most = int(ids.min()), int(ids.max())
+    if least < 0 or most >= size:  # a negative index would silently count from the end
+        mend = "build it for as many samples as there are, numbered from 0"
+        raise ValueError(f"ids run from {least} to {most}, but {holds} 0 to {size - 1}; {mend}")
+    return ids
+
+
 def strangers(n: int) -> Tensor:
     """Ids -1, -2, ..., -n for references that are none of the queries.
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from nearkin.points import EMPTY, Points, same_point
+from nearkin.points import EMPTY, Points, numbered, same_point
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 
@@ -202,13 +202,7 @@ class ListedNeighbours(nn.Module):
 
     def right_ids(self, queries: Points) -> Tensor:
         """(n, k + 1): each query's own id and its trusted neighbours' (its own again where they are not trusted)."""
-        ids = queries.ids
-        if ids is None:
-            raise ValueError("ids are missing: discovered neighbours are looked up by id; pass ids=")
-        capturing = ids.is_cuda and torch.cuda.is_current_stream_capturing()
-        if not capturing and (int(ids.min()) < 0 or int(ids.max()) >= len(self.table)):
-            # A negative index would silently count from the end of the table.
-            raise ValueError(f"ids run from {int(ids.min())} to {int(ids.max())}, but the table has the rows 0 to {len(self.table) - 1}")
+        ids = numbered(queries, len(self.table), "discovered neighbours are looked up by id", "the table has the rows")
         listed = torch.where(self.trusted[ids][:, None], self.table[ids], ids[:, None])
         return torch.cat([ids[:, None], listed], dim=1)
 

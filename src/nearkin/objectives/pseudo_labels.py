@@ -10,7 +10,7 @@ from torch.nn import functional
 from nearkin.affinity import unit
 from nearkin.objectives.objective import Objective
 from nearkin.outcome import Outcome
-from nearkin.points import Points
+from nearkin.points import Points, numbered
 from nearkin.references.slot import check_count
 from nearkin.relation import Supervision
 
@@ -161,13 +161,7 @@ def _rows(batch: Points, references: Points | None, size: int) -> Tensor:
     """The ids of a batch, each of which has a row."""
     if references is not None:
         raise ValueError("pseudo-labels ask no neighbours and take no references=")
-    ids = batch.ids
-    if ids is None:
-        raise ValueError("ids are missing: pseudo-labels are kept for every sample and looked up by its id; pass ids=")
-    capturing = ids.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not capturing and (int(ids.min()) < 0 or int(ids.max()) >= size):
-        raise ValueError(f"ids run from {int(ids.min())} to {int(ids.max())}, but there are slots for 0 to {size - 1}")
-    return ids
+    return numbered(batch, size, "pseudo-labels are kept for every sample and looked up by its id", "there are slots for")
 
 
 def _remember(seen: Tensor, batch: Points) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import unit
-from nearkin.points import Points
+from nearkin.points import Points, numbered
 from nearkin.references.slot import References, check_count
 
 
@@ -70,13 +70,8 @@ class MemoryBank(References):
         return self.vectors.shape[1]
 
     def _slots(self, batch: Points) -> Tensor:
-        ids = batch.ids
-        if ids is None:
-            raise ValueError("ids are missing: the bank keeps one slot for each sample and knows it by its id; pass ids=")
-        capturing = ids.is_cuda and torch.cuda.is_current_stream_capturing()
-        if not capturing and (int(ids.min()) < 0 or int(ids.max()) >= len(self.vectors)):
-            raise ValueError(f"ids run from {int(ids.min())} to {int(ids.max())}, but the bank has the slots 0 to {len(self.vectors) - 1}")
-        return ids
+        why = "the bank keeps one slot for each sample and knows it by its id"
+        return numbered(batch, len(self.vectors), why, "the bank has the slots")
 
 
 def _same(ids: Tensor) -> Tensor:
