@@ -296,6 +296,13 @@ def test_a_collapse_is_warned_about_once(tmp_path, digits):
     assert notes.epochs[-1]["dimensions used"] < 1.5
 
 
+def test_two_points_need_no_more_than_a_line(tmp_path, digits):
+    notes, two = Notes(), Dataset("two", digits.inputs[:2])
+    settings = {"network.name": "mlp", "batch_size": "2", "epochs": "5", "checkpoint_seconds": "1e9"}
+    train(override(Run(), settings), tmp_path / "m", data=two, reporter=notes)
+    assert notes.epochs[-1]["dimensions used"] < 1.5 and not any("collapsed" in line for line in notes.lines)
+
+
 def test_class_vectors_answer_for_themselves(tmp_path, digits):
     small = digits.subset(torch.arange(600))
     for objective in ("softmax", "nearest_class_mean", "large_margin_softmax", "centre_loss"):

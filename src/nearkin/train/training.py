@@ -281,7 +281,7 @@ class Loop:
         figures["dimensions used"] = used = dimensions_used(self.parts)
         train = self.data.train
         needed = {"classes": len(train.classes) - 1, "numbers": len(train.target_names)}.get(train.supervision, self.run.network.dimension)
-        if used < COLLAPSED and min(needed, self.run.network.dimension) >= 2 and not self.warned:
+        if used < COLLAPSED and min(needed, self.run.network.dimension, len(train) - 1) >= 2 and not self.warned:
             self.warned = True
             self.log.message(
                 f"warning: the embedding has collapsed: after epoch {self.epoch} it uses {used:.1f} of its {self.run.network.dimension} "
