@@ -19,6 +19,7 @@ from nearkin.reproduce.tables import chosen, verdicts
 from nearkin.reproduce.verdict import HELD_OUT_SIZE, TEST_SIZE
 from nearkin.run import Run, override
 from nearkin.train.recipes import RECIPES
+from nearkin.train.training import train
 
 BY_NAME = {trial.name: trial for trial in TRIALS}
 TRAIN = 50_000
@@ -197,6 +198,16 @@ def test_notes_say_how_long_a_row_was_trained():
 def test_options_are_measured_on_what_was_left_out(here):
     figures = perform(Job(small("and-opt-base"), {}, 0), here)["figures"]
     assert "weighted-nn" in figures and figures["images"] == 5 * 30  # 4 of 45 are left out, and batches are whole
+
+
+def test_no_option_is_idle(tmp_path):
+    """Each of them ends with weights of its own."""
+    found = {}
+    for name in (name for name in BY_NAME if name.startswith("and-opt-")):
+        settings = {**small(name).settings, "epochs": "10", "data.validation": "0", "validate_every": "100"}
+        train(override(Run(), settings), tmp_path / name, data=tiny(name, ""), device="cpu")
+        found[(tmp_path / name / "weights.safetensors").read_bytes()] = name
+    assert sorted(found.values()) == sorted(name for name in BY_NAME if name.startswith("and-opt-"))
 
 
 def test_a_linear_probe(here):
