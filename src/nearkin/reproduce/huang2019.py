@@ -1,10 +1,10 @@
 """Tables 1 and 3 to 6 and figures 4 to 7 of [huang2019and]: neighbourhood discovery, its baselines, and what lies beyond the paper.
 
 "Released" is what the authors' code does: batch 128, rate 0.03, times 0.1 at 60 % and 80 % of every round, no flip, a bank that starts
-uniform and not normalised. Differs: inputs are standardised by the training part's own mean and spread instead of the constants of the
-release; batches are whole, so that 80 of CIFAR's 50,000 images wait for another epoch; the network runs in bfloat16. Figures are those of
-the last epoch, against recomputed features, unless they say otherwise. Tables 5 and 6 and figures 4 to 7 are run at one affordable
-length, the same for every row; options beyond the paper are compared on a tenth of the training part that is left out.
+uniform and not normalised, the release's constants for the colours. Differs: batches are whole, so that 80 of CIFAR's 50,000 images wait
+for another epoch; the network runs in bfloat16. Figures are those of the last epoch, against recomputed features, unless they say
+otherwise. Tables 5 and 6 and figures 4 to 7 are run at one affordable length, the same for every row; options beyond the paper are
+compared on a tenth of the training part that is left out.
 """
 
 from nearkin.reproduce.cell import Ablation, Cell, Keep, Settings, Trial
@@ -29,6 +29,7 @@ _RELEASED = {
     "optimiser.learning_rate": "0.03",
     "schedule.name": "milestones",
     "schedule.milestones": "[0.6, 0.8]",
+    "preprocess.name": "cifar",
     "discovery.released_protocol": "true",
 }
 _LARGER = {**_COMMON, "batch_size": "256", "optimiser.learning_rate": "0.06", "schedule.name": "cosine"}
