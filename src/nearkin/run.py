@@ -130,9 +130,9 @@ class Run:
     checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "views", "validate_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} ({getattr(self, name)}) must be at least 1")
+        for name, least in (("epochs", 1), ("least_steps", 0), ("batch_size", 1), ("views", 1), ("validate_every", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} ({getattr(self, name)}) must be at least {least}")
 
     def to_json(self) -> str:
         """The whole tree as JSON."""

@@ -52,6 +52,15 @@ def test_the_two_curves_of_pairs_show_chance_and_areas() -> None:
     assert [text.get_text() for text in right.get_legend().get_texts()] == ["model: 0.670", "chance: 0.500"]
 
 
+def test_many_curves_of_pairs_have_their_legends_below_and_inside_the_picture() -> None:
+    t = np.linspace(0, 1, 5)
+    figure = pr_roc([Trade(f"model {i}", t, 1 - t, t, t, 0.5, 0.5) for i in range(6)], kin=0.25)
+    figure.canvas.draw()
+    for axes in figure.axes:
+        legend, labels = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
+        assert legend.y1 <= labels.y0 and legend.y0 >= 0
+
+
 def test_training_curves_leave_out_epochs_without_a_figure() -> None:
     loss, figure, rate = training_curves([1, 2, 3], [2, 1, 0.01], {"1-nn": [np.nan, 0.5, 0.6]}, [0.5, 1], [0.1, 0.2]).axes
     assert loss.get_yscale() == "log" and rate.get_yscale() == "linear"

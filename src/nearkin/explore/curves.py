@@ -12,7 +12,7 @@ from nearkin.explore.drawing import GREY, INK, LABEL, PALETTE, blank, framed, ke
 DASHES = ("-", "--", "-.", ":")  # beside the colours, for those who see them alike
 NARROWEST = 0.05  # of an axis of shares: below, the noise of a few queries would look like a landslide
 STEEP = 30  # a loss that falls by more than this factor is drawn on a logarithmic axis
-FEW = 4  # lines among which a legend finds room; of more it stands beside them
+FEW = 4  # lines among which a legend finds room; of more it stands outside, where no curve is
 WIDE = 20  # and so are choices such as k whose largest is so many times the smallest
 
 
@@ -112,8 +112,11 @@ def pr_roc(trades: Sequence[Trade], *, kin: float, width: int = 1200) -> Any:
     """
     if not trades:
         raise ValueError("trades is empty; give at least one Trade")
-    figure = blank(width, round(0.52 * width))
-    left, right = framed(figure.add_axes((0.08, 0.13, 0.395, 0.76))), framed(figure.add_axes((0.585, 0.13, 0.395, 0.76)))
+    crowded = len(trades) > FEW
+    room = 1 + 0.046 * (len(trades) + 2) if crowded else 1.0  # of the panels alone, for what stands below them
+    figure = blank(width, round(0.52 * room * width))
+    bottom, height = 1 - 0.87 / room, 0.76 / room
+    left, right = (framed(figure.add_axes((begin, bottom, 0.395, height))) for begin in (0.08, 0.585))
     for i, one in enumerate(trades):
         style = {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i % len(DASHES)], "linewidth": 1.3}
         left.plot(_row(one.recall, "recall"), _row(one.precision, "precision"), label=f"{one.name}: {one.average_precision:.3f}", **style)
@@ -124,7 +127,8 @@ def pr_roc(trades: Sequence[Trade], *, kin: float, width: int = 1200) -> Any:
     named(right, "ROC of pairs", "share of stranger pairs found", "share of kin pairs found")
     for axes, corner in ((left, "best"), (right, "lower right")):
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.03))
-        key(axes, loc=corner, title="area", title_fontsize=LABEL)
+        where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15)} if crowded else {"loc": corner}
+        key(axes, title="area", title_fontsize=LABEL, **where)
     return figure
 
 
