@@ -126,7 +126,7 @@ def numerics_part(found: dict[str, Any], how: str) -> list[str]:
 
 
 NUMERICS = {
-    "bench-numerics-h200.json": "The kernels as they are.",
+    "bench-numerics-h200.json": "Run by the GPU itself.",
     "bench-numerics-cpu.json": "The Triton kernels ran under Triton's interpreter: rounded as on the GPU, added in another order.",
 }
 
