@@ -191,13 +191,14 @@ def test_a_longer_training_takes_what_the_short_one_chose(root: Path, tmp_path: 
     unseen._run(found, 0, where)  # the rest are leaves of a run
 
 
-def test_the_longer_trainings_are_of_the_best_on_held_out_classes() -> None:
+@pytest.mark.parametrize("data", lu2019.LONGER)
+def test_the_longer_trainings_are_of_the_best_on_held_out_classes(data: str) -> None:
     """As their table says; without the runs there is nothing to compare."""
     results = Path(__file__).resolve().parents[2] / "docs/results"
-    tuned = {name: Ledger.read(results, trial).tuning for name, trial in TRIALS.items() if trial.data == "cub" and trial.tune}
-    best = {name.removeprefix("lu2019-cub-"): max(one["figure"] for one in some) for name, some in tuned.items() if some}
+    tuned = {name: Ledger.read(results, trial).tuning for name, trial in TRIALS.items() if trial.data == data and trial.tune}
+    best = {name.removeprefix(f"lu2019-{data}-"): max(one["figure"] for one in some) for name, some in tuned.items() if some}
     for batches, losses in (("11", lu2019.TABLE_1), ("2", lu2019.TABLE_1), ("any", lu2019.WITH_VECTORS)):
-        assert max((f"{batches}-{name}" for name in losses), key=lambda name: best.get(name, 0.0)) in lu2019.LONGER["cub"]
+        assert max((f"{batches}-{name}" for name in losses), key=lambda name: best.get(name, 0.0)) in lu2019.LONGER[data]
 
 
 def test_a_training_that_diverges_has_no_figures(root: Path) -> None:
