@@ -7,6 +7,8 @@ otherwise. Tables 5 and 6 and figures 4 to 7 are run at one affordable length, t
 compared on a tenth of the training part that is left out.
 """
 
+from collections.abc import Mapping
+
 from nearkin.reproduce.cell import Ablation, Cell, Keep, Settings, Trial
 
 SHORT = 6  # epochs a round where rows are only compared with each other; printed is 200
@@ -41,6 +43,7 @@ _BETTER = {
     "discovery.gradual": "true",
     "discovery.restart": "false",
 }
+_DECAYS = {"optimiser.weight_decay": ("5e-4", "1e-3")}  # the option that its row alone does not decide for the longer trainings
 _COMPILED = {"compile": "true"}  # once in a process for all trials of one network and batch size
 _ALONE = {"compile": "false"}  # nobody shares this one's network or batch size: the wait would be longer than what it gives
 _LONG = {**_COMPILED, "checkpoint_seconds": "45"}  # a machine may be taken away inside such a run
@@ -57,12 +60,21 @@ def _of(settings: Settings) -> Settings:
 
 
 def _trial(
-    name: str, *settings: Settings, data: str = "cifar10", seeds: int = 1, held_out: bool = False, probe: str = "", keep: Keep = ""
+    name: str,
+    *settings: Settings,
+    data: str = "cifar10",
+    tune: Mapping[str, tuple[str, ...]] | None = None,
+    seeds: int = 1,
+    held_out: bool = False,
+    probe: str = "",
+    keep: Keep = "",
 ) -> Trial:
     merged: dict[str, str] = {}
     for some in settings:
         merged |= some
-    return Trial(f"and-{name}", data, _of(merged), figure="weighted-nn", seeds=seeds, held_out=held_out, probe=probe, keep=keep)
+    length = 2 * SHORT * ROUNDS if tune else 0
+    figure = "weighted-nn"
+    return Trial(f"and-{name}", data, _of(merged), tune or {}, length, figure, seeds, held_out=held_out, probe=probe, keep=keep)
 
 
 # Beyond the paper, each against the same base, on a tenth of the training part that is left out.
@@ -96,7 +108,7 @@ TRIALS = (
     _trial("base", _BASE, keep="rounds"),
     _trial("random", _BASE, {"discovery.instance_round": "false"}),
     _trial("oneoff", _BASE, {"discovery.one_off": "true"}),
-    _trial("goal12", _BETTER, _LONG, {"epochs": "250"}, seeds=3),
+    _trial("goal12", _BETTER, _LONG, {"epochs": "250"}, tune=_DECAYS, seeds=3),
     *(_trial(f"k{k}", _BASE, {"objective.options.k": str(k)}) for k in SIZES[1:]),
     *(_trial(f"r{rounds}", _BASE, {"discovery.rounds": str(rounds)}) for rounds in (1, 2, 8)),
     *(_trial(f"opt-{name}", _BASE, settings, held_out=True) for name, (_, settings) in _OPTIONS.items()),

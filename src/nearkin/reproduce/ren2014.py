@@ -124,7 +124,7 @@ TRIALS = (
         tune=_COOLER,
         tuning_epochs=60,
         figure="10-nn",
-        seeds=2,
+        seeds=1,
     ),
     _cifar("fast", _FAST_CIFAR, tune={}, tuning_epochs=0),
     _cifar("fast-uncaptured", _FAST_CIFAR, {"capture": "false"}, tune={}, tuning_epochs=0),
