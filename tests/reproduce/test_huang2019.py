@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from nearkin.reproduce.after_training import discovery_figures
 from nearkin.reproduce.claimed import CLAIMS
 from nearkin.reproduce.claims import decide
 from nearkin.reproduce.gallery import CELL_CURVES, draw, shown
-from nearkin.reproduce.huang2019 import CELLS, ROUNDS, SIZES, TRIALS
+from nearkin.reproduce.huang2019 import CELLS, CHOSEN, ROUNDS, SIZES, TRIALS
 from nearkin.reproduce.running import Job, Ledger, Place, perform, unfinished
 from nearkin.reproduce.tables import chosen, verdicts
 from nearkin.reproduce.verdict import HELD_OUT_SIZE, TEST_SIZE
@@ -21,6 +22,7 @@ from nearkin.run import Run, override
 from nearkin.train.recipes import RECIPES
 from nearkin.train.training import train
 
+RESULTS = Path(__file__).resolve().parents[2] / "docs/results"
 BY_NAME = {trial.name: trial for trial in TRIALS}
 TRAIN = 50_000
 
@@ -59,14 +61,21 @@ def test_the_released_recipe_is_the_authors():
     assert run.objective.options["start"] == "released" and dict(run.augment.options) == {}
 
 
+def test_the_longer_goals_take_what_the_first_chose_on_held_out_images():
+    first, *longer = (BY_NAME[f"and-{name}"] for name in ("goal12", "goal25", "best"))
+    assert Ledger.read(RESULTS, first).chosen == CHOSEN
+    for trial in longer:
+        assert trial.settings == {**first.settings, **CHOSEN, "epochs": trial.settings["epochs"]}
+
+
 def test_the_recipe_is_the_goals_own():
-    goal = BY_NAME["and-goal12"].settings
+    goal = {**BY_NAME["and-goal12"].settings, **CHOSEN}
     assert {leaf: goal.get(leaf) for leaf in RECIPES["discovery"].settings} == dict(RECIPES["discovery"].settings)
 
 
 def test_options_differ_from_their_base_in_one_thing_and_never_see_the_test_part():
     """And the row of one that the goals' recipe takes says so."""
-    base, goal = (BY_NAME[name].settings for name in ("and-opt-base", "and-goal12"))
+    base, goal = (BY_NAME[name].settings for name in ("and-opt-base", "and-goal25"))
     cells = {cell.trial: cell for cell in CELLS}
     for trial in (trial for trial in TRIALS if trial.name.startswith("and-opt-")):
         told = {leaf: value for leaf, value in trial.settings.items() if base.get(leaf) != value}

@@ -56,6 +56,7 @@ RECIPES: Mapping[str, Recipe] = {
             "discovery.gradual": "true",
             "discovery.restart": "false",
             "optimiser.learning_rate": "0.06",
+            "optimiser.weight_decay": "1e-3",
             "schedule.warmup": "0",
             "batch_size": "256",
             "epochs": "250",
