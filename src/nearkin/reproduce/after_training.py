@@ -1,4 +1,4 @@
-"""What is read off a training besides its test figures: images, rounds, the authors' own protocol, linear probes."""
+"""What is read off a training besides its test figures: images, rounds, the authors' own protocol, linear probes, votes of a few."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,10 @@ from nearkin.data import Dataset
 from nearkin.data.preprocess import preprocessed
 from nearkin.evaluate import linear_probes
 from nearkin.model import load
+from nearkin.points import Points
+from nearkin.run import Run, override
+from nearkin.train.rounds import labels_used
+from nearkin.train.validate import weighted_accuracy
 
 
 def discovery_figures(metrics: dict[str, Any]) -> dict[str, float]:
@@ -37,3 +41,19 @@ def probed(folder: Path, data: Dataset, layer: str, device: str) -> dict[str, fl
 
     found = linear_probes(model.network, [layer], prepared(data.part("train")), prepared(data.part("test")), draws=0)
     return {f"linear {layer}": found[layer].value}
+
+
+def voted(folder: Path, data: Dataset, shares: tuple[str, ...], seed: int, device: str) -> dict[str, float]:
+    """The weighted vote of so small a share of the training part: the points whose labels a semi-supervised run of this seed would use."""
+    model = load(folder, "last", device)
+    train, test = data.part("train"), data.part("test")
+    known, asked = (torch.as_tensor(model.encode(part.read(part.ids))).to(device) for part in (train, test))
+    assert test.labels is not None
+    found = {}
+    for share in shares:
+        labels = labels_used(override(Run(), {"discovery.labelled": share, "seed": str(seed)}), train)
+        assert labels is not None
+        some = labels >= 0
+        answering = Points(known[some.to(device)], labels[some].to(device))
+        found[f"weighted-nn of {share}"] = weighted_accuracy(Points(asked, test.labels.to(device)), answering)
+    return found

@@ -30,6 +30,7 @@ class Trial:
     keep: Keep = ""  # what the first seed leaves for a picture; "curve" trains with a validation part and never sees the test part
     held_out: bool = False  # measured on a tenth of the training part, which is left out, and never on the test part
     probe: str = ""  # a layer of the network on which a linear classifier is fitted, too
+    voters: tuple[str, ...] = ()  # shares of the training part that vote by themselves, too
 
     @property
     def smaller_is_better(self) -> bool:

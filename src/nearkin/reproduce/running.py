@@ -23,7 +23,7 @@ from nearkin.data import Dataset, partition
 from nearkin.data import open as open_data
 from nearkin.data.sources.shelf import MissingFileError
 from nearkin.reproduce import classical, codes, exhibits, taylor2010, unseen
-from nearkin.reproduce.after_training import discovery_figures, probed
+from nearkin.reproduce.after_training import discovery_figures, probed, voted
 from nearkin.reproduce.cell import Settings, Trial
 from nearkin.run import Run, override
 from nearkin.train.training import train
@@ -99,7 +99,7 @@ class Ledger:
 
 def _described(trial: Trial) -> dict[str, Any]:
     plain = {name: getattr(trial, name) for name in ("data", "method", "tuning_epochs", "figure")}
-    more = {name: getattr(trial, name) for name in ("held_out", "probe") if getattr(trial, name)}
+    more = {name: value for name, value in (("held_out", trial.held_out), ("probe", trial.probe), ("voters", list(trial.voters))) if value}
     return {**plain, **more, "settings": dict(trial.settings), "tune": {name: list(values) for name, values in trial.tune.items()}}
 
 
@@ -176,6 +176,8 @@ def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
         found |= {} if tuning else discovery_figures(metrics)
         if trial.probe and not held:
             found |= probed(folder, data, trial.probe, place.device)
+        if trial.voters and job.seed is not None and not held:
+            found |= voted(folder, data, trial.voters, job.seed, place.device)
         if trial.keep and job.seed == 0:
             found |= _put(trial, exhibits.of_model(trial.keep, folder, data, metrics["curve"]), place)
     return found, metrics["seconds"]
