@@ -1,14 +1,14 @@
 """Is Prec@k ahead of the losses of its time, all else being equal? One paragraph, whichever way the runs of [lu2019sampling] fell.
 
-Others say how its other forms stand, and losses with class vectors, and what all this rests on: seeds, rates at the
-edge of what was offered, and the length of the trainings.
+Others say how its other forms stand, and losses with class vectors, and what all this rests on: seeds, and rates at the
+edge of what was offered. What longer trainings say is told by `lu2019_longer`.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from nearkin.reproduce.contest import apart
-from nearkin.reproduce.lu2019 import ACTIVE, LONGER, MARGINS, OURS, SETS, TABLE_1, TIMES, WITH_VECTORS
+from nearkin.reproduce.lu2019 import ACTIVE, MARGINS, OURS, SETS, TABLE_1, WITH_VECTORS
 from nearkin.reproduce.lu2019_rows import (
     SINGLE,
     Found,
@@ -17,8 +17,6 @@ from nearkin.reproduce.lu2019_rows import (
     by_set,
     by_trial,
     known,
-    said,
-    standing,
     title,
     with_margin,
 )
@@ -44,7 +42,7 @@ def question(rows: Rows, sets: Mapping[str, Found]) -> Iterator[str]:
         more = [*_other_forms(sets), *_with_vectors(sets)]
         if more:
             yield " ".join(["**Do its other forms, or losses with class vectors, change that?**", *more])
-        yield " ".join(["**What does that rest on?**", _seeds(sets), *_rates(sets), *_longer(rows, sets)])
+        yield " ".join(["**What does that rest on?**", _seeds(sets), *_rates(sets)])
 
 
 def _signs(found: Found, rivals: list[str], batches: str = "11", forms: Mapping[str, str] = FORMS) -> Signs:
@@ -190,22 +188,3 @@ def _rates(sets: Mapping[str, Found]) -> Iterator[str]:
         )
     if fixed:
         yield f"Prec@{K} with a fixed margin chose among four, and took neither the lowest nor the highest in {inner} of {fixed} cases."
-
-
-def _longer(rows: Rows, sets: Mapping[str, Found]) -> Iterator[str]:
-    """What longer trainings change, as far as they were run, and where none was."""
-    found, untried = by_trial(rows), []
-    for data, short in sets.items():
-        long = {name: one for name in LONGER.get(data, ()) if (one := found.get(f"lu2019-{data}-longer-{name}")) is not None}
-        own = {name: one for name, one in long.items() if name.partition("-")[2] in FORMS}
-        rivals = {said(name): one for name, one in long.items() if name not in own}
-        for name, one in own.items():
-            before = f" instead of {known(short[name]):.1f}" if name in short else ""
-            against = standing(one, rivals) if rivals else "its rivals have not been run as long"
-            seeds = "one seed" if one.seeds == 1 else f"{one.seeds} seeds"
-            row = SINGLE[name].row
-            yield f"With {TIMES} times as many iterations ({seeds}) {row} has {with_margin(one)}{before} on {title(data)}; {against}."
-        untried += [] if own else [title(data)]
-    if untried:
-        where = " and ".join(untried)
-        yield f"Longer trainings of it were not run on {where}; as it begins with a collapse, short ones may understate it ([log](log.md))."

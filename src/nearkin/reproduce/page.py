@@ -145,5 +145,11 @@ def _with_margin(cell: Cell, verdict: Verdict) -> str:
 
 
 def _devices(rows: Sequence[tuple[Cell, Verdict]]) -> list[str]:
-    devices = sorted({verdict.device for _, verdict in rows if verdict.device})
-    return [f"Run on {', '.join(devices)}.", ""] if devices else []
+    """Where the rows of a wide table were run: most of them on the first device, and the others by name."""
+    where: dict[str, list[str]] = {}
+    for cell, verdict in rows:
+        if verdict.device and cell.row not in where.setdefault(verdict.device, []):
+            where[verdict.device].append(cell.row)
+    first, *others = sorted(where, key=lambda device: (-len(where[device]), device)) or [""]
+    told = [f"Run on {first}", *(f"on {device}: {', '.join(where[device])}" for device in others)]
+    return [f"{'; '.join(told)}.", ""] if first else []
