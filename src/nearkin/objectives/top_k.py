@@ -20,7 +20,7 @@ class PrecisionAtK(NeighbourhoodObjective):
         loss  = topsum_k(s') - [topsum_a(s' of kin) + topsum_(k-a)(s' of others)],   a = min(k, number of kin)
 
     An upper bound of margin times the wrong neighbours in the top k (Theorem 1). A collapsed embedding is a stationary
-    point with loss k * margin. The authors' released code departs from their text; each departure is an option:
+    point, with loss k * margin in this form. The authors' released code departs from their text; each departure is an option:
     `log_sum_exp` adds a soft top-1 term to every top-k sum, `covariance` adds that weight times |Cov - I|_F of the unit
     embeddings, and `class_balanced` takes the mean of every class (reduction="sum" sums them, as there); margin 0.05 or 0.2 there.
     Their covariance term, 0.1 of it, stands beside a sum over the C classes of a batch; here it counts with each: 0.1 / C is theirs.

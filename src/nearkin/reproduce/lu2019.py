@@ -8,7 +8,8 @@ starve. "The document's": its baselines had 2 images a class, its own loss 11.
 CUB-200-2011: classes 1-100 train, 101-200 test, 128 px (random 112 of it), MobileNetV2 pretrained on ImageNet, whose batch normalisation
 keeps its statistics (a batch of six classes has others than the test). Omniglot: 30 background alphabets train, 20 evaluation alphabets
 test, 28 px. CIFAR-100: training images of the first 50 classes train, test images of the other 50 test, 32 px. Cars and Online Products
-are set up and not run; the printed NMI and F1 of Online Products are over its 12 super-categories, ours would be over its classes.
+are set up and not run: their printed rows, whose baselines had 2 images a class, stand beside the first protocol, and the printed NMI and
+F1 of Online Products are over its 12 super-categories, ours would be over its classes.
 
 N-pair alone trains without unit length, which its own norm penalty replaces; all are compared by cosine. The memory of 10,000 is larger
 than CUB's training part, of which it then holds some images twice; no image is asked about itself. An ensemble is made of the two rows

@@ -1,17 +1,20 @@
 """What longer trainings say of Prec@k on unseen classes: both of its forms and the best rivals, as far as they were run."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from nearkin.reproduce.contest import apart
-from nearkin.reproduce.lu2019 import LONGER, TIMES
+from nearkin.reproduce.lu2019 import LONGER, TABLE_1, TIMES
 from nearkin.reproduce.lu2019_question import FORMS
 from nearkin.reproduce.lu2019_rows import Found, Rows, by_trial, known, said, title, with_margin
 from nearkin.reproduce.verdict import Verdict
 
-PLACES = {1: "below it", 0: "not told apart from it, or from one of its forms", -1: "above it"}
+QUESTION = "Would longer trainings answer otherwise?"
+PLACES = {1: "below Prec@5", 0: "not told apart from one or both of its forms", -1: "above Prec@5"}
 HOW = (
-    "with the settings that the short ones chose; the rivals are those that did best on held-out training classes with 11 images a class, "
-    "with 2, and with class vectors."
+    "with the settings that the short ones chose; a margin here is the larger of the row's own and that of its short training, whose seeds "
+    "say what chance does. The rivals are those that did best on held-out training classes with 11 images a class, with 2, and with class "
+    "vectors."
 )
 
 
@@ -19,23 +22,32 @@ def longer(rows: Rows, sets: Mapping[str, Found]) -> Iterator[str]:
     """One paragraph: the answer against the rival with equal batches, then every data set; and where nothing was run so long."""
     found = by_trial(rows)
     runs: dict[str, Found] = {}
-    for data in sets:
+    for data, short in sets.items():
         long = {name: one for name in LONGER.get(data, ()) if (one := found.get(f"lu2019-{data}-longer-{name}")) is not None}
-        runs |= {data: long} if _own(long) else {}
+        runs |= {data: {name: _with_chance(one, short.get(name)) for name, one in long.items()}} if _own(long) else {}
     missing = [title(data) for data in sets if data not in runs]
-    untried = f"Not run on {' and '.join(missing)}; as it begins with a collapse, short ones may understate it ([log](log.md))."
-    told = [_on(title(data), long, sets[data]) for data, long in runs.items()]
-    if told:
-        seeds = max(one.seeds for long in runs.values() for one in long.values())
-        how = f"{TIMES} times as many iterations, {'one seed' if seeds == 1 else f'{seeds} seeds'}, {HOW}"
-        told = [f"**Would longer trainings answer otherwise?{_answer(runs)}** {how}", *told]
-    else:
-        told = ["**Would longer trainings answer otherwise?**"]
-    yield " ".join([*told, *([untried] if missing else [])])
+    told = [f"**{QUESTION}{_answer(runs)}**"]
+    if runs:
+        seeds = sorted({one.seeds for long in runs.values() for one in long.values()})
+        told.append(f"{TIMES} times as many iterations, {' to '.join(map(str, seeds))} {'seed' if seeds == [1] else 'seeds'}, {HOW}")
+    told += [_on(title(data), long, sets[data]) for data, long in runs.items()]
+    if missing:
+        told.append(f"Not run on {' and '.join(missing)}; as it begins with a collapse, short ones may understate it ([log](log.md)).")
+    yield " ".join(told)
+
+
+def _with_chance(one: Verdict, short: Verdict | None) -> Verdict:
+    """A row of one seed has an interval over queries alone, which knows nothing of the chance in its training."""
+    return one if short is None else replace(one, margin=max(one.margin, short.margin))
 
 
 def _own(long: Found) -> dict[str, Verdict]:
     return {name: one for name, one in long.items() if name.partition("-")[2] in FORMS}
+
+
+def _equal(long: Found) -> str | None:
+    """The rival with the same batches, if it was run."""
+    return next((name for name in long if name.startswith("11-") and name not in _own(long)), None)
 
 
 def _sign(own: Mapping[str, Verdict], rival: Verdict) -> int:
@@ -45,27 +57,32 @@ def _sign(own: Mapping[str, Verdict], rival: Verdict) -> int:
 
 
 def _answer(runs: Mapping[str, Found]) -> str:
-    """Against the rivals with equal batches, one a data set."""
-    places: dict[int, list[str]] = {1: [], 0: [], -1: []}
-    for data, long in runs.items():
-        own = _own(long)
-        for name, one in long.items():
-            if name.startswith("11-") and name not in own:
-                places[_sign(own, one)].append(title(data))
-    words = {1: "ahead of it", 0: "not told apart from it", -1: "behind it"}
-    told = ", ".join(f"{words[sign]} on {' and '.join(where)}" for sign, where in places.items() if where)
-    return f" Of the losses of table 1 with equal batches one was run as long: Prec@5 is {told}." if told else ""
+    """Where the one rival with equal batches that was run is above it, no; else it is open, since the others were not run."""
+    signs = {title(data): _sign(_own(long), long[name]) for data, long in runs.items() if (name := _equal(long)) is not None}
+    if not signs:
+        return ""
+    no, still = ([data for data, sign in signs.items() if (sign < 0) is wanted] for wanted in (True, False))
+    word = "; ".join(f"{said} on {' and '.join(where)}" for said, where in (("no", no), ("open", still)) if where)
+    stands = ", ".join(
+        f"{PLACES[place]} on {' and '.join(where)}"
+        for place in PLACES
+        if (where := [data for data, sign in signs.items() if sign == place])
+    )
+    first = f"{word[0].upper()}{word[1:]}: of the {len(TABLE_1)} losses of table 1 one on each was run as long with equal batches"
+    return f" {first}, which is {stands}."
 
 
 def _on(where: str, long: Found, short: Found) -> str:
-    own = _own(long)
+    own, equal = _own(long), _equal(long)
     forms = " and ".join(f"{with_margin(one)} {FORMS[name.partition('-')[2]]}{_before(name, short)}" for name, one in own.items())
     rivals: dict[int, list[str]] = {sign: [] for sign in PLACES}
     for name, one in long.items():
         if name not in own:
             rivals[_sign(own, one)].append(f"{said(name)} {known(one):.1f}{_before(name, short)}")
-    told = [f"{PLACES[sign]}: {', '.join(some)}" for sign, some in rivals.items() if some]
-    return f"On {where} it has {forms}; {'; '.join(told) or 'its rivals have not been run as long'}."
+    told = [f"{PLACES[sign]}: {', '.join(some)}" for sign, some in rivals.items() if some] or ["its rivals have not been run as long"]
+    if equal is not None and equal in short:
+        told.append(f"the short training of the rival with equal batches is {PLACES[_sign(own, short[equal])]}")
+    return f"On {where} it has {forms}; {'; '.join(told)}."
 
 
 def _before(name: str, short: Found) -> str:

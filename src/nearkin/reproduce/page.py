@@ -28,11 +28,12 @@ names another as "wanted", and ✗ that it does not: a row can be reproduced wit
   of the test part.
 - **better**, **short**: it lies outside, on either side. A short row's note names the ablations: what it is with one thing changed.
 - **wide tables** (of Lu et al.): per cent ([metrics.md](metrics.md) says of what; R@k is recall@k), seconds for 1,000 iterations, and the
-  pairs or triplets that bore on the loss in one iteration (for Prec@k the misplaced ones); ours plus or minus the larger of two standard
-  deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the range over starts of k-means). Settings are
-  chosen on held-out *classes* of the training part. Two rows are told apart when their difference exceeds both margins taken together, the
-  root of the sum of their squares; since all rows answer the same queries, this is on the careful side. "chosen" is what tuning took, and
-  in brackets the P@1 it was taken for.
+  pairs or triplets that bore on the loss in one iteration (for Prec@k the misplaced ones, strangers helped by the margin); ours plus or
+  minus the larger of two standard deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the range over
+  starts of k-means); a row of one seed has the interval alone, which leaves the chance in its training out. Settings are chosen on held-out
+  *classes* of the training part. Two rows are told apart when their difference exceeds both margins taken together, the root of the sum of
+  their squares; since all rows answer the same queries, this is on the careful side where there are seeds. "chosen" is what tuning took,
+  and in brackets the P@1 it was taken for.
 - **cited**: another paper's row, only quoted. **ours**: nothing is printed. **not run here**: it can be run and has not been.
 """
 HEADS = ("unit", "printed", "ours", "spread", "seeds", "s a run", "device", "verdict", "note")

@@ -31,7 +31,9 @@ def measured(results: Path) -> dict[str, Any]:
     name, trials = ranked(sets)[0], {trial.name: trial for trial in TRIALS}
     pretrained, fresh = (Ledger.read(results, trials[f"lu2019-{data}-{name}"]).chosen for data in (PRETRAINED, SCRATCH[0]))
     where = ", ".join(title(data) for data in sets)
-    return recipe(name, fresh, pretrained, f"docs/results.md, table 1 of Lu et al.: the best on held-out training classes of {where}")
+    return recipe(
+        name, fresh, pretrained, f"docs/results.md, below table 1 of Lu et al.: the best row on held-out training classes of {where}"
+    )
 
 
 def recipe(name: str, fresh: Settings, pretrained: Settings, source: str) -> dict[str, Any]:
