@@ -165,8 +165,8 @@ def precision_part(found: dict[str, Any]) -> list[str]:
     if (cpu := found.get("cpu")) is not None:
         looped = next(row for row in cpu["rows"] if row["name"].startswith("loops"))
         lines.append(
-            f"B = {cpu['n']}: ours as released, but for the covariance term, is {looped['times_ours']:.0f} times as fast as Python loops over "
-            "elements in the shape of "
+            f"B = {cpu['n']}: ours as released, but for the covariance term, is {looped['times_ours']:.0f} times as fast as Python loops "
+            "over elements in the shape of "
             f"the authors' code (wanted: {cpu['wanted']:g}); their gradients differ by {cpu['error']:.0e} in float64. {about(cpu)}"
         )
         rows = [(row["name"], f"{row['ms']:.2f}", f"{row['times_ours']:.2f}") for row in cpu["rows"]]
