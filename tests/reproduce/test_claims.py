@@ -1,5 +1,7 @@
 """Claims are decided by the runs, with the margins of all rows that bear on them, and not before those rows are there."""
 
+from dataclasses import replace
+
 import pytest
 
 from nearkin.reproduce.cell import Cell
@@ -47,11 +49,11 @@ def test_the_printed_difference_needs_all_printed_figures() -> None:
 def test_the_section_says_what_is_decided_and_what_is_not() -> None:
     given = rows({"a": 10.0, "b": 6.0, "c": None, "d": 8.0}, 0.3, {"a": 9.0, "b": 8.0})
     lines = claims_section([CLAIM], {}, given)
-    assert "| anchors gain more ([key] table 1) | plain | +1.00 | +4.00 | 0.42 | holds, more than printed |" in lines
+    assert "| anchors gain more ([key] table 1) | plain | +1.00 | +4.00 | 0.42 | 1 | holds, more than printed |" in lines
     assert "- anchors gain more ([key] table 1): 1 of 2 differences" in lines
     assert "- anchors gain more ([key] table 1): all of it" in claims_section([CLAIM], {}, rows(dict.fromkeys("abcd", None), 0.3, {}))
     unbounded = claims_section([CLAIM], {}, rows({"a": 10.0, "b": 6.0}, 0.0, {}))
-    assert any("| none: one run a row | holds |" in line for line in unbounded)
+    assert any("| none: one run a row | 1 | holds |" in line for line in unbounded)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,17 @@ def test_the_section_says_what_is_decided_and_what_is_not() -> None:
 )
 def test_a_difference_that_is_not_the_printed_one_is_told(b: float, words: str) -> None:
     lines = claims_section([CLAIM], {}, rows({"a": 10.0, "b": b}, 0.3, {"a": 9.0, "b": 8.0}))
-    assert any(f"| 0.42 | {words}" in line for line in lines)
+    assert any(f"| 0.42 | 1 | {words}" in line for line in lines)
+
+
+def test_a_difference_has_the_seeds_of_the_row_with_the_fewest() -> None:
+    found = {(cell.row, "e"): (cell, replace(one, seeds=3 if cell.row == "a" else 2)) for cell, one in rows({"a": 2.0, "b": 1.0}, 0.1, {})}
+    assert decide(CLAIM.differences[1], found).seeds == 2
+
+
+def test_maps_fitted_on_a_part_of_the_images_are_told_in_the_differences() -> None:
+    said = [one.said for claim in CLAIMS for one in claim.differences if "less LDA" in one.said or one.said.startswith("ours less")]
+    assert len(said) == 4 and all("fitted on 10,000 images" in one for one in said)
 
 
 def test_a_cell_with_a_printed_figure_speaks_for_its_trial() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nearkin.reproduce import gallery, running
 from nearkin.reproduce.cell import Trial
-from nearkin.reproduce.exhibits import exhibit_file, of_map, spread
+from nearkin.reproduce.exhibits import exhibit_file, extent, of_map, spread
 from nearkin.reproduce.gallery import PICTURES, Picture
 from nearkin.reproduce.page import results_page
 from nearkin.reproduce.running import Job, Ledger, Place, run_trials
@@ -23,12 +23,33 @@ def kept(trial: Trial, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, f
     return dict(np.load(exhibit_file(trial, folder))), Ledger.read(folder, trial).runs[0]["figures"]
 
 
-def test_a_map_has_points_labels_anchors_and_its_distance_from_the_origin(tmp_path: Path) -> None:
+def test_a_map_has_points_labels_anchors_and_how_far_its_points_lie_apart(tmp_path: Path) -> None:
     arrays, figures = kept(replace(TRIAL, keep="map"), tmp_path)
     assert arrays["embeddings"].shape == (len(arrays["labels"]), 2) and arrays["anchors"].shape == (10, 2)
     assert set(arrays["labels"]) == set(range(10))
     assert figures["length"] == pytest.approx(np.sqrt((arrays["embeddings"] ** 2).sum(1).mean()), rel=1e-6)
+    assert 0 < figures["spread about the mean"] <= figures["length"]
     assert {"1-nn", "class vectors"} <= set(figures)
+
+
+def test_one_point_off_the_origin_has_a_length_and_no_spread() -> None:
+    assert extent(np.full((5, 2), 3.0)) == {"length": pytest.approx(18**0.5), "spread about the mean": 0.0}
+    two = extent(np.array([[1.0, 0.0], [-1.0, 0.0]]))
+    assert two == {"length": 1.0, "spread about the mean": 1.0}
+
+
+def test_what_has_collapsed_is_a_spot_in_the_frame_of_the_anchors() -> None:
+    pytest.importorskip("matplotlib")
+    generator = np.random.default_rng(0)
+    labels, circle = np.arange(100) % 10, np.stack([np.cos(np.arange(10)), np.sin(np.arange(10))], 1)
+    found = {
+        "SoftMax": {"embeddings": generator.normal(size=(100, 2)), "labels": labels},
+        "E-NCM": {"embeddings": circle[labels], "labels": labels, "anchors": circle},
+        gallery.COLLAPSED: {"embeddings": np.full((100, 2), 0.2) + 1e-4 * generator.normal(size=(100, 2)), "labels": labels},
+    }
+    *_, last = gallery.flat(found).axes
+    low, high = last.get_xlim()
+    assert high == -low == pytest.approx(1.12 * np.abs(circle).max()) and not last.texts
 
 
 def test_a_map_of_softmax_has_no_anchors(tmp_path: Path) -> None:
@@ -77,7 +98,13 @@ def test_a_lost_exhibit_is_made_again_and_a_kept_one_is_not(tmp_path: Path, monk
 def test_every_picture_has_trials_that_keep_what_it_needs() -> None:
     trials = {trial.name: trial for some, _ in TABLES.values() for trial in some}
     tables = {cell.table for _, cells in TABLES.values() for cell in cells}
-    needs = {gallery.maps: "map", gallery.first_filters: "filters", gallery.convergence: "curve", gallery.looks: "rounds"}
+    needs = {
+        gallery.maps: "map",
+        gallery.flat: "map",
+        gallery.first_filters: "filters",
+        gallery.convergence: "curve",
+        gallery.looks: "rounds",
+    }
     for picture in PICTURES:
         assert picture.table in tables
         assert {trials[name].keep for name in picture.trials} == {needs[picture.draw]}

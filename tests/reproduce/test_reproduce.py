@@ -13,7 +13,7 @@ from nearkin.data.sources.shelf import MissingFileError
 from nearkin.reproduce import running
 from nearkin.reproduce.cell import Ablation, Cell, Trial
 from nearkin.reproduce.contest import apart
-from nearkin.reproduce.page import paragraphs, results_page
+from nearkin.reproduce.page import paragraphs, results_page, wide_table
 from nearkin.reproduce.running import Job, Ledger, Place, run_trials
 from nearkin.reproduce.tables import TABLES, chosen, verdicts
 from nearkin.reproduce.verdict import Verdict, judge
@@ -185,6 +185,41 @@ def test_verdicts(printed: float | None, unit: str, values: tuple[float, ...], w
     found = judge(cell, [result(value) for value in values], "mnist")
     assert found.word == word and found.seeds == len(values)
     assert judge(replace(cell, trial=None), [], None).word == "cited"
+
+
+def test_runs_that_diverged_are_counted_and_told() -> None:
+    lost = {"figures": {}, "seconds": 0.0, "whole_seconds": 9.0, "device": "CPU", "date": "2026-11-15"}
+    cell, taken = Cell("T", "a row", 0.83, "error %", "made"), Cell("T", "time", None, "seconds", "made", "seconds")
+    some, none = judge(cell, [lost, result(0.9917, 4.0), lost], "mnist"), judge(cell, [lost, lost], "mnist")
+    assert (some.word, some.seeds, some.diverged, some.seconds) == ("reproduced", 1, 2, 4.0)
+    assert (none.word, none.seeds, none.diverged, none.mean) == ("diverged", 0, 2, None)
+    assert judge(taken, [lost, result(0.9917, 4.0)], "mnist").values == (4.0,)
+    page = results_page([(cell, some), (replace(cell, row="another"), none)])
+    assert "| reproduced ✓ | 2 of 3 diverged |" in page and "| CPU | diverged | 2 of 2 diverged |" in page
+    wide = replace(cell, wide=True, column="P@1")
+    assert "| a row | 1, 2 of 3 diverged |" in "\n".join(wide_table([(wide, some)]))
+    assert "| a row | 0, 2 of 2 diverged |" in "\n".join(wide_table([(wide, none), (replace(wide, row="b"), some)]))
+
+
+def test_a_figure_that_only_the_first_seed_leaves_is_no_divergence() -> None:
+    cell = Cell("T", "a row", None, "length", "made", "length")
+    found = judge(cell, [{**result(0.5), "figures": {"1-nn": 0.5, "length": 0.25}}, result(0.5)], "mnist")
+    assert (found.seeds, found.diverged, cell.told(found.mean)) == (1, 0, "0.2500")
+
+
+def test_the_whole_of_a_run_has_seconds_of_its_own() -> None:
+    cell = Cell("T", "all of it", None, "seconds", "made", "whole_seconds")
+    assert judge(cell, [{**result(0.5), "whole_seconds": 7.5}], "mnist").mean == 7.5
+    page = results_page([(one, judge(one, [], None)) for one in TABLES["ren2014"][1]])
+    assert page.index("## Time to accuracy") < page.index("One fixed recipe for each data set") < page.index("| MNIST, captured: 10-NN")
+    assert "MNIST 8 epochs, shifts, rate 0.3; CIFAR-10 28 epochs, crop and flip, rate 0.1" in " ".join(page.split())
+
+
+def test_the_row_that_chose_a_decay_is_the_training_above_it_again() -> None:
+    folder = Path(__file__).parents[2] / "docs/results"
+    trials = {trial.name: trial for trial in TABLES["ren2014"][0]}
+    above, again = (Ledger.read(folder, trials[f"ren2014-cifar-{name}"]) for name in ("nca-beyond", "nca-decay"))
+    assert {**above.settings["settings"], **above.chosen} == {**again.settings["settings"], **again.chosen}
 
 
 def test_the_binomial_margin_is_that_of_ten_thousand() -> None:

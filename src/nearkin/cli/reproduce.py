@@ -78,7 +78,7 @@ def _narrow(found: Found, printed: bool, units: bool) -> Lines:
     lines = []
     for cell, verdict in found:
         row = ", ".join(text for text in (cell.row, cell.column, cell.unit if units else "") if text)
-        lines.append([row, *([_printed(cell)] if printed else []), _ours(verdict), verdict.word])
+        lines.append([row, *([cell.told(cell.printed)] if printed else []), _ours(cell, verdict), verdict.state(cell)])
     return heads, lines
 
 
@@ -92,16 +92,13 @@ def _wide(found: Found, printed: bool) -> Lines:
         states = Counter(verdict.word for _, verdict in mine.values())
         told = ", ".join(f"{count} {word}" for word, count in states.items())
         cell, verdict = mine[first]
-        rest = [_ours(mine[column][1], seeds=False) for column in others]
-        lines.append([row, *([_printed(cell)] if printed else []), _ours(verdict), *rest, told])
+        rest = [_ours(*mine[column], seeds=False) for column in others]
+        lines.append([row, *([cell.told(cell.printed)] if printed else []), _ours(cell, verdict), *rest, told])
     return heads, lines
 
 
-def _printed(cell: Cell) -> str:
-    return "" if cell.printed is None else f"{cell.printed:.2f}"
-
-
-def _ours(verdict: Verdict, *, seeds: bool = True) -> str:
+def _ours(cell: Cell, verdict: Verdict, *, seeds: bool = True) -> str:
     if verdict.mean is None:
         return ""
-    return f"{verdict.mean:.2f}" + ("" if verdict.spread is None else f" ± {verdict.spread:.2f}") + (f" ({verdict.seeds})" if seeds else "")
+    spread = "" if verdict.spread is None else f" ± {cell.told(verdict.spread)}"
+    return cell.told(verdict.mean) + spread + (f" ({verdict.seeds})" if seeds else "")

@@ -47,14 +47,15 @@ def line(
     up: str,
     chance: float | None = None,
     share: bool = True,
+    narrowest: float = NARROWEST,
     ticks: Sequence[str] | None = None,
     width: int = 1000,
 ) -> Any:
     """Figures against a choice (t,): accuracy against k, rounds, neighbourhood size or active triplets; bands are intervals.
 
     `share` says that the figures lie in 0..1 and are shown in per cent. An axis that does not start at zero says so, and is never
-    so short that noise looks like a trend. Chance is a dotted line, or a number where it lies below the axis. `ticks` (t,) names
-    positions that are not numbers, such as layers.
+    so short that noise looks like a trend: of shares it spans `narrowest` at least. Chance is a dotted line, or a number where it
+    lies below the axis. `ticks` (t,) names positions that are not numbers, such as layers.
     """
     xs = _row(x, "x")
     if not series:
@@ -75,7 +76,7 @@ def line(
             low, high = (_row(bound, f"interval of {one.name!r}", len(at)) * scale for bound in (one.low, one.high))
             axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
             spans += [low, high]
-    below = _limits(axes, np.concatenate(spans), share, None if chance is None else chance * scale)
+    below = _limits(axes, np.concatenate(spans), 100 * narrowest if share else None, None if chance is None else chance * scale)
     if len(xs) > 1 and xs.min() > 0 and xs.max() / xs.min() > WIDE:
         axes.set_xscale("log")
     names = [f"{value:g}" for value in xs] if ticks is None else [shortened(name, 12) for name in ticks]
@@ -166,13 +167,14 @@ def training_curves(
     return figure
 
 
-def _limits(axes: Any, shown: np.ndarray, share: bool, chance: float | None) -> bool:
-    """Set the upright axis; whether it was cut, that is, starts above zero."""
+def _limits(axes: Any, shown: np.ndarray, span: float | None, chance: float | None) -> bool:
+    """Set the upright axis, of shares at least `span` long (None: no shares); whether it was cut, that is, starts above zero."""
+    share = span is not None
     known = shown[np.isfinite(shown)]
     if not len(known):
         raise ValueError("y holds no finite number; there is nothing to draw")
     low, high = float(known.min()), float(known.max())
-    least = 100 * NARROWEST if share else max(1e-12, 0.02 * abs(high))
+    least = max(1e-12, 0.02 * abs(high)) if span is None else span
     pad = max(0.08 * (high - low), (least - (high - low)) / 2)
     low, high = low - pad, high + pad
     if share:

@@ -23,6 +23,8 @@ class Panel(NamedTuple):
     labels: ArrayLike | None = None  # (n,) classes; None draws all alike and names none
     accuracy: float | None = None  # of 1-NN, between 0 and 1, for the title
     anchors: ArrayLike | None = None  # (C, 2): fixed class vectors, in the order of the sorted classes of all panels
+    half: float | None = None  # half the side of the square that is shown, about the origin; None fits it to the points
+    named: bool = True  # whether classes are named; names of classes that lie on one spot would hide it
 
 
 def scatter(panels: Sequence[Panel], path: str | Path, *, width: int = 1200) -> Path:
@@ -47,9 +49,9 @@ def embedding_map(panels: Sequence[Panel], *, width: int = 1200) -> Any:
             raise ValueError(f"anchors of {panel.title!r} are {len(anchors)} for {len(classes)} classes; give one for each class")
     side = width / len(checked)
     figure = blank(width, round(side + 3.0 * TITLE * DPI / 72))
-    for i, (title, points, labels, anchors) in enumerate(checked):
+    for i, (panel, (title, points, labels, anchors)) in enumerate(zip(panels, checked, strict=True)):
         axes = figure.add_axes(_place(i, side, figure))
-        _draw(axes, points, labels, classes, anchors)
+        _draw(axes, points, labels, classes, anchors, half=panel.half, named=panel.named)
         axes.set_title(title, fontsize=TITLE, color=INK, pad=5, linespacing=1.35)
     return figure
 
@@ -76,8 +78,8 @@ def _place(i: int, side: float, figure: Any) -> tuple[float, float, float, float
     return (i * side + gap / 2) / wide, gap / 2 / high, (side - gap) / wide, (side - gap) / high
 
 
-def _frame(axes: Any, points: np.ndarray, anchors: np.ndarray | None = None) -> tuple[np.ndarray, float]:
-    middle, half = _window(points)
+def _frame(axes: Any, points: np.ndarray, anchors: np.ndarray | None = None, half: float | None = None) -> tuple[np.ndarray, float]:
+    middle, half = _window(points) if half is None else (np.zeros(2), half)
     if anchors is not None:
         half = max(half, 1.12 * float(np.abs(anchors - middle).max()))
     axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half), xticks=[], yticks=[], facecolor=PAPER)
@@ -86,9 +88,18 @@ def _frame(axes: Any, points: np.ndarray, anchors: np.ndarray | None = None) -> 
     return middle, half
 
 
-def _draw(axes: Any, points: np.ndarray, labels: np.ndarray, classes: list[Any], anchors: np.ndarray | None) -> None:
+def _draw(
+    axes: Any,
+    points: np.ndarray,
+    labels: np.ndarray,
+    classes: list[Any],
+    anchors: np.ndarray | None,
+    *,
+    half: float | None = None,
+    named: bool = True,
+) -> None:
     at = {name: i for i, name in enumerate(classes)}
-    middle, half = _frame(axes, points, anchors)
+    middle, half = _frame(axes, points, anchors, half)
     # One call for each marker, in a shuffled order: drawn class by class, the last would hide the others.
     order = np.random.default_rng(0).permutation(len(points))
     number = np.array([at[name] for name in labels[order].tolist()])
@@ -101,7 +112,7 @@ def _draw(axes: Any, points: np.ndarray, labels: np.ndarray, classes: list[Any],
         tints = [_colour(i) for i in range(len(classes))]
         axes.scatter(*anchors.T, s=70, c=tints, marker="*", edgecolors=INK, linewidths=0.7, zorder=3)
     present = np.unique(labels)
-    if len(present) <= NAMED and present.tolist() != [NAMELESS]:
+    if named and len(present) <= NAMED and present.tolist() != [NAMELESS]:
         medians = np.stack([_middle(points[labels == name]) for name in present])
         edge = half * (1 - TOGETHER)  # labels stay inside the frame
         spots = np.clip(_spread(medians, 2 * half * TOGETHER), middle - edge, middle + edge)

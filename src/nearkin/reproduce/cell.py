@@ -83,6 +83,11 @@ class Cell:
         """What our mean is held against: the figure that is wanted, or else the printed one."""
         return self.printed if self.wanted is None else self.wanted
 
+    def told(self, value: float | None) -> str:
+        """A number in this cell's unit, with as many digits as the unit deserves; nothing for none."""
+        form = {"queries/s": ",.0f", "points": ",.0f", "length": ".4f"}.get(self.unit, ".2f")
+        return "" if value is None else f"{value:{form}}"
+
     def value(self, figures: Mapping[str, float]) -> float | None:
         """The figure of one run in this cell's unit; shares become per cent, accuracies errors where errors are printed."""
         if self.figure not in figures:

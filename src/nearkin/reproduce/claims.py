@@ -21,7 +21,8 @@ HEAD = (
     "Each claim is a few differences that should be above 0, in points of the figures' own unit. It **holds** where ours is above its",
     "margin, **does not hold** where it is as far below 0, and else the rows are **not told apart**. The margin of a difference is that of",
     "its rows taken together: two standard deviations over seeds or the 95 % binomial interval of the test part, whichever is larger; then",
-    "the root of the sum of squares. **Less** or **more than printed**: ours is farther than that from the printed difference.",
+    'the root of the sum of squares. **Less** or **more than printed**: ours is farther than that from the printed difference. "Seeds"',
+    "are those of the row that has the fewest; with one, the margin knows nothing of how far seeds lie apart.",
     "",
 )
 
@@ -52,6 +53,7 @@ class Outcome:
     ours: float | None = None
     margin: float = 0.0
     printed: float | None = None
+    seeds: int = 0  # of the row that has the fewest
 
 
 def decide(difference: Difference, found: Mapping[Term, tuple[Cell, Verdict]]) -> Outcome:
@@ -63,7 +65,7 @@ def decide(difference: Difference, found: Mapping[Term, tuple[Cell, Verdict]]) -
         return Outcome("not decided: rows missing", printed=printed)
     margin = math.hypot(*(verdict.margin for _, verdict in (*above, *below)))
     word: Word = "not told apart" if abs(ours) <= margin else "holds" if ours > 0 else "does not hold"
-    return Outcome(word, ours, margin, printed)
+    return Outcome(word, ours, margin, printed, min(verdict.seeds for _, verdict in (*above, *below)))
 
 
 def _total(above: Rows, below: Rows, values: Sequence[float | None]) -> float | None:
@@ -87,7 +89,9 @@ def claims_section(claims: Sequence[Claim], restarts: Mapping[str, Term], rows: 
             missing.append(f"- {claim.said} ({claim.where}): {some}")
         names = [f"{claim.said} ({claim.where})", *[""] * len(told)]  # said once, in its first line
         lines += ["| " + " | ".join([name, *columns]) + " |" for name, columns in zip(names, told, strict=False)]
-    table = ["| claim | difference | printed | ours | margin | outcome |", "|---|---|---|---|---|---|", *lines, ""] if lines else []
+    table = (
+        ["| claim | difference | printed | ours | margin | seeds | outcome |", "|---|---|---|---|---|---|---|", *lines, ""] if lines else []
+    )
     undecided = ["Not decided, because rows are missing:", "", *missing, ""] if missing else []
     body = [*table, *undecided, *_restarts(restarts, found)]
     return [*HEAD, *body] if body else []
@@ -96,7 +100,14 @@ def claims_section(claims: Sequence[Claim], restarts: Mapping[str, Term], rows: 
 def _columns(difference: Difference, outcome: Outcome) -> list[str]:
     printed = "" if outcome.printed is None else f"{outcome.printed:+.2f}"
     margin = f"{outcome.margin:.2f}" if outcome.margin else "none: one run a row"
-    return [difference.said, printed, f"{outcome.ours:+.2f}", margin, ", ".join([outcome.word, *_beside_print(outcome)])]
+    return [
+        difference.said,
+        printed,
+        f"{outcome.ours:+.2f}",
+        margin,
+        str(outcome.seeds),
+        ", ".join([outcome.word, *_beside_print(outcome)]),
+    ]
 
 
 def _beside_print(outcome: Outcome) -> list[str]:

@@ -50,6 +50,12 @@ def of_map(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     return {"embeddings": embeddings[rows].astype(np.float32), "labels": labels[rows].astype(np.int16)}
 
 
+def extent(points: np.ndarray) -> dict[str, float]:
+    """How far points (n, d) lie from the origin, `length`, and from their own mean, `spread about the mean` (root mean squares)."""
+    lengths = {"length": points, "spread about the mean": points - points.mean(0)}
+    return {name: float(np.sqrt((some**2).sum(1).mean())) for name, some in lengths.items()}
+
+
 def spread(count: int, most: int) -> np.ndarray:
     """At most `most` of `count` rows, evenly."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(np.int64))

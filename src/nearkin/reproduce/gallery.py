@@ -61,6 +61,16 @@ def maps(found: Mapping[str, Arrays]) -> Any:
     return embedding_map(panels, width=max(1200, 330 * len(panels)))
 
 
+def flat(found: Mapping[str, Arrays]) -> Any:
+    """`maps` of losses with and without anchors; what has collapsed is drawn about the origin, in the frame of the last panel before it."""
+    shown = {name: kept for name, kept in found.items() if name != COLLAPSED}
+    *_, last = shown.values()
+    half = 1.12 * float(np.abs(last["anchors"]).max())
+    panels = [Panel(name, kept["embeddings"], kept["labels"], anchors=kept.get("anchors")) for name, kept in shown.items()]
+    panels += [Panel(COLLAPSED, kept["embeddings"], kept["labels"], half=half, named=False) for kept in [found[COLLAPSED]]]
+    return embedding_map(panels, width=330 * len(panels))
+
+
 def first_filters(found: Mapping[str, Arrays]) -> Any:
     """The first layer of one network beside images."""
     (kept,) = found.values()
@@ -71,7 +81,7 @@ def convergence(found: Mapping[str, Arrays]) -> Any:
     """Error on the validation part after every epoch."""
     series = [Series(name, 1 - kept["class vectors"]) for name, kept in found.items()]
     epochs = np.arange(1, 1 + len(next(iter(found.values()))["class vectors"]))
-    return line(epochs, series, title="Validation part of MNIST", across="epoch", up="error")
+    return line(epochs, series, title="Validation part of MNIST", across="epoch", up="error", narrowest=0.0)
 
 
 def looks(found: Mapping[str, Arrays]) -> Any:
@@ -90,7 +100,17 @@ MNIST_2D = {
     "ren2014-mnist-linear_nca-2d": "linear NCA",
     "ren2014-mnist-nca-2d": "NCA on the convnet",
 }
-FLAT = {f"hao2018-mnist-2d-{loss}": name for loss, name in (("softmax", "SoftMax"), ("c-ncm", "C-NCM"), ("e-ncm", "E-NCM"))}
+COLLAPSED = "centre loss alone"
+FLAT = {
+    f"hao2018-mnist-2d-{loss}": name
+    for loss, name in (
+        ("softmax", "SoftMax"),
+        ("centre", "SoftMax and centre loss"),
+        ("c-ncm", "C-NCM"),
+        ("e-ncm", "E-NCM"),
+        ("pull", COLLAPSED),
+    )
+}
 CURVES = {f"hao2018-mnist-curve-{loss}": name for loss, name in (("softmax", "SoftMax"), ("c-ncm", "C-NCM"), ("e-ncm", "E-NCM"))}
 PICTURES = (
     Picture(
@@ -117,9 +137,11 @@ PICTURES = (
     Picture(
         "hao2018-figure-2",
         "[hao2018anchor] figure 2, MNIST in 2-D",
-        "3,000 points of the test part; stars are anchors, which E-NCM hides beneath the numbers of the classes that sit on them.",
+        "3,000 points of the test part, none of the training part, each panel at its own scale. Stars are the anchors, at distance 1 "
+        "from the origin; E-NCM hides them beneath the numbers of the classes that sit on them. The centre loss alone is drawn in "
+        "a frame of E-NCM's size, with the origin in its middle: all classes lie on one spot.",
         FLAT,
-        maps,
+        flat,
     ),
     Picture(
         "hao2018-figure-3",

@@ -16,17 +16,20 @@ HEAD = """# Results
 Every printed figure beside ours. This page is written by `nearkin reproduce` from the JSON in `docs/results/`; no figure of ours is typed
 by hand.
 
-Protocol: where anything is tuned, it is on a tenth of the training part unless the text above a table says otherwise; then the training
-is done anew on all of it, and the test part is looked at once, after the last epoch. Rows of one table that share an augmentation share
-network, sampler and tuning budget, too; rows beyond the documents say what they add. Six tables broke the rule of one look, both of Ren
-et al., CIFAR-10 of Hao et al., COIL-20, and CUB and CIFAR-100 of Lu et al.; [the log](log.md) says how. "Spread" is the standard
-deviation over seeds, "s a run" the mean seconds of a training or a fit. Seconds on a CPU were taken beside other work; "one of 4" says that
-so many runs shared a GPU. Beside a verdict, ✓ says that our mean reaches what we set out for, which is the printed figure unless the note
-names another as "wanted", and ✗ that it does not: a row can be reproduced within its margin and still have a mean on the worse side.
+Protocol: where anything is tuned, it is on a tenth of the training part unless the text above a table says otherwise; then the training is
+done anew on all of it, and the test part is looked at once, after the last epoch. Rows of one table that share an augmentation share
+network, sampler and tuning budget, too; rows beyond the documents say what they add. Eight tables broke the rule of one look: all three of
+Ren et al., CIFAR-10 and MNIST in 2-D of Hao et al., COIL-20 at unseen angles, and CUB and CIFAR-100 of Lu et al.; [the log](log.md) says
+how. A seed run twice on a GPU does not give the same figure twice; the log says how far apart they were. "Spread" is the standard deviation
+over seeds, "s a run" the mean seconds of a training or a fit, of runs that were alone on their GPU where there are any. Seconds on a CPU
+were taken beside other work; "one of 4" says that so many runs shared a GPU. Beside a verdict, ✓ says that our mean reaches what we set out
+for, which is the printed figure unless the note names another as "wanted", and ✗ that it does not: a row can be reproduced within its
+margin and still have a mean on the worse side.
 
 - **reproduced**: the printed figure lies within our mean plus or minus the larger of two standard deviations and the 95 % binomial interval
   of the test part.
-- **better**, **short**: it lies outside, on either side. A short row's note names the ablations: what it is with one thing changed.
+- **better**, **short**: it lies outside, on either side. A short row's note names the ablations: what it is with one thing or a few
+  changed, each tuned anew where anything is tuned.
 - **wide tables** (of Lu et al.): per cent ([metrics.md](metrics.md) says of what; R@k is recall@k), seconds for 1,000 iterations, and the
   pairs or triplets that bore on the loss in one iteration (for Prec@k the misplaced ones, strangers helped by the margin); ours plus or
   minus the larger of two standard deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the range over
@@ -34,7 +37,8 @@ names another as "wanted", and ✗ that it does not: a row can be reproduced wit
   *classes* of the training part. Two rows are told apart when their difference exceeds both margins taken together, the root of the sum of
   their squares; since all rows answer the same queries, this is on the careful side where there are seeds. "chosen" is what tuning took,
   and in brackets the P@1 it was taken for.
-- **cited**: another paper's row, only quoted. **ours**: nothing is printed. **not run here**: it can be run and has not been.
+- **cited**: another paper's row, only quoted. **ours**: nothing is printed. **not run here**: it can be run and has not been. **diverged**:
+  every training did; where only some did, the note counts them, and the figures are those of the others.
 """
 HEADS = ("unit", "printed", "ours", "spread", "seeds", "s a run", "device", "verdict", "note")
 QUESTION = "[lu2019sampling]: does optimising Prec@k beat other losses on unseen classes?"
@@ -60,6 +64,7 @@ def results_page(found: Sequence[tuple[Cell, Verdict]], pictures: Mapping[str, l
         columns = any(cell.column for cell, _ in rows)
         about = words.get(table, "")
         lines += [f"## {table}", "", *(paragraphs(about.strip().split("\n\n")[1:]) if about not in told else [])]
+        lines += paragraphs([ren2014.ABOUT[table]]) if table in ren2014.ABOUT else []
         told.add(about)
         head = ["row", *([_kind(rows)] if columns else []), *HEADS]
         lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -92,21 +97,22 @@ def _kind(rows: Sequence[tuple[Cell, Verdict]]) -> str:
 
 
 def _row(cell: Cell, verdict: Verdict, columns: bool, by_trial: Mapping[tuple[str | None, str], Verdict]) -> list[str]:
-    form = ",.0f" if cell.unit == "queries/s" else ".2f"
-    ours, spread = ("" if value is None else f"{value:{form}}" for value in (verdict.mean, verdict.spread))
+    ours, spread = (cell.told(value) for value in (verdict.mean, verdict.spread))
     seconds = "" if verdict.seconds is None else f"{verdict.seconds:,.1f}" + (f" (one of {verdict.beside + 1})" if verdict.beside else "")
     reached = verdict.reached(cell)
-    word = verdict.word + ("" if reached is None else " ✓" if reached else " ✗")
     wanted = f"wanted {cell.wanted:g}" if cell.wanted is not None else ""
-    if reached is False and (goal := cell.goal) is not None and verdict.mean is not None and ours == f"{goal:{form}}":
+    if reached is False and (goal := cell.goal) is not None and verdict.mean is not None and ours == cell.told(goal):
         wanted = f"{wanted or 'printed'}, missed by {abs(verdict.mean - goal):.1g}"  # which two digits do not show
     why = short_by(cell, by_trial) if verdict.word == "short" and cell.ablations else ""
     each = f"runs: {', '.join(f'{value:.2f}' for value in verdict.values)}" if cell.unit == "seconds" and verdict.seeds > 1 else ""
-    note = "; ".join(text for text in (wanted, cell.note, each, why) if text)
-    printed = "" if cell.printed is None else f"{cell.printed:.2f}"
-    numbers = [printed, ours, spread, str(verdict.seeds or ""), seconds]
+    note = "; ".join(text for text in (wanted, _diverged(verdict), cell.note, each, why) if text)
+    numbers = [cell.told(cell.printed), ours, spread, str(verdict.seeds or ""), seconds]
     device = verdict.device.replace(" 1 threads", " 1 thread")
-    return [cell.row, *([cell.column] if columns else []), cell.unit, *numbers, device, word, note]
+    return [cell.row, *([cell.column] if columns else []), cell.unit, *numbers, device, verdict.state(cell), note]
+
+
+def _diverged(verdict: Verdict) -> str:
+    return f"{verdict.diverged} of {verdict.seeds + verdict.diverged} diverged" if verdict.diverged else ""
 
 
 def short_by(cell: Cell, by_trial: Mapping[tuple[str | None, str], Verdict]) -> str:
@@ -124,11 +130,10 @@ def wide_table(rows: Sequence[tuple[Cell, Verdict]]) -> list[str]:
     lines = ["| " + " | ".join(["row", "seeds", *heads, "chosen"]) + " |", "|" + "---|" * (len(heads) + 3)]
     for name in dict.fromkeys(cell.row for cell, _ in rows):
         mine = {cell.column: (cell, verdict) for cell, verdict in rows if cell.row == name}
-        seeds = max(verdict.seeds for _, verdict in mine.values())
+        most = max((verdict for _, verdict in mine.values()), key=lambda verdict: verdict.seeds)
+        seeds = f"{most.seeds}, {_diverged(most)}" if most.diverged else str(most.seeds or "not run here")
         ours = [_with_margin(*mine[head]) if head in mine else "" for head in heads]
-        lines.append(
-            "| " + " | ".join([name, str(seeds) if seeds else "not run here", *ours, _choice(next(iter(mine.values()))[1])]) + " |"
-        )
+        lines.append("| " + " | ".join([name, seeds, *ours, _choice(next(iter(mine.values()))[1])]) + " |")
         if any(cell.printed is not None for cell, _ in mine.values()):
             printed = ["" if head not in mine or (value := mine[head][0].printed) is None else f"*{value:.1f}*" for head in heads]
             lines.append("| " + " | ".join(["*the same, as printed*", "", *printed, ""]) + " |")

@@ -184,9 +184,9 @@ def _trained(job: Job, place: Place) -> tuple[dict[str, float], float]:
 
 
 def _put(trial: Trial, kept: dict[str, np.ndarray], place: Place) -> dict[str, float]:
-    """Save an exhibit; of a map also the figure `length`, how far its points are from the origin (root mean square)."""
+    """Save an exhibit; of a map also the figures that say how far its points lie from the origin and from one another."""
     np.savez_compressed(exhibits.exhibit_file(trial, Path(place.results)), **kept)  # type: ignore[arg-type]
-    return {"length": float(np.sqrt((kept["embeddings"] ** 2).sum(1).mean()))} if trial.keep == "map" else {}
+    return exhibits.extent(kept["embeddings"]) if trial.keep == "map" else {}
 
 
 @contextmanager

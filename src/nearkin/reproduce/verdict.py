@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from nearkin.reproduce.cell import Cell
 
-Word = Literal["reproduced", "better", "short", "cited", "not run here", "ours"]
+Word = Literal["reproduced", "better", "short", "cited", "not run here", "diverged", "ours"]
 ROUNDING = 1e-9  # 100 (1 - 0.99) is a little above 1
 TEST_SIZE = {"mnist": 10_000, "cifar10": 10_000, "cifar100": 10_000, "digits": 360, "svhn": 26_032, "cub-200-2011": 5_794, "dogs": 8_580}
 HELD_OUT_SIZE = {"cifar10": 5_000}  # a tenth of the training part
@@ -21,7 +21,7 @@ class Verdict:
     word: Word
     mean: float | None = None
     spread: float | None = None  # standard deviation over seeds; None for a single one
-    seeds: int = 0
+    seeds: int = 0  # that have a figure
     margin: float = 0.0
     seconds: float | None = None
     beside: int = 0  # how many other runs shared the machine while the seconds were taken
@@ -29,6 +29,7 @@ class Verdict:
     values: tuple[float, ...] = ()  # of every seed
     chosen: str = ""  # in words: what tuning took, or the members of an ensemble
     held_out: float | None = None  # what the tuning's best run had on its held-out part
+    diverged: int = 0  # seeds that have no figure, because the training diverged
 
     def reached(self, cell: Cell) -> bool | None:
         """Whether our mean is at least what was wanted (the printed figure unless the cell says otherwise)."""
@@ -37,22 +38,36 @@ class Verdict:
         ahead = cell.goal - self.mean if cell.smaller_is_better else self.mean - cell.goal
         return ahead > -ROUNDING
 
+    def state(self, cell: Cell) -> str:
+        """The word, with a mark that says whether what was wanted is reached, where anything was."""
+        reached = self.reached(cell)
+        return self.word + ("" if reached is None else " ✓" if reached else " ✗")
+
 
 def judge(cell: Cell, runs: Sequence[Mapping[str, Any]], data: str | None, held_out: bool = False) -> Verdict:
     """The verdict on a cell from the runs of its trial, measured on the test part of the data, or on what was held out."""
     if cell.trial is None:
         return Verdict("cited")
-    counted = [run for run in runs if cell.unit != "seconds" or not run.get("beside")]  # a time beside other runs is no time
-    values = [value for run in counted if (value := cell.value({**run["figures"], "seconds": run["seconds"]})) is not None]
+    ended = [run for run in runs if run["figures"]]
+    diverged = len(runs) - len(ended)
+    if runs and not ended:
+        return Verdict("diverged", diverged=diverged, device=str(runs[0]["device"]))
+    counted = [run for run in ended if cell.unit != "seconds" or not run.get("beside")]  # a time beside other runs is no time
+    values = [value for run in counted if (value := cell.value(_measured(run))) is not None]
     if not values:
-        return Verdict("not run here")
+        return Verdict("not run here", diverged=diverged)
     mean = statistics.fmean(values)
     spread = statistics.stdev(values) if len(values) > 1 else None
     margin = max(2 * (spread or 0.0), _binomial(cell, mean, (HELD_OUT_SIZE if held_out else TEST_SIZE).get(data or "")), _drawn(cell, runs))
-    beside = min(run.get("beside", 0) for run in runs)
-    seconds = statistics.fmean(run["seconds"] for run in runs if run.get("beside", 0) == beside)
-    device = str(runs[0]["device"])
-    return Verdict(_word(cell, mean, margin), mean, spread, len(values), margin, seconds, beside, device, tuple(values))
+    beside = min(run.get("beside", 0) for run in ended)
+    seconds = statistics.fmean(run["seconds"] for run in ended if run.get("beside", 0) == beside)
+    device = str(ended[0]["device"])
+    return Verdict(_word(cell, mean, margin), mean, spread, len(values), margin, seconds, beside, device, tuple(values), diverged=diverged)
+
+
+def _measured(run: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a run, and its seconds among them."""
+    return {**run["figures"], **{name: run[name] for name in ("seconds", "whole_seconds") if name in run}}
 
 
 def _word(cell: Cell, mean: float, margin: float) -> Word:
