@@ -211,7 +211,7 @@ def test_the_whole_of_a_run_has_seconds_of_its_own() -> None:
     cell = Cell("T", "all of it", None, "seconds", "made", "whole_seconds")
     assert judge(cell, [{**result(0.5), "whole_seconds": 7.5}], "mnist").mean == 7.5
     page = results_page([(one, judge(one, [], None)) for one in TABLES["ren2014"][1]])
-    assert page.index("## Time to accuracy") < page.index("One fixed recipe for each data set") < page.index("| MNIST, captured: 10-NN")
+    assert page.index("## Time to accuracy") < page.index("One recipe for each data set") < page.index("| MNIST, captured: 10-NN")
     assert "MNIST 8 epochs, shifts, rate 0.3; CIFAR-10 28 epochs, crop and flip, rate 0.1" in " ".join(page.split())
 
 
@@ -381,6 +381,18 @@ def test_speeds_are_whole_numbers_and_seconds_tell_every_run() -> None:
     runs = [{**result(0.5), "figures": {"code": 23458.75}, "seconds": seconds} for seconds in (16.7, 0.9)]
     page = results_page([(cell, judge(cell, runs, "mnist")) for cell in (speed, taken)])
     assert "| fast | queries/s |  | 23,459 | 0 | 2 |" in page and "| ours | runs: 16.70, 0.90 |" in page
+
+
+def test_the_list_writes_numbers_as_the_page_does_and_says_what_is_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trials = {trial.name: trial for name in ("huang2019", "ren2014") for trial in TABLES[name][0]}
+    for name, figures in (("and-base", {"round 1 consistent": 2026.0}), ("ren2014-mnist-nca-beyond", {"10-nn": 0.9959})):
+        ledger = Ledger.read(tmp_path, trials[name])
+        ledger.runs = [{**result(0.5), "seed": 0, "figures": figures}]
+        ledger.save(tmp_path)
+    assert cli.main(["reproduce", "and-base", "ren2014-mnist-nca-beyond", "--list", "--out", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "2,026 (1)" in told and "2026" not in told
+    assert "0.41 (1)" in told and "ours ✗" in told
 
 
 def test_intervals_of_the_runs_widen_the_margin() -> None:
