@@ -61,7 +61,7 @@ class WeightedSum(nn.Module):
 
 
 class CentrePull(NeighbourhoodObjective):
-    """Every point is drawn to its class's moving centre: mean |x_i - c_(y_i)|^2 / 2. Alone, it collapses to the origin.
+    """Every point is drawn to its class's moving centre: mean |x_i - c_(y_i)|^2 / 2. Alone, it collapses to a point.
 
     [wen2016discriminative] eq. (2)-(4)
     Differs: the mean over the batch, not the sum; the centres move in `update`, after the optimiser's step.
