@@ -15,6 +15,7 @@ from nearkin.reproduce.verdict import Verdict
 Rows = Sequence[tuple[Cell, Verdict]]
 Term = tuple[str, str]  # a trial and one of its figures
 Word = Literal["holds", "does not hold", "not told apart", "not decided: rows missing"]
+COUNTS = 1000.0  # from here on a difference is one of counted points, and has no digits behind the point
 HEAD = (
     "## Claims of the documents",
     "",
@@ -103,7 +104,7 @@ def _columns(difference: Difference, outcome: Outcome) -> list[str]:
     return [
         difference.said,
         printed,
-        f"{outcome.ours:+.2f}",
+        f"{outcome.ours:+,.0f}" if abs(outcome.ours or 0.0) >= COUNTS else f"{outcome.ours:+.2f}",
         margin,
         str(outcome.seeds),
         ", ".join([outcome.word, *_beside_print(outcome)]),
