@@ -41,8 +41,8 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 class Schedule(Protocol):
     """The learning rate as a multiple of the first one."""
 
-    def factor(self, step: int) -> float:
-        """For the step about to be made."""
+    def factor(self, step: int, steps: int | None = None) -> float:
+        """For the step about to be made; of so many `steps`, where they are others than the schedule was made for."""
         ...
 
     def epoch_ended(self, objective: float) -> None:
@@ -64,16 +64,17 @@ class Planned:
     def __init__(self, choice: ScheduleChoice, steps: int, steps_an_epoch: int) -> None:
         self.choice, self.steps, self.steps_an_epoch = choice, max(steps, 1), max(steps_an_epoch, 1)
 
-    def factor(self, step: int) -> float:
-        choice, warm = self.choice, self.choice.warmup * self.steps
+    def factor(self, step: int, steps: int | None = None) -> float:
+        choice, steps = self.choice, steps or self.steps
+        warm = choice.warmup * steps
         if choice.name == "one_cycle":
-            peak = max(warm, 0.3 * self.steps)
-            return (step + 1) / peak if step + 1 < peak else max(0.0, (self.steps - step) / (self.steps - peak + 1))
+            peak = max(warm, 0.3 * steps)
+            return (step + 1) / peak if step + 1 < peak else max(0.0, (steps - step) / (steps - peak + 1))
         grown = min(1.0, (step + 1) / warm) if warm > 0 else 1.0
         if choice.name == "cosine":
-            return grown * 0.5 * (1 + math.cos(math.pi * min(step, self.steps) / self.steps))
+            return grown * 0.5 * (1 + math.cos(math.pi * min(step, steps) / steps))
         if choice.name == "milestones":
-            epochs = self.steps / self.steps_an_epoch
+            epochs = steps / self.steps_an_epoch
             passed = sum(step // self.steps_an_epoch >= round(m * epochs) for m in choice.milestones)
             return grown * choice.factor**passed
         return grown
@@ -92,12 +93,12 @@ class Plateau:
     """[ren2014convolutional]'s rule: when the objective has not fallen for `patience` epochs, multiply the rate by `factor`."""
 
     def __init__(self, choice: ScheduleChoice, steps: int) -> None:
-        self.choice = choice
-        self.warm = choice.warmup * steps
+        self.choice, self.steps = choice, steps
         self.best, self.waited, self.scale = math.inf, 0, 1.0
 
-    def factor(self, step: int) -> float:
-        return self.scale * (min(1.0, (step + 1) / self.warm) if self.warm > 0 else 1.0)
+    def factor(self, step: int, steps: int | None = None) -> float:
+        warm = self.choice.warmup * (steps or self.steps)
+        return self.scale * (min(1.0, (step + 1) / warm) if warm > 0 else 1.0)
 
     def epoch_ended(self, objective: float) -> None:
         if objective < self.best:

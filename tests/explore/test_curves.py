@@ -1,6 +1,7 @@
 """Curves: what is drawn is what was given, cut axes say so, and the log is read as it was written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,10 @@ def test_learning_rates_follow_the_schedule_and_a_plateau_listens_to_the_losses(
     )
     anew = learning_rates(rounds, history, "neighbourhood_discovery")[1]  # three rounds of one epoch each
     assert np.allclose(anew[:10], anew[10:20]) and np.allclose(anew[10:20], anew[20:]) and anew[0] == 1 and anew[9] < 0.1
+    shorter = learning_rates(replace(rounds, discovery=DiscoveryChoice(rounds=1)), history, "neighbourhood_discovery")[
+        1
+    ]  # of 2 and 1 epochs
+    assert shorter[0] == shorter[20] == 1 and shorter[19] < 0.01 and np.allclose(shorter[20:], anew[20:])
     assert learning_rates(rounds, history, "nca")[1][10] == pytest.approx(0.75)  # one cosine over all
     stuck = Run(epochs=3, optimiser=OptimiserChoice(learning_rate=0.5), schedule=ScheduleChoice("plateau", 0.0, factor=0.1, patience=1))
     assert np.allclose(learning_rates(stuck, history)[1], np.repeat([0.5, 0.5, 0.05], 10))

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from nearkin.data import open as open_data
-from nearkin.run import DiscoveryChoice, Run, override
+from nearkin.optimise import make_schedule
+from nearkin.run import DiscoveryChoice, Run, ScheduleChoice, override
 from nearkin.train.rounds import rounds_of
 from nearkin.train.training import train
 
@@ -50,7 +51,6 @@ def test_epochs_are_dealt_evenly():
     assert [rounds.first_epoch(r) for r in range(5)] == [0, 2, 4, 6, 8]
     uneven = rounds_of(DiscoveryChoice(rounds=2), 7)
     assert [uneven.of(e) for e in range(7)] == [0, 0, 0, 1, 1, 2, 2] and [uneven.first_epoch(r) for r in range(3)] == [0, 3, 5]
-    assert uneven.longest() == 3
     assert rounds_of(DiscoveryChoice(rounds=2, instance_round=False, one_off=True), 4).shares == (1.0, 1.0)
     assert rounds_of(DiscoveryChoice(refresh="epoch"), 10).due(3) == 3 and rounds.due(3) == 2
     with pytest.raises(ValueError, match=r"epochs \(3\) are fewer than the rounds \(5\)"):
@@ -69,6 +69,27 @@ def test_every_round_is_told_and_the_rate_begins_anew(tmp_path):
     assert watch.rates[:6] == watch.rates[6:12] == watch.rates[12:] and watch.rates[0] > watch.rates[5]
     once = watched(tmp_path / "once", {"epochs": "6", "discovery.rounds": "2", "discovery.restart": "false", "schedule.warmup": "0"})
     assert all(a > b for a, b in zip(once.rates, once.rates[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "settings", "lengths"),
+    [("7", {"discovery.rounds": "2"}, (3, 2, 2)), ("6", {}, (2, 1, 1, 1, 1)), ("6", {"discovery.instance_round": "false"}, (2, 1, 2, 1))],
+)
+def test_every_round_anneals_however_long_it_is(tmp_path, epochs, settings, lengths):
+    watch = watched(tmp_path, {"epochs": epochs, "schedule.warmup": "0", "batch_size": "10", **settings})
+    rates = torch.tensor(watch.rates).split([30 * length for length in lengths])
+    for number, some in enumerate(rates):
+        cosine = 0.05 * (1 + torch.cos(torch.pi * torch.arange(len(some)) / len(some)))
+        assert torch.allclose(some, cosine, atol=1e-6), number
+        assert some[0] == pytest.approx(0.1) and some[-1] < 0.003 * some[0]
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine", "one_cycle", "milestones", "plateau"])
+def test_a_schedule_of_a_round_is_the_schedule_of_so_many_epochs(name):
+    choice = ScheduleChoice(name, 0.1, (0.5,), 0.1)
+    rounds, whole = rounds_of(DiscoveryChoice(rounds=2), 7), make_schedule(choice, 7, 10)
+    found = [rounds.rate_factor(whole, step, 10) for step in range(70)]
+    assert found == [make_schedule(choice, epochs, 10).factor(step) for epochs in (3, 2, 2) for step in range(10 * epochs)]
 
 
 def test_mutual_neighbours_and_refreshing_every_epoch(tmp_path):

@@ -154,16 +154,18 @@ class Interrupt:
         {},
         {"objective.options.weighted": "true", "discovery.refresh": "epoch", "discovery.labelled": "0.1", "views": "2"},
         {"objective.name": "deep_cluster", "objective.options.clusters": "20"},
+        {"epochs": "7"},
     ],
-    ids=["released", "options", "clusters"],
+    ids=["released", "options", "clusters", "uneven"],
 )
 def test_a_training_stopped_inside_round_2_ends_with_the_very_same_weights(tmp_path, settings):
-    settings = {**settings, "checkpoint_seconds": "0", "epochs": "6", "discovery.rounds": "2"}
+    settings = {"epochs": "6", **settings, "checkpoint_seconds": "0", "discovery.rounds": "2"}
+    begun = rounds_of(DiscoveryChoice(rounds=2), int(settings["epochs"])).first_epoch(2)
     whole = trained(tmp_path / "whole", settings)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "cut", settings, reporter=Interrupt(4 * 4 + 3))  # rounds of two epochs of four steps: in round 2
+        trained(tmp_path / "cut", settings, reporter=Interrupt(4 * begun + 3))  # epochs of four steps: in round 2
     told = json.loads((max((tmp_path / "cut" / "checkpoints").glob("step-*")) / "state.json").read_text())
-    assert json.loads(told["body"])["state"]["loop"]["epoch"] == 4
+    assert json.loads(told["body"])["state"]["loop"]["epoch"] == begun
     again = trained(tmp_path / "cut", settings, resume=True)
     for name in ("weights.safetensors", "objective.safetensors", "references.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name

@@ -47,7 +47,7 @@ def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.
     """
     an_epoch = round(history.steps[0] / history.epochs[0])
     rounds = rounds_for(run, objective == "neighbourhood_discovery" and run.discovery.restart)
-    schedule = make_schedule(run.schedule, rounds.longest(), an_epoch)
+    schedule = make_schedule(run.schedule, run.epochs, an_epoch)
     total = int(history.steps[-1])
     positions = np.unique(np.linspace(0, total - 1, min(POSITIONS, total)).round().astype(int))
     rates, ended = [], 0
@@ -55,6 +55,5 @@ def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.
         while ended < len(history.steps) and history.steps[ended] <= step:
             schedule.epoch_ended(float(history.losses[ended]))
             ended += 1
-        begun = rounds.first_epoch(rounds.of(step // an_epoch)) * an_epoch
-        rates.append(run.optimiser.learning_rate * schedule.factor(step - begun))
+        rates.append(run.optimiser.learning_rate * rounds.rate_factor(schedule, step, an_epoch))
     return (positions + 1) / an_epoch, np.array(rates)

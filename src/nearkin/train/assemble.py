@@ -24,7 +24,7 @@ from nearkin.train import ranks
 from nearkin.train.choose import Built, build, choose, without_labels
 from nearkin.train.inputs import Prepare, augmentation, preparation
 from nearkin.train.own_shards import divide, reads_own
-from nearkin.train.rounds import labels_used, rounds_for
+from nearkin.train.rounds import labels_used
 from nearkin.train.spread_bank import spread
 from nearkin.train.step import CapturedStep, Step
 
@@ -115,7 +115,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     sampler = _sampler(run, train, objective)
     spread(objective)
     optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
-    schedule = make_schedule(run.schedule, _epochs_of_schedule(run, objective), len(sampler) if run.references == "objective" else 1)
+    schedule = make_schedule(run.schedule, run.epochs, len(sampler) if run.references == "objective" else 1)
     resident = -1 if reads_own(train) else int(run.data.resident_gigabytes * 2**30)
     loader = Loader(train, device=device, resident_bytes=resident)
     step = Step(
@@ -134,12 +134,6 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         views=run.views,
     )
     return Parts(network, objective, optimiser, schedule, sampler, loader, step, about)
-
-
-def _epochs_of_schedule(run: Run, objective: Built) -> int:
-    """All epochs, or those of one round when the schedule begins anew with every round."""
-    rounds = rounds_for(run, isinstance(objective, NeighbourhoodDiscovery))
-    return rounds.longest() if run.discovery.restart else rounds.epochs
 
 
 def captured(run: Run, parts: Parts) -> Step | CapturedStep:

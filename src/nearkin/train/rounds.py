@@ -9,6 +9,7 @@ from torch import Tensor
 from nearkin.data.dataset import Dataset
 from nearkin.discovery import agreement, curriculum, discover, keep_only, mutual, trusted, weights
 from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
+from nearkin.optimise import Schedule
 from nearkin.references import MemoryBank
 from nearkin.relation import ListedNeighbours
 from nearkin.run import DiscoveryChoice, Run
@@ -31,9 +32,11 @@ class Rounds(NamedTuple):
         """Where a round begins; that of one after the last is where the training ends."""
         return -(-number * self.epochs // len(self.shares))
 
-    def longest(self) -> int:
-        """Epochs of the longest round."""
-        return math.ceil(self.epochs / len(self.shares))
+    def rate_factor(self, schedule: Schedule, step: int, steps_an_epoch: int) -> float:
+        """The factor of a schedule that begins anew with every round and is as long as that round; steps from 0."""
+        number = self.of(step // steps_an_epoch)
+        begun, ended = (self.first_epoch(number + more) * steps_an_epoch for more in (0, 1))
+        return schedule.factor(step - begun, ended - begun)
 
     def due(self, epoch: int) -> int:
         """The epoch in which the neighbourhoods of this one were, or are, to be looked for."""

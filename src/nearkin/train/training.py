@@ -126,7 +126,9 @@ class Loop:
         self.began: float | None = None  # when the running epoch did; None between epochs
         self.saved_at = time.monotonic()
         self.whole = run.references == "training_set"
-        self.rounds = rounds_for(run, isinstance(parts.objective, NeighbourhoodDiscovery))
+        discovers = isinstance(parts.objective, NeighbourhoodDiscovery)
+        self.rounds = rounds_for(run, discovers)
+        self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule begins anew
         self.steering = steering_of(run, parts.objective, data.train.labels)
         self.tested: Loader | None = None
         self.best_against_bank = 0.0
@@ -170,11 +172,6 @@ class Loop:
         objective.update(embeddings, ids=self.data.train.ids)
         self.images += len(embeddings)
 
-    def _rate_factor(self) -> float:
-        """The schedule's factor; it may begin anew with every round."""
-        begun = self.rounds.first_epoch(self.rounds.of(self.epoch)) if self.run.discovery.restart else 0
-        return self.parts.schedule.factor(self.steps - begun * self.steps_an_epoch)
-
     def _stalled(self) -> bool:
         return 0 < self.run.patience <= self.waited
 
@@ -183,7 +180,7 @@ class Loop:
         running: Tensor | None = None
         fresh = 0
         for ids, inputs in self._batches():
-            rate = self.run.optimiser.learning_rate * self._rate_factor()
+            rate = self.run.optimiser.learning_rate * self.paced.rate_factor(self.parts.schedule, self.steps, self.steps_an_epoch)
             set_rate(self.parts.optimiser, rate)
             loss = self._guarded(ids, inputs).double()
             running = loss if running is None else running + loss
