@@ -95,9 +95,21 @@ def test_mutual_neighbours_only():
 
 def test_agreement_is_for_reporting():
     table, labels = torch.tensor([[1, 2], [0, 2], [0, 1]]), torch.tensor([0, 0, 1])
-    assert agreement(table, labels) == pytest.approx(2 / 6)
-    assert agreement(table, labels, torch.tensor([True, False, False])) == pytest.approx(1 / 2)
-    assert math.isnan(agreement(table, labels, torch.zeros(3, dtype=torch.bool)))
+    assert agreement(table, labels) == (6, 2) and agreement(table, labels).share == pytest.approx(2 / 6)
+    assert agreement(table, labels, torch.tensor([True, False, False])) == (2, 1)
+    assert agreement(table, torch.tensor([0, -1, 1])) == (2, 0)
+    assert math.isnan(agreement(table, labels, torch.zeros(3, dtype=torch.bool)).share)
+
+
+def test_a_neighbour_that_was_not_kept_agrees_with_nobody():
+    generator = torch.Generator().manual_seed(0)
+    table = discover(torch.randn(2000, 16, generator=generator), 3).table
+    labels = torch.randint(0, 10, (2000,), generator=generator)
+    kept = mutual(table)
+    assert 0.2 < float(kept.double().mean()) < 0.8
+    found = agreement(keep_only(table, kept), labels)
+    assert found == (int(kept.sum()), int((kept & (labels[table] == labels[:, None])).sum()))
+    assert abs(found.share - 0.1) < 0.03  # classes by chance
 
 
 @pytest.mark.parametrize(

@@ -174,15 +174,28 @@ def keep_only(table: Tensor, kept: Tensor) -> Tensor:
     return torch.where(kept, table, ids[:, None])
 
 
-def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> float:
-    """The share of (point, neighbour) pairs of one class among the `chosen` (n,) points; for reporting only. NaN without any.
+class Agreement(NamedTuple):
+    """How many (point, neighbour) pairs there are whose classes are both known, and how many of them are of one class."""
 
-    Pairs in which a class is not known (-1) are left out.
+    pairs: int
+    right: int
+
+    @property
+    def share(self) -> float:
+        """Of the pairs that are of one class; NaN without any pair."""
+        return self.right / self.pairs if self.pairs else math.nan
+
+
+def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> Agreement:
+    """How many pairs of the `chosen` (n,) points and their neighbours are of one class; for reporting only.
+
+    Pairs in which a class is not known (-1), and a point's own id, which stands for a neighbour that was not kept, are left out.
     """
-    known = (labels[table] >= 0) & (labels[:, None] >= 0)
-    counted = known if chosen is None else known & chosen[:, None]
-    right = (labels[table] == labels[:, None])[counted]
-    return float(right.double().mean()) if right.numel() else math.nan
+    ids = torch.arange(len(table), device=table.device)
+    counted = (labels[table] >= 0) & (labels[:, None] >= 0) & (table != ids[:, None])
+    if chosen is not None:
+        counted &= chosen[:, None]
+    return Agreement(int(counted.sum()), int((counted & (labels[table] == labels[:, None])).sum()))
 
 
 def _checked(vectors: Tensor, k: int, temperature: float, block: int | None) -> Tensor:

@@ -3,10 +3,14 @@
 import pytest
 import torch
 
+from nearkin.affinity import unit
 from nearkin.data import open as open_data
+from nearkin.discovery import discover, trusted, weights
+from nearkin.objectives import NeighbourhoodDiscovery
 from nearkin.optimise import make_schedule
+from nearkin.reproduce.after_training import discovery_figures
 from nearkin.run import DiscoveryChoice, Run, ScheduleChoice, override
-from nearkin.train.rounds import rounds_of
+from nearkin.train.rounds import look_for_neighbours, rounds_of
 from nearkin.train.training import train
 
 BASE = {
@@ -90,6 +94,49 @@ def test_a_schedule_of_a_round_is_the_schedule_of_so_many_epochs(name):
     rounds, whole = rounds_of(DiscoveryChoice(rounds=2), 7), make_schedule(choice, 7, 10)
     found = [rounds.rate_factor(whole, step, 10) for step in range(70)]
     assert found == [make_schedule(choice, epochs, 10).factor(step) for epochs in (3, 2, 2) for step in range(10 * epochs)]
+
+
+def over(vectors, **more):
+    """Discovery with these vectors in its bank."""
+    objective = NeighbourhoodDiscovery(*vectors.shape, **more)
+    objective.references.vectors.copy_(unit(vectors))
+    return objective
+
+
+def some_vectors(count=200):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 8, generator=generator), torch.randint(0, 10, (count,), generator=generator)
+
+
+def test_purity_of_mutual_neighbours_counts_those_that_are_kept():
+    vectors, labels = some_vectors()
+    objective = over(vectors, k=3)
+    found = look_for_neighbours(objective, 1.0, True, labels)
+    table, own = objective.relation.table, torch.arange(200)[:, None]
+    kept = table != own
+    assert not kept.all() and found["pairs"] == int(kept.sum()) and found["trusted"] == int(kept.any(1).sum())
+    assert found["agreement"] == pytest.approx(float((labels[table] == labels[:, None])[kept].double().mean()))
+    figures = discovery_figures({"rounds": [{"round": 1, **found}]})
+    assert figures["round 1 consistent"] + figures["round 1 inconsistent"] == pytest.approx(found["pairs"])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_points_whose_class_is_used_take_nobody_s_place(weighted):
+    vectors, labels = some_vectors()
+    used = torch.where(torch.arange(200) < 80, labels, -1)
+    objective = over(vectors, weighted=weighted, labels=used)
+    found = look_for_neighbours(objective, 0.5, False, labels)
+    entropy = discover(vectors).entropy[80:]
+    lowest = trusted(entropy, 0.5)
+    assert found["trusted"] == found["pairs"] == 60
+    table = objective.relation.table[80:, 0]
+    assert found["agreement"] == pytest.approx(float((labels[table] == labels[80:])[lowest].double().mean()))
+    if weighted:
+        assert torch.allclose(objective.relation.weight, torch.cat([torch.zeros(80), weights(entropy, 0.5)]))
+    else:
+        assert objective.relation.trusted.tolist() == [False] * 80 + lowest.tolist()
+    assert look_for_neighbours(objective, 0.5, False, used) == {"trusted": 60}  # nobody knows their classes
+    assert look_for_neighbours(over(vectors, weighted=weighted, labels=labels), 1.0, False, labels) == {"trusted": 0}
 
 
 def test_mutual_neighbours_and_refreshing_every_epoch(tmp_path):

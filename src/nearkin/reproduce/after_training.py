@@ -17,7 +17,10 @@ from nearkin.train.validate import weighted_accuracy
 
 
 def discovery_figures(metrics: dict[str, Any]) -> dict[str, float]:
-    """Images through the network, what every round of discovery trusted and how pure it was, and the released protocol's figure."""
+    """Images through the network, what every round of discovery trusted and how pure it was, and the released protocol's figure.
+
+    "trusted" counts points, "consistent" and "inconsistent" pairs of a trusted point and a neighbour: with k = 1 these are points, too.
+    """
     found = {"images": float(metrics["images"])} if "images" in metrics else {}
     if "released protocol" in metrics:
         found["released protocol"] = metrics["released protocol"]
@@ -25,8 +28,8 @@ def discovery_figures(metrics: dict[str, Any]) -> dict[str, float]:
         name = f"round {told['round']}"
         found[f"{name} trusted"] = float(told["trusted"])
         if "agreement" in told:
-            found[f"{name} consistent"] = told["trusted"] * told["agreement"]
-            found[f"{name} inconsistent"] = told["trusted"] * (1 - told["agreement"])
+            found[f"{name} consistent"] = told["pairs"] * told["agreement"]
+            found[f"{name} inconsistent"] = told["pairs"] * (1 - told["agreement"])
     return found
 
 

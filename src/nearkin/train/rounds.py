@@ -1,13 +1,12 @@
 """The rounds of neighbourhood discovery: nobody is trusted at first, then a growing share of the neighbourhoods. [huang2019and]"""
 
-import math
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from nearkin.data.dataset import Dataset
-from nearkin.discovery import agreement, curriculum, discover, keep_only, mutual, trusted, weights
+from nearkin.discovery import Agreement, agreement, curriculum, discover, keep_only, mutual, trusted, weights
 from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
 from nearkin.optimise import Schedule
 from nearkin.references import MemoryBank
@@ -177,20 +176,30 @@ def _temperature(affinity: Any) -> float:
 
 
 def look_for_neighbours(objective: NeighbourhoodDiscovery, share: float, only_mutual: bool, labels: Tensor | None) -> dict[str, Any]:
-    """Find neighbourhoods in the bank, trust a share of them, and say how many and, where classes are known, how pure they are."""
+    """Find neighbourhoods in the bank, trust a share of them, and say how many and, where classes are known, how pure they are.
+
+    Points whose class the objective uses have no neighbourhood, and are not counted. `agreement` is the share of `pairs`, of a trusted
+    point and a neighbour whose classes are known, that are of one class.
+    """
     bank, relation, affinity = objective.references, objective.relation, objective.affinity
     assert isinstance(bank, MemoryBank | BankPart) and isinstance(relation, ListedNeighbours)
     if share == 0:
         return {"trusted": 0}
     k, temperature = relation.table.shape[1], _temperature(affinity)
     found = bank.discover(k, temperature) if isinstance(bank, BankPart) else discover(bank.vectors, k, temperature)
-    chosen = trusted(found.entropy, share)
+    free = torch.ones_like(found.entropy, dtype=torch.bool) if relation.labels is None else relation.labels < 0  # the others have no row
+    chosen = _among(free, trusted(found.entropy[free], share))
     kept = mutual(found.table) if only_mutual else torch.ones_like(found.table, dtype=torch.bool)
     table = keep_only(found.table, kept)
     if relation.weight is None:
         objective.trust(table, chosen)
     else:
-        objective.trust(table, None, weights(found.entropy, share))
+        objective.trust(table, None, _among(free, weights(found.entropy[free], share)))
     told: dict[str, Any] = {"trusted": int((chosen & kept.any(1)).sum())}
-    pure = math.nan if labels is None else agreement(table, labels.to(table.device), chosen & kept.any(1))
-    return told if math.isnan(pure) else {**told, "agreement": pure}
+    pure = Agreement(0, 0) if labels is None else agreement(table, labels.to(table.device), chosen)
+    return {**told, "pairs": pure.pairs, "agreement": pure.share} if pure.pairs else told
+
+
+def _among(some: Tensor, values: Tensor) -> Tensor:
+    """(n,) the values of `some` (n,) of the points, in order, and 0 for the others."""
+    return torch.zeros(len(some), dtype=values.dtype, device=values.device).masked_scatter(some, values)
