@@ -126,7 +126,7 @@ class Run:
     capture: bool = True  # on CUDA with device-resident data: the whole step in one graph
     compile: bool = False  # the network through torch.compile: faster steps for a minute's wait at the start
     validate_every: int = 1  # epochs
-    patience: int = 0  # epochs without a better validation figure before stopping; 0: never
+    patience: int = 0  # epochs without a better validation figure before stopping, in the last round alone; 0: never
     checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from nearkin.reproduce.running import Job, Ledger, Place, perform, unfinished
 from nearkin.reproduce.tables import chosen, verdicts
 from nearkin.reproduce.verdict import HELD_OUT_SIZE, TEST_SIZE
 from nearkin.run import Run, override
-from nearkin.train.recipes import RECIPES
+from nearkin.train.recipes import lengthened, settings_for
 from nearkin.train.training import train
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs/results"
@@ -69,8 +69,14 @@ def test_the_longer_goals_take_what_the_first_chose_on_held_out_images():
 
 
 def test_the_recipe_is_the_goals_own():
+    """But for the least number of steps, which matters to small folders alone."""
     goal = {**BY_NAME["and-goal12"].settings, **CHOSEN}
-    assert {leaf: goal.get(leaf) for leaf in RECIPES["discovery"].settings} == dict(RECIPES["discovery"].settings)
+    recipe = settings_for("discovery", "cifar10", {})
+    least = recipe.pop("least_steps")
+    assert {leaf: goal.get(leaf) for leaf in recipe} == recipe
+    run = override(Run(), {**recipe, "least_steps": least})
+    assert lengthened(run, TRAIN) == run and lengthened(run, 300).epochs == int(least) > run.epochs
+    assert "least_steps" not in settings_for("discovery", "cifar10", {"epochs": "20"})
 
 
 def test_options_differ_from_their_base_in_one_thing_and_never_see_the_test_part():

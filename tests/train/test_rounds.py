@@ -10,6 +10,7 @@ from nearkin.objectives import NeighbourhoodDiscovery
 from nearkin.optimise import make_schedule
 from nearkin.reproduce.after_training import discovery_figures
 from nearkin.run import DiscoveryChoice, Run, ScheduleChoice, override
+from nearkin.train import training
 from nearkin.train.rounds import look_for_neighbours, rounds_of
 from nearkin.train.training import train
 
@@ -137,6 +138,16 @@ def test_points_whose_class_is_used_take_nobody_s_place(weighted):
         assert objective.relation.trusted.tolist() == [False] * 80 + lowest.tolist()
     assert look_for_neighbours(objective, 0.5, False, used) == {"trusted": 60}  # nobody knows their classes
     assert look_for_neighbours(over(vectors, weighted=weighted, labels=labels), 1.0, False, labels) == {"trusted": 0}
+
+
+def test_patience_ends_the_last_round_and_no_other(tmp_path, monkeypatch):
+    figures = iter([0.9, *[0.5] * 11, 0.4, 0.6, *[0.5] * 4])
+    monkeypatch.setattr(training, "score", lambda found: next(figures))
+    settings = {"epochs": "18", "discovery.rounds": "2", "patience": "2", "data.validation": "0.2"}
+    watch = watched(tmp_path, settings)
+    told = [line for line in watch.lines if line.startswith(("round ", "stopped"))]
+    assert [line.split(":")[0] for line in told[:3]] == [f"round {number} of 2" for number in range(3)]
+    assert told[3:] == ["stopped after epoch 16 of 18 (patience): validation was best after epoch 14"]
 
 
 def test_mutual_neighbours_and_refreshing_every_epoch(tmp_path):

@@ -140,8 +140,12 @@ def test_the_whole_training_set_as_references(tmp_path, digits):
 def test_early_stopping_and_schedules(tmp_path, digits):
     small = digits.subset(torch.arange(300))
     settings = {**BASE, "patience": "1", "epochs": "50", "optimiser.learning_rate": "0.0001", "schedule.name": "plateau"}
-    metrics = train(override(Run(), settings), tmp_path / "m", data=small)
+    notes = Notes()
+    metrics = train(override(Run(), settings), tmp_path / "m", data=small, reporter=notes)
     assert metrics["epochs"] < 50
+    [line] = [line for line in notes.lines if line.startswith("stopped")]
+    ended = metrics["epochs"]
+    assert line == f"stopped after epoch {ended} of 50 (patience): validation was best after epoch {ended - 1}"
 
 
 def test_nan_stops_and_keeps_the_last_checkpoint(tmp_path, digits):

@@ -41,6 +41,9 @@ class Recipe:
         return _as_long_as_told(found, given)
 
 
+# For data without labels, where nobody has said otherwise: docs/log.md has the trials.
+UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003", "least_steps": "1000"}
+
 RECIPES: Mapping[str, Recipe] = {
     "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),
     "discovery": Recipe(
@@ -60,6 +63,7 @@ RECIPES: Mapping[str, Recipe] = {
             "schedule.warmup": "0",
             "batch_size": "256",
             "epochs": "250",
+            "least_steps": UNLABELLED["least_steps"],
         },
         "a ResNet-18 into 128 numbers, crops, flips and colours changed, one cosine over 250 epochs, a few more neighbours trusted in each",
         "docs/results.md, beyond the paper of Huang et al.; colour images of about 32 x 32, on a GPU",
@@ -73,10 +77,6 @@ def settings_for(purpose: str, data: str, given: Leaves) -> dict[str, str]:
     if purpose not in RECIPES:
         raise ValueError(f"--for {purpose!r} is unknown; there are recipes for {', '.join(RECIPES)}")
     return RECIPES[purpose].leaves(data, given)
-
-
-# For data without labels, where nobody has said otherwise: docs/log.md has the trials.
-UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003", "least_steps": "1000"}
 
 
 def _as_long_as_told(leaves: Leaves, given: Collection[str]) -> dict[str, str]:

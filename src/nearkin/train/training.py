@@ -140,11 +140,15 @@ class Loop:
         return Loader(part, device=self.parts.step.generator.device, resident_bytes=resident)
 
     def run_rounds(self) -> None:
-        """The instance round and the rounds of discovery, or the one round of another objective; fewer epochs where validation has not
-        improved for `patience` of them."""
+        """The instance round and the rounds of discovery, or the one round of another objective.
+
+        Where validation has not improved for `patience` epochs of the last round, that one ends early; the others are never cut short.
+        """
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
         for number in range(self.rounds.of(self.epoch), len(self.rounds.shares)):
-            while self.epoch < self.rounds.first_epoch(number + 1) and not self._stalled():
+            if self.epoch == self.rounds.first_epoch(number):
+                self.best, self.waited = -math.inf, 0  # what a round before has reached is no measure for this one
+            while self.epoch < self.rounds.first_epoch(number + 1) and not self._stalled(number):
                 self.began, before = time.perf_counter(), self.steps
                 self._look_around(number)
                 self._one_epoch()
@@ -172,8 +176,13 @@ class Loop:
         objective.update(embeddings, ids=self.data.train.ids)
         self.images += len(embeddings)
 
-    def _stalled(self) -> bool:
-        return 0 < self.run.patience <= self.waited
+    def _stalled(self, number: int) -> bool:
+        """Whether the last round is to end here, after a line that says so."""
+        stalled = 0 < self.run.patience <= self.waited and number == len(self.rounds.shares) - 1
+        if stalled:
+            since = self.epoch - self.waited * self.run.validate_every
+            self.log.message(f"stopped after epoch {self.epoch} of {self.run.epochs} (patience): validation was best after epoch {since}")
+        return stalled
 
     def _one_epoch(self) -> None:
         set_training(self.parts.network, self.run.network)
