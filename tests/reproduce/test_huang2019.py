@@ -14,12 +14,13 @@ from nearkin.reproduce.after_training import discovery_figures
 from nearkin.reproduce.claimed import CLAIMS
 from nearkin.reproduce.claims import decide
 from nearkin.reproduce.gallery import CELL_CURVES, draw, shown
-from nearkin.reproduce.huang2019 import CELLS, CHOSEN, ROUNDS, SIZES, TRIALS
+from nearkin.reproduce.huang2019 import CELLS, CHOSEN, SIZES, TRIALS
 from nearkin.reproduce.running import Job, Ledger, Place, perform, unfinished
 from nearkin.reproduce.tables import chosen, verdicts
 from nearkin.reproduce.verdict import HELD_OUT_SIZE, TEST_SIZE
 from nearkin.run import Run, override
 from nearkin.train.recipes import lengthened, settings_for
+from nearkin.train.rounds import rounds_for
 from nearkin.train.training import train
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs/results"
@@ -206,8 +207,10 @@ def test_notes_say_how_long_a_row_was_trained():
         if cell.trial is None or "epochs" not in cell.note or "in all" in cell.note:
             continue
         run = override(Run(), BY_NAME[cell.trial].settings)
-        rounds = 1 if run.objective.name != "neighbourhood_discovery" else ROUNDS
-        assert f"{run.epochs // rounds} epochs" in cell.note, (cell.row, cell.note)
+        rounds = rounds_for(run, run.objective.name == "neighbourhood_discovery")
+        lengths = {rounds.first_epoch(number + 1) - rounds.first_epoch(number) for number in range(len(rounds.shares))}
+        words = f"{run.epochs} epochs in {len(rounds.shares)} rounds" if len(lengths) > 1 else f"{lengths.pop()} epochs"
+        assert cell.note.startswith(words) or f" {words}" in cell.note.partition("printed")[0], (cell.row, cell.note)
 
 
 def test_options_are_measured_on_what_was_left_out(here):

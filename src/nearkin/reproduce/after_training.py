@@ -11,6 +11,7 @@ from nearkin.data.preprocess import preprocessed
 from nearkin.evaluate import linear_probes
 from nearkin.model import load
 from nearkin.points import Points
+from nearkin.reproduce.attention import encoded
 from nearkin.run import Run, override
 from nearkin.train.rounds import labels_used
 from nearkin.train.validate import weighted_accuracy
@@ -50,7 +51,7 @@ def voted(folder: Path, data: Dataset, shares: tuple[str, ...], seed: int, devic
     """The weighted vote of so small a share of the training part: the points whose labels a semi-supervised run of this seed would use."""
     model = load(folder, "last", device)
     train, test = data.part("train"), data.part("test")
-    known, asked = (torch.as_tensor(model.encode(part.read(part.ids))).to(device) for part in (train, test))
+    known, asked = (encoded(model, part).to(device) for part in (train, test))
     assert test.labels is not None
     found = {}
     for share in shares:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nearkin.data import Dataset
 from nearkin.explore.stages import looked, put, stages
-from nearkin.model import load
+from nearkin.model import Model, load
 from nearkin.points import Points
 
 SHOWN = 8  # test images, of as many classes as there are
@@ -30,11 +30,16 @@ def looked_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
         if name != "last" and not name.startswith("round"):
             continue
         put(model, weights)
-        known = torch.cat([torch.as_tensor(model.encode(train.read(ids))) for ids in torch.split(train.ids, CHUNK)])
+        known = encoded(model, train)
         seen, found = looked(model, images, Points(known))
         heat.append(seen.numpy().astype(np.float16))
         right.append((train.labels[found] == test.labels[rows]).numpy())
     return {"images": images.numpy(), "heat": np.stack(heat), "right": np.stack(right)}
+
+
+def encoded(model: Model, part: Dataset) -> Tensor:
+    """(n, d) embeddings of a part, which is never read as a whole."""
+    return torch.cat([torch.as_tensor(model.encode(part.read(ids))) for ids in torch.split(part.ids, CHUNK)])
 
 
 def _of_different_classes(labels: Tensor) -> Tensor:
