@@ -111,7 +111,10 @@ def test_differing_sizes_are_an_error_that_says_so(tmp_path):
     save(tmp_path / "a.png", 0, 8, 10)
     save(tmp_path / "b.png", 1, 6, 5)
     files = image_files(listing(tmp_path), None, None, "raise")
-    with pytest.raises(ValueError, match=r"size: .*b.png is 5 x 6 where the first is 10 x 8; give size \(say 5\) to resize"):
+    with pytest.raises(
+        ValueError,
+        match=r"size: .*b.png is 5 x 6 where the first is 10 x 8; give size=5 \(nearkin train: --set data.size=5\), say, to resize",
+    ):
         files.read(1)
     assert image_files(listing(tmp_path), 5, None, "raise").read(1).shape == (3, 5, 5)
 

@@ -60,7 +60,8 @@ class Files:
             (_, h, w), (_, height, width) = image.shape, self.shape
             raise ValueError(
                 f"size: {path} is {w} x {h} where the first is {width} x {height}; "
-                f"give size (say {min(h, w, height, width)}) to resize the short side and cut out the centre"
+                f"give size={min(h, w, height, width)} (nearkin train: --set data.size={min(h, w, height, width)}), say, "
+                "to resize the short side and cut out the centre"
             )
         return image
 
