@@ -1,17 +1,19 @@
 """Rounds of discovery: who is trusted when, and how the schedule follows."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from nearkin.affinity import unit
 from nearkin.data import open as open_data
 from nearkin.discovery import discover, trusted, weights
-from nearkin.objectives import NeighbourhoodDiscovery
+from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery
 from nearkin.optimise import make_schedule
 from nearkin.reproduce.after_training import discovery_figures
 from nearkin.run import DiscoveryChoice, Run, ScheduleChoice, override
 from nearkin.train import training
-from nearkin.train.rounds import look_for_neighbours, rounds_of
+from nearkin.train.rounds import look_for_neighbours, rounds_of, steering_of
 from nearkin.train.training import train
 
 BASE = {
@@ -142,12 +144,46 @@ def test_points_whose_class_is_used_take_nobody_s_place(weighted):
 
 def test_patience_ends_the_last_round_and_no_other(tmp_path, monkeypatch):
     figures = iter([0.9, *[0.5] * 11, 0.4, 0.6, *[0.5] * 4])
-    monkeypatch.setattr(training, "score", lambda found: next(figures))
+    monkeypatch.setattr(training, "score", lambda _: next(figures))
     settings = {"epochs": "18", "discovery.rounds": "2", "patience": "2", "data.validation": "0.2"}
     watch = watched(tmp_path, settings)
     told = [line for line in watch.lines if line.startswith(("round ", "stopped"))]
     assert [line.split(":")[0] for line in told[:3]] == [f"round {number} of 2" for number in range(3)]
     assert told[3:] == ["stopped after epoch 16 of 18 (patience): validation was best after epoch 14"]
+
+
+@pytest.mark.parametrize("maker", [partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.Adam, lr=0.1)])
+def test_a_head_that_begins_anew_has_no_momentum_of_the_one_before(maker):
+    """And what a captured step would read stays where it is."""
+
+    def step(optimiser):
+        optimiser.zero_grad()
+        objective(body(vectors), ids=torch.arange(40)).backward()
+        optimiser.step()
+
+    vectors = some_vectors(40)[0]
+    body, objective = torch.nn.Linear(8, 8), DeepCluster(40, 8, clusters=4)
+    parameters = [*body.parameters(), *objective.parameters()]
+    optimiser = maker(parameters)
+    step(optimiser)
+    before = {
+        parameter: {name: (value.data_ptr(), value.clone()) for name, value in optimiser.state[parameter].items()}
+        for parameter in parameters
+    }
+    steering_of(Run(), objective, optimiser, None).look(1)
+    for parameter in parameters:
+        for name, value in optimiser.state[parameter].items():
+            place, old = before[parameter][name]
+            assert value.data_ptr() == place
+            assert torch.equal(value, old) if parameter in set(body.parameters()) else not value.any()
+    fresh = {name: value.clone() for name, value in objective.head.state_dict().items()}
+    body_before = {name: value.clone() for name, value in body.state_dict().items()}
+    step(optimiser)
+    found = objective.head.weight.detach().clone()
+    objective.head.load_state_dict(fresh)
+    body.load_state_dict(body_before)
+    step(maker(parameters))
+    assert torch.allclose(objective.head.weight, found)  # the first step of a new optimiser
 
 
 def test_mutual_neighbours_and_refreshing_every_epoch(tmp_path):

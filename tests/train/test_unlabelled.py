@@ -15,7 +15,8 @@ from nearkin.data import open as open_data
 from nearkin.explore.subject import embedded
 from nearkin.run import DiscoveryChoice, Run, override
 from nearkin.train.assemble import assemble, cut
-from nearkin.train.recipes import UNLABELLED, lengthened, suited
+from nearkin.train.inputs import AUTOMATIC_HUE
+from nearkin.train.recipes import UNLABELLED, lengthened, settings_for, suited
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import train
 
@@ -245,8 +246,17 @@ def test_a_table_with_empty_labels_from_the_command_line(tmp_path, capsys):
 
 def test_identical_images_train_to_something_finite(tmp_path):
     same = Dataset("same", torch.full((40, 1, 8, 8), 7, dtype=torch.uint8))
-    found = trained(tmp_path / "m", {"batch_size": "20", "data.test": "0", "data.leaks": "allow"}, same)
+    settings = {"batch_size": "20", "data.test": "0", "data.leaks": "allow"}
+    found = trained(tmp_path / "m", {**settings, "augment.options.pixels": "0"}, same)
     assert np.isfinite(found["curve"][-1]["loss"]) and found["rounds"][-1]["trusted"] == 40
+    said = (tmp_path / "m" / "log.jsonl").read_text()
+    assert "has collapsed: after epoch 5" in said and "all images are the same, and nothing can tell them apart: look at the data" in said
+    assert "pushes apart" not in said
+    nearly = same.inputs.clone()
+    nearly[0, 0, 0, 0] = 8
+    trained(tmp_path / "n", {**settings, "optimiser.learning_rate": "1e-6"}, Dataset("nearly", nearly))
+    said = (tmp_path / "n" / "log.jsonl").read_text()
+    assert "lower the learning rate, and see whether the images differ enough to be told apart" in said and "the same" not in said
 
 
 def test_points_that_do_not_fill_a_last_batch_wait_for_another_epoch(tmp_path):
@@ -294,6 +304,8 @@ def test_the_page_on_training_names_these_settings():
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
     adam = f"Adam at {UNLABELLED['optimiser.learning_rate']}"
     assert f"batches of {UNLABELLED['batch_size']}, {adam} and at least {int(UNLABELLED['least_steps']):,} steps" in page
+    assert f"changes by at most {AUTOMATIC_HUE} of the circle" in page
+    assert f"for at least {int(settings_for('discovery', 'cifar-10', {})['least_steps']):,} steps (`least_steps`)" in page
 
 
 def test_labels_and_many_points_keep_the_usual_settings():
@@ -394,5 +406,12 @@ def test_images_without_labels_are_augmented_unless_told_otherwise():
     flipped = override(bare, {"augment.name": "discovery", "augment.options.flip": "true"})  # named, it looks at the channels, too
     named = assemble(flipped, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
     assert [type(step).__name__ for step in named] == ["HorizontalFlip", "RandomResizedCrop", "ColourJitter"]
+    hues = []
+    colour = Dataset("colour", torch.zeros(20, 3, 8, 8, dtype=torch.uint8))
+    for settings in ({}, {"augment.options.hue": "0.3"}, {"augment.name": "discovery"}):
+        steps = assemble(override(bare, settings), colour, torch.device("cpu")).step.augment
+        assert [type(step).__name__ for step in steps] == ["RandomResizedCrop", "ColourJitter", "Greyscale"]
+        hues.append(steps[1].hue)
+    assert hues == [0.1, 0.3, 0.4]  # nobody named it, nobody but for the hue, the paper's
     known = override(bare, {"objective.name": "nca"})
     assert assemble(known, digits().part("train").renumbered(), torch.device("cpu")).step.augment == ()

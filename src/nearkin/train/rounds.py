@@ -107,18 +107,18 @@ class Steering(Protocol):
         """Go on from there."""
 
 
-def steering_of(run: Run, objective: object, labels: Tensor | None) -> Steering | None:
+def steering_of(run: Run, objective: object, optimiser: torch.optim.Optimizer, labels: Tensor | None) -> Steering | None:
     """How an objective is steered between epochs; None for those that need nothing."""
     if isinstance(objective, NeighbourhoodDiscovery):
         return Discovering(run, objective, labels)
-    return Refreshing(objective, run.seed) if isinstance(objective, DeepCluster | NoiseAsTargets) else None
+    return Refreshing(objective, optimiser, run.seed) if isinstance(objective, DeepCluster | NoiseAsTargets) else None
 
 
 class Refreshing:
     """Pseudo-labels, made anew before every epoch, or every few."""
 
-    def __init__(self, objective: DeepCluster | NoiseAsTargets, seed: int) -> None:
-        self.objective, self.seed = objective, seed
+    def __init__(self, objective: DeepCluster | NoiseAsTargets, optimiser: torch.optim.Optimizer, seed: int) -> None:
+        self.objective, self.optimiser, self.seed = objective, optimiser, seed
         self.every = objective.every if isinstance(objective, NoiseAsTargets) else 1
         self.looked = -1
         self.told: list[dict[str, Any]] = []
@@ -128,6 +128,10 @@ class Refreshing:
 
     def look(self, epoch: int) -> str | None:
         self.objective.refresh(self.seed + epoch)
+        for parameter in self.objective.parameters():  # those begin anew with the labels, and so does what the optimiser knows of them
+            for value in self.optimiser.state.get(parameter, {}).values():
+                if isinstance(value, Tensor):
+                    value.zero_()  # in place: a captured step goes on with this memory
         self.looked = epoch
         return None
 

@@ -32,6 +32,7 @@ from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, restore_state
 from nearkin.train.validate import (
     against_bank,
+    all_alike,
     dimensions_used,
     embed_all,
     figures_of,
@@ -129,7 +130,7 @@ class Loop:
         discovers = isinstance(parts.objective, NeighbourhoodDiscovery)
         self.rounds = rounds_for(run, discovers)
         self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule begins anew
-        self.steering = steering_of(run, parts.objective, data.train.labels)
+        self.steering = steering_of(run, parts.objective, parts.optimiser, data.train.labels)
         self.tested: Loader | None = None
         self.best_against_bank = 0.0
         self.step = captured(run, parts)
@@ -291,8 +292,15 @@ class Loop:
             self.warned = True
             self.log.message(
                 f"warning: the embedding has collapsed: after epoch {self.epoch} it uses {used:.1f} of its {self.run.network.dimension} "
-                "dimensions; lower the learning rate, or take an objective that also pushes apart"
+                f"dimensions; {self._mend_of_collapse()}"
             )
+
+    def _mend_of_collapse(self) -> str:
+        if all_alike(self.parts):
+            return f"all {self.data.train.kind} are the same, and nothing can tell them apart: look at the data"
+        if without_labels(self.parts.objective):
+            return f"lower the learning rate, and see whether the {self.data.train.kind} differ enough to be told apart"
+        return "lower the learning rate, or take an objective that also pushes apart"
 
     def _keep_best(self, value: float | None) -> None:
         if value is None:

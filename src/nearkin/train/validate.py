@@ -153,10 +153,22 @@ def validate(parts: Parts, train: Dataset, validation: Dataset | None, loader: L
 
 def dimensions_used(parts: Parts, most: int = 2000) -> float:
     """The effective rank of the embeddings of some training points, spread over the set; near 1 or 0 the embedding has collapsed."""
-    ids = parts.loader.data.ids
-    some = ids[:: max(len(ids) // most, 1)]
-    found = embed_all(parts.network, parts.loader, parts.step.prepare, some)
+    found = embed_all(parts.network, parts.loader, parts.step.prepare, _spread(parts.loader.data.ids, most))
     return collapse(found, draws=0)["effective_rank"].value
+
+
+def all_alike(parts: Parts, most: int = 2000) -> bool:
+    """Whether the inputs of those training points are the same, number for number."""
+    first: Tensor | None = None
+    for inputs, _ in parts.loader(torch.split(_spread(parts.loader.data.ids, most), CHUNK)):
+        first = inputs[:1] if first is None else first
+        if not torch.equal(inputs, first.expand_as(inputs)):
+            return False
+    return True
+
+
+def _spread(ids: Tensor, most: int) -> Tensor:
+    return ids[:: max(len(ids) // most, 1)]
 
 
 def score(figures: dict[str, float]) -> float | None:
