@@ -128,9 +128,8 @@ def test_learning_rates_follow_the_schedule_and_a_plateau_listens_to_the_losses(
     )
     anew = learning_rates(rounds, history, "neighbourhood_discovery")[1]  # three rounds of one epoch each
     assert np.allclose(anew[:10], anew[10:20]) and np.allclose(anew[10:20], anew[20:]) and anew[0] == 1 and anew[9] < 0.1
-    shorter = learning_rates(replace(rounds, discovery=DiscoveryChoice(rounds=1)), history, "neighbourhood_discovery")[
-        1
-    ]  # of 2 and 1 epochs
+    uneven = replace(rounds, discovery=DiscoveryChoice(rounds=1))  # rounds of 2 epochs and 1
+    shorter = learning_rates(uneven, history, "neighbourhood_discovery")[1]
     assert shorter[0] == shorter[20] == 1 and shorter[19] < 0.01 and np.allclose(shorter[20:], anew[20:])
     assert learning_rates(rounds, history, "nca")[1][10] == pytest.approx(0.75)  # one cosine over all
     stuck = Run(epochs=3, optimiser=OptimiserChoice(learning_rate=0.5), schedule=ScheduleChoice("plateau", 0.0, factor=0.1, patience=1))

@@ -1,7 +1,6 @@
 """Training without labels, or with some: every option of discovery through the Run, its baselines, and what is refused or defined."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,31 +13,10 @@ from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.explore.subject import embedded
 from nearkin.run import DiscoveryChoice, Run, override
-from nearkin.train.assemble import assemble, cut
-from nearkin.train.inputs import AUTOMATIC_HUE
-from nearkin.train.recipes import UNLABELLED, lengthened, settings_for, suited
+from nearkin.train.assemble import assemble
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import train
-
-BASE = {
-    "network.name": "mlp",
-    "network.dimension": "8",
-    "network.options.hidden": "[32]",
-    "objective.name": "neighbourhood_discovery",
-    "augment.name": "shift",
-    "augment.options.pixels": "1",
-    "batch_size": "50",
-    "epochs": "5",
-    "validate_every": "100",
-    "checkpoint_seconds": "1e9",
-    "data.validation": "0",
-}
-
-
-def digits(count=200, test=60, **more):
-    data = open_data("digits").subset(torch.arange(count + test)).renumbered()
-    split = np.array(["train"] * count + ["test"] * test)
-    return Dataset("digits", data.inputs, labels=data.labels, classes=data.classes, split=split, **more)
+from tests.train.unlabelled import BASE, digits
 
 
 def trained(folder, settings=(), data=None, **more):
@@ -264,86 +242,6 @@ def test_points_that_do_not_fill_a_last_batch_wait_for_another_epoch(tmp_path):
     assert found["steps"] == 15 and found["images"] == 5 * 192
 
 
-def test_nothing_is_held_out_where_nothing_has_a_label(tmp_path):
-    """Every photo is learnt from and can be found, and a photo that is there twice is no leak."""
-    pixels = digits(60, 0).inputs
-    bare = Dataset("bare", torch.cat([pixels, pixels[:1]]))
-    plain = {name: value for name, value in BASE.items() if name != "data.validation"}
-    run = override(Run(), {**plain, "batch_size": "20"})
-    parts = cut(run, bare)
-    assert len(parts.train) == 61 and parts.validation is None and parts.test is None
-    train(run, tmp_path / "m", data=bare, device="cpu")
-    assert len(load_file(tmp_path / "m" / "references.safetensors")["ids"]) == 61
-    card = (tmp_path / "m" / "README.md").read_text()
-    assert "| training, last epoch | dimensions used |" in card and "whether neighbours are right was not measured" in card
-    assert "test part" not in card and "validation" not in card
-    given = Dataset("given", pixels, split=np.array(["train"] * 40 + ["test"] * 20))
-    assert [len(part) for part in (cut(run, given).train, cut(run, given).test)] == [40, 20]  # unless the data say so
-
-
-BARE = Dataset("bare", torch.zeros(100, 1, 8, 8, dtype=torch.uint8))
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({}, ("adam", 0.003, 64, 1000)),  # one batch an epoch
-        ({"batch_size": "10"}, ("adam", 0.003, 10, 100)),
-        ({"epochs": "5"}, ("adam", 0.003, 64, 5)),
-        ({"optimiser.learning_rate": "0.2"}, ("sgd", 0.2, 64, 1000)),
-        ({"optimiser.name": "adam"}, ("adam", 0.1, 64, 1000)),
-        ({"objective.name": "noise_as_targets"}, ("sgd", 0.1, 256, 20)),
-    ],
-)
-def test_settings_that_nobody_gave_suit_data_without_labels(given, told):
-    run = lengthened(suited(override(Run(), given), BARE, given), len(BARE))
-    assert (run.optimiser.name, run.optimiser.learning_rate, run.batch_size, run.epochs) == told
-
-
-def test_the_page_on_training_names_these_settings():
-    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
-    adam = f"Adam at {UNLABELLED['optimiser.learning_rate']}"
-    assert f"batches of {UNLABELLED['batch_size']}, {adam} and at least {int(UNLABELLED['least_steps']):,} steps" in page
-    assert f"changes by at most {AUTOMATIC_HUE} of the circle" in page
-    assert f"for at least {int(settings_for('discovery', 'cifar-10', {})['least_steps']):,} steps (`least_steps`)" in page
-
-
-def test_labels_and_many_points_keep_the_usual_settings():
-    assert suited(Run(), digits(), ()) == Run() and suited(Run(), digits(by="ids"), ()) == Run()
-    assert lengthened(suited(Run(), BARE, ()), 6400).epochs == Run().epochs
-    assert suited(override(Run(), {"references": "training_set"}), BARE, ("references",)).least_steps == 0
-
-
-def test_a_least_number_of_steps_makes_more_epochs_and_says_so(tmp_path):
-    run = override(Run(), {"batch_size": "10", "least_steps": "1000"})
-    assert [lengthened(run, points).epochs for points in (3, 25, 499, 500, 5000)] == [1000, 500, 21, 20, 20]
-    assert lengthened(override(run, {"references": "training_set"}), 5000).epochs == 1000  # of one step each
-    run = override(Run(), {"least_steps": "8", "epochs": "2", "batch_size": "20", "network.name": "mlp"})
-    found = train(run, tmp_path / "m", data=digits(40, 0), device="cpu")
-    assert found["steps"] >= 8 and found["epochs"] == json.loads((tmp_path / "m" / "run.json").read_text())["epochs"] > 2
-    assert f"{found['epochs']} epochs, for at least 8 steps; --epochs changes that" in (tmp_path / "m" / "log.jsonl").read_text()
-
-
-def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s_run_is_left_alone(tmp_path, capsys):
-    from nearkin import cli
-
-    (tmp_path / "photos").mkdir()
-    for row, image in enumerate(digits(40, 0).inputs[:, 0].numpy()):
-        Image.fromarray(image).save(tmp_path / "photos" / f"{row}.png")
-    words = ["train", str(tmp_path / "photos"), "--device", "cpu", "--network", "mlp", "--epochs", "6"]
-    assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
-    assert "without labels: batches of 64, adam at 0.003; --set changes that" in " ".join(capsys.readouterr().err.split())
-    told = json.loads((tmp_path / "m" / "run.json").read_text())
-    assert (told["batch_size"], told["optimiser"]["name"], told["epochs"]) == (64, "adam", 6)
-    assert cli.main([*words, "--out", str(tmp_path / "r"), "--find-rate"]) == 0
-    found = json.loads((tmp_path / "r" / "learning_rate.json").read_text())["rate"]
-    told = json.loads((tmp_path / "r" / "run.json").read_text())
-    assert (told["optimiser"]["name"], told["optimiser"]["learning_rate"], told["epochs"]) == ("adam", found, 6)
-    run = override(Run(), {"data.source": str(tmp_path / "photos"), "epochs": "5", "network.name": "mlp"})
-    train(run, tmp_path / "p", device="cpu")
-    assert json.loads((tmp_path / "p" / "run.json").read_text()) == json.loads(run.to_json())
-
-
 def test_the_card_tells_the_released_protocol_apart(tmp_path):
     found = trained(tmp_path / "m", {"discovery.released_protocol": "true"})
     card = (tmp_path / "m" / "README.md").read_text()
@@ -397,21 +295,3 @@ def test_labels_asked_of_data_that_have_none(tmp_path):
     bare = Dataset("bare", digits().inputs)
     with pytest.raises(ValueError, match=r"discovery.labelled \(0.1\) asks for classes, and bare has none; leave it at 0"):
         trained(tmp_path / "m", {"discovery.labelled": "0.1", "data.test": "0"}, bare)
-
-
-def test_images_without_labels_are_augmented_unless_told_otherwise():
-    bare = override(Run(), {name: value for name, value in BASE.items() if not name.startswith("augment")})
-    grey = assemble(bare, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
-    assert [type(step).__name__ for step in grey] == ["RandomResizedCrop", "ColourJitter"]
-    flipped = override(bare, {"augment.name": "discovery", "augment.options.flip": "true"})  # named, it looks at the channels, too
-    named = assemble(flipped, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
-    assert [type(step).__name__ for step in named] == ["HorizontalFlip", "RandomResizedCrop", "ColourJitter"]
-    hues = []
-    colour = Dataset("colour", torch.zeros(20, 3, 8, 8, dtype=torch.uint8))
-    for settings in ({}, {"augment.options.hue": "0.3"}, {"augment.name": "discovery"}):
-        steps = assemble(override(bare, settings), colour, torch.device("cpu")).step.augment
-        assert [type(step).__name__ for step in steps] == ["RandomResizedCrop", "ColourJitter", "Greyscale"]
-        hues.append(steps[1].hue)
-    assert hues == [0.1, 0.3, 0.4]  # nobody named it, nobody but for the hue, the paper's
-    known = override(bare, {"objective.name": "nca"})
-    assert assemble(known, digits().part("train").renumbered(), torch.device("cpu")).step.augment == ()

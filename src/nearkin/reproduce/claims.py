@@ -15,7 +15,6 @@ from nearkin.reproduce.verdict import Verdict
 Rows = Sequence[tuple[Cell, Verdict]]
 Term = tuple[str, str]  # a trial and one of its figures
 Word = Literal["holds", "does not hold", "not told apart", "not decided: rows missing"]
-COUNTS = 1000.0  # from here on a difference is one of counted points, and has no digits behind the point
 HEAD = (
     "## Claims of the documents",
     "",
@@ -84,7 +83,7 @@ def claims_section(claims: Sequence[Claim], restarts: Mapping[str, Term], rows: 
     for claim in claims:
         asked = [one for one in claim.differences if all(term in found for term in (*one.plus, *one.minus))]
         decided = [(one, decide(one, found)) for one in asked]
-        told = [_columns(one, outcome) for one, outcome in decided if outcome.ours is not None]
+        told = [_columns(one, outcome, found[one.plus[0]][0]) for one, outcome in decided if outcome.ours is not None]
         if len(told) < len(asked):
             some = f"{len(asked) - len(told)} of {len(asked)} differences" if told else "all of it"
             missing.append(f"- {claim.said} ({claim.where}): {some}")
@@ -98,17 +97,13 @@ def claims_section(claims: Sequence[Claim], restarts: Mapping[str, Term], rows: 
     return [*HEAD, *body] if body else []
 
 
-def _columns(difference: Difference, outcome: Outcome) -> list[str]:
-    printed = "" if outcome.printed is None else f"{outcome.printed:+.2f}"
-    margin = f"{outcome.margin:.2f}" if outcome.margin else "none: one run a row"
-    return [
-        difference.said,
-        printed,
-        f"{outcome.ours:+,.0f}" if abs(outcome.ours or 0.0) >= COUNTS else f"{outcome.ours:+.2f}",
-        margin,
-        str(outcome.seeds),
-        ", ".join([outcome.word, *_beside_print(outcome)]),
-    ]
+def _columns(difference: Difference, outcome: Outcome, cell: Cell) -> list[str]:
+    """In the unit of the cells that it is a difference of."""
+    printed, ours = (
+        "" if value is None else f"{'-' if value < 0 else '+'}{cell.told(abs(value))}" for value in (outcome.printed, outcome.ours)
+    )
+    margin = cell.told(outcome.margin) if outcome.margin else "none: one run a row"
+    return [difference.said, printed, ours, margin, str(outcome.seeds), ", ".join([outcome.word, *_beside_print(outcome)])]
 
 
 def _beside_print(outcome: Outcome) -> list[str]:
