@@ -55,19 +55,19 @@ class Curve:
         return line(at, series, title=title[0].upper() + title[1:], across=self.across, up=self.up, share=share)
 
 
+def _panels(found: Mapping[str, Arrays]) -> list[Panel]:
+    return [Panel(name, kept["embeddings"], kept["labels"], anchors=kept.get("anchors")) for name, kept in found.items()]
+
+
 def maps(found: Mapping[str, Arrays]) -> Any:
     """2-D embeddings of the test part side by side, with anchors where there are any."""
-    panels = [Panel(name, kept["embeddings"], kept["labels"], anchors=kept.get("anchors")) for name, kept in found.items()]
-    return embedding_map(panels, width=max(1200, 330 * len(panels)))
+    return embedding_map(_panels(found), width=max(1200, 330 * len(found)))
 
 
 def flat(found: Mapping[str, Arrays]) -> Any:
-    """`maps` of losses with and without anchors; what has collapsed is drawn about the origin, in the frame of the last panel before it."""
-    shown = {name: kept for name, kept in found.items() if name != COLLAPSED}
-    *_, last = shown.values()
-    half = 1.12 * float(np.abs(last["anchors"]).max())
-    panels = [Panel(name, kept["embeddings"], kept["labels"], anchors=kept.get("anchors")) for name, kept in shown.items()]
-    panels += [Panel(COLLAPSED, kept["embeddings"], kept["labels"], half=half, named=False) for kept in [found[COLLAPSED]]]
+    """`maps` of losses with and without anchors; what has collapsed is drawn about the origin, in a frame that holds all anchors."""
+    half = 1.12 * max(float(np.abs(kept["anchors"]).max()) for kept in found.values() if "anchors" in kept)
+    panels = [one._replace(anchors=None, half=half, named=False) if one.title == COLLAPSED else one for one in _panels(found)]
     return embedding_map(panels, width=330 * len(panels))
 
 
