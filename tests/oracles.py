@@ -243,6 +243,15 @@ def crammer_singer(z: list[Row], y: Sequence[int], head: list[Row], margin: floa
     return result
 
 
+def weston_watkins(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Priced:
+    result: Priced = []
+    for x, c in zip(z, y, strict=True):
+        s = [linear(x, w) for w in head]
+        gaps = [hinge(margin + s[j] - s[c]) for j in range(len(s)) if j != c]
+        result.append((sum(gaps) / len(gaps), 1.0))
+    return result
+
+
 def one_vs_rest(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Priced:
     return [(sum(hinge(margin - (1 if j == c else -1) * linear(x, w)) for j, w in enumerate(head)), 1.0) for x, c in zip(z, y, strict=True)]
 

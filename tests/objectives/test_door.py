@@ -298,7 +298,7 @@ BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: NearestClassMean(torch.ones(1, 3)), r"anchors have shape \(1, 3\)"),
     (lambda: NearestClassMean(torch.eye(3).long()), "type torch.int64; give a float tensor"),
     (lambda: NearestClassMean(torch.eye(3) * torch.nan), "anchors hold NaN or infinity; make them with orthonormal, circle, simplex"),
-    (lambda: nk.Hinge(3, 4, "squared"), "form 'squared' is unknown; choose one of crammer-singer, one-vs-rest"),
+    (lambda: nk.Hinge(3, 4, "squared"), "form 'squared' is unknown; choose one of crammer-singer, weston-watkins, one-vs-rest"),
     (lambda: nk.Hinge(3, 4, margin=0), r"margin \(0\) must be above 0"),
     (lambda: nk.ProxyNCA(3, 4, "paper"), "form 'paper' is unknown; choose one of published, softmax"),
     (lambda: nk.ProxyNCA(3, 4, temperature=0), r"temperature \(0\) must be above 0"),

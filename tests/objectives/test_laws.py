@@ -96,6 +96,7 @@ CASES = [
     Case("ncm own metric", lambda: NearestClassMean(simplex(C, D), lambda f, a: torch.cdist(f, a).square()), "translation", unpriced=False),
     Case("softmax", lambda: Softmax(C, D), unpriced=False),
     Case("hinge", lambda: Hinge(C, D), unpriced=False),
+    Case("hinge weston-watkins", lambda: Hinge(C, D, "weston-watkins"), unpriced=False),
     Case("hinge one-vs-rest", lambda: Hinge(C, D, "one-vs-rest"), unpriced=False),
     Case("proxy-nca published", lambda: ProxyNCA(C, D), "scale", unpriced=False),
     Case("proxy-nca softmax", lambda: ProxyNCA(C, D, "softmax"), "scale", unpriced=False),

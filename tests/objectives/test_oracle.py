@@ -199,6 +199,7 @@ CASES = [
     Case("smooth best 3", lambda _: smooth_best_k(3, 0.4, 0.7), lambda b, z, _: o.smooth_best_k(b.crowd(z), SQUARED(2.0), 3, 0.4, 0.7)),
     Case("softmax", lambda b: Softmax(CLASSES, b.d), lambda b, z, w: o.softmax(z, b.labels, w)),
     Case("hinge", lambda b: Hinge(CLASSES, b.d), lambda b, z, w: o.crammer_singer(z, b.labels, w, 1.0)),
+    Case("hinge every", lambda b: Hinge(CLASSES, b.d, "weston-watkins", 0.7), lambda b, z, w: o.weston_watkins(z, b.labels, w, 0.7)),
     Case("hinge rest", lambda b: Hinge(CLASSES, b.d, "one-vs-rest", 0.7), lambda b, z, w: o.one_vs_rest(z, b.labels, w, 0.7)),
     *margin_cases(),
     Case("centre pull", centre_pull, lambda b, z, _: o.centre_pull(z, b.labels, o.scalars(b.anchors()))),

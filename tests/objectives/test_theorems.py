@@ -15,12 +15,14 @@ from nearkin.objectives import (
     NCA,
     CentreLoss,
     CentrePull,
+    Hinge,
     InstanceDiscrimination,
     NCARegression,
     NearestClassMean,
     NeighbourhoodDiscovery,
     NeighbourhoodObjective,
     PrecisionAtK,
+    Softmax,
 )
 from nearkin.references import InBatch
 from nearkin.relation import ListedNeighbours, Relation, SameId, SameLabel
@@ -95,6 +97,31 @@ def test_precision_at_1_is_the_easy_positive_hard_negative_hinge(row: list[tuple
     s, relation, right, wrong = row_of(row)
     expected = max(wrong[0] + margin - right[0], 0) if wrong else 0.0
     assert float(BestK(1, margin)(s, relation).values[0]) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_where_all_scores_are_equal_every_rival_pulls_as_in_a_softmax_and_the_hardest_alone_does_not(classes: int) -> None:
+    """Why a hinge with one rival a query stays there when there are many classes."""
+    z, labels = torch.randn(3 * classes, 4, dtype=torch.float64), list(range(classes)) * 3
+
+    def slopes(objective: NeighbourhoodObjective) -> Tensor:
+        objective.double()
+        (vectors,) = objective.parameters()
+        torch.nn.init.zeros_(vectors)
+        return slope(objective(z, labels), vectors)
+
+    softmax, hardest = slopes(Softmax(classes, 4)), slopes(Hinge(classes, 4))
+    close(slopes(Hinge(classes, 4, "weston-watkins")) * (classes - 1) / classes, softmax)
+    assert torch.allclose(hardest / 2, softmax) == (classes == 2)
+
+
+@given(batches())
+def test_the_hinge_of_every_rival_is_torchs_but_for_its_count_of_the_own_class(b: Batch) -> None:
+    objective = Hinge(7, b.z.shape[1], "weston-watkins", 0.7).double()
+    (vectors,) = objective.parameters()
+    labels = torch.as_tensor(b.labels) % 7
+    scores = b.z @ vectors[:, :-1].T + vectors[:, -1]
+    close(objective(b.z, labels), torch.nn.functional.multi_margin_loss(scores, labels, margin=0.7) * 7 / 6)
 
 
 @given(batches())
