@@ -95,6 +95,9 @@ HEADLINE = (  # the rows of docs/results.md that the README shows: trial, figure
     ("ren2014-cifar-nca-log", "10-nn"),
     ("ren2014-cifar-nca-smaller", "10-nn"),
     ("ren2014-cifar-nca-log-crop", "10-nn"),
+    ("ren2014-cifar-nca-settled", "10-nn"),
+    ("hao2018-cifar10-e-ncm-p0.1", "class vectors"),
+    ("hao2018-cifar10plus-e-ncm-p0.1", "class vectors"),
     ("hao2018-cifar100-e-ncm-p0.0", "class vectors"),
     ("hao2018-cifar100-e-ncm-p0.1", "class vectors"),
 )
@@ -107,11 +110,10 @@ def headline() -> str:
     lines = ["| table | row | unit | printed | ours | seeds | verdict |", "|---|---|---|---:|---:|---:|---|"]
     for cell, verdict in verdicts(shown, ROOT / "docs/results"):
         if verdict.mean is not None:
-            ours = f"{verdict.mean:.2f}" + ("" if verdict.spread is None else f" ± {verdict.spread:.2f}")
+            ours = cell.told(verdict.mean) + ("" if verdict.spread is None else f" ± {cell.told(verdict.spread)}")
             where = " ".join(text for text in (re.sub(r"\[(\w+)\] ", "", cell.table), cell.column) if text)
             source = re.findall(r"\[(\w+)\]", cell.table)[0]
-            printed = "" if cell.printed is None else f"{cell.printed:.2f}"
-            row = (f"{source}, {where}", cell.row, cell.unit, printed, ours, str(verdict.seeds), verdict.word)
+            row = (f"{source}, {where}", cell.row, cell.unit, cell.told(cell.printed), ours, str(verdict.seeds), verdict.word)
             lines.append(f"| {' | '.join(row)} |")
     lines += ["", "± is the standard deviation over seeds; [the page](docs/results.md) says what decides a verdict.", "", settled()]
     return "\n".join(lines)

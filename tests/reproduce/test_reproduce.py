@@ -170,6 +170,19 @@ def test_a_row_that_is_said_to_be_the_training_above_it_again_is(above: str, aga
     assert first == second and all(one.chosen for one in ledgers)
 
 
+@pytest.mark.parametrize(("data", "share"), [("mnist", 5), ("cifar10", None), ("cifar100", 51)])
+def test_a_large_margin_that_a_training_ends_before_is_told_in_its_note(data: str, share: int | None) -> None:
+    """1 / (1 + 1000 (1 + 2.5e-5 step)^-35) of it is in; the steps are those that the saved run made."""
+    name = f"hao2018-{data}-l-softmax-4-p0.1"
+    cell = next(cell for cell in TABLES["hao2018"][1] if cell.trial == name)
+    trial = next(trial for trial in TABLES["hao2018"][0] if trial.name == name)
+    [run] = Ledger.read(Path(__file__).parents[2] / "docs/results", trial).runs
+    steps = round(run["figures"]["images"] / 256)
+    said = f"{share} % of it at the last of {steps:,} steps"
+    assert (said in cell.note) if share else ("before the margin is in" not in cell.note)
+    assert round(100 / (1 + 1000 * (1 + 2.5e-5 * steps) ** -35)) == (share or 100)
+
+
 def test_every_printed_figure_that_can_be_run_has_ablations_and_those_have_rows() -> None:
     cells = [cell for name in ("ren2014", "hao2018") for cell in TABLES[name][1]]
     shown = {(cell.trial, cell.figure): cell.unit for cell in cells}
@@ -231,3 +244,6 @@ def test_the_list_writes_numbers_as_the_page_does_and_says_what_is_reached(tmp_p
     told = capsys.readouterr().out
     assert "2,026 (1)" in told and "2026" not in told
     assert "0.41 (1)" in told and "ours ✗" in told
+    assert "names as wanted; ✗ it does not" in " ".join(told.split())
+    assert cli.main(["reproduce", "and-base", "--list", "--out", str(tmp_path)]) == 0
+    assert "✗" not in capsys.readouterr().out  # nor a word about marks where there are none

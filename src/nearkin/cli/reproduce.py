@@ -21,6 +21,7 @@ from nearkin.reproduce.verdict import Verdict
 
 HEADLINES = ("P@1", "MAP@R")  # the figures of wide tables that are shown; the page has all columns
 ROW, STATE, STATES = "row", "state", "cells"  # heads of the list's columns
+MARKS = "✓ our mean reaches the printed figure, or what the page's note names as wanted; ✗ it does not"
 WORD = 18  # what the longest word of a row takes
 Found = Sequence[tuple[Cell, Verdict]]
 Lines = tuple[list[str], list[list[str]]]  # heads, and the cells of every line
@@ -55,6 +56,7 @@ def run(arguments: Namespace) -> int:
 
 def _show(console: Console, cells: Sequence[Cell], folder: Path) -> None:
     """Tables for a terminal of 80 columns: the unit stands in the title where all rows share it; without printed figures no such column."""
+    marked = False
     for name in dict.fromkeys(cell.table for cell in cells):
         found = verdicts([cell for cell in cells if cell.table == name], folder)
         units = {cell.unit for cell, _ in found if not cell.wide or cell.column in HEADLINES}
@@ -69,7 +71,10 @@ def _show(console: Console, cells: Sequence[Cell], folder: Path) -> None:
             )
         for line in lines:
             table.add_row(*line)
+            marked = marked or line[-1].endswith(("✓", "✗"))
         console.print(table)
+    if marked:
+        console.print(MARKS)
 
 
 def _narrow(found: Found, printed: bool, units: bool) -> Lines:

@@ -74,10 +74,14 @@ class LargeMarginSoftmax(Objective):
         values = cross_entropy(logits, batch.labels, reduction="none")
         return Outcome(values, torch.ones_like(values), torch.full((), len(x) * len(w), device=x.device))
 
+    def annealed(self, step: Tensor) -> Tensor:
+        """Lambda after so many steps: the margin has a share of 1 / (1 + lambda) in the own logit, so a short training hardly meets it."""
+        return (self.base * (1 + self.gamma * step) ** -self.power).clamp_min(self.lambda_min)
+
     def _psi(self, cosine: Tensor) -> Tensor:
         """The lowered cosine, mixed with the plain one as the annealing says."""
         turns = sum((cosine < math.cos(j * math.pi / self.m)).to(cosine.dtype) for j in range(1, self.m))
         chebyshev = {1: cosine, 2: 2 * cosine**2 - 1, 3: 4 * cosine**3 - 3 * cosine, 4: 8 * cosine**4 - 8 * cosine**2 + 1}[self.m]
         sign = 1 - 2 * (turns % 2)
-        mix = (self.base * (1 + self.gamma * self.step.to(cosine.dtype)) ** -self.power).clamp_min(self.lambda_min)
+        mix = self.annealed(self.step.to(cosine.dtype))
         return (mix * cosine + sign * chebyshev - 2 * turns) / (1 + mix)

@@ -83,8 +83,8 @@ class Hinge(NeighbourhoodObjective):
         form="weston-watkins":  mean_(c != y) [margin + s_c - s_y]+
         form="one-vs-rest":     sum_c [margin - t_c s_c]+,   t_y = 1, t_c = -1 for the others
 
-    The first is the best-k gap at k = 1. With many classes equal scores are a place that it and the third do not leave; there the second
-    has the direction of the softmax. [crammer2001multiclass]; [weston1999multiclass]; [tang2013svm]
+    The first is the best-k gap at k = 1. Equal scores are a place that trainings with it and with the third did not leave on a hundred
+    classes; there the second has the direction of the softmax. [crammer2001multiclass]; [weston1999multiclass]; [tang2013svm]
     Differs: tables that compare with it say only "hinge", so that three readings are here; the second is a mean, not the published sum,
     and so bears the rates of the first.
     """

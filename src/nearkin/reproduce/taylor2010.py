@@ -10,8 +10,9 @@ each object's mean deviation away and asks whether at least the turning is follo
 "1-nn" copies the pose of the nearest training picture, "soft" is the mean over all of them, weighted by nearness, and "direct" the answer
 of a regression head; figures are means over the test pictures unless they say median. C-NCAR is a convnet trained by NCA regression.
 
-Every method sees the same images. Raw pixels and chance have nothing to choose; each other method has two candidates (preprocessed or not,
-or two rates), compared on points cut from the training part. Raw pixels and PCA have no scale of their own, and neither has the layer
+Every method sees the same images. Raw pixels and chance have nothing to choose; each other method has two candidates, compared on points
+cut from the training part: linear maps local contrast normalisation or none, networks, which always have it, two rates at about a third of
+their epochs. Raw pixels and PCA have no scale of their own, and neither has the layer
 before a regression head: their soft neighbours take the temperature by which training points best predict one another. NCA regression and
 MLKR use the weights they were trained with.
 
