@@ -17,6 +17,7 @@ from nearkin.objectives import (
     CentrePull,
     Hinge,
     InstanceDiscrimination,
+    LargeMarginSoftmax,
     NCARegression,
     NearestClassMean,
     NeighbourhoodDiscovery,
@@ -122,6 +123,14 @@ def test_the_hinge_of_every_rival_is_torchs_but_for_its_count_of_the_own_class(b
     labels = torch.as_tensor(b.labels) % 7
     scores = b.z @ vectors[:, :-1].T + vectors[:, -1]
     close(objective(b.z, labels), torch.nn.functional.multi_margin_loss(scores, labels, margin=0.7) * 7 / 6)
+
+
+def test_a_large_margin_is_half_in_after_some_8700_steps() -> None:
+    """base (1 + gamma t)^-power = 1 at t = (base^(1 / power) - 1) / gamma; a training that is shorter hardly meets the margin."""
+    half = (1000 ** (1 / 35) - 1) / 2.5e-5
+    assert 8_700 < half < 8_800
+    found = LargeMarginSoftmax(2, 2).annealed(torch.tensor([0.0, half], dtype=torch.float64))
+    assert found.tolist() == pytest.approx([1000.0, 1.0])
 
 
 @given(batches())

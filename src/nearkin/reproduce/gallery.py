@@ -146,7 +146,8 @@ PICTURES = (
     Picture(
         "hao2018-figure-3",
         "[hao2018anchor] figure 3, convergence on MNIST",
-        "Error of the nearest class vector on a tenth of the training part.",
+        "Error of the nearest class vector on a tenth of the training part. Our rate falls to zero over these ten epochs, so that they end "
+        "settled by construction.",
         CURVES,
         convergence,
     ),

@@ -177,7 +177,7 @@ def _named(data: str, loss: str, dropout: str) -> str | None:
 
 
 def _ablations(data: str, loss: str, dropout: str) -> tuple[Ablation, ...]:
-    """One thing changed at a time: dropout, length (which p = 0.1 alone has), anchors, augmentation, and the loss."""
+    """One thing changed at a time: dropout, length (which p = 0.1 alone has), a choice within the loss, the loss, and augmentation."""
     changed = (
         *((f"p = {p}", data, loss, p) for p in DROPOUT if p != dropout),
         ("three times as long" + ("" if dropout == "0.1" else ", p = 0.1"), f"{data}-long", loss, "0.1"),
