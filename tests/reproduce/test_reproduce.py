@@ -210,6 +210,8 @@ def test_a_cheap_cell_from_the_command_line_to_the_page(tmp_path: Path, capsys: 
     assert cli.main(words) == 0
     held = json.loads((out / "digits-nca.json").read_text())
     assert len(held["tuning"]) == 2 and [run["seed"] for run in held["runs"]] == [0, 1]
+    assert sorted(path.name for path in out.iterdir()) == ["digits-nca.json"]
+    assert f"images {held['runs'][0]['figures']['images']:,.0f}" in " ".join(capsys.readouterr().out.split())
     [(_, verdict)] = verdicts(chosen(["digits-nca"])[1], out)
     assert verdict.mean is not None and verdict.mean < 10 and verdict.seeds == 2
     assert "| NCA, 1-NN | error % |" in (tmp_path / "results.md").read_text()

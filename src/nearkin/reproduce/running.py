@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -31,6 +31,7 @@ from nearkin.train.training import train
 TUNING_SEED = 1000  # far from the seeds that are reported
 HELD_OUT = "0.1"
 SHOWN = 8  # figures of a run that are told
+UNFINISHED = ".unfinished"
 Tell = Callable[[str], None]
 
 
@@ -207,7 +208,7 @@ def _model_folder(job: Job, place: Place, run: Run) -> Iterator[Path]:
 
 def unfinished(results: Path, trial: Trial) -> Path:
     """Where the trainings of a trial stand until they are whole."""
-    return results / ".unfinished" / trial.name
+    return results / UNFINISHED / trial.name
 
 
 @lru_cache(2)
@@ -279,6 +280,9 @@ def run_trials(
         _in_parallel(together, place, at_once, deadline, partial(record, beside=at_once - 1))
     while (jobs := waiting()) and time.monotonic() <= deadline:
         record(jobs[0], partial(perform, jobs[0], place))
+    for left in (*(unfinished(folder, trial) for trial in trials), folder / UNFINISHED):
+        with suppress(OSError):  # not there, or a training that was cut off is in it
+            left.rmdir()
     if failed:
         raise failed[0]
     return not waiting()
@@ -309,4 +313,5 @@ def _said(job: Job) -> str:
 
 
 def _figures(result: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in list(result["figures"].items())[:SHOWN]) or "diverged"
+    shown = list(result["figures"].items())[:SHOWN]
+    return ", ".join(f"{name} {value:,.0f}" if value >= 1000 else f"{name} {value:.4f}" for name, value in shown) or "diverged"
