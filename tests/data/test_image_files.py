@@ -107,16 +107,19 @@ def test_a_colour_file_among_grey_ones_is_not_quietly_made_grey(tmp_path):
         files.read(129)
 
 
-def test_differing_sizes_are_an_error_that_says_so(tmp_path):
+def test_differing_sizes_are_an_error_that_proposes_one_that_is_neither_an_icon_s_nor_a_whole_photograph_s(tmp_path):
     save(tmp_path / "a.png", 0, 8, 10)
     save(tmp_path / "b.png", 1, 6, 5)
     files = image_files(listing(tmp_path), None, None, "raise")
     with pytest.raises(
         ValueError,
-        match=r"size: .*b.png is 5 x 6 where the first is 10 x 8; give size=5 \(nearkin train: --set data.size=5\), say, to resize",
+        match=r"size: .*b.png is 5 x 6 where the first is 10 x 8; give size=8 \(nearkin train: --set data.size=8\), say, to resize",
     ):
         files.read(1)
-    assert image_files(listing(tmp_path), 5, None, "raise").read(1).shape == (3, 5, 5)
+    assert image_files(listing(tmp_path), 8, None, "raise").read(1).shape == (3, 8, 8)
+    save(tmp_path / "c.png", 2, 300, 400)
+    with pytest.raises(ValueError, match=r"c.png is 400 x 300 where the first is 10 x 8; give size=128 "):
+        image_files(listing(tmp_path), None, None, "raise").read(2)
 
 
 def half(path):

@@ -263,11 +263,21 @@ def test_a_folder_with_unreadable_files(tmp_path):
     assert found["images"] == 5 * 30 and len(load_file(tmp_path / "b" / "references.safetensors")["ids"]) == 30
 
 
-def test_a_bank_of_another_size_than_the_data_is_refused(tmp_path):
-    settings = {"checkpoint_seconds": "0"}
-    trained(tmp_path / "m", settings)
+def test_a_bank_of_another_size_than_the_data_is_refused_and_the_model_stays_what_it_was(tmp_path):
+    """Constants and epochs of the fewer images, which are others, must not take the place of those that the weights go with."""
+    settings, folder = {"checkpoint_seconds": "0", "batch_size": "50", "least_steps": "20"}, tmp_path / "m"
+    trained(folder, settings)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != "log.jsonl"}
     with pytest.raises(ValueError, match=r"vectors in the checkpoint is \(200, 8\), in this run \(100, 8\): resume with the data"):
-        trained(tmp_path / "m", settings, digits(100), resume=True)
+        trained(folder, settings, digits(100), resume=True)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    assert trained(folder, settings, resume=True)["epochs"] == 5
+
+
+def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_is(tmp_path):
+    found = trained(tmp_path / "m", {"batch_size": "1000000"})
+    assert found["steps"] == 5 and found["images"] == 5 * 200
+    assert all(epoch["points_per_second"] < 5_000_000 for epoch in found["curve"])
 
 
 @pytest.mark.parametrize(
@@ -279,8 +289,8 @@ def test_a_bank_of_another_size_than_the_data_is_refused(tmp_path):
         ({"views": "2", "references": "training_set"}, "set views=1"),
         ({"discovery.gradual": "true"}, "discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch"),
         ({"discovery.labelled": "2"}, r"discovery.labelled \(2.0\) must lie between 0 and 1"),
-        ({"discovery.labelled": "0.1", "objective.name": "nca"}, "is read by neighbourhood_discovery alone, not by nca"),
-        ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none"),
+        ({"discovery.labelled": "0.1", "objective.name": "nca"}, "alone, not by nca; take .*, or leave it at 0"),
+        ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none; take .*, or leave it"),
         ({"epochs": "3"}, r"epochs \(3\) are fewer than the rounds \(5\)"),
         ({"augment.name": "discovery", "augment.options.pixels": None, "augment.options.colour": "true"}, "saturation .* need 3"),
     ],

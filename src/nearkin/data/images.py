@@ -22,6 +22,7 @@ from nearkin.data.files import read_bytes
 
 OnError = Literal["raise", "skip"]
 PROBED = 64  # headers looked at to tell a grey set from a colour one
+QUICK_SIDE = 128  # the largest size that an error proposes: whole photographs would take hours, or more memory than there is
 GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
 WHITE = (255, 255, 255, 255)
 LUMA = torch.tensor([0.299, 0.587, 0.114])
@@ -58,10 +59,10 @@ class Files:
             image = _still_grey(image, path)
         if tuple(image.shape) != self.shape:
             (_, h, w), (_, height, width) = image.shape, self.shape
+            side = min(max(min(h, w), min(height, width)), QUICK_SIDE)  # not the smaller of the two, which may be a lone icon's
             raise ValueError(
                 f"size: {path} is {w} x {h} where the first is {width} x {height}; "
-                f"give size={min(h, w, height, width)} (nearkin train: --set data.size={min(h, w, height, width)}), say, "
-                "to resize the short side and cut out the centre"
+                f"give size={side} (nearkin train: --set data.size={side}), say, to resize the short side and cut out the centre"
             )
         return image
 

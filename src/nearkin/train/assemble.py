@@ -210,10 +210,12 @@ def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) ->
         )
     discovers = isinstance(objective, NeighbourhoodDiscovery)
     if run.discovery.labelled and not discovers:
-        raise ValueError(f"discovery.labelled ({run.discovery.labelled}) is read by neighbourhood_discovery alone, not by {name}")
+        mend = "take objective.name=neighbourhood_discovery, or leave it at 0"
+        raise ValueError(f"discovery.labelled ({run.discovery.labelled}) is read by neighbourhood_discovery alone, not by {name}; {mend}")
     bank = isinstance(getattr(objective, "references", None), MemoryBank)
     if run.discovery.released_protocol and not bank:
-        raise ValueError(f"discovery.released_protocol compares with a memory bank, and {name} has none")
+        mend = "take neighbourhood_discovery or instance_discrimination, or leave it false"
+        raise ValueError(f"discovery.released_protocol (true) compares with a memory bank, and {name} has none; {mend}")
 
 
 SAMPLERS = {"shuffled": samplers.Shuffled, "per_class": samplers.PerClass, "class_balanced": samplers.ClassBalanced}

@@ -82,15 +82,15 @@ def train(
     run = _long_enough(run, len(parts_of_data.train), log)
     parts = assemble(run, parts_of_data.train, place)
     log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
-    if rank == 0:
-        write_json(folder / "run.json", json.loads(run.to_json()))
-        write_json(folder / "model.json", parts.about)
-        write_json(folder / "split.json", parts_of_data.split)
     loop = Loop(run, folder, parts, parts_of_data, log, rank)
     found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
     if found is not None:
         loop.restore(found)
         log.message(f"resuming after step {loop.steps}")
+    if rank == 0:  # not before it is known that the checkpoint is one of these data: the folder may hold a model of others
+        write_json(folder / "run.json", json.loads(run.to_json()))
+        write_json(folder / "model.json", parts.about)
+        write_json(folder / "split.json", parts_of_data.split)
     ranks.align(parts.network)
     loop.run_rounds()
     return loop.finish()
@@ -155,7 +155,7 @@ class Loop:
                 self._one_epoch()
                 took = time.perf_counter() - self.began
                 self.seconds, self.began = self.seconds + took, None
-                points = (self.steps - before) * (len(self.data.train) if self.whole else self.run.batch_size)
+                points = (self.steps - before) * (len(self.data.train) if self.whole else self.parts.sampler.batch)
                 self._end_of_epoch(round(points / max(took, 1e-9)))
                 self._maybe_save(last=self.epoch == self.run.epochs)
 
