@@ -100,6 +100,7 @@ HEADLINE = (  # the rows of docs/results.md that the README shows: trial, figure
     ("hao2018-cifar10plus-e-ncm-p0.1", "class vectors"),
     ("hao2018-cifar100-e-ncm-p0.0", "class vectors"),
     ("hao2018-cifar100-e-ncm-p0.1", "class vectors"),
+    ("and-goal12", "weighted-nn"),
 )
 
 
@@ -111,7 +112,7 @@ def headline() -> str:
     for cell, verdict in verdicts(shown, ROOT / "docs/results"):
         if verdict.mean is not None:
             ours = cell.told(verdict.mean) + ("" if verdict.spread is None else f" ± {cell.told(verdict.spread)}")
-            where = " ".join(text for text in (re.sub(r"\[(\w+)\] ", "", cell.table), cell.column) if text)
+            where = ", ".join(text for text in (re.sub(r"\[(\w+)\] ", "", cell.table), cell.column) if text)
             source = re.findall(r"\[(\w+)\]", cell.table)[0]
             row = (f"{source}, {where}", cell.row, cell.unit, cell.told(cell.printed), ours, str(verdict.seeds), verdict.word)
             lines.append(f"| {' | '.join(row)} |")

@@ -181,6 +181,13 @@ CELL_CURVES = (
         "round",
         "trusted points",
     ),
+    Curve(
+        "huang2019-figure-6-longer",
+        "[huang2019and] figure 6 at 50 epochs a round",
+        "Figure 6 after rounds of 50 epochs, with the released recipe and with ours.",
+        "round",
+        "trusted points",
+    ),
 )
 
 
