@@ -151,6 +151,15 @@ def test_a_training_stopped_inside_round_2_ends_with_the_very_same_weights(tmp_p
     assert again["images"] == whole["images"] and again.get("rounds") == whole.get("rounds")
 
 
+def test_a_training_stopped_before_its_first_checkpoint_begins_anew_and_says_so(tmp_path):
+    trained(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "cut", reporter=Interrupt(3))
+    trained(tmp_path / "cut", resume=True)
+    assert "no checkpoint to go on from: beginning anew, with the same settings" in (tmp_path / "cut" / "log.jsonl").read_text()
+    assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (tmp_path / "cut" / "weights.safetensors").read_bytes()
+
+
 def test_every_round_leaves_the_weights_it_ended_with(tmp_path):
     settings, folder = {"checkpoint_seconds": "0", "epochs": "6", "discovery.rounds": "2"}, tmp_path / "m"
     with pytest.raises(KeyboardInterrupt):

@@ -87,6 +87,8 @@ def train(
     if found is not None:
         loop.restore(found)
         log.message(f"resuming after step {loop.steps}")
+    elif resume:
+        log.message("no checkpoint to go on from: beginning anew, with the same settings")
     if rank == 0:  # not before it is known that the checkpoint is one of these data: the folder may hold a model of others
         write_json(folder / "run.json", json.loads(run.to_json()))
         write_json(folder / "model.json", parts.about)
