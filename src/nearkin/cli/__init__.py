@@ -29,14 +29,15 @@ examples:
 
 
 TRAIN = """Train an embedding whose nearest neighbours are right. The objective is chosen by what the data know of themselves
-(classes: NCA; numbers: NCA regression; nothing: neighbourhood discovery) unless it is named. Part of the data is held
-out for validation and for one look at the end. Interrupted trainings resume exactly."""
+(classes: NCA; numbers: NCA regression; nothing: neighbourhood discovery) unless it is named. Part of labelled data is
+held out for validation and for one look at the end. Interrupted trainings resume exactly."""
 TRAIN_EXAMPLES = """examples:
   nearkin train photos/ --out runs/photos             a folder for each class
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
-  nearkin train unlabelled/ --for discovery           without labels, colour images, on a GPU
+  nearkin train unlabelled/ --set data.size=64        without labels: images in one folder, made 64 x 64
+  nearkin train unlabelled/ --for discovery           the same for colour images on a GPU, longer
   nearkin train birds/ --for retrieval                settings for finding kinds that training has not met
   nearkin train photos/ --find-rate                   the largest learning rate at which the objective falls steadily
   nearkin train --resume runs/photos"""
