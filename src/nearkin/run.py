@@ -177,6 +177,13 @@ def check_options(what: str, given: Collection[str], known: Collection[str]) -> 
             raise ValueError(f"{what} has no option {option!r}{meant}; {listed}")
 
 
+def check_truths(what: str, given: Mapping[str, Any], maker: Callable[..., Any]) -> None:
+    """Refuse a word where a truth value is taken: Python would count even "no" as true."""
+    for name, parameter in inspect.signature(maker).parameters.items():
+        if isinstance(parameter.default, bool) and not isinstance(given.get(name, True), bool):
+            raise ValueError(f"{what}: {name} ({given[name]!r}) must be true or false")
+
+
 def _replaced(node: Any, path: list[str], text: str, name: str) -> Any:
     head, *rest = path
     if isinstance(node, Mapping):

@@ -294,6 +294,19 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
     [
         ({"objective.options.k": "200"}, r"k \(200\) must be below the number of samples \(200\): .* lower k, or train on more"),
         ({"views": "0"}, r"views \(0\) must be at least 1"),
+        (
+            {"objective.options.size": "300"},
+            r"neighbourhood_discovery has no option 'size'; its options are k, temperature",
+        ),
+        ({"objective.options.weighted": "no"}, r"objective neighbourhood_discovery: weighted \('no'\) must be true or false"),
+        (
+            {"augment.name": "discovery", "augment.options.pixels": None, "augment.options.flip": "no"},
+            r"augment discovery: flip \('no'\) must be true or false",
+        ),
+        (
+            {"batch_size": "1", "network.name": "convnet", "network.options.hidden": None},
+            r"batch_size \(1\) leaves one image a step, and convnet normalises over the batch: take at least 2",
+        ),
         ({"views": "2", "augment.name": "none", "augment.options.pixels": None}, r"views \(2\) of an image that nothing happens to"),
         ({"views": "2", "references": "training_set"}, "set views=1"),
         ({"discovery.gradual": "true"}, "discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch"),

@@ -113,6 +113,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     _check_supervision(run, train, objective, name)
     about["metric"] = "hamming" if run.codes.learn else deployed_metric(objective)
     sampler = _sampler(run, train, objective)
+    _check_statistics(run, network, sampler.batch, about["network"]["name"])
     spread(objective)
     optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
     schedule = make_schedule(run.schedule, run.epochs, len(sampler) if run.references == "objective" else 1)
@@ -241,6 +242,14 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
     if name == "per_class":
         return samplers.PerClass(train.labels, batch, seed=seed, **options)
     return samplers.ClassBalanced(train.labels, batch, seed=seed, **options)
+
+
+def _check_statistics(run: Run, network: nn.Module, batch: int, name: str) -> None:
+    """Batch normalisation has something to go by."""
+    kept = run.network.statistics == "kept" or run.network.frozen
+    if batch * run.views == 1 and not kept and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in network.modules()):
+        few = f"batch_size ({run.batch_size}) leaves one image a step, and {name} normalises over the batch"
+        raise ValueError(f"{few}: take at least 2, or train on more points")
 
 
 def _reader(loader: Loader) -> Any:

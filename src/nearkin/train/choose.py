@@ -13,7 +13,7 @@ from nearkin.objectives import Objective, WeightedSum
 from nearkin.objectives.direct_regression import DirectRegression
 from nearkin.references.anchors import assign, circle, orthonormal, packed, simplex
 from nearkin.relation import LabelOverlap
-from nearkin.run import check_options, parameters_of
+from nearkin.run import check_options, check_truths, parameters_of
 
 Built = Objective | WeightedSum
 
@@ -111,6 +111,7 @@ def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension:
     """The objective with its options; what its signature asks of the data (classes, dimension, size, labels) is filled in."""
     maker = OBJECTIVES[name]
     known = parameters_of(maker)
-    check_options(f"objective {name}", options, known)
     facts = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels}
+    check_options(f"objective {name}", options, [option for option in known if option not in facts])
+    check_truths(f"objective {name}", options, maker)
     return maker(**{**{key: value for key, value in facts.items() if key in known}, **options})

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nearkin.data import augment, preprocess
 from nearkin.data.dataset import Dataset
-from nearkin.run import Run, check_options, parameters_of
+from nearkin.run import Run, check_options, check_truths, parameters_of
 from nearkin.train.choose import WITHOUT_LABELS
 
 
@@ -105,6 +105,7 @@ def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
     if name != "none" and train.kind == "vectors":
         raise ValueError(f"augment {name!r} changes images, and {train.name} has vectors; set augment.name=none")
     check_options(f"augment {name}", options, parameters_of(AUGMENTATIONS[name]))
+    check_truths(f"augment {name}", options, AUGMENTATIONS[name])
     made = AUGMENTATIONS[name](**options)
     steps = made if isinstance(made, tuple) else (made,)
     _check_views(run, steps)
