@@ -168,7 +168,7 @@ def test_folders_are_not_overwritten(tmp_path, digits):
 
 def test_every_objective_can_be_named():
     for name in OBJECTIVES:
-        built = build(name, {"dimension": 8} if name == "triplet" else {}, num_classes=5, dimension=8, size=200)
+        built = build(name, {}, num_classes=5, dimension=8, size=200)
         assert isinstance(built, torch.nn.Module)
     assert choose("auto", "numbers")[0] == "nca_regression"
     with pytest.raises(ValueError, match="objective 'ncaa' is unknown; did you mean 'nca'"):
