@@ -150,13 +150,20 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
     recipe = RECIPES["retrieval"].settings
     assert run["objective"]["name"] == recipe["objective.name"] and run["sampler"]["name"] == recipe["sampler.name"]
     assert (run["data"]["size"], run["batch_size"], recipe["batch_size"]) == (16, 12, "64")  # what is set comes before the recipe
-    assert "recall@1" in json.loads((out / "metrics.json").read_text())["test"]
-    assert " ".join(RECIPES["retrieval"].words.split()) in " ".join(capsys.readouterr().err.split())
+    metrics, printed = json.loads((out / "metrics.json").read_text()), capsys.readouterr()
+    assert "recall@1" in metrics["test"] and f"figure of the test part, {metrics['test points']} points" in printed.out
+    told = " ".join(printed.err.split())
+    assert " ".join(RECIPES["retrieval"].words.split()) in told and "; here with batch_size=12" in told
     assert settings_for("retrieval", str(tmp_path), {})["data.size"] == "128" and "data.size" not in settings_for(
         "retrieval", "omniglot", {}
     )
     assert settings_for("retrieval", "omniglot", {})["least_steps"] == "1000" and run["least_steps"] == 0  # epochs were given
     assert settings_for("retrieval", "omniglot", {"network.weights": "some.safetensors"})["least_steps"] == "500"
-    assert not [leaf for leaf in settings_for("retrieval", "omniglot", {"objective.name": "nca"}) if leaf.startswith("objective")]
+    for purpose in ("retrieval", "discovery"):
+        other, same = (
+            settings_for(purpose, "omniglot", {"objective.name": name}) for name in ("nca", RECIPES[purpose].settings["objective.name"])
+        )
+        assert not [leaf for leaf in other if leaf.startswith(("objective", "discovery"))]
+        assert same == settings_for(purpose, "omniglot", {})
     assert cli.main(["train", "digits", "--for", "sleep", "--out", str(tmp_path / "no")]) == 1
     assert "--for 'sleep' is unknown; there are recipes for retrieval" in capsys.readouterr().err

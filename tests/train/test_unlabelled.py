@@ -1,6 +1,7 @@
 """Training without labels, or with some: every option of discovery through the Run, its baselines, and what is refused or defined."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,7 +139,8 @@ class Interrupt:
     ids=["released", "options", "clusters", "uneven"],
 )
 def test_a_training_stopped_inside_round_2_ends_with_the_very_same_weights(tmp_path, settings):
-    settings = {"epochs": "6", **settings, "checkpoint_seconds": "0", "discovery.rounds": "2"}
+    rounds = {} if "objective.name" in settings else {"discovery.rounds": "2"}  # clusters are of every epoch
+    settings = {"epochs": "6", **settings, **rounds, "checkpoint_seconds": "0"}
     begun = rounds_of(DiscoveryChoice(rounds=2), int(settings["epochs"])).first_epoch(2)
     whole = trained(tmp_path / "whole", settings)
     with pytest.raises(KeyboardInterrupt):
@@ -283,6 +285,31 @@ def test_a_bank_of_another_size_than_the_data_is_refused_and_the_model_stays_wha
     assert trained(folder, settings, resume=True)["epochs"] == 5
 
 
+@pytest.mark.parametrize("change", ["numbers", "answers"])
+def test_as_many_other_points_are_refused_by_a_resumption(change, tmp_path):
+    settings, folder, data = {"checkpoint_seconds": "0"}, tmp_path / "m", digits()
+    trained(folder, settings, data)
+    other = replace(data, inputs=255 - data.inputs) if change == "numbers" else replace(data, labels=data.labels.roll(1))
+    with pytest.raises(ValueError, match="the 200 points to learn from are not those of the checkpoint: .* Resume with the data that"):
+        trained(folder, settings, other, resume=True)
+    assert trained(folder, settings, data, resume=True)["epochs"] == 5
+
+
+def test_photographs_may_move_to_another_folder_but_not_change_their_names_before_a_resumption(tmp_path):
+    old, new = tmp_path / "photos", tmp_path / "elsewhere"
+    old.mkdir()
+    for row, image in enumerate(digits(30, 0).inputs[:, 0].numpy()):
+        Image.fromarray(image).save(old / f"{row:02}.png")
+    run = override(Run(), {**BASE, "data.source": str(old), "batch_size": "10", "data.test": "0", "checkpoint_seconds": "0"})
+    train(run, tmp_path / "m", device="cpu")
+    old.rename(new)
+    moved = override(run, {"data.source": str(new)})
+    assert train(moved, tmp_path / "m", device="cpu", resume=True)["epochs"] == 5
+    (new / "07.png").rename(new / "70.png")
+    with pytest.raises(ValueError, match="the 30 points to learn from are not those of the checkpoint"):
+        train(moved, tmp_path / "m", device="cpu", resume=True)
+
+
 def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_is(tmp_path):
     found = trained(tmp_path / "m", {"batch_size": "1000000"})
     assert found["steps"] == 5 and found["images"] == 5 * 200
@@ -312,6 +339,7 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
         ({"discovery.gradual": "true"}, "discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch"),
         ({"discovery.labelled": "2"}, r"discovery.labelled \(2.0\) must lie between 0 and 1"),
         ({"discovery.labelled": "0.1", "objective.name": "nca"}, "alone, not by nca; take .*, or leave it at 0"),
+        ({"discovery.refresh": "epoch", "objective.name": "nca"}, r"discovery.refresh \(epoch\) is read by .*, or leave it at round"),
         ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none; take .*, or leave it"),
         ({"epochs": "3"}, r"epochs \(3\) are fewer than the rounds \(5\)"),
         ({"augment.name": "discovery", "augment.options.pixels": None, "augment.options.colour": "true"}, "saturation .* need 3"),

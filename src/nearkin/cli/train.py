@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -33,8 +34,7 @@ def run_train(arguments: Namespace) -> int:
         run, given = _with_found_rate(run, given, folder, arguments), None
     with TrainingView() as view:
         if arguments.purpose and not resume:
-            recipe = RECIPES[arguments.purpose]
-            view.message(f"for {arguments.purpose}: {recipe.words} ({recipe.source})")
+            view.message(_purpose(arguments.purpose, given or {}))
         try:
             metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume, given=given)
         except TrainingStopped as error:
@@ -43,6 +43,13 @@ def run_train(arguments: Namespace) -> int:
         _tell(folder, metrics)
     ranks.stop()
     return 0
+
+
+def _purpose(name: str, given: Mapping[str, str]) -> str:
+    """A recipe in words, and which of its leaves are others here."""
+    recipe = RECIPES[name]
+    others = [f"{leaf}={given[leaf]}" for leaf, value in recipe.settings.items() if given.get(leaf, value) != value]
+    return f"for {name}: {recipe.words} ({recipe.source})" + (f"; here with {', '.join(others)}" if others else "")
 
 
 def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments: Namespace) -> Run:
@@ -92,12 +99,11 @@ def _settings(arguments: Namespace) -> dict[str, str]:
     return {**(settings_for(arguments.purpose, arguments.data, settings) if arguments.purpose else {}), **settings}
 
 
-def _tell(folder: Path, metrics: dict[str, object]) -> None:
+def _tell(folder: Path, metrics: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    test = metrics.get("test")
-    if isinstance(test, dict) and test:
-        table = Table("test figure", "value")
-        for name, value in test.items():
+    if metrics.get("test"):
+        table = Table(f"figure of the test part, {metrics['test points']:,} points", "value")
+        for name, value in metrics["test"].items():
             table.add_row(name, f"{value:.4f}")
         console.print(table)
     console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')")

@@ -19,7 +19,7 @@ from nearkin.networks.weights import load_weights
 from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
 from nearkin.optimise import Schedule, make_optimiser, make_schedule
 from nearkin.references import InBatch, MemoryBank, OnePerClass
-from nearkin.run import NetworkChoice, Run, check_options, parameters_of
+from nearkin.run import DiscoveryChoice, NetworkChoice, Run, check_options, parameters_of
 from nearkin.train import ranks
 from nearkin.train.choose import Built, build, choose, without_labels
 from nearkin.train.inputs import Prepare, augmentation, preparation
@@ -209,10 +209,12 @@ def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) ->
             f"{missing:,} of the {len(train):,} training points of {train.name} have no class, and {name} needs one for each; "
             "take objective.name=neighbourhood_discovery, or leave those points out"
         )
-    discovers = isinstance(objective, NeighbourhoodDiscovery)
-    if run.discovery.labelled and not discovers:
-        mend = "take objective.name=neighbourhood_discovery, or leave it at 0"
-        raise ValueError(f"discovery.labelled ({run.discovery.labelled}) is read by neighbourhood_discovery alone, not by {name}; {mend}")
+    if not isinstance(objective, NeighbourhoodDiscovery):
+        usual = DiscoveryChoice(released_protocol=run.discovery.released_protocol)
+        for leaf, value in vars(run.discovery).items():
+            if value != getattr(usual, leaf):
+                mend = f"take objective.name=neighbourhood_discovery, or leave it at {getattr(usual, leaf)}"
+                raise ValueError(f"discovery.{leaf} ({value}) is read by neighbourhood_discovery alone, not by {name}; {mend}")
     bank = isinstance(getattr(objective, "references", None), MemoryBank)
     if run.discovery.released_protocol and not bank:
         mend = "take neighbourhood_discovery or instance_discrimination, or leave it false"

@@ -37,7 +37,9 @@ class Recipe:
         found |= self.folder if folder else {}
         found |= self.pretrained if pretrained else {}
         found |= self.pretrained_folder if pretrained and folder and "data.size" not in given else {}
-        found = {leaf: value for leaf, value in found.items() if "objective.name" not in given or not leaf.startswith("objective.")}
+        mine = found["objective.name"]
+        own = () if given.get("objective.name", mine) == mine else ("objective.", "discovery.")
+        found = {leaf: value for leaf, value in found.items() if not leaf.startswith(own)}
         return _as_long_as_told(found, given)
 
 

@@ -1,11 +1,15 @@
 """Everything that decides the next step, as named tensors and plain values; and back."""
 
+import hashlib
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nearkin.data import Dataset
 from nearkin.train.assemble import Parts
+
+LOOKED_AT = 64  # points of an array
 
 
 def capture_state(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -54,6 +58,18 @@ def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
     parts.step.generator.set_state(tensors["random.augment"])
     if "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"])
+
+
+def mark_of(train: Dataset) -> str:
+    """A digest that tells a training part from others of its size: the names of its files, or some of its numbers, and all answers."""
+    if isinstance(train.inputs, Tensor):
+        rows = torch.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).long()
+        digest = hashlib.sha256(train.inputs[rows].numpy().tobytes())
+    else:
+        digest = hashlib.sha256("\n".join(source.rpartition("/")[2] for source in train.sources).encode())  # folders may move
+    for answers in (train.labels, train.targets, train.sets):
+        digest.update(b"" if answers is None else answers.numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

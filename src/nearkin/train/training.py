@@ -29,7 +29,7 @@ from nearkin.train.recipes import lengthened, suited
 from nearkin.train.report import Log, Reporter, Silence
 from nearkin.train.rounds import rounds_for, steering_of
 from nearkin.train.spread_bank import collect
-from nearkin.train.state import capture_state, restore_state
+from nearkin.train.state import capture_state, mark_of, restore_state
 from nearkin.train.validate import (
     against_bank,
     all_alike,
@@ -323,7 +323,8 @@ class Loop:
         collect(self.parts.objective)
         if self.rank == 0:
             tensors, state = capture_state(self.parts)
-            checkpoint.save(self.folder / "checkpoints", self.steps, tensors, {**state, "loop": self._standing()})
+            state |= {"points": mark_of(self.data.train), "loop": self._standing()}
+            checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state)
         self.saved_at = time.monotonic()
 
     def _standing(self) -> dict[str, Any]:
@@ -335,6 +336,9 @@ class Loop:
     def restore(self, found: checkpoint.Checkpoint) -> None:
         """Go on from a checkpoint."""
         restore_state(self.parts, found.tensors, found.state)
+        if found.state["points"] != mark_of(self.data.train):
+            asked = f"the {len(self.data.train):,} points to learn from are not those of the checkpoint: files or answers have changed"
+            raise ValueError(f"{asked}. Resume with the data that the training was begun with, or train anew into another folder")
         standing = dict(found.state["loop"])
         if self.steering is not None:
             self.steering.restore(standing.pop("steering"))
@@ -371,6 +375,7 @@ class Loop:
         if data.test is not None and reported(data.test) != "ids":
             asked = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))
             metrics["test"] = figures_of(self.parts, (data.test, asked), (data.train, known))
+            metrics["test points"] = len(data.test) if data.test.labels is None else int((data.test.labels >= 0).sum())
         if self.best_against_bank:
             metrics["released protocol"] = self.best_against_bank
         if self.rank == 0:
