@@ -162,26 +162,23 @@ def leaves(kind: type = Run, prefix: str = "") -> list[str]:
     return names
 
 
-def parameters_of(maker: Callable[..., Any]) -> list[str]:
-    """The names of what it takes."""
-    return list(inspect.signature(maker).parameters)
+def check_options(
+    what: str, given: Mapping[str, Any], maker: Callable[..., Any], *, filled: Collection[str] = (), besides: Collection[str] = ()
+) -> None:
+    """Refuse an option that the maker does not take, and name the nearest; and a word for a truth value: even "no" would count as true.
 
-
-def check_options(what: str, given: Collection[str], known: Collection[str]) -> None:
-    """Refuse an option that is none of the known ones, and name the nearest."""
-    for option in given:
+    `filled` are arguments that data and run give, `besides` options that somebody else reads.
+    """
+    takes = inspect.signature(maker).parameters
+    known = [*besides, *(name for name in takes if name not in filled)]
+    for option, value in given.items():
         if option not in known:
             near = difflib.get_close_matches(option, known, n=1)
             meant = f" (did you mean {near[0]!r}?)" if near else ""
             listed = f"its options are {', '.join(known)}" if known else "it has none"
             raise ValueError(f"{what} has no option {option!r}{meant}; {listed}")
-
-
-def check_truths(what: str, given: Mapping[str, Any], maker: Callable[..., Any]) -> None:
-    """Refuse a word where a truth value is taken: Python would count even "no" as true."""
-    for name, parameter in inspect.signature(maker).parameters.items():
-        if isinstance(parameter.default, bool) and not isinstance(given.get(name, True), bool):
-            raise ValueError(f"{what}: {name} ({given[name]!r}) must be true or false")
+        if option in takes and isinstance(takes[option].default, bool) and not isinstance(value, bool):
+            raise ValueError(f"{what}: {option} ({value!r}) must be true or false")
 
 
 def _replaced(node: Any, path: list[str], text: str, name: str) -> Any:

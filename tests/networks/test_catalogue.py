@@ -104,6 +104,7 @@ def test_features_errors():
             r"ren2014-mnist has no option 'poolin' \(did you mean 'pooling'\?\); its options are hidden, pooling",
         ),
         ("alexnet", {"depth": 3}, "alexnet has no option 'depth'; it has none"),
+        ("hao2018-mnist", {"conv_bias": "no"}, r"hao2018-mnist: conv_bias \('no'\) must be true or false"),
         (
             "resnet18",
             {"image_shape": None, "dimension_in": 5},

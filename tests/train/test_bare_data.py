@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 from nearkin.data import Dataset
@@ -15,7 +14,7 @@ from nearkin.train.assemble import assemble, cut
 from nearkin.train.inputs import AUTOMATIC_HUE
 from nearkin.train.recipes import UNLABELLED, lengthened, settings_for, suited
 from nearkin.train.training import train
-from tests.train.unlabelled import BASE, digits
+from tests.train.unlabelled import BASE, digits, photographs
 
 
 def test_nothing_is_held_out_where_nothing_has_a_label(tmp_path):
@@ -81,9 +80,7 @@ def test_a_least_number_of_steps_makes_more_epochs_and_says_so(tmp_path):
 def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s_run_is_left_alone(tmp_path, capsys):
     from nearkin import cli
 
-    (tmp_path / "photos").mkdir()
-    for row, image in enumerate(digits(40, 0).inputs[:, 0].numpy()):
-        Image.fromarray(image).save(tmp_path / "photos" / f"{row}.png")
+    photographs(tmp_path / "photos", 40)
     words = ["train", str(tmp_path / "photos"), "--device", "cpu", "--network", "mlp", "--epochs", "6"]
     assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
     assert "without labels: batches of 64, adam at 0.003; --set changes that" in " ".join(capsys.readouterr().err.split())

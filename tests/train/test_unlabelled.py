@@ -17,7 +17,7 @@ from nearkin.run import DiscoveryChoice, Run, override
 from nearkin.train.assemble import assemble
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import train
-from tests.train.unlabelled import BASE, digits
+from tests.train.unlabelled import BASE, digits, photographs
 
 
 def trained(folder, settings=(), data=None, **more):
@@ -261,12 +261,9 @@ def test_the_card_tells_the_released_protocol_apart(tmp_path):
 
 
 def test_a_folder_with_unreadable_files(tmp_path):
-    data = digits(30, 0)
-    (tmp_path / "photos").mkdir()
-    for row, image in enumerate(data.inputs[:, 0].numpy()):
-        Image.fromarray(image).save(tmp_path / "photos" / f"{row}.png")
-    (tmp_path / "photos" / "broken.png").write_bytes(b"\x89PNG nothing more")
-    run = override(Run(), {**BASE, "data.source": str(tmp_path / "photos"), "batch_size": "10", "data.test": "0"})
+    photos = photographs(tmp_path / "photos", 30)
+    (photos / "broken.png").write_bytes(b"\x89PNG nothing more")
+    run = override(Run(), {**BASE, "data.source": str(photos), "batch_size": "10", "data.test": "0"})
     mend = r"broken.png cannot be decoded .*; remove the file, or pass on_error='skip' \(nearkin train: --set data.on_error=skip\)"
     with pytest.raises(ValueError, match=mend):
         train(run, tmp_path / "a", device="cpu")
@@ -296,10 +293,7 @@ def test_as_many_other_points_are_refused_by_a_resumption(change, tmp_path):
 
 
 def test_photographs_may_move_to_another_folder_but_not_change_their_names_before_a_resumption(tmp_path):
-    old, new = tmp_path / "photos", tmp_path / "elsewhere"
-    old.mkdir()
-    for row, image in enumerate(digits(30, 0).inputs[:, 0].numpy()):
-        Image.fromarray(image).save(old / f"{row:02}.png")
+    old, new = photographs(tmp_path / "photos", 30), tmp_path / "elsewhere"
     run = override(Run(), {**BASE, "data.source": str(old), "batch_size": "10", "data.test": "0", "checkpoint_seconds": "0"})
     train(run, tmp_path / "m", device="cpu")
     old.rename(new)
@@ -330,6 +324,7 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
             {"augment.name": "discovery", "augment.options.pixels": None, "augment.options.flip": "no"},
             r"augment discovery: flip \('no'\) must be true or false",
         ),
+        ({"sampler.options.reshuffle": "no"}, r"sampler shuffled: reshuffle \('no'\) must be true or false"),
         (
             {"batch_size": "1", "network.name": "convnet", "network.options.hidden": None},
             r"batch_size \(1\) leaves one image a step, and convnet normalises over the batch: take at least 2",

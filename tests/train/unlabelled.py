@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from PIL import Image
 
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
@@ -25,3 +26,11 @@ def digits(count=200, test=60, **more):
     data = open_data("digits").subset(torch.arange(count + test)).renumbered()
     split = np.array(["train"] * count + ["test"] * test)
     return Dataset("digits", data.inputs, labels=data.labels, classes=data.classes, split=split, **more)
+
+
+def photographs(folder, count):
+    """Digits as files of a new folder, in their order."""
+    folder.mkdir()
+    for row, image in enumerate(digits(count, 0).inputs[:, 0].numpy()):
+        Image.fromarray(image).save(folder / f"{row:02}.png")
+    return folder

@@ -66,10 +66,12 @@ def build(
     if dimension is not None:
         given["dimension"] = dimension
     known = options_of(name)
-    for option in options:
+    for option, value in options.items():
         if option not in known:
             listed = f"its options are {', '.join(known)}" if known else "it has none"
             raise ValueError(f"{name} has no option {option!r}{nearest_name(option, known)}; {listed}")
+        if isinstance(known[option], bool) and not isinstance(value, bool):
+            raise ValueError(f"{name}: {option} ({value!r}) must be true or false")
     return builder(**given, **options)
 
 

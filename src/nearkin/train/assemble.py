@@ -19,7 +19,7 @@ from nearkin.networks.weights import load_weights
 from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
 from nearkin.optimise import Schedule, make_optimiser, make_schedule
 from nearkin.references import InBatch, MemoryBank, OnePerClass
-from nearkin.run import DiscoveryChoice, NetworkChoice, Run, check_options, parameters_of
+from nearkin.run import DiscoveryChoice, NetworkChoice, Run, check_options
 from nearkin.train import ranks
 from nearkin.train.choose import Built, build, choose, without_labels
 from nearkin.train.inputs import Prepare, augmentation, preparation
@@ -230,7 +230,7 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
     name = "shuffled" if name == "auto" else name
     if name not in SAMPLERS:
         raise ValueError(f"sampler {name!r} is unknown; choose one of {', '.join(SAMPLERS)}")
-    check_options(f"sampler {name}", options, [option for option in parameters_of(SAMPLERS[name]) if option not in _FILLED])
+    check_options(f"sampler {name}", options, SAMPLERS[name], filled=_FILLED)
     if name == "shuffled":
         in_batch = not isinstance(objective, NeighbourhoodObjective) or isinstance(objective.references, InBatch | OnePerClass)
         told = in_batch and not without_labels(objective)

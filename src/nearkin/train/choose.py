@@ -1,6 +1,7 @@
 """Which objective: by name, or by what the data know of themselves."""
 
 import difflib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from nearkin.objectives import Objective, WeightedSum
 from nearkin.objectives.direct_regression import DirectRegression
 from nearkin.references.anchors import assign, circle, orthonormal, packed, simplex
 from nearkin.relation import LabelOverlap
-from nearkin.run import check_options, check_truths, parameters_of
+from nearkin.run import check_options
 
 Built = Objective | WeightedSum
 
@@ -110,8 +111,7 @@ def without_labels(objective: Built) -> bool:
 def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int, labels: Tensor | None = None) -> Built:
     """The objective with its options; what its signature asks of the data (classes, dimension, size, labels) is filled in."""
     maker = OBJECTIVES[name]
-    known = parameters_of(maker)
     facts = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels}
-    check_options(f"objective {name}", options, [option for option in known if option not in facts])
-    check_truths(f"objective {name}", options, maker)
+    check_options(f"objective {name}", options, maker, filled=facts)
+    known = inspect.signature(maker).parameters
     return maker(**{**{key: value for key, value in facts.items() if key in known}, **options})

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nearkin.data import augment, preprocess
 from nearkin.data.dataset import Dataset
-from nearkin.run import Run, check_options, check_truths, parameters_of
+from nearkin.run import Run, check_options
 from nearkin.train.choose import WITHOUT_LABELS
 
 
@@ -53,7 +53,7 @@ def preparation(run: Run, train: Dataset) -> Sequence[Any]:
         raise ValueError(f"preprocess {name!r} is unknown; choose standardise, local_contrast, {', '.join(preprocess.GIVEN)}")
     crop = options.pop("crop", None)
     filled = {"train": train} if makers[name] is _standardise else {}
-    check_options(f"preprocess {name}", options, ["crop", *(o for o in parameters_of(makers[name]) if o not in filled)])
+    check_options(f"preprocess {name}", options, makers[name], filled=filled, besides=("crop",))
     first = () if crop is None else (preprocess.CentreCrop(crop),)
     return (*first, makers[name](**filled, **options))
 
@@ -104,8 +104,7 @@ def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
         raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
     if name != "none" and train.kind == "vectors":
         raise ValueError(f"augment {name!r} changes images, and {train.name} has vectors; set augment.name=none")
-    check_options(f"augment {name}", options, parameters_of(AUGMENTATIONS[name]))
-    check_truths(f"augment {name}", options, AUGMENTATIONS[name])
+    check_options(f"augment {name}", options, AUGMENTATIONS[name])
     made = AUGMENTATIONS[name](**options)
     steps = made if isinstance(made, tuple) else (made,)
     _check_views(run, steps)

@@ -129,6 +129,7 @@ class Loop:
         self.began: float | None = None  # when the running epoch did; None between epochs
         self.saved_at = time.monotonic()
         self.whole = run.references == "training_set"
+        self.mark = mark_of(data.train)
         discovers = isinstance(parts.objective, NeighbourhoodDiscovery)
         self.rounds = rounds_for(run, discovers)
         self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule begins anew
@@ -323,7 +324,7 @@ class Loop:
         collect(self.parts.objective)
         if self.rank == 0:
             tensors, state = capture_state(self.parts)
-            state |= {"points": mark_of(self.data.train), "loop": self._standing()}
+            state |= {"points": self.mark, "loop": self._standing()}
             checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state)
         self.saved_at = time.monotonic()
 
@@ -336,7 +337,7 @@ class Loop:
     def restore(self, found: checkpoint.Checkpoint) -> None:
         """Go on from a checkpoint."""
         restore_state(self.parts, found.tensors, found.state)
-        if found.state["points"] != mark_of(self.data.train):
+        if found.state["points"] != self.mark:
             asked = f"the {len(self.data.train):,} points to learn from are not those of the checkpoint: files or answers have changed"
             raise ValueError(f"{asked}. Resume with the data that the training was begun with, or train anew into another folder")
         standing = dict(found.state["loop"])
