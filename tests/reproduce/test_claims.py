@@ -69,6 +69,16 @@ def test_a_difference_has_the_seeds_of_the_row_with_the_fewest() -> None:
     assert decide(CLAIM.differences[1], found).seeds == 2
 
 
+def test_a_row_with_one_seed_takes_the_deviation_of_the_row_beside_it() -> None:
+    given = rows({"a": 12.0, "b": 10.0}, 0.3, {})
+    alone = decide(CLAIM.differences[1], {(cell.row, "e"): (cell, one) for cell, one in given})
+    (cell, one), (other, single) = given
+    beside = {("a", "e"): (cell, replace(one, seeds=3, spread=1.5, margin=3.0)), ("b", "e"): (other, single)}
+    assert alone.word == "holds" and alone.margin == pytest.approx(0.3 * 2**0.5)
+    assert decide(CLAIM.differences[1], beside).word == "not told apart"
+    assert decide(CLAIM.differences[1], beside).margin == pytest.approx(3.0 * 2**0.5)
+
+
 def test_maps_fitted_on_a_part_of_the_images_are_told_in_the_differences() -> None:
     said = [one.said for claim in CLAIMS for one in claim.differences if "less LDA" in one.said or one.said.startswith("ours less")]
     assert len(said) == 4 and all("fitted on 10,000 images" in one for one in said)

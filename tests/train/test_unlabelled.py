@@ -13,10 +13,11 @@ from nearkin import load
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.explore.subject import embedded
+from nearkin.objectives import DeepCluster
 from nearkin.run import DiscoveryChoice, Run, override
 from nearkin.train.assemble import assemble
 from nearkin.train.rounds import labels_used, rounds_of
-from nearkin.train.training import train
+from nearkin.train.training import TrainingStopped, train
 from tests.train.unlabelled import BASE, digits, photographs
 
 
@@ -246,6 +247,25 @@ def test_identical_images_train_to_something_finite(tmp_path):
     trained(tmp_path / "n", {**settings, "optimiser.learning_rate": "1e-6"}, Dataset("nearly", nearly))
     said = (tmp_path / "n" / "log.jsonl").read_text()
     assert "lower the learning rate, and see whether the images differ enough to be told apart" in said and "the same" not in said
+
+
+def test_clusters_that_have_become_one_stop_the_training(tmp_path, monkeypatch):
+    """No gradient leads out of a single cluster: fifty more epochs would end where they began, and with a figure."""
+    clusters = {"objective.name": "deep_cluster", "objective.options.clusters": "20"}
+    same = Dataset("same", torch.full((40, 1, 8, 8), 7, dtype=torch.uint8))
+    settings = {**clusters, "batch_size": "20", "data.test": "0", "data.leaks": "allow", "augment.options.pixels": "0"}
+    with pytest.raises(TrainingStopped, match="before epoch 1 all training points lie in one cluster; all images are the same"):
+        trained(tmp_path / "same", settings, same)
+
+    def dies_in_epoch_2(objective, seed):
+        if seed == Run().seed + 2:
+            objective.seen.fill_(0.5)
+        refresh(objective, seed)
+
+    refresh = DeepCluster.refresh
+    monkeypatch.setattr(DeepCluster, "refresh", dies_in_epoch_2)
+    with pytest.raises(TrainingStopped, match="before epoch 3 all training points lie in one cluster; lower the learning rate"):
+        trained(tmp_path / "dead", clusters)
 
 
 def test_points_that_do_not_fill_a_last_batch_wait_for_another_epoch(tmp_path):

@@ -24,7 +24,8 @@ class DeepCluster(Objective):
         loss = -log softmax(W x_i + b)_(c_i),   c = k-means of the last embeddings, whitened by PCA and of unit length
 
     Every cluster counts alike, however large. An empty one begins anew beside the centre of the largest; more clusters than samples are
-    lowered to these. Call `refresh` with a seed before each epoch. [caron2018deep]
+    lowered to these. Call `refresh` with a seed before each epoch; training stops where it finds a single cluster, which nothing leads out
+    of. [caron2018deep]
     Differs: samples are weighed by one over the size of their cluster instead of being drawn evenly over clusters; the embeddings
     that are clustered are those of the last epoch's steps, not of a pass of their own; the head is trained by the run's optimiser, which
     forgets what it knew of the last head, instead of by a new one without momentum.

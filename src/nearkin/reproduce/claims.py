@@ -22,7 +22,8 @@ HEAD = (
     "margin, **does not hold** where it is as far below 0, and else the rows are **not told apart**. The margin of a difference is that of",
     "its rows taken together: two standard deviations over seeds or the 95 % binomial interval of the test part, whichever is larger; then",
     'the root of the sum of squares. **Less** or **more than printed**: ours is farther than that from the printed difference. "Seeds"',
-    "are those of the row that has the fewest; with one, the margin knows nothing of how far seeds lie apart.",
+    "are those of the row that has the fewest. A row with one seed takes the widest deviation of the rows beside it; where all have one,",
+    "the margin knows nothing of how far seeds lie apart.",
     "",
 )
 
@@ -63,9 +64,15 @@ def decide(difference: Difference, found: Mapping[Term, tuple[Cell, Verdict]]) -
     ours = _total(above, below, [verdict.mean for _, verdict in (*above, *below)])
     if ours is None:
         return Outcome("not decided: rows missing", printed=printed)
-    margin = math.hypot(*(verdict.margin for _, verdict in (*above, *below)))
+    margin = math.hypot(*_margins([verdict for _, verdict in (*above, *below)]))
     word: Word = "not told apart" if abs(ours) <= margin else "holds" if ours > 0 else "does not hold"
     return Outcome(word, ours, margin, printed, min(verdict.seeds for _, verdict in (*above, *below)))
+
+
+def _margins(rows: Sequence[Verdict]) -> list[float]:
+    """A row with one seed cannot know how far seeds lie apart: it takes the widest of the rows that it is compared with."""
+    seeds = max((2 * row.spread for row in rows if row.spread is not None), default=0.0)
+    return [row.margin if row.seeds > 1 else max(row.margin, seeds) for row in rows]
 
 
 def _total(above: Rows, below: Rows, values: Sequence[float | None]) -> float | None:

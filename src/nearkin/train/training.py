@@ -173,6 +173,9 @@ class Loop:
         said = self.steering.look(self.epoch)
         if said is not None:
             self.log.message(said)
+        if isinstance(self.parts.objective, DeepCluster) and bool((self.parts.objective.cluster == self.parts.objective.cluster[0]).all()):
+            why = f"the embedding has collapsed: before epoch {self.epoch + 1} all training points lie in one cluster"
+            raise TrainingStopped(f"{why}; {self._mend_of_collapse()}")
 
     def _see_everything(self, objective: DeepCluster | NoiseAsTargets) -> None:
         """The first pseudo-labels are those of the first weights."""
