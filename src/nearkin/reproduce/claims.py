@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nearkin.reproduce.cell import Cell
-from nearkin.reproduce.verdict import Verdict
+from nearkin.reproduce.verdict import Verdict, margins_beside
 
 Rows = Sequence[tuple[Cell, Verdict]]
 Term = tuple[str, str]  # a trial and one of its figures
@@ -64,15 +64,9 @@ def decide(difference: Difference, found: Mapping[Term, tuple[Cell, Verdict]]) -
     ours = _total(above, below, [verdict.mean for _, verdict in (*above, *below)])
     if ours is None:
         return Outcome("not decided: rows missing", printed=printed)
-    margin = math.hypot(*_margins([verdict for _, verdict in (*above, *below)]))
+    margin = math.hypot(*margins_beside([verdict for _, verdict in (*above, *below)]))
     word: Word = "not told apart" if abs(ours) <= margin else "holds" if ours > 0 else "does not hold"
     return Outcome(word, ours, margin, printed, min(verdict.seeds for _, verdict in (*above, *below)))
-
-
-def _margins(rows: Sequence[Verdict]) -> list[float]:
-    """A row with one seed cannot know how far seeds lie apart: it takes the widest of the rows that it is compared with."""
-    seeds = max((2 * row.spread for row in rows if row.spread is not None), default=0.0)
-    return [row.margin if row.seeds > 1 else max(row.margin, seeds) for row in rows]
 
 
 def _total(above: Rows, below: Rows, values: Sequence[float | None]) -> float | None:

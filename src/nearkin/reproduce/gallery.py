@@ -14,7 +14,7 @@ from nearkin.explore.pictures import Hit, attention_by_stage, filters
 from nearkin.reproduce import lu2019_figures
 from nearkin.reproduce.cell import Cell
 from nearkin.reproduce.tables import TABLES, verdicts
-from nearkin.reproduce.verdict import Verdict
+from nearkin.reproduce.verdict import Verdict, margins_beside
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -48,7 +48,7 @@ class Curve:
         series = []
         for column in dict.fromkeys(cell.column for cell, _ in found):
             mine = [verdict for cell, verdict in found if cell.column == column]
-            means, margins = (np.array([getattr(one, name) for one in mine]) / scale for name in ("mean", "margin"))
+            means, margins = (np.array(values) / scale for values in ([one.mean for one in mine], margins_beside(mine)))
             band = (means - margins, means + margins) if share else (None, None)
             series.append(Series(column or self.up, means, *band))
         title = self.table.partition("] ")[2]
@@ -163,14 +163,14 @@ CELL_CURVES = (
     Curve(
         "huang2019-figure-4",
         "[huang2019and] figure 4: size k of a neighbourhood",
-        "Figure 4: CIFAR-10, every k at the same epochs; the band is the margin of the test part.",
+        "Figure 4: CIFAR-10, every k at the same epochs; the band is the margin of the test part or, where wider, of seeds.",
         "k, on a logarithmic axis",
         "weighted kNN accuracy",
     ),
     Curve(
         "huang2019-figure-5",
         "[huang2019and] figure 5: rounds R",
-        "Figure 5: CIFAR-10, the same epochs in all divided between R rounds and the first one; the band is the margin of the test part.",
+        "Figure 5: CIFAR-10, the same epochs in all divided between R rounds and the first one; bands as in figure 4.",
         "rounds of discovery",
         "weighted kNN accuracy",
     ),

@@ -314,4 +314,6 @@ def _said(job: Job) -> str:
 
 def _figures(result: dict[str, Any]) -> str:
     shown = list(result["figures"].items())[:SHOWN]
-    return ", ".join(f"{name} {value:,.0f}" if value >= 1000 else f"{name} {value:.4f}" for name, value in shown) or "diverged"
+    counts = [name.startswith("round ") or value >= 1000 for name, value in shown]
+    told = (f"{name} {value:,.0f}" if count else f"{name} {value:.4f}" for (name, value), count in zip(shown, counts, strict=True))
+    return ", ".join(told) or "diverged"

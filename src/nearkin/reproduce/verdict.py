@@ -70,6 +70,12 @@ def _measured(run: Mapping[str, Any]) -> dict[str, float]:
     return {**run["figures"], **{name: run[name] for name in ("seconds", "whole_seconds") if name in run}}
 
 
+def margins_beside(rows: Sequence[Verdict]) -> list[float]:
+    """Of rows that are compared: one with a single seed cannot know how far seeds lie apart, and takes the widest deviation among them."""
+    seeds = max((2 * row.spread for row in rows if row.spread is not None), default=0.0)
+    return [row.margin if row.seeds > 1 else max(row.margin, seeds) for row in rows]
+
+
 def _word(cell: Cell, mean: float, margin: float) -> Word:
     if cell.printed is None:
         return "ours"
