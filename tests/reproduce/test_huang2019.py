@@ -213,7 +213,9 @@ def test_claims_have_the_printed_differences_of_the_tables(tmp_path):
 def test_short_rows_have_ablations_that_have_rows():
     shown_here = {(cell.trial, cell.figure): cell.unit for cell in CELLS}
     told_of = [(cell, one) for cell in CELLS for one in cell.ablations]
-    assert len(told_of) == 9 and all(shown_here[one.trial, one.figure] == cell.unit and one.trial != cell.trial for cell, one in told_of)
+    assert all(shown_here[one.trial, one.figure] == cell.unit and one.trial != cell.trial for cell, one in told_of)
+    could_be_short = {cell.row for cell in CELLS if cell.trial and cell.printed is not None and cell.column != "released protocol"}
+    assert could_be_short - {cell.row for cell, _ in told_of} == {"ResNet-101, 200"}  # nothing else here has that network
 
 
 def test_notes_say_how_long_a_row_was_trained():
