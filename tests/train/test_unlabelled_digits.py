@@ -9,6 +9,7 @@ from nearkin.data import Dataset
 from nearkin.data.digits import moved_digits
 from nearkin.evaluate import weighted_knn_predict
 from nearkin.points import Points
+from nearkin.reproduce.after_training import voted
 from nearkin.run import Run, override
 from nearkin.train.training import train
 
@@ -45,8 +46,8 @@ def raw_pixels(data):
     return max(float((vote == test.labels).double().mean()) for vote in votes)
 
 
-def learnt(folder, data, seed, epochs):
-    run = override(Run(), {**SETTINGS, "seed": str(seed), "epochs": str(epochs)})
+def learnt(folder, data, seed, epochs, labelled="0"):
+    run = override(Run(), {**SETTINGS, "seed": str(seed), "epochs": str(epochs), "discovery.labelled": labelled})
     return train(run, folder, data=data, device="cpu")["test"]["weighted-nn"]
 
 
@@ -61,3 +62,14 @@ def test_discovery_beats_raw_pixels_over_three_seeds(tmp_path):
     found = [learnt(tmp_path / str(seed), data, seed, epochs=30) for seed, data in enumerate(sets)]
     assert np.mean(found) >= np.mean([raw_pixels(data) for data in sets]) + AHEAD
     assert np.mean(found) >= 0.69 + AHEAD  # the nearest neighbour by pixels alone is right in about 69 %
+
+
+@pytest.mark.soak
+def test_a_tenth_of_the_labels_is_worth_some_points_where_only_those_may_vote(tmp_path):
+    gained = []
+    for seed in range(3):
+        data = moved(seed)
+        learnt(tmp_path / f"alone-{seed}", data, seed, epochs=30)
+        alone = voted(tmp_path / f"alone-{seed}", data, ("0.1",), seed, "cpu")["weighted-nn of 0.1"]
+        gained.append(learnt(tmp_path / f"used-{seed}", data, seed, epochs=30, labelled="0.1") - alone)
+    assert np.mean(gained) >= 0.02, gained
