@@ -253,8 +253,8 @@ def test_a_linear_probe(here):
 def test_the_few_that_vote_are_those_whose_labels_a_semi_supervised_run_uses(here):
     figures = perform(Job(replace(small("and-semi-ten"), voters=("0.1", "1.0")), {}, 0), here)["figures"]
     assert figures["weighted-nn of 0.1"] == figures["weighted-nn"] != figures["weighted-nn of 1.0"]
-    first, second = (BY_NAME[name] for name in ("and-semi-none", "and-base"))
-    assert first.settings == second.settings and first.voters == ("0.01", "0.1")
+    used, left = BY_NAME["and-semi-ten"], BY_NAME["and-base"]
+    assert used.settings == {**left.settings, "discovery.labelled": "0.1"} and left.voters == ("0.01", "0.1")
 
 
 def test_photographs_are_opened_at_the_size_that_the_table_says(monkeypatch, tmp_path):
