@@ -84,6 +84,38 @@ def test_weights_and_labels_are_the_literal_loop(weighted, labelled):
     assert torch.autograd.gradcheck(lambda z: objective(z, ids=ids), x.clone().requires_grad_())
 
 
+@pytest.mark.parametrize("labelled", [False, True])
+def test_each_of_the_neighbours_is_the_literal_loop(labelled):
+    """Every right one against all that are wrong; the right ones are no rivals of each other."""
+    labels = torch.tensor([-1, 0, 1, 1, -1, 0, -1, -1, 1, -1, 2, -1]) if labelled else None
+    objective = NeighbourhoodDiscovery(N, D, K, HEAT, quantifier="each", labels=labels).double()
+    objective.trust(neighbours(), torch.arange(N) % 3 > 0)
+    x, ids, told = drawn(N, D, seed=3), torch.arange(N).flip(0), []
+    for one, own in zip(x, ids.tolist(), strict=True):
+        near = [float(one @ v) / one.norm().item() / HEAT for v in objective.references.vectors]
+        right = {own, *(neighbours()[own].tolist() if own % 3 else ())}
+        if labels is not None and labels[own] >= 0:
+            right = {j for j in range(N) if labels[j] == labels[own]}
+        rivals = [near[j] for j in range(N) if j not in right]
+        told.append(sum(math.log(1 + sum(math.exp(rival - near[j]) for rival in rivals)) for j in right) / len(right))
+    torch.testing.assert_close(objective(x, ids=ids, reduction="none"), torch.tensor(told, dtype=torch.float64), atol=1e-9, rtol=1e-9)
+    assert torch.autograd.gradcheck(lambda z: objective(z, ids=ids), x.clone().requires_grad_())
+
+
+def test_each_pulls_at_a_neighbour_that_any_leaves_alone():
+    """A sample at its own place in the bank and far from its neighbour: content for "any", not for "each"; alone they are one."""
+    pulls, prices = {}, {}
+    for quantifier in ("any", "each"):
+        objective = NeighbourhoodDiscovery(3, 2, quantifier=quantifier).double()
+        objective.references.vectors.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+        x, ids = torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True), torch.tensor([0])
+        prices[quantifier] = float(objective(x, ids=ids).detach())
+        objective.trust(torch.tensor([[1], [0], [0]]))
+        pulls[quantifier] = -float(torch.autograd.grad(objective(x, ids=ids), x)[0][0, 1])  # towards its neighbour
+    assert prices["any"] == pytest.approx(prices["each"], rel=1e-12)
+    assert 0 <= pulls["any"] < 1e-2 and pulls["each"] > 1
+
+
 def test_a_weight_of_one_or_none_is_trust_or_none():
     plain, soft = NeighbourhoodDiscovery(N, D, K).double(), NeighbourhoodDiscovery(N, D, K, weighted=True).double()
     soft.references.vectors.copy_(plain.references.vectors)
@@ -152,6 +184,11 @@ def test_the_bank_starts_either_way(start):
         ),
         (lambda: NeighbourhoodDiscovery(5, 2).trust(torch.zeros(5, 1).long(), None, torch.ones(5)), "build it with weighted=True"),
         (lambda: NeighbourhoodDiscovery(5, 2, weighted=True).trust(torch.zeros(5, 1).long(), None, 2 * torch.ones(5)), "between 0 and 1"),
+        (lambda: NeighbourhoodDiscovery(5, 2, quantifier="all"), "quantifier 'all' is unknown; choose one of any, each"),
+        (
+            lambda: NeighbourhoodDiscovery(5, 2, quantifier="each", weighted=True),
+            "quantifier 'each' knows only right and wrong; choose one",
+        ),
         (lambda: NeighbourhoodDiscovery(5, 2, weighted=True, engine="torch"), "engine 'torch' does not know this composition"),
         (
             lambda: MemoryBank(5, 2)(Points(torch.ones(1, 2), ids=torch.tensor([5]))),

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -71,8 +71,8 @@ def smooth_best() -> nn.Module:
     return NeighbourhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), SmoothBestK(k=3, margin=0.1))
 
 
-def discovery() -> nn.Module:
-    objective = NeighbourhoodDiscovery(BANK, D, k=2)
+def discovery(quantifier: Literal["any", "each"] = "any") -> nn.Module:
+    objective = NeighbourhoodDiscovery(BANK, D, k=2, quantifier=quantifier)
     objective.trust(torch.stack([(torch.arange(BANK) + 1) % BANK, (torch.arange(BANK) + 5) % BANK], 1), torch.arange(BANK) % 3 > 0)
     return objective
 
@@ -116,6 +116,7 @@ CASES = [
     Case("precision@k released", lambda: PrecisionAtK(3, 0.2, True, 0.1, True), "scale"),
     Case("instances", lambda: InstanceDiscrimination(BANK, D), "scale", "ids", moves=CENTRE, unpriced=False),
     Case("discovery", discovery, "scale", "ids", moves=CENTRE, unpriced=False),
+    Case("discovery of each", lambda: discovery("each"), "scale", "ids", moves=CENTRE, unpriced=False),
     Case("centre pull", lambda: CentrePull(C, D), "translation", moves=CENTRE, unpriced=False),
     Case("centre loss", lambda: CentreLoss(C, D, 0.5), moves=("terms.centre.references.vectors",), unpriced=False),
     Case("n-pair + angular", two),

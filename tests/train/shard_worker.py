@@ -3,6 +3,7 @@ test_shard_ranks under torchrun."""
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -71,7 +72,8 @@ def two_steps(objective: o.NeighbourhoodObjective) -> dict[str, torch.Tensor]:
 
 def banked() -> dict[str, dict[str, torch.Tensor]]:
     found = {}
-    for name, made in (("instances", o.InstanceDiscrimination), ("discovery", o.NeighbourhoodDiscovery)):
+    each = partial(o.NeighbourhoodDiscovery, quantifier="each")  # its bank is not spread: every rank has the whole
+    for name, made in (("instances", o.InstanceDiscrimination), ("discovery", o.NeighbourhoodDiscovery), ("each", each)):
         torch.manual_seed(5)
         objective = made(SIZE, DIMENSION).double()
         if isinstance(objective, o.NeighbourhoodDiscovery):

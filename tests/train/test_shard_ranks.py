@@ -116,7 +116,8 @@ def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> N
     for name, values in alone.items():
         for key, value in values.items():
             torch.testing.assert_close(together[name][key], value, rtol=0, atol=1e-10, msg=f"{name}: {key}")
-        found = discover(values["bank"], 3, 0.1)
+    for name in ("instances", "discovery"):
+        found = discover(alone[name]["bank"], 3, 0.1)
         assert torch.equal(together[f"{name} neighbourhoods"]["table"], found.table)
         torch.testing.assert_close(together[f"{name} neighbourhoods"]["entropy"], found.entropy)
 

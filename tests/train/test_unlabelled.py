@@ -32,6 +32,7 @@ def trained(folder, settings=(), data=None, **more):
         {"discovery.refresh": "epoch", "discovery.gradual": "true", "discovery.restart": "false"},
         {"discovery.mutual": "true"},
         {"objective.options.weighted": "true"},
+        {"objective.options.quantifier": "each", "discovery.labelled": "0.1"},
         {"objective.options.start": "released", "objective.options.k": "3"},
         {"discovery.instance_round": "false", "discovery.one_off": "true"},
         {"objective.name": "instance_discrimination"},

@@ -46,8 +46,8 @@ def raw_pixels(data):
     return max(float((vote == test.labels).double().mean()) for vote in votes)
 
 
-def learnt(folder, data, seed, epochs, labelled="0"):
-    run = override(Run(), {**SETTINGS, "seed": str(seed), "epochs": str(epochs), "discovery.labelled": labelled})
+def learnt(folder, data, seed, epochs, **more):
+    run = override(Run(), {**SETTINGS, "seed": str(seed), "epochs": str(epochs), **more})
     return train(run, folder, data=data, device="cpu")["test"]["weighted-nn"]
 
 
@@ -65,11 +65,13 @@ def test_discovery_beats_raw_pixels_over_three_seeds(tmp_path):
 
 
 @pytest.mark.soak
-def test_a_tenth_of_the_labels_is_worth_some_points_where_only_those_may_vote(tmp_path):
+@pytest.mark.parametrize(("share", "quantifier", "k"), [("0.1", "any", "1"), ("0.1", "each", "5"), ("0.02", "each", "5")])
+def test_some_labels_are_worth_some_points_where_only_those_may_vote(tmp_path, share, quantifier, k):
+    used = {"discovery.labelled": share, "objective.options.quantifier": quantifier, "objective.options.k": k}
     gained = []
     for seed in range(3):
         data = moved(seed)
         learnt(tmp_path / f"alone-{seed}", data, seed, epochs=30)
-        alone = voted(tmp_path / f"alone-{seed}", data, ("0.1",), seed, "cpu")["weighted-nn of 0.1"]
-        gained.append(learnt(tmp_path / f"used-{seed}", data, seed, epochs=30, labelled="0.1") - alone)
+        alone = voted(tmp_path / f"alone-{seed}", data, (share,), seed, "cpu")[f"weighted-nn of {share}"]
+        gained.append(learnt(tmp_path / f"used-{seed}", data, seed, epochs=30, **used) - alone)
     assert np.mean(gained) >= 0.02, gained

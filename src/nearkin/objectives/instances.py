@@ -5,11 +5,13 @@ from typing import Literal
 from torch import Tensor
 
 from nearkin.affinity import InnerProduct, Normalised
-from nearkin.criterion import any_positive
+from nearkin.criterion import any_positive, each_positive
 from nearkin.objectives import door
 from nearkin.objectives.neighbourhood import Engine, NeighbourhoodObjective, Precision
 from nearkin.references import MemoryBank
 from nearkin.relation import ListedNeighbours, SameId
+
+QUANTIFIERS = {"any": any_positive, "each": each_positive}
 
 
 class InstanceDiscrimination(NeighbourhoodObjective):
@@ -57,6 +59,8 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
     neighbourhood.  [huang2019and] eq. (1)-(8)
     Beyond the paper: with `weighted` a neighbour j of i counts as weight_i p_ij instead of in full or not at all; with `labels` (N,),
     -1 where none is known, samples that have a class take all of that class for neighbours, and only the others what was discovered.
+    Above it is enough that any of N(i) is near, and i itself mostly is; the `quantifier` "each" asks it of every one of them:
+        loss = mean_(j in N(i)) log( 1 + sum_(k not in N(i)) exp((x_i . v_k - x_i . v_j) / temperature) )
     Differs: as InstanceDiscrimination; eq. (1) finds the nearest OTHER samples, eq. (10) is used as corrected.
     """
 
@@ -73,11 +77,17 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
         *,
         weighted: bool = False,
         labels: Tensor | None = None,
+        quantifier: Literal["any", "each"] = "any",
         engine: Engine = "auto",
         precision: Precision = "highest",
     ) -> None:
         door.check_positive("temperature", temperature)
         door.check_k(k)
+        door.check_choice("quantifier", quantifier, tuple(QUANTIFIERS))
+        if weighted and quantifier == "each":
+            raise ValueError(
+                "weighted lets a neighbour count in part, and quantifier 'each' knows only right and wrong; choose one of them"
+            )
         if k >= size:
             has = f"a sample has at most {size - 1} neighbours"
             raise ValueError(f"k ({k}) must be below the number of samples ({size}): {has}; lower k, or train on more samples")
@@ -85,7 +95,7 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
             references=MemoryBank(size, dimension, momentum, start),
             affinity=Normalised(InnerProduct(temperature), references=False),
             relation=ListedNeighbours(size, k, weighted=weighted, labels=labels),
-            criterion=any_positive,
+            criterion=QUANTIFIERS[quantifier],
             engine=engine,
             precision=precision,
         )
