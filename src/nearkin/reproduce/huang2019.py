@@ -199,7 +199,7 @@ def _lengths() -> tuple[Cell, ...]:
     note = f"our schedule, as long as the AlexNet's: {_epochs('and', 2 * SHORT)}"
     found.append(_accuracy(table, "ResNet-18, 200, run as briefly", "twice", 86.3, note=note, ablations=_LONGER, **last))
     alone = "the released recipe and as many epochs in all, without neighbours and without restarts: what the rounds are worth there"
-    found.append(_accuracy(table, "ResNet-18, Instance, 250 epochs", "alone50", note=alone, **last))
+    found.append(_accuracy(table, "ResNet-18, Instance, 250 epochs", "alone50", None, note=alone, **last))
     for row, (trial, printed, better) in {**_LENGTHS, "ResNet-101, 200": ("deep-e200", 88.4, "")}.items():
         changed = (Ablation("our recipe, as many epochs", f"and-{better}", _KNN),) if better else ()
         found.append(_accuracy(table, row, trial, printed, ablations=changed, **last))
