@@ -22,7 +22,7 @@ WHOLE = "all"  # the split of data that bring none
 SYNONYMS: Mapping[str, str] = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation", "testing": "test"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """n points: `inputs`, what is known of them (any of `labels`, `targets`, `sets`), and where each one came from."""
 
@@ -158,6 +158,9 @@ class Dataset:
             if self.inputs.on_error == "skip":
                 raise
             raise must_be_whole(str(error)) from error
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self.describe()}>"  # thousands of paths would be no answer
 
     def describe(self) -> str:
         """A line or two for people."""
