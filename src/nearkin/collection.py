@@ -170,13 +170,19 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
         at = data.rows(ids.cpu()).tolist()
         yield Entries(
             np.asarray(torch.as_tensor(model.encode(inputs)).cpu()),
-            labels=[None if data.labels is None else data.classes[int(data.labels[row])] for row in at],
+            labels=[_label(data, row) for row in at],
             sources=[sources[row] for row in at],
             metadata=[_metadata(data, row, splits[row]) for row in at],
             thumbnails=_thumbnails(data, at),
         )
         done += len(at)
         ticker.update(done)
+
+
+def _label(data: Dataset, row: int) -> str | None:
+    """The name of a point's class, None where that is not known."""
+    number = -1 if data.labels is None else int(data.labels[row])
+    return data.classes[number] if number >= 0 else None
 
 
 def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:

@@ -70,6 +70,26 @@ def test_a_picture_is_answered_in_a_table(place: Path, capsys) -> None:
     assert "same kind? yes from affinity" in told and "approximate" not in told
 
 
+def test_a_point_without_a_class_has_no_label(tmp_path: Path, capsys) -> None:
+    """The number of an unknown class is -1, which is no place among the names of classes."""
+    model, pictures = make_model(tmp_path / "model"), sorted(make_pictures(tmp_path / "pictures").rglob("*.png"))
+    table = tmp_path / "some.csv"
+    named = {path: path.parent.name if row % 2 else "" for row, path in enumerate(pictures)}
+    table.write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in named.items()))
+    run(capsys, "index", model, table, "--device", "cpu")
+    points = LocalIndex.open(model / "index").entries(range(len(pictures)))
+    assert [point.label for point in points] == [label or None for label in named.values()]
+
+
+def test_without_labels_there_is_no_column_for_them(tmp_path: Path, capsys) -> None:
+    model, pictures = make_model(tmp_path / "model"), make_pictures(tmp_path / "pictures")
+    table = tmp_path / "bare.csv"
+    table.write_text("path\n" + "".join(f"{path}\n" for path in sorted(pictures.rglob("*.png"))))
+    run(capsys, "index", model, table, "--device", "cpu")
+    head = run(capsys, "search", model, "--id", 0, "-k", 3).splitlines()[2]
+    assert head.replace("┃", " ").split() == ["affinity", "id", "path"]
+
+
 def test_a_folder_of_queries_and_json(place: Path, capsys) -> None:
     found = json.loads(run(capsys, "search", place / "model", place / "queries", "-k", 2, "--json"))
     assert [Path(one["query"]).name for one in found] == ["0-red.png", "1-green.png", "2-blue.png"]

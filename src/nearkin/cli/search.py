@@ -92,10 +92,18 @@ def _show(collection: Collection | RemoteCollection, found: list[Asked], k: int)
     console = Console(highlight=False, soft_wrap=True, width=1000)  # a path is not folded: it is there to be copied
     for query, answer in found:
         title = f"{query}: the {len(answer.hits)} nearest{'' if answer.exact else ' (approximate: a nearer one may be missing)'}"
-        table = Table("", "affinity", "label", "same kind?", "id", "path", title=title, title_justify="left", title_style="bold")
-        for rank, hit in enumerate(answer.hits, 1):
-            verdict = {True: "yes", False: "no", None: ""}[hit.same_kind]
-            table.add_row(str(rank), f"{hit.affinity:.4g}", hit.label or "", verdict, str(hit.id), hit.source)
+        columns = {
+            "": [str(rank) for rank in range(1, len(answer.hits) + 1)],
+            "affinity": [f"{hit.affinity:.4g}" for hit in answer.hits],
+            "label": [hit.label or "" for hit in answer.hits],
+            "same kind?": [{True: "yes", False: "no", None: ""}[hit.same_kind] for hit in answer.hits],
+            "id": [str(hit.id) for hit in answer.hits],
+            "path": [hit.source for hit in answer.hits],
+        }
+        told = {name: cells for name, cells in columns.items() if any(cells) or not answer.hits}  # nobody's label: no column of blanks
+        table = Table(*told, title=title, title_justify="left", title_style="bold")
+        for row in zip(*told.values(), strict=True):
+            table.add_row(*row)
         console.print(table)
         if len(answer.hits) < k:
             console.print(f"{k} were asked for; there are no more")
