@@ -135,9 +135,13 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
     about = json.loads(page.read_text(encoding="utf-8"))
     network = build_network(_without_first_weights(about))
     best, there = folder / "best.safetensors", folder / "references.safetensors"
+    weights = best if which == "best" and best.exists() else folder / "weights.safetensors"
+    if not weights.exists():
+        told = f"{weights} is not there: the training has not come to its end"
+        raise FileNotFoundError(f"{told}; `nearkin train --resume {folder}` goes on with it")
     if best.exists() and which == "last":
         there = folder / "references-last.safetensors"
-    network.load_state_dict(load_file(best if which == "best" and best.exists() else folder / "weights.safetensors"))
+    network.load_state_dict(load_file(weights))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])))
 

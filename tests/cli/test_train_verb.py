@@ -1,15 +1,20 @@
 """`nearkin train`, `embed` and `export` as a stranger would type them."""
 
 import json
+from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
 import nearkin
 from nearkin import cli
+from nearkin.cli.progress import TrainingView
 from nearkin.train.recipes import RECIPES, settings_for
 
 SMALL = ["--epochs", "2", "--dimension", "4", "--set", "batch_size=32", "--device", "cpu"]
@@ -75,6 +80,39 @@ def test_the_rate_is_found_used_and_kept(photos: Path, tmp_path: Path) -> None:
     swept = json.loads((tmp_path / "m" / "learning_rate.json").read_text())
     assert json.loads((tmp_path / "m" / "run.json").read_text())["optimiser"]["learning_rate"] == pytest.approx(swept["rate"])
     assert (tmp_path / "m" / "learning_rate.png").exists()
+
+
+class Ended(TrainingView):
+    """Ctrl-C after the first epoch."""
+
+    def epoch(self, figures: Mapping[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("seconds", "told"), [("0", "goes on from step-"), ("1000", "begins anew: no checkpoint was written yet")])
+def test_a_stopped_training_says_how_to_go_on(seconds, told, photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    folder = tmp_path / "m"
+    monkeypatch.setattr("nearkin.cli.train.TrainingView", Ended)
+    first = ["train", str(photos), "--out", str(folder), *SMALL, "--set", f"checkpoint_seconds={seconds}"]
+    stopped = cli.main(first)
+    said = " ".join(capsys.readouterr().err.split())
+    assert stopped == 130 and f"`nearkin train --resume {folder}` {told}" in said and said.endswith("stopped")
+    with pytest.raises(FileNotFoundError, match="the training has not come to its end; `nearkin train --resume "):
+        nearkin.load(folder, which="last")
+    monkeypatch.undo()
+    assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 0 and nearkin.load(folder).classes == ("bright", "dark")
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
+    """The words go on in a second line rather than push out the count and the time left."""
+    view, drawn = TrainingView(), StringIO()
+    view.epoch({"epoch": 1, "loss": 5.83, "steps": 31, "points_per_second": 735, "dimensions used": 36.07})
+    view.started(1023, 0)
+    view.step(120, {"loss": 5.83, "priced": "64/64"})
+    Console(file=drawn, width=columns).print(view.bar.get_renderable())
+    lines = drawn.getvalue().splitlines()
+    assert len(lines) == 1 + (columns < 100) and lines[0].split()[-3:] == ["120/1023", "0:00:00", "-:--:--"] and "…" not in drawn.getvalue()
 
 
 def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:

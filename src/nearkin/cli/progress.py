@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 
 class TrainingView:
@@ -14,8 +15,9 @@ class TrainingView:
     def __init__(self, what: str = "training") -> None:
         self.what = what
         self.console = Console(stderr=True, highlight=False)
-        times = (TimeElapsedColumn(), TimeRemainingColumn())
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), *times)
+        words = TextColumn("{task.description}", table_column=Column())  # the one that goes on in a second line where the terminal is narrow
+        counts = (made(table_column=Column(no_wrap=True)) for made in (MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn))
+        columns = (words, BarColumn(bar_width=12, table_column=Column(no_wrap=True)), *counts)
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task: TaskID | None = None
         self.so_far = ""  # the figures of the last epoch

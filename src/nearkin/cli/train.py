@@ -39,10 +39,21 @@ def run_train(arguments: Namespace) -> int:
             metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume, given=given)
         except TrainingStopped as error:
             raise ValueError(str(error)) from error
+        except KeyboardInterrupt:
+            if ranks.is_first() and (folder / "run.json").exists():
+                view.message(_interrupted(folder))
+            raise
     if ranks.is_first():
         _tell(folder, metrics)
     ranks.stop()
     return 0
+
+
+def _interrupted(folder: Path) -> str:
+    """How a training that was stopped goes on, and from where."""
+    saved = sorted((folder / "checkpoints").glob("step-*"))
+    again = f"`nearkin train --resume {folder}`"
+    return f"{again} goes on from {saved[-1].name}" if saved else f"{again} begins anew: no checkpoint was written yet"
 
 
 def _purpose(name: str, given: Mapping[str, str]) -> str:
@@ -106,4 +117,4 @@ def _tell(folder: Path, metrics: dict[str, Any]) -> None:
         for name, value in metrics["test"].items():
             table.add_row(name, f"{value:.4f}")
         console.print(table)
-    console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')")
+    console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')", soft_wrap=True)

@@ -38,14 +38,15 @@ def check_folder(folder: Path, resume: bool) -> None:
     """A new training wants a folder of its own, a resumed one the folder it was begun in."""
     made = (folder / "run.json").exists()
     if made and not resume:
-        raise FileExistsError(f"{folder} holds a training already; choose another folder, or resume it")
+        raise FileExistsError(f"{folder} holds a training already; choose another folder, or go on with it: `nearkin train --resume {folder}`")
     if resume and not made:
         raise FileNotFoundError(f"{folder} holds no training to resume (no run.json)")
 
 
 def device_name(device: torch.device) -> str:
     """For the figures: the GPU's name, or how many threads."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
