@@ -24,7 +24,7 @@ from nearkin.explore.sanity import (
     scaled_columns,
     suspected_labels,
 )
-from nearkin.explore.subject import Side, Subject
+from nearkin.explore.subject import UNKNOWN, Side, Subject
 from nearkin.search import Neighbours
 
 MOST_PAIRS = 1_000_000_000  # of pictures that are compared: minutes, not hours
@@ -53,9 +53,15 @@ def inspect(subject: Subject, found: Neighbours, effective_rank: float, report: 
         _labels(subject, found, sanity)
     for side in (subject.queries, *([subject.gallery] if subject.gallery else [])):
         if side.left_out:
-            listed = ", ".join(f"{count:,} {reason}" for reason, count in side.left_out.items())
-            sanity.findings.append(Finding(f"Points left out of the {side.name}", "look", f"{listed}.", "Repair or remove them."))
+            sanity.findings.append(_left_out(side))
     return sanity
+
+
+def _left_out(side: Side) -> Finding:
+    """Points that could not take part: damaged ones want a look; those without a class are nobody's fault."""
+    listed = ", ".join(f"{count:,} {reason}" for reason, count in side.left_out.items())
+    mend = "Repair or remove the damaged." if set(side.left_out) - {UNKNOWN} else ""
+    return Finding(f"Points left out of the {side.name}", "look" if mend else "fine", f"{listed}.", mend)
 
 
 def _contents(subject: Subject, sanity: Sanity) -> None:
@@ -118,7 +124,10 @@ def _lengths(subject: Subject, sanity: Sanity) -> None:
     else:
         changed = ""
     text = f"This model was trained with cosine, and the lengths of its embeddings differ by {100 * spread:.0f} % of their mean{changed}."
-    mend = "Here they were compared by cosine. Set them to length 1 before you hand them to an index, or train with network.normalise=true."
+    mend = (
+        "Here they were compared by cosine, as `nearkin index` and `nearkin search` do. "
+        "For an index of another make set them to length 1, or train with network.normalise=true."
+    )
     sanity.findings.append(Finding("Unnormalised features with a cosine model", "look", text, mend))
 
 

@@ -15,6 +15,7 @@ from nearkin.model import Model
 from nearkin.points import Points
 
 CHUNK = 512
+UNKNOWN = "class not known"  # why a point may neither ask nor answer although nothing is wrong with it
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
         raise ValueError(f"no point of the {name} has a finite embedding; look at the inputs, or train again with a lower learning rate")
     data = data.subset(data.rows(ids)[finite])
     answers = None if data.answers is None else data.answers.to(embeddings.device)
-    left_out = {"damaged": len(loader.skipped), "embedding not finite": int((~finite).sum()), "class not known": unknown}
+    left_out = {"damaged": len(loader.skipped), "embedding not finite": int((~finite).sum()), UNKNOWN: unknown}
     return Side(
         name,
         data,
