@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,15 @@ def test_neighbours_purity_and_lists_equal_literal_loops(census: Census) -> None
         assert one.neighbours_say != one.label == census.labels[one.row]
     assert [pair[:2] for pair in atlas.lists.duplicates if pair[2] == 0] == [(4, 3)]
     assert atlas.lists.compared == atlas.lists.later == 10
+
+
+def test_one_labelled_neighbour_among_unlabelled_ones_makes_no_suspect(census: Census) -> None:
+    positions = np.array([[(row + step) % len(census) for step in range(1, 11)] for row in range(len(census))], dtype=np.int32)
+    for wrong, suspected in ((5, []), (6, [0])):  # of the ten, that bear another class; the others' classes are unknown
+        labels = np.full(len(census), -1)
+        labels[0], labels[1 : 1 + wrong] = 0, 1
+        found = lists.suspects(replace(census, labels=labels), positions)
+        assert [one.row for one in found if one.label == 0] == suspected and all(one.confidence >= 0.6 for one in found)
 
 
 def test_live_neighbours_are_those_of_the_atlas(census: Census) -> None:

@@ -158,7 +158,7 @@ def test_folders_are_not_overwritten(tmp_path, digits):
     small = digits.subset(torch.arange(200))
     run = override(Run(), {**BASE, "epochs": "1"})
     train(run, tmp_path / "m", data=small)
-    with pytest.raises(FileExistsError, match="holds a training already; choose another folder, or go on with it: `nearkin train --resume "):
+    with pytest.raises(FileExistsError, match="holds a training already; choose another folder, or go on: `nearkin train --resume "):
         train(run, tmp_path / "m", data=small)
     with pytest.raises(FileNotFoundError, match="holds no training to resume"):
         train(run, tmp_path / "n", data=small, resume=True)

@@ -15,7 +15,7 @@ class TrainingView:
     def __init__(self, what: str = "training") -> None:
         self.what = what
         self.console = Console(stderr=True, highlight=False)
-        words = TextColumn("{task.description}", table_column=Column())  # the one that goes on in a second line where the terminal is narrow
+        words = TextColumn("{task.description}", table_column=Column())  # goes on in a second line where the terminal is narrow
         counts = (made(table_column=Column(no_wrap=True)) for made in (MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn))
         columns = (words, BarColumn(bar_width=12, table_column=Column(no_wrap=True)), *counts)
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)

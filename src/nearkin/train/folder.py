@@ -38,7 +38,7 @@ def check_folder(folder: Path, resume: bool) -> None:
     """A new training wants a folder of its own, a resumed one the folder it was begun in."""
     made = (folder / "run.json").exists()
     if made and not resume:
-        raise FileExistsError(f"{folder} holds a training already; choose another folder, or go on with it: `nearkin train --resume {folder}`")
+        raise FileExistsError(f"{folder} holds a training already; choose another folder, or go on: `nearkin train --resume {folder}`")
     if resume and not made:
         raise FileNotFoundError(f"{folder} holds no training to resume (no run.json)")
 

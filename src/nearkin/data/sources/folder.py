@@ -53,7 +53,8 @@ def _images(folder: Path, wanted: Wanted) -> list[tuple[str, str | None]]:
     if here:
         raise ValueError(
             f"{folder} has {len(here):,} images ({few([os.path.basename(path) for path in here], 3)}) beside its class folders "
-            f"({few(classes, 3)}); move them into one of them, or elsewhere"
+            f"({few(classes, 3)}); move them into one of them, or elsewhere; where folders are no classes, "
+            "list all files in a table whose one column is `path`"
         )
     empty = [label for label, paths in found.items() if not paths]
     if empty and wanted.on_error == "raise":

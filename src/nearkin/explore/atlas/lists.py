@@ -70,13 +70,14 @@ def confused_pairs(census: Census, nearest: np.ndarray) -> list[tuple[int, int, 
 
 
 def suspects(census: Census, positions: np.ndarray) -> list[Suspect]:
-    """Points whose label most of their neighbours (n, k) contradict, the surest first."""
+    """Points whose label most of their neighbours (n, k) contradict, the surest first; one of unknown class counts, and says nothing."""
     if census.kind != "classes":
         return []
-    labels = known_labels(census)
+    labels, unknown = known_labels(census), len(census.classes)  # a class of its own: one labelled neighbour of ten is no majority
+    labels = torch.where(labels < 0, unknown, labels)
     rows = torch.from_numpy(positions.astype(np.int64))
     near = torch.where(rows >= 0, labels[rows.clamp_min(0)], -1)
-    return [one for one in suspected_labels(labels, near) if one.label >= 0 and one.neighbours_say >= 0]
+    return [one for one in suspected_labels(labels, near) if unknown not in (one.label, one.neighbours_say)]
 
 
 def duplicates(census: Census) -> tuple[list[tuple[int, int, float]], int, int]:
