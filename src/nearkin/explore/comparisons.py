@@ -106,7 +106,7 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
 def check_comparable(subject: Subject) -> None:
     """Refuse what no comparison can be made of, before any time is spent."""
     if subject.supervision not in ("classes", "numbers"):
-        raise ValueError("comparisons need classes or numbers to be judged by; leave them out for these data")
+        raise ValueError("comparisons need classes or numbers to be judged by; leave --compare out, or name labelled DATA after the folder")
     size = 4 * torch.Size(subject.model.about["shape"]).numel() * (len(subject.references) + len(subject.queries))
     if size > HELD:
         raise ValueError(
