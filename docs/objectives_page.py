@@ -92,8 +92,8 @@ RETRIEVAL
 | a tree, a cost table | neighbours with like labels | `NCA("expected", relation=LabelDistance(f))` | f is your label distance | equation |
 | like and unlike pairs | a distance to threshold | `Contrastive()` | its margin is a distance | judgement |
 | two views of every item | find the other view | `NPair()` | one question and one answer for every item | equation |
-| none | neighbours at all | `InstanceDiscrimination(N, d)` | every sample is its own class | paper |
-| none | better neighbours, in rounds | `NeighbourhoodDiscovery(N, d)` | trusted neighbours count as the sample itself | paper |
+| none | neighbours at all | `InstanceDiscrimination(N, d)` | every sample is its own class | measured |
+| none, or some | the same, in rounds | `NeighbourhoodDiscovery(N, d)` | neighbours join in; without labels no better so far | measured |
 | any | several aims at once | `WeightedSum(terms)` | a sum that is updated and saved as one | equation |
 
 `LabelOverlap` and `LabelDistance` live in `nearkin.relation`; anchors come from `nearkin.orthonormal`, `nearkin.simplex`,

@@ -144,6 +144,9 @@ def test_every_part_of_a_docstring_reaches_the_page() -> None:
                 " ".join(part.split()) in page for part in (about.sentence, about.equation, about.notes, module.short(about.differs))
             )
             assert "Differs" not in about.notes and "[" not in re.sub(r"`[^`]*`", "", about.notes)
+            assert all("." not in passage.replace("eq.", "") for passage in about.passages.values())  # prose behind a [key] is no passage
+            parts = [about.sentence, about.equation, about.notes, *about.passages, *about.passages.values(), about.differs]
+            assert len(re.findall(r"\w+", " ".join(parts))) == len(re.findall(r"\w+", cls.__doc__.replace("Differs:", ""))), cls
 
 
 def test_the_demo_table_is_made_from_its_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,21 @@ def sent(*_, **__):
 
 
 @pytest.mark.parametrize(
-    "name", ["goal12", "base", "k5", "opt-views", "opt-weighted", "semi-ten", "instance", "cluster", "noise", "alex10-and", "cub-and"]
+    "name",
+    [
+        "goal12",
+        "base",
+        "k5",
+        "opt-views",
+        "opt-weighted",
+        "semi-ten",
+        "semi-each-ten",
+        "instance",
+        "cluster",
+        "noise",
+        "alex10-and",
+        "cub-and",
+    ],
 )
 def test_nothing_of_a_step_is_read_back(name, request, monkeypatch):
     step = assembled(SETTINGS[f"and-{name}"])

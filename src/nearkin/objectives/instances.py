@@ -53,14 +53,16 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
     """Instance discrimination in which trusted samples count their discovered neighbours as themselves.
 
         loss = -log sum_(j in N(i)) p_ij,   N(i) = {i} and, where i is trusted, the ids of its row of the table
+        with quantifier "each":
+        loss = mean_(j in N(i)) log( 1 + sum_(k not in N(i)) exp((x_i . v_k - x_i . v_j) / temperature) )
 
     Tell it what was discovered with objective.trust(table, trusted): a table (N, k) of ids and a truth value for each
     row. Until then it is instance discrimination. Here "trusted neighbourhood" is what the paper calls an anchor
-    neighbourhood.  [huang2019and] eq. (1)-(8)
-    Beyond the paper: with `weighted` a neighbour j of i counts as weight_i p_ij instead of in full or not at all; with `labels` (N,),
-    -1 where none is known, samples that have a class take all of that class for neighbours, and only the others what was discovered.
-    Above it is enough that any of N(i) is near, and i itself mostly is; the `quantifier` "each" asks it of every one of them:
-        loss = mean_(j in N(i)) log( 1 + sum_(k not in N(i)) exp((x_i . v_k - x_i . v_j) / temperature) )
+    neighbourhood. Beyond the paper: with `weighted` a neighbour j of i counts as weight_i p_ij instead of in full or not at all;
+    with `labels` (N,), -1 where none is known, samples that have a class take all of that class for neighbours, and only the others
+    what was discovered; the paper's loss is content when any of N(i) is near, and i itself mostly is, while the `quantifier`
+    "each" asks it of every one of them.
+    [huang2019and] eq. (1)-(8)
     Differs: as InstanceDiscrimination; eq. (1) finds the nearest OTHER samples, eq. (10) is used as corrected.
     """
 

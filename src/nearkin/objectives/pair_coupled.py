@@ -73,8 +73,9 @@ class Angular(PairCoupled):
 
         mean over right pairs (a, p) of log(1 + sum_n exp(4 t (a + p) . n - 2 (1 + t) a . p)),   t = tan(alpha)^2
 
-    All three are unit vectors. choice="misplaced" takes only [lu2019sampling]'s sets for `k` and `margin`: right ones outside the k
-    nearest of a, and the wrong ones that stand in their places. [wang2017angular] eq. (6)-(8)
+    All three are unit vectors. choice="misplaced" takes only the sets that Prec@k moves, for `k` and `margin`: right ones outside
+    the k nearest of a, and the wrong ones that stand in their places.
+    [wang2017angular] eq. (6)-(8); [lu2019sampling] for those sets
     Differs: every right pair of the batch; negatives are normalised too; add NPair with WeightedSum for the combined loss.
     """
 

@@ -40,8 +40,8 @@ class Triplet(NeighbourhoodObjective):
         [s_wrong - s_right + margin]+,   s = cosine,   or minus the squared distance with metric="squared_euclidean"
 
     choice: "uniform" (all triplets), "hard", "semi-hard", "distance-weighted" (draws from torch's generator; needs the
-    embedding's `dimension`), "misplaced" ([lu2019sampling]'s sets for `k`).
-    [schroff2015facenet]; [hermans2017defense]; [wu2017sampling]; [lu2019sampling] eq. (1)
+    embedding's `dimension`), "misplaced" (the sets that Prec@k moves, for `k`).
+    [schroff2015facenet]; [hermans2017defense]; [wu2017sampling]; [lu2019sampling] eq. (1), and for those sets
     Differs: a query's value is the mean over its triplets, so large classes do not outvote small ones; in distance-weighted
     draws the cutoff is the lower clip of the distance, 0.5.
     """
