@@ -62,6 +62,12 @@ def test_unseen_classes_share_no_class():
     assert set(labels[first == "train"]) == set(range(10))  # the first half of the classes, as for CUB
 
 
+def test_points_of_unknown_class_are_trained_on():
+    labels = torch.where(torch.arange(400) % 10 < 8, -1, torch.arange(400) % 2)
+    names = partition(Dataset("some", torch.zeros(400, 2), labels=labels, classes=("a", "b")), None, HALVES).names
+    assert set(names[labels < 0]) == {"train"} and [int((names[labels >= 0] == name).sum()) for name in HALVES] == [40, 40]
+
+
 @pytest.mark.parametrize("make", [stratified, by_group, unseen_classes])
 def test_the_seed_decides(make):
     values = np.random.default_rng(0).integers(0, 30, 300)

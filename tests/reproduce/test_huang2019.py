@@ -53,7 +53,9 @@ def test_rows_that_are_compared_see_the_same_images():
     short = [trial for trial in TRIALS if trial.data == "cifar10" and trial.settings["network.name"] == "resnet18"]
     compared = [trial for trial in short if "checkpoint_seconds" not in trial.settings]
     compared.remove(BY_NAME["and-twice"])
-    assert len(compared) > 20 and max(map(images, compared)) - min(map(images, compared)) < 0.03
+    changed = [trial for trial in compared if trial.name.startswith("and-change-")]
+    for rows, least in ((changed, 5), ([trial for trial in compared if trial not in changed], 20)):
+        assert len(rows) > least and max(map(images, rows)) - min(map(images, rows)) < 0.03
 
 
 def test_networks_that_a_claim_compares_were_trained_as_long_and_alike():
@@ -77,6 +79,13 @@ def test_the_longer_goals_take_what_the_first_chose_on_held_out_images():
     assert Ledger.read(RESULTS, first).chosen == CHOSEN
     for trial in longer:
         assert trial.settings == {**first.settings, **CHOSEN, "epochs": trial.settings["epochs"]}
+
+
+def test_what_is_changed_is_the_goals_recipe_and_one_of_the_rows_is_that_recipe():
+    goal = {**BY_NAME["and-goal12"].settings, **CHOSEN}
+    for trial in (trial for trial in TRIALS if trial.name.startswith("and-change-")):
+        other = {leaf for leaf in goal.keys() | trial.settings.keys() if goal.get(leaf) != trial.settings.get(leaf)}
+        assert trial.held_out and (other == {"epochs", "checkpoint_seconds"}) == (trial.name == "and-change-nothing")
 
 
 def test_the_recipe_is_the_goals_own():

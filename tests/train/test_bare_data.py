@@ -1,6 +1,7 @@
 """Data without labels, and settings that nobody gave: what is taken for them, and that the user is told."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,17 @@ BARE = Dataset("bare", torch.zeros(100, 1, 8, 8, dtype=torch.uint8))
 def test_settings_that_nobody_gave_suit_data_without_labels(given, told):
     run = lengthened(suited(override(Run(), given), BARE, given), len(BARE))
     assert (run.optimiser.name, run.optimiser.learning_rate, run.batch_size, run.epochs) == told
+
+
+def test_data_with_some_labels_take_the_same_settings_and_hold_out_labelled_points_alone():
+    whole = digits(200, 0)
+    labels = torch.where(torch.arange(len(whole)) % 4 > 0, -1, whole.labels)
+    some = replace(whole, labels=labels, split=np.array(["all"] * len(whole)))
+    assert suited(Run(), some, ()) == suited(Run(), BARE, ()) != Run()
+    parts = cut(override(Run(), {"data.validation": "0.2", "data.test": "0.2"}), some)
+    held = [part.labels for part in (parts.validation, parts.test)]
+    assert [len(part) for part in held] == [10, 10] and all(bool((part >= 0).all()) for part in held)
+    assert len(parts.train) == 180 and int((parts.train.labels < 0).sum()) == 150
 
 
 def test_the_page_on_training_names_these_settings():

@@ -5,7 +5,7 @@ images that belong together never stand on both sides. By unseen classes: new cl
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -44,7 +44,8 @@ class Partition:
 def partition(data: Dataset, how: How | None = None, fractions: Mapping[str, float] = FRACTIONS, seed: int = 0) -> Partition:
     """A split of a data set; `data.with_split(partition(data).names)` applies it.
 
-    Unless told: by group if there are groups, stratified if there are classes, and at random otherwise.
+    Unless told: by group if there are groups, stratified if there are classes, and at random otherwise. Stratified, points of unknown
+    class (-1) are all in the first split: on another nothing could be measured by them.
     """
     if how is not None and how not in get_args(How):
         raise ValueError(f"how {how!r} is unknown; choose one of {', '.join(get_args(How))}")
@@ -56,9 +57,18 @@ def partition(data: Dataset, how: How | None = None, fractions: Mapping[str, flo
         raise ValueError(
             f"how={chosen!r} needs {'groups' if chosen == 'group' else 'classes'}, and {data.name} has none; choose how='random'"
         )
+    if chosen == "stratified" and data.partly_labelled:
+        return _stratified_where_known(np.asarray(known), fractions, seed)
     if chosen == "stratified":
         return stratified(known, fractions, seed)
     return by_group(known, fractions, seed) if chosen == "group" else unseen_classes(known, fractions, seed)
+
+
+def _stratified_where_known(labels: np.ndarray, fractions: Mapping[str, float], seed: int) -> Partition:
+    made = stratified(labels[labels >= 0], fractions, seed)
+    names = np.full(len(labels), next(iter(fractions)), dtype=made.names.dtype)
+    names[labels >= 0] = made.names
+    return replace(made, names=names)
 
 
 def set_aside(data: Dataset, fraction: float = 0.1, how: How | None = None, seed: int = 0) -> Partition:

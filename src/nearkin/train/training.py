@@ -77,7 +77,7 @@ def train(
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     source = opened(run, data, data_root, log)
     if given is not None:
-        run = _told(run, suited(run, source, given), log)
+        run = _told(run, suited(run, source, given), source.partly_labelled, log)
     parts_of_data = cut(run, source)
     run = _long_enough(run, len(parts_of_data.train), log)
     parts = assemble(run, parts_of_data.train, place)
@@ -98,11 +98,11 @@ def train(
     return loop.finish()
 
 
-def _told(before: Run, run: Run, log: Reporter) -> Run:
+def _told(before: Run, run: Run, some: bool, log: Reporter) -> Run:
     """The run, after a line that says what was changed to suit the data."""
     if run != before:
         steps = f"batches of {run.batch_size}, {run.optimiser.name} at {run.optimiser.learning_rate:g}"
-        log.message(f"without labels: {steps}; --set changes that")
+        log.message(f"{'with some labels' if some else 'without labels'}: {steps}; --set changes that")
     return run
 
 
