@@ -46,7 +46,7 @@ class TrainingView:
     def epoch(self, figures: Mapping[str, Any]) -> None:
         """A line for every epoch; its speed and its first validation figure stay beside the bar."""
         told = ("epoch", "loss", "steps", "points_per_second")
-        rest = [f", {name} {value:.4f}" for name, value in figures.items() if name not in told]
+        rest = [f", {name} {value:.{4 if abs(value) < 10 else 1}f}" for name, value in figures.items() if name not in told]
         speed = f", {figures['points_per_second']:,} points/s"
         self.so_far = speed + "".join(rest[:1])
         self.console.print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}{speed}{''.join(rest)}", soft_wrap=True)

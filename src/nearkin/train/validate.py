@@ -151,9 +151,13 @@ def validate(parts: Parts, train: Dataset, validation: Dataset | None, loader: L
     return figures_of(parts, (validation, asked), (train, known))
 
 
-def dimensions_used(parts: Parts, most: int = 2000) -> float:
-    """The effective rank of the embeddings of some training points, spread over the set; near 1 or 0 the embedding has collapsed."""
-    found = embed_all(parts.network, parts.loader, parts.step.prepare, _spread(parts.loader.data.ids, most))
+def dimensions_used(parts: Parts) -> float:
+    """The effective rank of the embeddings of some training points, spread over the set; near 1 or 0 the embedding has collapsed.
+
+    Of an eighth of the points, so that small sets are not looked at for as long as they are learnt from; 256 to 2,000 of them.
+    """
+    ids = parts.loader.data.ids
+    found = embed_all(parts.network, parts.loader, parts.step.prepare, _spread(ids, min(max(len(ids) // 8, 256), 2000)))
     return collapse(found, draws=0)["effective_rank"].value
 
 
