@@ -189,7 +189,10 @@ def test_the_bank_starts_either_way(start):
             lambda: NeighbourhoodDiscovery(5, 2, quantifier="each", weighted=True),
             "quantifier 'each' knows only right and wrong; choose one",
         ),
-        (lambda: NeighbourhoodDiscovery(5, 2, weighted=True, engine="torch"), "engine 'torch' does not know this composition"),
+        (
+            lambda: NeighbourhoodDiscovery(5, 2, quantifier="each", labels=torch.zeros(5), engine="torch"),
+            "engine 'torch' does not know this composition",
+        ),
         (
             lambda: MemoryBank(5, 2)(Points(torch.ones(1, 2), ids=torch.tensor([5]))),
             "ids run from 5 to 5, but the bank has the slots 0 to 4; build it for as many samples as there are",
