@@ -177,7 +177,11 @@ def test_the_bank_starts_either_way(start):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: NeighbourhoodDiscovery(5, 2, k=5), r"k \(5\) must be below the number of samples \(5\)"),
+        (lambda: NeighbourhoodDiscovery(5, 2, k=5), r"k \(5\) must be below the number of samples \(5\): .*; lower k, or train on more"),
+        (
+            lambda: NeighbourhoodDiscovery(1, 2),
+            r"k \(1\) must be below the number of samples \(1\): .* at most 0 neighbours; train on more",
+        ),
         (
             lambda: NeighbourhoodDiscovery(5, 2, labels=torch.zeros(4)),
             r"labels have shape \(4,\) for 5 points; give one class",
