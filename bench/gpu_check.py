@@ -15,7 +15,7 @@ from nearkin.kernels.work import Work, sizes
 CLASSES = 10
 CHECKED = (
     "own-span", "own-span-free", "own-span-odd-skip", "own-span-skewed", "own-listed", "own-targets1", "own-targets3",
-    "bank-span", "bank-listed", "bank-targets1", "both-span", "both-span-skip", "both-listed", "both-targets3",
+    "bank-span", "bank-listed", "bank-listed-skip-inner", "bank-targets1", "both-span", "both-span-skip", "both-listed", "both-targets3",
     "own-span-inner", "both-span-inner", "both-listed-inner", "own-targets1-inner",
 )  # fmt: skip
 NUMERIC = ("far", "duplicates", "scales", "offset", "tiny", "lone")

@@ -160,7 +160,7 @@ class ListedNeighbours(nn.Module):
 
     @property
     def plain(self) -> bool:
-        """Whether a neighbour is right or wrong by the table alone, as the streaming kernels know it."""
+        """Whether a neighbour is right or wrong by the table alone."""
         return self.weight is None and self.labels is None
 
     @torch.no_grad()
@@ -196,7 +196,7 @@ class ListedNeighbours(nn.Module):
             itself = own[:, :1] == references.ids
             cost = torch.where(right & ~itself, 1 - self.weight[own[:, 0], None].to(cost.dtype), cost)
         if self.labels is not None:
-            mine, theirs = self.labels[own[:, 0], None], _of_known_ids(self.labels, references.ids)
+            mine, theirs = self.classes(queries)[:, None], self.classes(references)
             cost = torch.where(mine >= 0, ((mine != theirs) & (own[:, :1] != references.ids)).to(cost.dtype), cost)
         return Relation(cost, torch.ones_like(right))
 
@@ -206,8 +206,9 @@ class ListedNeighbours(nn.Module):
         listed = torch.where(self.trusted[ids][:, None], self.table[ids], ids[:, None])
         return torch.cat([ids[:, None], listed], dim=1)
 
-
-def _of_known_ids(labels: Tensor, ids: Tensor) -> Tensor:
-    """The labels of ids, -1 for ids that have no row."""
-    inside = (ids >= 0) & (ids < len(labels))
-    return torch.where(inside, labels[ids.clamp(0, len(labels) - 1)], -1)
+    def classes(self, points: Points) -> Tensor:
+        """(n,) the labels of points, -1 for those that have none or no row."""
+        ids, labels = points.ids, self.labels
+        assert ids is not None and labels is not None
+        inside = (ids >= 0) & (ids < len(labels))
+        return torch.where(inside, labels[ids.clamp(0, len(labels) - 1)], -1)

@@ -136,6 +136,13 @@ def test_damaged_files_can_be_taken_out_before_anything_is_drawn(folder):
     assert without_damaged(strict) is strict  # where nothing may be skipped, the loader raises
 
 
+def test_a_set_of_damaged_files_alone_has_nothing_to_train_on(folder):
+    for path in folder.iterdir():
+        path.write_bytes(b"no picture")
+    with pytest.raises(DamagedImageError, match="none of the 12 files of .* can be decoded; give a folder or a table of readable images"):
+        without_damaged(open_data(folder, size=32, on_error="skip"), [].append)
+
+
 def test_skipping_is_never_silent(folder):
     spoil(folder, 1)
     with pytest.warns(UserWarning, match=r"01.png|1 of 12 images are damaged and left out"):

@@ -70,6 +70,17 @@ def test_an_empty_class_folder_is_an_error_or_skipped_and_said(tmp_path):
         open_data(tmp_path, on_error="skip")
 
 
+def test_photographs_of_kinds_that_are_not_read_are_counted_and_named(tmp_path):
+    save(tmp_path / "a" / "cat.png", 0)
+    (tmp_path / "a" / "IMG_1.HEIC").write_bytes(b"0")
+    (tmp_path / "b.dng").write_bytes(b"0")
+    said = []
+    assert len(open_data(tmp_path, report=said.append)) == 1
+    assert any("2 files of kinds that are not read are left out (IMG_1.HEIC, b.dng); convert to JPEG or PNG" in line for line in said)
+    with pytest.warns(UserWarning, match="2 files of kinds that are not read"):
+        open_data(tmp_path)
+
+
 def test_an_empty_folder(tmp_path):
     with pytest.raises(ValueError, match=r"holds no images; looked for .bmp, .*.webp in it and in its folders"):
         open_data(tmp_path)

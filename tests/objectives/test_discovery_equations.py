@@ -177,7 +177,11 @@ def test_the_bank_starts_either_way(start):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: NeighbourhoodDiscovery(5, 2, k=5), r"k \(5\) must be below the number of samples \(5\)"),
+        (lambda: NeighbourhoodDiscovery(5, 2, k=5), r"k \(5\) must be below the number of samples \(5\): .*; lower k, or train on more"),
+        (
+            lambda: NeighbourhoodDiscovery(1, 2),
+            r"k \(1\) must be below the number of samples \(1\): .* at most 0 neighbours; train on more",
+        ),
         (
             lambda: NeighbourhoodDiscovery(5, 2, labels=torch.zeros(4)),
             r"labels have shape \(4,\) for 5 points; give one class",
@@ -189,7 +193,10 @@ def test_the_bank_starts_either_way(start):
             lambda: NeighbourhoodDiscovery(5, 2, quantifier="each", weighted=True),
             "quantifier 'each' knows only right and wrong; choose one",
         ),
-        (lambda: NeighbourhoodDiscovery(5, 2, weighted=True, engine="torch"), "engine 'torch' does not know this composition"),
+        (
+            lambda: NeighbourhoodDiscovery(5, 2, quantifier="each", labels=torch.zeros(5), engine="torch"),
+            "engine 'torch' does not know this composition",
+        ),
         (
             lambda: MemoryBank(5, 2)(Points(torch.ones(1, 2), ids=torch.tensor([5]))),
             "ids run from 5 to 5, but the bank has the slots 0 to 4; build it for as many samples as there are",

@@ -92,15 +92,77 @@ def test_memory_banks():
         torch.manual_seed(0)
         return InstanceDiscrimination(60, D, engine=engine).double()
 
-    def discovery(engine):
+    same(both(instances, lambda o, x: o(x, ids=ids, reduction="none"), z))
+
+
+SOME = torch.where(torch.arange(60) % 3 == 0, torch.arange(60) % 4, -1)  # classes of a third
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"weighted": True}, {"labels": SOME}, {"weighted": True, "labels": SOME}, {"quantifier": "each"}],
+    ids=["plain", "weighted", "labelled", "both", "each"],
+)
+def test_discovery(more):
+    z, _, _ = drawn()
+    ids = torch.randperm(60, generator=torch.Generator().manual_seed(3))[:N]
+    ids[3] = ids[2]  # two views of one
+    others = Points(z.flip(0), None, torch.cat([ids[9:], strangers(9)]))  # in which some find nobody
+
+    def make(engine):
         torch.manual_seed(0)
-        objective = NeighbourhoodDiscovery(60, D, k=3, engine=engine).double()
+        objective = NeighbourhoodDiscovery(60, D, k=3, engine=engine, **more).double()
         generator = torch.Generator().manual_seed(1)
-        objective.trust(torch.randint(0, 60, (60, 3), generator=generator), torch.arange(60) % 2 == 0)
+        weight = torch.arange(60, dtype=torch.float64).remainder(5) / 4 if "weighted" in more else None  # 0 and 1 among them
+        objective.trust(torch.randint(0, 60, (60, 3), generator=generator), torch.arange(60) % 2 == 0, weight)
         return objective
 
-    for make in (instances, discovery):
-        same(both(make, lambda o, x: o(x, ids=ids, reduction="none"), z))
+    def in_batch(engine):
+        objective = make(engine)
+        return NeighbourhoodObjective(InBatch(), SquaredEuclidean(0.5), objective.relation, objective.criterion, engine=engine)
+
+    same(both(make, lambda o, x: o(x, ids=ids, reduction="none"), z))
+    same(both(make, lambda o, x: o(x, ids=ids, references=others, reduction="none"), z))
+    same(both(in_batch, lambda o, x: o(x, ids=ids, reduction="none"), z))
+
+
+def test_discovery_in_which_everybody_is_right_prices_each_at_nothing():
+    def make(engine):
+        objective = NeighbourhoodDiscovery(3, D, k=2, quantifier="each", engine=engine).double()
+        objective.trust(torch.tensor([[1, 2], [0, 2], [0, 1]]))
+        return objective
+
+    found = both(make, lambda o, x: o(x, ids=torch.arange(3), reduction="none"), drawn()[0][:3])
+    same(found)
+    assert not found[1][0].any() and not found[1][1].any()
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.005])
+def test_each_neighbour_is_priced_however_much_nearer_another_is(temperature):
+    """A neighbour on the spot and one far away: the rivals are nothing beside the first, and much beside the second."""
+    bank = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [-0.6, 0.8]])
+
+    def make(engine):
+        objective = NeighbourhoodDiscovery(4, 2, temperature=temperature, quantifier="each", engine=engine)
+        objective.references.vectors.copy_(bank)
+        objective.trust(torch.tensor([[1], [0], [0], [0]]))
+        return objective
+
+    found = both(make, lambda o, x: o(x, ids=torch.tensor([0, 2]), reduction="none"), torch.tensor([[1.0, 0.001], [0.0, 1.0]]))
+    same(found, 1e-4)
+    assert float(found[1][0][0]) == pytest.approx(0.5 / temperature, rel=1e-2)
+
+
+@pytest.mark.parametrize("more", [{"weighted": True}, {"labels": torch.arange(60_000) % 3 - 1}, {"quantifier": "each"}])
+def test_discovery_over_many_points_holds_no_matrix(more, monkeypatch):
+    def matrix(*_):
+        raise AssertionError("an affinity of all pairs")
+
+    objective = NeighbourhoodDiscovery(60_000, 4, **more)
+    monkeypatch.setattr(type(objective.affinity), "__call__", matrix)
+    x = torch.randn(100, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    objective(x, ids=torch.arange(100)).backward()
+    assert bool(x.grad.isfinite().all()) and bool(x.grad.any())
 
 
 def test_a_batch_without_ids_is_numbered_whatever_the_engine():
@@ -177,8 +239,8 @@ def test_an_engine_refuses_what_it_does_not_know():
     for relation, criterion in [
         (LabelDistance(lambda a, b: (a - b.T).abs()), expected_cost),  # another distance of targets
         (LabelDistance(), any_positive),  # a share of right for every distance
-        (ListedNeighbours(9, weighted=True), any_positive),
-        (ListedNeighbours(9, labels=torch.zeros(9, dtype=torch.int64)), any_positive),
+        (ListedNeighbours(9, weighted=True), expected_cost),
+        (ListedNeighbours(9, labels=torch.zeros(9, dtype=torch.int64)), each_positive),
         (SameLabel(), each_positive),
     ]:
         with pytest.raises(ValueError, match="engine 'numba' does not know this composition"):

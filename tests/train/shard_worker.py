@@ -72,12 +72,20 @@ def two_steps(objective: o.NeighbourhoodObjective) -> dict[str, torch.Tensor]:
 
 def banked() -> dict[str, dict[str, torch.Tensor]]:
     found = {}
-    each = partial(o.NeighbourhoodDiscovery, quantifier="each")  # its bank is not spread: every rank has the whole
-    for name, made in (("instances", o.InstanceDiscrimination), ("discovery", o.NeighbourhoodDiscovery), ("each", each)):
+    some = torch.where(torch.arange(SIZE) % 3 == 0, torch.arange(SIZE) % 4, -1)
+    kinds = {
+        "instances": o.InstanceDiscrimination,
+        "discovery": o.NeighbourhoodDiscovery,
+        "streamed": partial(o.NeighbourhoodDiscovery, engine="torch"),
+        "weighted, with some classes": partial(o.NeighbourhoodDiscovery, weighted=True, labels=some, engine="torch"),
+        "each": partial(o.NeighbourhoodDiscovery, quantifier="each"),  # its bank is not spread: every rank has the whole
+    }
+    for name, made in kinds.items():
         torch.manual_seed(5)
         objective = made(SIZE, DIMENSION).double()
         if isinstance(objective, o.NeighbourhoodDiscovery):
-            objective.trust((torch.arange(SIZE)[:, None] + 3) % SIZE, torch.arange(SIZE) % 2 == 0)
+            weight = torch.linspace(0, 1, SIZE) if name.startswith("weighted") else None
+            objective.trust((torch.arange(SIZE)[:, None] + 3) % SIZE, torch.arange(SIZE) % 2 == 0, weight)
         spread(objective)
         found[name] = two_steps(objective)
         if isinstance(objective.references, BankPart):

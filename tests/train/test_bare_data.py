@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from nearkin.data import Dataset
-from nearkin.run import Run, override
+from nearkin.objectives import NeighbourhoodDiscovery
+from nearkin.run import DiscoveryChoice, Run, override
 from nearkin.train.assemble import assemble, cut
 from nearkin.train.inputs import AUTOMATIC_HUE
 from nearkin.train.recipes import UNLABELLED, lengthened, settings_for, suited
@@ -70,6 +72,9 @@ def test_the_page_on_training_names_these_settings():
     adam = f"Adam at {UNLABELLED['optimiser.learning_rate']}"
     assert f"batches of {UNLABELLED['batch_size']}, {adam} and at least {int(UNLABELLED['least_steps']):,} steps" in page
     assert f"changes by at most {AUTOMATIC_HUE} of the circle" in page
+    assert f"`discovery.rounds={DiscoveryChoice().rounds}`" in page
+    for option in ("k", "temperature", "momentum"):
+        assert f"`objective.options.{option}={signature(NeighbourhoodDiscovery).parameters[option].default}`" in page
     assert f"for at least {int(settings_for('discovery', 'cifar-10', {})['least_steps']):,} steps (`least_steps`)" in page
 
 

@@ -59,6 +59,7 @@ def sent(*_, **__):
         "k5",
         "opt-views",
         "opt-weighted",
+        "opt-each",
         "semi-ten",
         "semi-each-ten",
         "instance",

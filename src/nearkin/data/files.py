@@ -12,6 +12,7 @@ from pathlib import Path
 
 INSIDE = "!/"  # what stands between an archive and its member
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+UNREAD_SUFFIXES = (".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jxl", ".nef", ".orf", ".raf", ".rw2")  # cameras leave them
 
 # One for each archive and process: the list of members of a large zip takes a second to read. Threads may share it.
 _open_zips: dict[tuple[str, float, int], zipfile.ZipFile] = {}
@@ -42,17 +43,17 @@ def join(place: str | Path, name: str) -> str:
     return f"{place}{INSIDE}{name}" if str(place).lower().endswith(".zip") else os.path.join(place, name)
 
 
-def listing(place: str | Path) -> list[str]:
-    """Every image in a folder or zip, however deep, in the order of their names."""
+def listing(place: str | Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
+    """Every image in a folder or zip, however deep, in the order of their names; with other `suffixes` every such file."""
     if str(place).lower().endswith(".zip"):
-        names = (name for name in _zip(str(place)).namelist() if is_image(name) and "__MACOSX" not in name)
+        names = (name for name in _zip(str(place)).namelist() if is_image(name, suffixes) and "__MACOSX" not in name)
         return sorted(f"{place}{INSIDE}{name}" for name in names)
-    return sorted(_walk(str(place), set()))
+    return sorted(_walk(str(place), set(), suffixes))
 
 
-def is_image(name: str) -> bool:
+def is_image(name: str, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> bool:
     """By its ending, and not hidden: macOS leaves `._cat.jpg` beside `cat.jpg`."""
-    return name.lower().endswith(IMAGE_SUFFIXES) and not os.path.basename(name).startswith(".")
+    return name.lower().endswith(suffixes) and not os.path.basename(name).startswith(".")
 
 
 def folders(place: str | Path) -> list[str]:
@@ -61,7 +62,7 @@ def folders(place: str | Path) -> list[str]:
         return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__MACOSX")))
 
 
-def _walk(folder: str, seen: set[str]) -> Iterator[str]:
+def _walk(folder: str, seen: set[str], suffixes: tuple[str, ...]) -> Iterator[str]:
     """Follows links, since class folders are often links to where the disk has room; each real folder only once a branch."""
     real = os.path.realpath(folder)
     if real in seen:
@@ -70,8 +71,8 @@ def _walk(folder: str, seen: set[str]) -> Iterator[str]:
         for entry in entries:
             if entry.is_dir():
                 if not entry.name.startswith("."):
-                    yield from _walk(entry.path, seen | {real})
-            elif is_image(entry.name):
+                    yield from _walk(entry.path, seen | {real}, suffixes)
+            elif is_image(entry.name, suffixes):
                 yield entry.path
 
 

@@ -52,16 +52,19 @@ class InstanceDiscrimination(NeighbourhoodObjective):
 class NeighbourhoodDiscovery(NeighbourhoodObjective):
     """Instance discrimination in which trusted samples count their discovered neighbours as themselves.
 
-        loss = -log sum_(j in N(i)) p_ij,   N(i) = {i} and, where i is trusted, the ids of its row of the table
+        loss = -log sum_(j in N(i)) p_ij,   p_ij = exp(x_i . v_j / temperature) / sum_(k = 1..N) exp(x_i . v_k / temperature)
+        N(i) = {i} and, where i is trusted, the ids of its row of the table
         with quantifier "each":
         loss = mean_(j in N(i)) log( 1 + sum_(k not in N(i)) exp((x_i . v_k - x_i . v_j) / temperature) )
 
-    Tell it what was discovered with objective.trust(table, trusted): a table (N, k) of ids and a truth value for each
-    row. Until then it is instance discrimination. Here "trusted neighbourhood" is what the paper calls an anchor
-    neighbourhood. Beyond the paper: with `weighted` a neighbour j of i counts as weight_i p_ij instead of in full or not at all;
-    with `labels` (N,), -1 where none is known, samples that have a class take all of that class for neighbours, and only the others
-    what was discovered; the paper's loss is content when any of N(i) is near, and i itself mostly is, while the `quantifier`
-    "each" asks it of every one of them.
+    Tell it what was discovered with objective.trust(table, trusted): a table (N, k) of ids and a truth value for each row, as
+    `discover` and `trusted` of nearkin.discovery find them in objective.references.vectors. Until then it is instance discrimination.
+    A trusted neighbourhood is what the paper calls an anchor neighbourhood.
+    Beyond the paper: with `weighted`, objective.trust(table, None, weight) takes a number between 0 and 1 for each sample, and a neighbour
+    j of i counts as weight_i p_ij instead of in full or not at all. With `labels` (N,), -1 where none is known, a sample that has a class
+    takes all of that class for neighbours, and only the others take what was discovered. The paper's loss is content when any of N(i) is
+    near, and i itself mostly is; the `quantifier` "each" asks it of every one of them. That one knows no weights, and beside labels it
+    holds the affinities of the batch and the whole bank, however large that is.
     [huang2019and] eq. (1)-(8)
     Differs: as InstanceDiscrimination; eq. (1) finds the nearest OTHER samples, eq. (10) is used as corrected.
     """
@@ -92,7 +95,8 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
             )
         if k >= size:
             has = f"a sample has at most {size - 1} neighbours"
-            raise ValueError(f"k ({k}) must be below the number of samples ({size}): {has}; lower k, or train on more samples")
+            mend = "train on more samples" if size < 2 else "lower k, or train on more samples"
+            raise ValueError(f"k ({k}) must be below the number of samples ({size}): {has}; {mend}")
         super().__init__(
             references=MemoryBank(size, dimension, momentum, start),
             affinity=Normalised(InnerProduct(temperature), references=False),

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import Affinity, InnerProduct, Normalised, SquaredEuclidean, unit
-from nearkin.criterion import BestK, Choice, Criterion, any_positive, expected_cost
+from nearkin.criterion import BestK, Choice, Criterion, any_positive, each_positive, expected_cost
 from nearkin.kernels.soft_neighbours import soft_neighbours
 from nearkin.kernels.work import Form, Work, positions_of
+from nearkin.objectives.listed import each, pairwise, weighed
 from nearkin.outcome import Outcome
 from nearkin.points import Points
 from nearkin.relation import LabelDistance, ListedNeighbours, Relating, SameId, SameLabel, squared_distance
@@ -33,11 +34,14 @@ def plain(affinity: Affinity) -> bool:
 
 def streams(affinity: Affinity, relation: Relating, criterion: Criterion) -> bool:
     """Whether the kernels know this composition."""
-    if not plain(affinity) or criterion not in FORMS:
+    if not plain(affinity):
         return False
+    if isinstance(relation, ListedNeighbours) and not (relation.plain and criterion in FORMS):
+        # Each of a whole class is no short list; a neighbour that is right in part has no expected cost here.
+        return criterion is any_positive or (criterion is each_positive and relation.labels is None)
     if isinstance(relation, LabelDistance):
         return relation.distance is squared_distance and criterion is expected_cost
-    return isinstance(relation, SameLabel | SameId) or (isinstance(relation, ListedNeighbours) and relation.plain)
+    return isinstance(relation, SameLabel | SameId | ListedNeighbours) and criterion in FORMS
 
 
 def stream(
@@ -52,6 +56,28 @@ def stream(
     precision: str,
 ) -> Outcome:
     """The outcome by the kernels; `references` None means the batch's own points."""
+    how = {"engine": engine, "precision": precision}
+    found = _streamed(batch, references, affinity, relation, criterion, lookup, how)
+    if not isinstance(relation, ListedNeighbours) or relation.labels is None:
+        return found
+    # A point with a class has all of that class. Everybody is priced both ways, and a step that is recorded reads no class back.
+    others = batch if references is None else references
+    mine, theirs = relation.classes(batch), relation.classes(others)
+    asked, known = Points(batch.embeddings, mine), Points(others.embeddings, theirs)  # without ids: a point is of its own class, too
+    by_class = _streamed(asked, known, affinity, SameLabel(), criterion, None, how)
+    values, weight = (torch.where(mine >= 0, a, b) for a, b in zip(by_class[:2], found[:2], strict=True))
+    return Outcome(values, weight, len(others.embeddings) * (weight > 0).sum())
+
+
+def _streamed(
+    batch: Points,
+    references: Points | None,
+    affinity: Affinity,
+    relation: Relating,
+    criterion: Criterion,
+    lookup: Lookup | None,
+    how: dict[str, str],
+) -> Outcome:
     queries = batch.embeddings
     others = None if references is None else references.embeddings
     if isinstance(affinity, Normalised):
@@ -61,7 +87,14 @@ def stream(
     assert isinstance(affinity, SquaredEuclidean | InnerProduct)
     work = Work(queries, others, isinstance(affinity, SquaredEuclidean))
     work, order = _laid_out(work, batch, references, relation, lookup)
-    soft = soft_neighbours(work, FORMS[criterion], affinity.temperature, engine=engine, precision=precision)
+    if criterion is each_positive:
+        return each(work, affinity, lambda some: soft_neighbours(some, "log", affinity.temperature, **how))
+    soft = soft_neighbours(work, FORMS[criterion], affinity.temperature, **how)
+    if isinstance(relation, ListedNeighbours) and relation.weight is not None:
+        assert work.listed is not None and batch.ids is not None
+        own = _where(batch, references, lookup)(batch.ids[:, None])
+        itself = torch.zeros_like(work.listed, dtype=torch.bool) if own is None else (work.listed[:, :, None] == own[:, None]).any(2)
+        soft = weighed(soft, work, affinity, torch.where(itself, 1.0, relation.weight[batch.ids, None].to(queries.dtype)))
     m = len(queries) if references is None else len(references.embeddings)
     candidates = torch.full((len(queries),), m, device=queries.device)
     if work.skip is not None:
@@ -83,13 +116,8 @@ def select(batch: Points, references: Points, affinity: Affinity, relation: Rela
     choice = Choice.joined(
         list(_chosen(batch._replace(embeddings=queries), references._replace(embeddings=others), affinity, relation, criterion))
     )
-    near = others[choice.columns]  # (n, 2k, d)
     assert isinstance(affinity, SquaredEuclidean | InnerProduct)
-    if isinstance(affinity, SquaredEuclidean):
-        pairs = -(queries[:, None] - near).square().sum(2) / affinity.temperature
-    else:
-        pairs = (near @ queries[:, :, None])[:, :, 0] / affinity.temperature
-    return criterion.price(pairs, choice)
+    return criterion.price(pairwise(queries, others[choice.columns], affinity), choice)  # (n, 2k)
 
 
 @torch.no_grad()
@@ -106,8 +134,7 @@ def _laid_out(
     work: Work, batch: Points, references: Points | None, relation: Relating, lookup: Lookup | None
 ) -> tuple[Work, Tensor | None]:
     """The relation as spans, lists or targets, and the order the queries were put in (None: as they came)."""
-    known = batch if references is None else references
-    where = lookup or (lambda ids: None if known.ids is None else positions_of(ids, known.ids))
+    known, where = batch if references is None else references, _where(batch, references, lookup)
     if isinstance(relation, SameId | ListedNeighbours):
         return work._replace(listed=_distinct(_listed(relation, batch, where))), None
     skip = _own_positions(batch, references, where)
@@ -116,6 +143,11 @@ def _laid_out(
         a, b = batch.labels.reshape(len(batch.labels), -1), known.labels.reshape(len(known.labels), -1)
         return work._replace(targets=(a.to(work.queries.dtype), b.to(work.queries.dtype)), skip=skip), None
     return _sorted_by_label(work, batch, references, skip)
+
+
+def _where(batch: Points, references: Points | None, lookup: Lookup | None) -> Lookup:
+    known = batch if references is None else references
+    return lookup or (lambda ids: None if known.ids is None else positions_of(ids, known.ids))
 
 
 def _own_positions(batch: Points, references: Points | None, where: Lookup) -> Tensor | None:

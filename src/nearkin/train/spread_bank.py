@@ -5,23 +5,26 @@ gradients of the batch, of which every rank finds the part that its vectors caus
 that a training can go on with any number of ranks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from nearkin.affinity import Affinity, unit
-from nearkin.criterion import any_positive, logsumexp
+from nearkin.affinity import unit
+from nearkin.criterion import any_positive
 from nearkin.discovery import Neighbourhoods, neighbourhoods_among
 from nearkin.objectives import NeighbourhoodObjective
 from nearkin.outcome import Outcome
 from nearkin.points import Points
 from nearkin.references import MemoryBank
 from nearkin.references.slot import References
-from nearkin.relation import ListedNeighbours, Relation, SameId
+from nearkin.relation import ListedNeighbours, SameId
 from nearkin.train import ranks
+
+Price = Callable[[Points, Points | None], Outcome]
 
 
 class BankPart(References):
@@ -97,9 +100,7 @@ def spread(objective: nn.Module) -> None:
     if not isinstance(bank, MemoryBank) or bank.labels is not None or not known or len(bank.vectors) < ranks.count():
         return
     objective.references = BankPart(bank)
-    objective.affinity = _Summed(objective.affinity)
-    objective.criterion = any_positive_over_ranks
-    objective.engine = "dense"
+    objective.price = partial(_price_over_ranks, objective, objective.price)  # type: ignore[method-assign]
 
 
 def collect(objective: nn.Module) -> None:
@@ -109,17 +110,26 @@ def collect(objective: nn.Module) -> None:
         bank.collect()
 
 
-def any_positive_over_ranks(affinity: Tensor, relation: Relation) -> Outcome:
-    """`any_positive` where each rank holds some columns (n, m / ranks) of the affinities: every rank gets the whole price."""
-    share = 1 - relation.cost.clamp(0, 1)
-    chosen = _joined(logsumexp(affinity, relation.candidate))
-    right = _joined(logsumexp(affinity + share.log(), share > 0))
-    priced = (chosen > -torch.inf) & (right > -torch.inf)
-    zero = torch.zeros_like(chosen)
-    values = torch.where(priced, chosen, zero) - torch.where(priced, right, zero)
-    active = relation.candidate.sum(1)
-    dist.all_reduce(active)
-    return Outcome(values, priced.to(values.dtype), (active * priced).sum())
+def _price_over_ranks(objective: NeighbourhoodObjective, price: Price, batch: Points, references: Points | None) -> Outcome:
+    """What the whole bank would price, on every rank: `price` knows this rank's part, by the kernels where that is large.
+
+    With C and A the logs of the sums over all vectors and over the right ones, `price` gives C - A of the part. C of the part is what its
+    first vector would cost as the only right one, and that one's affinity.
+    """
+    if references is not None:
+        return price(batch, references)
+    batch = batch._replace(embeddings=_SumGradient.apply(batch.embeddings))  # type: ignore[no-untyped-call]
+    bank, affinity = objective.references, objective.affinity
+    assert isinstance(bank, BankPart)
+    part = bank(batch)
+    alone = NeighbourhoodObjective(bank, affinity, SameId(), any_positive, engine=objective.engine, precision=objective.precision)
+    first = alone.price(batch._replace(ids=bank.ids[:1].expand(len(batch.embeddings))), part)
+    chosen = first.values + affinity(batch.embeddings, part.embeddings[:1])[:, 0]
+    here = price(batch, part)
+    right = _joined(torch.where(here.weight > 0, chosen - here.values, -torch.inf))
+    priced = right > -torch.inf
+    values = torch.where(priced, _joined(chosen) - torch.where(priced, right, 0.0), 0.0)
+    return Outcome(values, priced.to(values.dtype), bank.size * priced.sum())
 
 
 def _joined(part: Tensor) -> Tensor:
@@ -145,18 +155,9 @@ class _JoinedLogSumExp(torch.autograd.Function):
         return mine
 
 
-class _Summed:
-    """An affinity whose gradient of the queries is added up over ranks: each has some of the references."""
-
-    def __init__(self, of: Affinity) -> None:
-        self.of = of
-
-    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        summed: Tensor = _SumGradient.apply(queries)  # type: ignore[no-untyped-call]
-        return self.of(summed, references)
-
-
 class _SumGradient(torch.autograd.Function):
+    """The batch, whose gradient is added up over ranks: each has some of the references."""
+
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
         return rows.view_as(rows)

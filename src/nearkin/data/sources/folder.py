@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from nearkin.data.dataset import WHOLE, Dataset
-from nearkin.data.files import IMAGE_SUFFIXES, folders, is_image, listing
+from nearkin.data.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, folders, is_image, listing
 from nearkin.data.labels import class_numbers, split_name
 from nearkin.data.report import caution, few, tell
 from nearkin.data.sources.wanted import Wanted
@@ -23,6 +23,12 @@ def open_folder(folder: Path, wanted: Wanted, name: str | None = None) -> Datase
     found: list[tuple[str, str | None, str]] = []  # path, class, split
     for sub, split in splits.items() or {"": WHOLE}.items():
         found += [(path, label, split) for path, label in _images(folder / sub, wanted)]
+    unread = [os.path.basename(path) for path in listing(folder, UNREAD_SUFFIXES)]
+    if unread:
+        caution(
+            wanted.report,
+            f"{folder}: {len(unread):,} files of kinds that are not read are left out ({few(unread, 3)}); convert to JPEG or PNG",
+        )
     if not found:
         raise ValueError(f"{folder} holds no images; looked for {', '.join(IMAGE_SUFFIXES)} in it and in its folders")
     return _dataset(name or folder.resolve().name, found, folder, wanted)
