@@ -153,6 +153,7 @@ TRIALS = (
     _trial("e50", _RELEASED, _LONG, {"epochs": "250"}),
     _trial("goal25", _BETTER, CHOSEN, _LONG, {"epochs": "500"}, seeds=3),
     _trial("alone12", _BETTER, CHOSEN, _LONG, _INSTANCES, {"epochs": "250"}),
+    _trial("alone-released", _RELEASED, _LONG, _INSTANCES, {"epochs": "250"}),
     _trial("best", _BETTER, CHOSEN, _LONG, {"epochs": "1000"}, tune=_NEIGHBOURS, tuning_epochs=4 * SHORT * ROUNDS),
     _trial("e100", _RELEASED, _LONG, {"epochs": "500"}),
     _trial("e200", _RELEASED, _LONG, {"epochs": "1000"}),
@@ -216,6 +217,8 @@ def _lengths() -> tuple[Cell, ...]:
         changed = (Ablation("our recipe, as many epochs", f"and-{better}", _KNN),) if better else ()
         found.append(_accuracy(table, row, trial, printed, ablations=changed, **last))
         found.append(_accuracy(table, row, trial, printed, "released protocol", column="released protocol", note=_AUTHORS))
+    alone = f"the released recipe without neighbours, {_epochs('', 50)}: what discovery is worth there"
+    found.append(_accuracy(table, "ResNet-18, Instance", "alone-released", None, note=alone, **last))
     return tuple(found)
 
 
