@@ -15,6 +15,7 @@ from nearkin.data import open as open_data
 from nearkin.explore.subject import embedded
 from nearkin.objectives import DeepCluster
 from nearkin.run import DiscoveryChoice, Run, override
+from nearkin.train import checkpoint
 from nearkin.train.assemble import assemble
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import TrainingStopped, train
@@ -153,6 +154,18 @@ def test_a_training_stopped_inside_round_2_ends_with_the_very_same_weights(tmp_p
     for name in ("weights.safetensors", "objective.safetensors", "references.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
     assert again["images"] == whole["images"] and again.get("rounds") == whole.get("rounds")
+
+
+def test_a_training_goes_on_on_another_kind_of_device(tmp_path):
+    """A GPU's generators have 16 bytes, which nothing else can take: the numbers drawn from there on are others, but always the same."""
+    for name in ("once", "again"):
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path / name, {"checkpoint_seconds": "0"}, reporter=Interrupt(6))
+        found = checkpoint.newest(tmp_path / name / "checkpoints")
+        of_a_gpu = {"random.augment": torch.arange(16, dtype=torch.uint8), "random.cuda": torch.zeros(16, dtype=torch.uint8)}
+        checkpoint.save(tmp_path / name / "checkpoints", found.step + 1, found.tensors | of_a_gpu, found.state)
+        trained(tmp_path / name, {"checkpoint_seconds": "0"}, resume=True)
+    assert (tmp_path / "once" / "weights.safetensors").read_bytes() == (tmp_path / "again" / "weights.safetensors").read_bytes()
 
 
 def test_a_training_stopped_before_its_first_checkpoint_begins_anew_and_says_so(tmp_path):

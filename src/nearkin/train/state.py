@@ -55,9 +55,17 @@ def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
     parts.schedule.restore(state["schedule"])
     parts.sampler.load_state_dict(state["sampler"])
     torch.set_rng_state(tensors["random.torch"])
-    parts.step.generator.set_state(tensors["random.augment"])
-    if "random.cuda" in tensors:
+    _restore_generator(parts.step.generator, tensors["random.augment"])
+    if "random.cuda" in tensors and parts.step.generator.device.type == "cuda":
         torch.cuda.set_rng_state(tensors["random.cuda"])
+
+
+def _restore_generator(generator: torch.Generator, kept: Tensor) -> None:
+    """Where the checkpoint is of another kind of device, whose numbers cannot be drawn here, others that follow from it."""
+    if len(kept) == len(generator.get_state()):
+        generator.set_state(kept)
+    else:
+        generator.manual_seed(int.from_bytes(hashlib.sha256(kept.numpy().tobytes()).digest()[:6]))
 
 
 def mark_of(train: Dataset) -> str:
