@@ -1,6 +1,7 @@
 """`nearkin train`, `embed` and `export` as a stranger would type them."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -101,6 +102,24 @@ def test_a_stopped_training_says_how_to_go_on(seconds, told, photos: Path, tmp_p
         nearkin.load(folder, which="last")
     monkeypatch.undo()
     assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 0 and nearkin.load(folder).classes == ("bright", "dark")
+
+
+def test_a_file_damaged_since_is_to_be_put_back_before_resuming(photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    """Leaving it out, as a new training may, would leave the checkpoint's points: both pieces of advice are followed here."""
+    data, folder = shutil.copytree(photos, tmp_path / "photos"), tmp_path / "m"
+    monkeypatch.setattr("nearkin.cli.train.TrainingView", Ended)
+    assert cli.main(["train", str(data), "--out", str(folder), *SMALL, "--set", "checkpoint_seconds=0"]) == 130
+    monkeypatch.undo()
+    again, was = ["train", "--resume", str(folder), "--device", "cpu"], (data / "dark" / "3.png").read_bytes()
+    (data / "dark" / "3.png").write_bytes(b"\x89PNG")
+    capsys.readouterr()
+    assert cli.main(again) == 1
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    advice = "put the file back as it was and resume, or train anew into another folder, with --set data.on_error=skip"
+    assert "3.png cannot be decoded" in told and told.endswith(advice) and "remove the file" not in told
+    assert cli.main(["train", str(data), "--out", str(tmp_path / "other"), *SMALL, "--set", "data.on_error=skip"]) == 0
+    (data / "dark" / "3.png").write_bytes(was)
+    assert cli.main(again) == 0 and nearkin.load(folder).classes == ("bright", "dark")
 
 
 @pytest.mark.parametrize("columns", [80, 200])

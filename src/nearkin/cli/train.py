@@ -16,6 +16,7 @@ from nearkin.explore.drawing import save
 from nearkin.run import Run, override
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
+from nearkin.train.checkpoint import name_of_newest
 from nearkin.train.folder import opened
 from nearkin.train.rates import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
@@ -51,9 +52,9 @@ def run_train(arguments: Namespace) -> int:
 
 def _interrupted(folder: Path) -> str:
     """How a training that was stopped goes on, and from where."""
-    saved = sorted((folder / "checkpoints").glob("step-*"))
+    saved = name_of_newest(folder / "checkpoints")
     again = f"`nearkin train --resume {folder}`"
-    return f"{again} goes on from {saved[-1].name}" if saved else f"{again} begins anew: no checkpoint was written yet"
+    return f"{again} goes on from {saved}" if saved else f"{again} begins anew: no checkpoint was written yet"
 
 
 def _purpose(name: str, given: Mapping[str, str]) -> str:
