@@ -86,6 +86,18 @@ def test_an_empty_folder(tmp_path):
         open_data(tmp_path)
 
 
+def test_photographs_that_are_not_read_are_named_before_their_folder_is_called_empty(tmp_path):
+    save_tree(tmp_path, "cat/1.png")
+    (tmp_path / "dog").mkdir()
+    for name in ("IMG_1.heic", "._IMG_1.heic", "notes.txt"):
+        (tmp_path / "dog" / name).write_bytes(b"whatever")
+    for folder, refusal in ((tmp_path, "no images in dog"), (tmp_path / "dog", "holds no images")):
+        said = []
+        with pytest.raises(ValueError, match=refusal):
+            open_data(folder, report=said.append)
+        assert said == [f"{folder}: 1 files of kinds that are not read are left out (IMG_1.heic); convert to JPEG or PNG"]
+
+
 def test_images_beside_class_folders(tmp_path):
     save_tree(tmp_path, "cat/1.png", "stray.png")
     told = r"has 1 images \(stray.png\) beside its class folders \(cat\); move them .*; where folders are no classes, list all files"

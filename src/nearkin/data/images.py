@@ -201,7 +201,7 @@ def _first_size(paths: Sequence[str]) -> tuple[int, int]:
         except DamagedImageError as error:
             failure = failure or error
     mend = "give a folder or a table of readable images, or, if those behind them are, remove these files"
-    raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}; {mend}")
+    raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}", mend)
 
 
 def _reason(error: Exception) -> str:
