@@ -1,6 +1,8 @@
 """`nearkin train`, `embed` and `export` as a stranger would type them."""
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from io import StringIO
@@ -49,6 +51,28 @@ def test_a_folder_of_photos_becomes_a_model(model: Path, photos: Path) -> None:
     log = [json.loads(line) for line in (model / "log.jsonl").read_text().splitlines()]
     assert any("objective nca: the data have classes" in line.get("text", "") for line in log)
     assert [line["epoch"] for line in log if line["kind"] == "epoch"] == [1, 2]
+
+
+def test_the_end_names_commands_that_run_as_printed(photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    """Two commands in backquotes: an index of the data, the second time instead of the first, and the page that shows it."""
+    shown: list[int] = []
+    monkeypatch.setattr("nearkin.serve.listen.serve", lambda collection, **_: shown.append(collection.index.count))
+    data, folder = shutil.copytree(photos, tmp_path / "my photos"), tmp_path / "a model"
+    for words in ([str(data), "--out", str(folder), *SMALL], ["--resume", str(folder), "--device", "cpu"]):
+        assert cli.main(["train", *words]) == 0
+        commands = re.findall(r"`nearkin (.*?)`", capsys.readouterr().out.splitlines()[-1])
+        assert [cli.main(shlex.split(command)) for command in commands] == [0, 0] and commands[1].startswith("serve ")
+    assert shown == [120, 120]
+
+
+def test_the_end_names_commands_for_known_sets_and_for_shards(photos: Path, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("pyarrow")
+    assert cli.main(["shard", str(photos), "--out", str(tmp_path / "shards")]) == 0
+    for data, root in ((str(tmp_path / "shards"), "data"), ("digits", str(tmp_path))):
+        out = tmp_path / f"model of {Path(data).name}"
+        assert cli.main(["train", data, "--out", str(out), "--data-root", root, *SMALL, "--epochs", "1"]) == 0
+        commands = re.findall(r"`nearkin (.*?)`", capsys.readouterr().out.splitlines()[-1])
+        assert cli.main(shlex.split(commands[0])) == 0 and (root in commands[0]) == (data == "digits")
 
 
 def test_embeddings_of_any_data(model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

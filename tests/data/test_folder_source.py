@@ -21,7 +21,7 @@ def test_a_folder_for_each_class(tmp_path):
 
 def test_a_folder_without_classes(tmp_path):
     first = save(tmp_path / "a.png")
-    save(tmp_path / "b.png", 1)
+    save(tmp_path / "b.jfif", 1)  # what Windows calls a JPEG now and then
     data = open_data(str(tmp_path))
     assert data.labels is None and data.supervision == "ids" and len(data) == 2
     assert np.array_equal(data.read([0])[0].numpy(), channels_first(first))

@@ -1,4 +1,4 @@
-"""How training looks in a terminal: one live bar; plain lines when nobody is watching."""
+"""What a terminal shows while a verb works: notes, and for training one live bar; plain lines when nobody is watching."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -7,6 +7,11 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
+
+
+def note(line: str) -> None:
+    """A line beside the answer, which goes to stdout alone."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
 class TrainingView:

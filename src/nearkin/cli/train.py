@@ -1,5 +1,6 @@
 """`nearkin train`: from data to a model folder."""
 
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -11,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from nearkin.cli.progress import TrainingView
+from nearkin.data.door import DATA_ROOT
 from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
 from nearkin.run import Run, override
+from nearkin.shards import is_sharded
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
 from nearkin.train.checkpoint import name_of_newest
@@ -45,9 +48,19 @@ def run_train(arguments: Namespace) -> int:
                 view.message(_interrupted(folder))
             raise
     if ranks.is_first():
-        _tell(folder, metrics)
+        _tell(folder, metrics, _next(folder, run.data.source, arguments.data_root))
     ranks.stop()
     return 0
+
+
+def _next(folder: Path, source: str, data_root: str) -> str:
+    """What to do with the model, in commands that run as they are printed."""
+    if is_sharded(source):  # of which no local index is made
+        return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbours are right"
+    index = ["nearkin", "index", str(folder), source, *(["--replace"] if (folder / "index" / "manifest.json").exists() else [])]
+    index += ["--data-root", data_root] if data_root != DATA_ROOT else []
+    shown = "shows every point with its neighbours, in a browser"
+    return f"next: `{shlex.join(index)}`, then `{shlex.join(['nearkin', 'serve', str(folder)])}` {shown}"
 
 
 def _interrupted(folder: Path) -> str:
@@ -111,7 +124,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
     return {**(settings_for(arguments.purpose, arguments.data, settings) if arguments.purpose else {}), **settings}
 
 
-def _tell(folder: Path, metrics: dict[str, Any]) -> None:
+def _tell(folder: Path, metrics: dict[str, Any], what_next: str) -> None:
     console = Console(highlight=False)
     if metrics.get("test"):
         table = Table(f"figure of the test part, {metrics['test points']:,} points", "value")
@@ -119,3 +132,4 @@ def _tell(folder: Path, metrics: dict[str, Any]) -> None:
             table.add_row(name, f"{value:.4f}")
         console.print(table)
     console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')", soft_wrap=True)
+    console.print(what_next, soft_wrap=True, markup=False)
