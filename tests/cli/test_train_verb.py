@@ -158,6 +158,26 @@ def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
     assert len(lines) == 1 + (columns < 100) and lines[0].split()[-3:] == ["120/1023", "0:00:00", "-:--:--"] and "…" not in drawn.getvalue()
 
 
+def test_without_a_terminal_a_line_says_early_how_long_it_will_take(capsys, monkeypatch) -> None:
+    clock = iter([100.0, 102.0, 106.0])  # of the first three steps; nobody asks for the time once it was told
+    monkeypatch.setattr("nearkin.cli.progress.monotonic", lambda: next(clock))
+    view = TrainingView()
+    view.started(1000, 0)
+    for step in (1, 2, 3, 4):
+        view.step(step, {"loss": 1.0})
+    assert capsys.readouterr().err == "training: about 0:49:51 to go after 3 of 1,000 steps\n"
+
+
+def test_the_bar_knows_the_time_left_where_a_step_takes_a_minute() -> None:
+    view, now = TrainingView(), [0.0]
+    view.bar.get_time = lambda: now[0]
+    view.started(11, 0)
+    for step in (1, 2, 3):
+        now[0] = 60.0 * step
+        view.step(step, {"loss": 1.0})
+    assert view.bar.tasks[0].time_remaining == 480
+
+
 def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:
     before = (model / "weights.safetensors").read_bytes()
     assert cli.main(["train", "--resume", str(model), "--device", "cpu"]) == 0
