@@ -241,7 +241,9 @@ def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:
 
 
 def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
+    twice = PIXELS[:150].copy()
+    twice[77] = twice[5]
+    folder = trained(tmp_path, "bare [red]", {"objective.name": "instance_discrimination"}, x=twice)  # no colour, but a name
     assert "comparisons need classes or numbers to be judged by" in refused(capsys, str(folder), "--compare")
     said, _ = evaluated(str(folder))
     page = json.loads((folder / "evaluation.json").read_text())
@@ -250,6 +252,8 @@ def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pyte
     assert "150 queries from the training part, of which nothing was held out" in (folder / "report.html").read_text()
     assert page["queries"]["points"] == 150 and page["notes"][0] == NOTHING_HELD_OUT
     assert "<h2>Neighbours</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
+    assert f"the nearest first: {tmp_path}/bare [red].npz row 5 with " in " ".join(said.split())
+    assert "bare [red].npz row 77" in next(one["found"] for one in page["sanity"] if one["check"] == "Near-duplicates")
 
 
 def test_a_model_trained_without_labels_is_judged_by_labelled_data_among_themselves(tmp_path: Path) -> None:
