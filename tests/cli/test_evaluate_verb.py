@@ -241,7 +241,9 @@ def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:
 
 
 def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
+    twice = PIXELS[:150].copy()
+    twice[77] = twice[5]
+    folder = trained(tmp_path, "bare [red]", {"objective.name": "instance_discrimination"}, x=twice)  # no colour, but a name
     assert "comparisons need classes or numbers to be judged by" in refused(capsys, str(folder), "--compare")
     said, _ = evaluated(str(folder))
     page = json.loads((folder / "evaluation.json").read_text())
@@ -250,16 +252,30 @@ def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pyte
     assert "150 queries from the training part, of which nothing was held out" in (folder / "report.html").read_text()
     assert page["queries"]["points"] == 150 and page["notes"][0] == NOTHING_HELD_OUT
     assert "<h2>Neighbours</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
+    assert f"the nearest first: {tmp_path}/bare [red].npz row 5 with " in " ".join(said.split())
+    assert "bare [red].npz row 77" in next(one["found"] for one in page["sanity"] if one["check"] == "Near-duplicates")
 
 
 def test_a_model_trained_without_labels_is_judged_by_labelled_data_among_themselves(tmp_path: Path) -> None:
     """Some of them may be points that it learnt from: their classes were told to nobody."""
     folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
     np.savez(tmp_path / "labelled.npz", x=PIXELS[100:250], y=DIGITS.target[100:250])
-    said, _ = evaluated(str(folder), str(tmp_path / "labelled.npz"), "--no-pictures")
+    said, _ = evaluated(str(folder), str(tmp_path / "labelled.npz"), "--compare", "--no-pictures")
     page = json.loads((folder / "evaluation.json").read_text())
     assert "answered by one another" in said and NOBODY_KNOWS in page["notes"]
     assert scores(page)["1-nn"]["value"] > 0.5 and page["queries"]["points"] == 150
+    rows = {row["name"]: row for row in page["comparisons"]}
+    assert list(rows) == ["raw pixels", "raw pixels, centred", "PCA", "PPCA"]  # the model's own metric is cosine
+    pixels, labels = PIXELS[100:250].reshape(150, -1).astype(np.float64), DIGITS.target[100:250]
+    centred = pixels - pixels.mean(0)
+    lengths = np.linalg.norm(centred, axis=1)
+    for name, affinity in (
+        ("raw pixels", -((pixels[:, None] - pixels) ** 2).sum(2)),
+        ("raw pixels, centred", centred @ centred.T / lengths[:, None] / lengths),
+    ):
+        np.fill_diagonal(affinity, -np.inf)
+        assert rows[name]["scores"]["1-nn"]["value"] == pytest.approx((labels[affinity.argmax(1)] == labels).mean())
+    assert rows["raw pixels"]["scores"]["1-nn"] != rows["raw pixels, centred"]["scores"]["1-nn"]
 
 
 def test_sets_are_compared_by_their_overlap(tmp_path: Path) -> None:

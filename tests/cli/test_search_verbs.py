@@ -1,6 +1,7 @@
 """index, search and serve from the command line: what they do, what they print, and how they say no."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,21 @@ def test_a_folder_of_queries_and_json(place: Path, capsys) -> None:
     assert set(found[0]["neighbours"][0]) == {"id", "affinity", "label", "source", "metadata", "same_kind"} and found[0]["exact"] is True
 
 
+def test_a_query_that_cannot_be_read_is_named_and_the_others_are_answered(place: Path, tmp_path: Path, capsys) -> None:
+    queries = shutil.copytree(place / "queries", tmp_path / "queries")
+    for name in ("0-broken.png", "3-broken.png"):
+        (queries / name).write_bytes(b"\x89PNG")
+    (queries / "IMG_1.heic").write_bytes(b"whatever")
+    assert cli.main(["search", str(place / "model"), str(queries), "nowhere.jpg", "-k", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [Path(one["query"]).name for one in json.loads(out)] == ["0-red.png", "1-green.png", "2-blue.png"]
+    left = [line for line in err.splitlines() if line.startswith("left out: ")]
+    assert [Path(line.split()[2]).name for line in left] == ["0-broken.png", "3-broken.png", "nowhere.jpg"]
+    assert "1 files of kinds that are not read are left out (IMG_1.heic); convert to JPEG or PNG" in err
+    told = refused(capsys, "search", place / "model", queries / "0-broken.png", "nowhere.jpg").splitlines()
+    assert "0-broken.png cannot be decoded" in told[0] and told[1] == "left out: nowhere.jpg is not there" and len(told) == 3
+
+
 def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:
     by_id = json.loads(run(capsys, "search", place / "model", "--id", 3, "--id", 4, "-k", 2, "--json"))
     assert [one["query"] for one in by_id] == ["id 3", "id 4"] and 3 not in [hit["id"] for hit in by_id[0]["neighbours"]]
@@ -122,7 +138,7 @@ def test_filters(place: Path, capsys) -> None:
     ("arguments", "message"),
     [
         (["search", "{model}"], "nothing to search for: name image files or folders, or give --id or --vector"),
-        (["search", "{model}", "nowhere.jpg"], "nowhere.jpg is not there"),
+        (["search", "{model}", "nowhere.jpg"], "none of the queries can be read; each is named above"),
         (["search", "{model}", "{place}/empty"], "empty holds no images"),
         (["search", "{model}", "--id", "999"], "--id: no point has the id 999; the index holds 60 points"),
         (["search", "{model}", "--vector", "1,2,x"], "--vector '1,2,x' must be numbers such as"),

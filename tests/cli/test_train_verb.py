@@ -1,6 +1,9 @@
 """`nearkin train`, `embed` and `export` as a stranger would type them."""
 
 import json
+import re
+import shlex
+import shutil
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -48,6 +51,28 @@ def test_a_folder_of_photos_becomes_a_model(model: Path, photos: Path) -> None:
     log = [json.loads(line) for line in (model / "log.jsonl").read_text().splitlines()]
     assert any("objective nca: the data have classes" in line.get("text", "") for line in log)
     assert [line["epoch"] for line in log if line["kind"] == "epoch"] == [1, 2]
+
+
+def test_the_end_names_commands_that_run_as_printed(photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    """Two commands in backquotes: an index of the data, the second time instead of the first, and the page that shows it."""
+    shown: list[int] = []
+    monkeypatch.setattr("nearkin.serve.listen.serve", lambda collection, **_: shown.append(collection.index.count))
+    data, folder = shutil.copytree(photos, tmp_path / "my photos"), tmp_path / "a model"
+    for words in ([str(data), "--out", str(folder), *SMALL], ["--resume", str(folder), "--device", "cpu"]):
+        assert cli.main(["train", *words]) == 0
+        commands = re.findall(r"`nearkin (.*?)`", capsys.readouterr().out.splitlines()[-1])
+        assert [cli.main(shlex.split(command)) for command in commands] == [0, 0] and commands[1].startswith("serve ")
+    assert shown == [120, 120]
+
+
+def test_the_end_names_commands_for_known_sets_and_for_shards(photos: Path, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("pyarrow")
+    assert cli.main(["shard", str(photos), "--out", str(tmp_path / "shards")]) == 0
+    for data, root in ((str(tmp_path / "shards"), "data"), ("digits", str(tmp_path))):
+        out = tmp_path / f"model of {Path(data).name}"
+        assert cli.main(["train", data, "--out", str(out), "--data-root", root, *SMALL, "--epochs", "1"]) == 0
+        commands = re.findall(r"`nearkin (.*?)`", capsys.readouterr().out.splitlines()[-1])
+        assert cli.main(shlex.split(commands[0])) == 0 and (root in commands[0]) == (data == "digits")
 
 
 def test_embeddings_of_any_data(model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +128,24 @@ def test_a_stopped_training_says_how_to_go_on(seconds, told, photos: Path, tmp_p
     assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 0 and nearkin.load(folder).classes == ("bright", "dark")
 
 
+def test_a_file_damaged_since_is_to_be_put_back_before_resuming(photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    """Leaving it out, as a new training may, would leave the checkpoint's points: both pieces of advice are followed here."""
+    data, folder = shutil.copytree(photos, tmp_path / "photos"), tmp_path / "m"
+    monkeypatch.setattr("nearkin.cli.train.TrainingView", Ended)
+    assert cli.main(["train", str(data), "--out", str(folder), *SMALL, "--set", "checkpoint_seconds=0"]) == 130
+    monkeypatch.undo()
+    again, was = ["train", "--resume", str(folder), "--device", "cpu"], (data / "dark" / "3.png").read_bytes()
+    (data / "dark" / "3.png").write_bytes(b"\x89PNG")
+    capsys.readouterr()
+    assert cli.main(again) == 1
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    advice = "put the file back as it was and resume, or train anew into another folder, with --set data.on_error=skip"
+    assert "3.png cannot be decoded" in told and told.endswith(advice) and "remove the file" not in told
+    assert cli.main(["train", str(data), "--out", str(tmp_path / "other"), *SMALL, "--set", "data.on_error=skip"]) == 0
+    (data / "dark" / "3.png").write_bytes(was)
+    assert cli.main(again) == 0 and nearkin.load(folder).classes == ("bright", "dark")
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
     """The words go on in a second line rather than push out the count and the time left."""
@@ -113,6 +156,26 @@ def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
     Console(file=drawn, width=columns).print(view.bar.get_renderable())
     lines = drawn.getvalue().splitlines()
     assert len(lines) == 1 + (columns < 100) and lines[0].split()[-3:] == ["120/1023", "0:00:00", "-:--:--"] and "…" not in drawn.getvalue()
+
+
+def test_without_a_terminal_a_line_says_early_how_long_it_will_take(capsys, monkeypatch) -> None:
+    clock = iter([100.0, 102.0, 106.0])  # of the first three steps; nobody asks for the time once it was told
+    monkeypatch.setattr("nearkin.cli.progress.monotonic", lambda: next(clock))
+    view = TrainingView()
+    view.started(1000, 0)
+    for step in (1, 2, 3, 4):
+        view.step(step, {"loss": 1.0})
+    assert capsys.readouterr().err == "training: about 0:49:51 to go after 3 of 1,000 steps\n"
+
+
+def test_the_bar_knows_the_time_left_where_a_step_takes_a_minute() -> None:
+    view, now = TrainingView(), [0.0]
+    view.bar.get_time = lambda: now[0]
+    view.started(11, 0)
+    for step in (1, 2, 3):
+        now[0] = 60.0 * step
+        view.step(step, {"loss": 1.0})
+    assert view.bar.tasks[0].time_remaining == 480
 
 
 def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:

@@ -21,7 +21,7 @@ def test_a_folder_for_each_class(tmp_path):
 
 def test_a_folder_without_classes(tmp_path):
     first = save(tmp_path / "a.png")
-    save(tmp_path / "b.png", 1)
+    save(tmp_path / "b.jfif", 1)  # what Windows calls a JPEG now and then
     data = open_data(str(tmp_path))
     assert data.labels is None and data.supervision == "ids" and len(data) == 2
     assert np.array_equal(data.read([0])[0].numpy(), channels_first(first))
@@ -84,6 +84,18 @@ def test_photographs_of_kinds_that_are_not_read_are_counted_and_named(tmp_path):
 def test_an_empty_folder(tmp_path):
     with pytest.raises(ValueError, match=r"holds no images; looked for .bmp, .*.webp in it and in its folders"):
         open_data(tmp_path)
+
+
+def test_photographs_that_are_not_read_are_named_before_their_folder_is_called_empty(tmp_path):
+    save_tree(tmp_path, "cat/1.png")
+    (tmp_path / "dog").mkdir()
+    for name in ("IMG_1.heic", "._IMG_1.heic", "notes.txt"):
+        (tmp_path / "dog" / name).write_bytes(b"whatever")
+    for folder, refusal in ((tmp_path, "no images in dog"), (tmp_path / "dog", "holds no images")):
+        said = []
+        with pytest.raises(ValueError, match=refusal):
+            open_data(folder, report=said.append)
+        assert said == [f"{folder}: 1 files of kinds that are not read are left out (IMG_1.heic); convert to JPEG or PNG"]
 
 
 def test_images_beside_class_folders(tmp_path):

@@ -97,11 +97,14 @@ def test_label_sets_are_right_when_half_is_common(tmp_path: Path) -> None:
 
 def test_without_labels_nobody_can_tell(tmp_path: Path) -> None:
     index = LocalIndex.create(tmp_path / "index", model="m", metric="cosine", dimension=2)
-    index.add(Entries(np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)))
+    vectors = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
+    vectors[5] = vectors[1]
+    index.add(Entries(vectors))
     census = censuses.take(index.snapshot)
     atlas = drawing.draw(census, "pca")
     assert census.kind == "nothing" and np.isnan(atlas.purity).all() and (atlas.right == -1).all()
-    assert atlas.positions.shape == (7, 6) and len(atlas.lists.worst) == 0 and atlas.lists.duplicates == []
+    assert atlas.positions.shape == (7, 6) and len(atlas.lists.worst) == 0
+    assert atlas.lists.duplicates == [(5, 1, 0.0)] and atlas.lists.compared == atlas.lists.later == 7
 
 
 def test_one_point_and_points_in_one_place_can_be_drawn(tmp_path: Path) -> None:

@@ -69,6 +69,16 @@ def test_planted_duplicates_and_labels_are_shown() -> None:
     assert all(one.says and one.caption and one.png[:4] == b"\x89PNG" for one in found.values())
 
 
+def test_planted_duplicates_in_one_set_are_shown() -> None:
+    queries = pictures(30, 0)
+    assert isinstance(queries.inputs, torch.Tensor)
+    queries.inputs[6] = queries.inputs[8]
+    shown = drawn(subject(queries, None))["duplicates"].figure
+    one, other = shown.axes
+    assert np.array_equal(one.images[0].get_array(), other.images[0].get_array())
+    assert "across splits" not in shown.get_suptitle()
+
+
 def test_without_opentsne_the_map_is_that_of_pca_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openTSNE", None)
     found = drawn(subject(pictures(20, 0), None))["map"]

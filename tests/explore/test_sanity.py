@@ -4,6 +4,7 @@ import csv
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from nearkin.explore.sanity import (
     fingerprints,
     length_spread,
     near_duplicates,
+    near_duplicates_among,
     neighbour_labels,
     off_centre,
     same_content,
@@ -44,6 +46,17 @@ def test_planted_near_duplicates_are_found_and_nothing_else() -> None:
     assert found.queries[0] == 3 and found.apart[0] == 0 and (found.apart[1:] > 0).all()  # the nearest first
     exact = same_content(digests(queries), digests(references))
     assert (exact.queries.tolist(), exact.references.tolist()) == ([3], [7])
+
+
+def test_planted_near_duplicates_in_one_set_are_told_once_and_never_with_themselves() -> None:
+    some = pictures(20, seed=0)
+    some[9] = some[4]
+    some[15] = (some[2].float() * 0.7 + 40).to(torch.uint8)
+    found = near_duplicates_among(fingerprints(some), np.arange(20), APART_IMAGES)
+    assert list(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == [(9, 4), (15, 2)] and found.apart[0] == 0
+    part = near_duplicates_among(fingerprints(some), np.array([0, 2, 5]), APART_IMAGES)  # only these are asked
+    assert (part.queries.tolist(), part.references.tolist()) == ([15], [2])
+    assert len(near_duplicates_among(fingerprints(some[:1]), np.arange(1), APART_IMAGES).queries) == 0
 
 
 def test_a_resized_copy_is_found() -> None:

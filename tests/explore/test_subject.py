@@ -95,7 +95,23 @@ def test_nothing_is_wrong_where_nothing_is() -> None:
     found = asked(side(pictures(40, 0)), side(pictures(60, 1)))
     assert set(found["levels"].values()) == {"fine"} and not found["sanity"].suspects
     alone = asked(side(pictures(40, 0)), None)
-    assert set(alone["levels"].values()) == {"fine"} and alone["sanity"].duplicates is None
+    assert set(alone["levels"].values()) == {"fine"} and not len(alone["sanity"].duplicates.queries)
+
+
+def test_near_duplicates_are_named_where_the_queries_are_their_own_gallery() -> None:
+    data = pictures(40, 0)
+    assert isinstance(data.inputs, torch.Tensor)
+    data.inputs[9] = data.inputs[4] // 2
+    found = asked(side(data), None)
+    told = next(one for one in found["sanity"].findings if one.check == "Near-duplicates")
+    assert told.level == "look" and "): 1, the nearest first: pictures row 4 with pictures row 9." in told.found
+    rows = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 100.0, 0.01, 0.0])
+    rows[7] = rows[3]
+    vectors = Dataset("vectors", rows, labels=torch.arange(30) % 2, classes=("a", "b"))
+    about = {"prepare": [], "metric": "squared_euclidean", "shape": [4], "classes": ["a", "b"], "supervision": "classes"}
+    by = Model(nn.Identity(), about)
+    found = asked(embedded(by, vectors, "train"), None, by)
+    assert (found["sanity"].duplicates.queries.tolist(), found["sanity"].duplicates.references.tolist()) == ([7], [3])
 
 
 def test_planted_faults_are_named() -> None:

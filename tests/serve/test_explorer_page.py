@@ -12,10 +12,12 @@ from PIL import Image
 
 from nearkin import cli
 from nearkin import data as sources
+from nearkin.collection import build_index
 from nearkin.data.corrections import corrected
 from tests.serve.browsing import served, until
 from tests.serve.small_atlas import EACH, TESTED, Folders, make_folders
-from tests.serve.small_model import COLOURS, SIDE, encoded, picture
+from tests.serve.small_model import COLOURS, SIDE, encoded, make_model, picture
+from tests.serve.small_model import opened as pictures_in
 
 COUNT = len(COLOURS) * (EACH + TESTED) + 3
 READY = "document.documentElement.dataset.drawn && document.getElementById('cover').hidden"
@@ -310,6 +312,25 @@ def test_two_models_open_from_disk(browser: Any, folders: Folders, tmp_path: Pat
     until(page, "document.querySelectorAll('.visit .tile').length === 20")
     shown = page.evaluate("[...document.querySelectorAll('.visit .tile')].map((one) => Number(one.dataset.row))")
     assert shown == [hit.id for model in (folders.one, folders.other) for hit in model.search(5, 10).hits]
+    page.close()
+    assert opened.said == []
+
+
+def test_without_labels_the_page_asks_what_lies_near_and_lists_what_is_there_twice(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for i in range(12):
+        picture("green", i).save(tmp_path / "photos" / f"{i:02d}.png")
+    (tmp_path / "photos" / "again.png").write_bytes((tmp_path / "photos" / "03.png").read_bytes())
+    collection = build_index(make_model(tmp_path / "model"), pictures_in(tmp_path / "photos"), device="cpu")[0]
+    opened = Opened(browser, served(collection, method="pca"))
+    page = opened.page
+    until(page, READY)
+    assert page.inner_text(".welcome h2") == "What lies near what?"
+    assert "wrong" not in page.inner_text(".welcome") and "red" not in page.inner_text(".welcome p >> nth=0")
+    assert page.locator("#tabs button").all_inner_texts() == ["Duplicates1"]
+    assert page.inner_text("#list .entry b") == "#12 · #3" and page.inner_text("#list .entry small") == "the very same"
+    page.click("#list .entry >> nth=0")
+    until(page, "document.querySelector('.visit .source')?.textContent === 'again.png'")
     page.close()
     assert opened.said == []
 

@@ -72,3 +72,10 @@ def test_a_half_written_folder_is_never_taken_for_a_checkpoint(tmp_path):
 
 def test_nothing_there(tmp_path):
     assert checkpoint.newest(tmp_path / "nowhere") is None
+    assert checkpoint.name_of_newest(tmp_path / "nowhere") is None
+
+
+def test_the_newest_is_told_by_name(tmp_path):
+    for step in (3, 20):
+        written(tmp_path, step)
+    assert checkpoint.name_of_newest(tmp_path) == "step-00000020"

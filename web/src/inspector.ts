@@ -21,10 +21,11 @@ interface Acts {
 
 export function welcome(atlas: Atlas, first: (() => void) | null, picture: boolean): HTMLElement {
   const box = make("div", "welcome");
-  box.append(make("h2", "", "Which neighbours are wrong?"));
-  box.append(make("p", "", "Click a point to see its exact nearest neighbours in the embedding. Those that should not be there are red."));
+  const judged = atlas.kind !== "nothing";
+  box.append(make("h2", "", judged ? "Which neighbours are wrong?" : "What lies near what?"));
+  box.append(make("p", "", `Click a point to see its exact nearest neighbours in the embedding.${judged ? " Those that should not be there are red." : ""}`));
   if (first) box.append(button("main", "", first, "Show me the worst one"));
-  else if (atlas.kind === "nothing") box.append(make("p", "quiet", "These points have no labels, so nobody can say which neighbours are right. Look for yourself."));
+  else if (!judged) box.append(make("p", "quiet", "These points have no labels, so nobody can say which neighbours are right. Look for yourself."));
   else box.append(make("p", "quiet", `No point has a wrong one among its ${atlas.near} nearest.`));
   const tips = ["Scroll to zoom, drag to move. Hold Shift and drag to draw a lasso.", "The legend hides what you do not want to see."];
   if (picture) tips.push("Drop a picture anywhere to see where it lands.");

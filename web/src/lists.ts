@@ -54,15 +54,18 @@ export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
     });
     found.push(labels(atlas, acts, thumb));
   }
-  if (atlas.splits.length > 1) {
+  const parted = atlas.splits.length > 1;
+  if (parted || compared[1] > 1) {
     const most = duplicates.length >= COPIES ? `The ${COPIES} nearest pairs. ` : "";
     const asked = compared[0] < compared[1] ? `${compared[0].toLocaleString("en")} of ${count(compared[1], "point")} were compared. ` : "";
+    const some = parted ? "Nearly the same in two splits: a test on these measures memory" : "Nearly the same: one of each pair may do";
+    const none = parted ? "No point is nearly that of another split." : "No point is nearly another.";
+    const where = (row: number) => (parted ? atlas.splits[atlas.split[row]] : nameOf(atlas, row));
     found.push({
       key: "duplicates", name: "Duplicates", total: duplicates.length,
-      says: most + asked + (duplicates.length ? "Nearly the same in two splits: a test on these measures memory" : "No point is nearly that of another split."),
+      says: most + asked + (duplicates.length ? some : none),
       entries: duplicates.map(([row, other, apart]) => {
-        const where = `${atlas.splits[atlas.split[row]]} · ${atlas.splits[atlas.split[other]]}`;
-        return entry(row, where, apart ? `differ by ${percent(apart)}` : "the very same", () => acts.pair(row, other), ...thumb(row), ...thumb(other));
+        return entry(row, `${where(row)} · ${where(other)}`, apart ? `differ by ${percent(apart)}` : "the very same", () => acts.pair(row, other), ...thumb(row), ...thumb(other));
       }),
     });
   }

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from nearkin import data as sources
+from nearkin.cli.progress import note
 from nearkin.cluster.embed import embed
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import OnError
@@ -35,7 +36,7 @@ def run_shard(arguments: Namespace) -> int:
     """The data themselves as shards, for ranks that each read their own."""
     if arguments.address and arguments.engine != "ray":
         raise ValueError("--address is of a Ray cluster; give --engine ray, too")
-    how: dict[str, Any] = {"data_root": arguments.data_root, "size": arguments.size, "on_error": "skip"}
+    how: dict[str, Any] = {"data_root": arguments.data_root, "size": arguments.size, "on_error": "skip", "report": note}
     return _written(arguments, None, sources.open(arguments.data, **how), Path(arguments.out))
 
 
@@ -52,7 +53,7 @@ def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out:
         engine=arguments.engine or "local",
         address=arguments.address,
         device=arguments.device,
-        report=_note,
+        report=note,
         **options,
     )
     what = "points" if model_folder is None else "embeddings"
@@ -84,8 +85,4 @@ def _one_file(arguments: Namespace, out: Path) -> int:
 
 def _opened(arguments: Namespace, model: Model, on_error: OnError) -> Dataset:
     channels, size = brought_to(model.about)
-    return sources.open(arguments.data, data_root=arguments.data_root, size=size, channels=channels, on_error=on_error)
-
-
-def _note(line: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+    return sources.open(arguments.data, data_root=arguments.data_root, size=size, channels=channels, on_error=on_error, report=note)

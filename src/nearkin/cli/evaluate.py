@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -245,7 +246,7 @@ def _print(console: Console, findings: Findings) -> None:
     if findings.rivals:
         console.print(_rival_table(findings))
     for one in findings.sanity.findings:
-        console.print(f"{SIGNS[one.level]} {one.check}: {one.found} {one.mend}".rstrip())
+        console.print(f"{SIGNS[one.level]} {one.check}: {escape(one.found)} {one.mend}".rstrip())
 
 
 def score_table(measured: Measured) -> Table:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from nearkin.cli.progress import note
 from nearkin.collection import open_index
 from nearkin.explore.atlas.folder import check_free, write_page
 from nearkin.explore.atlas.view import Place, View, views
@@ -24,7 +25,7 @@ def run(arguments: Namespace) -> int:
         target = Path(arguments.onnx or Path(arguments.folder) / "model.onnx")
         console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu"), target)))
     if arguments.page:
-        page = write_page(_drawn(arguments), Path(arguments.page), _note)
+        page = write_page(_drawn(arguments), Path(arguments.page), note)
         size = sum(file.stat().st_size for file in page.parent.rglob("*") if file.is_file())
         console.print(f"{page} ({size / 1e6:.1f} MB with all it needs): open it in a browser")
     return 0
@@ -33,8 +34,4 @@ def run(arguments: Namespace) -> int:
 def _drawn(arguments: Namespace) -> list[View]:
     folders = [arguments.folder, *([arguments.compare] if arguments.compare else [])]
     opened = [open_index(folder, device=arguments.device) for folder in folders]
-    return list(views([Place(one.folder, one.index.snapshot) for one in opened], arguments.map, _note))[-1]
-
-
-def _note(line: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+    return list(views([Place(one.folder, one.index.snapshot) for one in opened], arguments.map, note))[-1]

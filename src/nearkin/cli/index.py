@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from nearkin import data as sources
+from nearkin.cli.progress import note
 from nearkin.collection import Added, build_index, model_version, open_index
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
@@ -26,13 +27,13 @@ def run(arguments: Namespace) -> int:
     if arguments.data:
         data = _opened(arguments, arguments.data)
         made, added = build_index(
-            arguments.folder, data, backend=arguments.backend or "exact", replace=arguments.replace, device=arguments.device, report=_note
+            arguments.folder, data, backend=arguments.backend or "exact", replace=arguments.replace, device=arguments.device, report=note
         )
         _tell_added(console, added)
         index = made.index
     elif arguments.add:
         collection = open_index(arguments.folder, device=arguments.device)
-        _tell_added(console, collection.add(_opened(arguments, arguments.add), _note))
+        _tell_added(console, collection.add(_opened(arguments, arguments.add), note))
         index = collection.index
     else:
         index = LocalIndex.open(Path(arguments.folder) / "index")
@@ -67,9 +68,9 @@ def _in_milvus(arguments: Namespace, console: Console) -> int:
     else:
         collection = open_remote(arguments.folder, device=arguments.device)
     if isinstance(given, Shards):
-        console.print(f"{collection.load(given, _note):,} points of {what} are in the index")
+        console.print(f"{collection.load(given, note):,} points of {what} are in the index")
     elif given is not None:
-        _tell_added(console, collection.add(given, _note))
+        _tell_added(console, collection.add(given, note))
     if arguments.delete:
         _delete(arguments, collection.index, console)
     index = collection.index
@@ -122,7 +123,7 @@ def _opened(arguments: Namespace, what: str) -> Dataset:
     """The data, as the model reads them; damaged files are left out and named."""
     about = load(arguments.folder, device="cpu").about
     channels, size = brought_to(about)
-    data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, on_error="skip", report=_note)
+    data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, on_error="skip", report=note)
     if tuple(data.shape) != tuple(about["shape"]):
         raise ValueError(f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}")
     return _as_trained(data, Path(arguments.folder) / "run.json", what)
@@ -131,11 +132,7 @@ def _opened(arguments: Namespace, what: str) -> Dataset:
 def _as_trained(data: Dataset, page: Path, what: str) -> Dataset:
     """The data with the labels that the training corrected, if these are the data it was made of."""
     choice = Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
-    return corrected(data, choice.corrections, _note) if what == choice.source else data
-
-
-def _note(line: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+    return corrected(data, choice.corrections, note) if what == choice.source else data
 
 
 def _tell_added(console: Console, added: Added) -> None:

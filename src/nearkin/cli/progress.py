@@ -1,12 +1,22 @@
-"""How training looks in a terminal: one live bar; plain lines when nobody is watching."""
+"""What a terminal shows while a verb works: notes, and for training one live bar; plain lines when nobody is watching."""
 
 from collections.abc import Mapping
+from datetime import timedelta
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
+
+PACE = 600.0  # seconds over which the bar takes the pace: one step may take longer than the half minute that is usual
+EARLY = 5.0  # seconds of steps, after which it is told how long the rest will take
+
+
+def note(line: str) -> None:
+    """A line beside the answer, which goes to stdout alone."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
 class TrainingView:
@@ -18,9 +28,13 @@ class TrainingView:
         words = TextColumn("{task.description}", table_column=Column())  # goes on in a second line where the terminal is narrow
         counts = (made(table_column=Column(no_wrap=True)) for made in (MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn))
         columns = (words, BarColumn(bar_width=12, table_column=Column(no_wrap=True)), *counts)
-        self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self.bar = Progress(
+            *columns, console=self.console, transient=True, disable=not self.console.is_terminal, speed_estimate_period=PACE
+        )
         self.task: TaskID | None = None
         self.so_far = ""  # the figures of the last epoch
+        self.steps, self.first = 0, (0, 0.0)  # how many there will be; the first that was seen to end, and when
+        self.foretold = self.console.is_terminal  # how long it will take, which the bar tells where there is one
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -35,13 +49,25 @@ class TrainingView:
 
     def started(self, steps: int, done: int) -> None:
         """The bar appears."""
-        self.task = self.bar.add_task(self.what, total=steps, completed=done)
+        self.task, self.steps = self.bar.add_task(self.what, total=steps, completed=done), steps
 
     def step(self, done: int, figures: Mapping[str, Any]) -> None:
         """The bar moves."""
         if self.task is not None:
             priced = f", priced {figures['priced']}" if "priced" in figures else ""
             self.bar.update(self.task, completed=done, description=f"loss {figures['loss']:.4f}{priced}{self.so_far}")
+        if not self.foretold:
+            self._foretell(done, monotonic())
+
+    def _foretell(self, done: int, now: float) -> None:
+        """One line, early, on how long it will take; the first step warms up and is no measure."""
+        before, since = self.first
+        if not before:
+            self.first = done, now
+        elif now - since >= EARLY:
+            left = timedelta(seconds=round((self.steps - done) * (now - since) / (done - before)))
+            self.message(f"{self.what}: about {left} to go after {done:,} of {self.steps:,} steps")
+            self.foretold = True
 
     def epoch(self, figures: Mapping[str, Any]) -> None:
         """A line for every epoch; its speed and its first validation figure stay beside the bar."""

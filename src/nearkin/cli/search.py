@@ -11,8 +11,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from nearkin.cli.progress import note
 from nearkin.collection import Collection, open_index
 from nearkin.data.files import listing
+from nearkin.data.images import DamagedImageError
+from nearkin.data.sources.folder import tell_unread
 from nearkin.remote import RemoteCollection, address, open_remote
 from nearkin.search.contract import Answer, Where
 
@@ -32,6 +35,8 @@ def run(arguments: Namespace) -> int:
     opened = open_index if address(arguments.folder) is None else open_remote
     collection: Collection | RemoteCollection = opened(arguments.folder, device=arguments.device)
     found = list(_answers(collection, arguments, where))
+    if not found and arguments.queries:
+        raise ValueError("none of the queries can be read; each is named above")
     if not found:
         raise ValueError("nothing to search for: name image files or folders, or give --id or --vector")
     if arguments.json:
@@ -45,8 +50,7 @@ def run(arguments: Namespace) -> int:
 def _answers(collection: Collection | RemoteCollection, arguments: Namespace, where: Where) -> Iterator[Asked]:
     paths = [path for query in arguments.queries for path in _files(query)]
     for start in range(0, len(paths), TOGETHER):
-        some = paths[start : start + TOGETHER]
-        yield from map(Asked, some, collection.search_files(some, arguments.k, where=where))
+        yield from _pictured(collection, paths[start : start + TOGETHER], arguments.k, where)
     for point in arguments.id:
         try:
             yield Asked(f"id {point}", collection.search(point, arguments.k, where=where))
@@ -56,9 +60,24 @@ def _answers(collection: Collection | RemoteCollection, arguments: Namespace, wh
         yield Asked(f"vector {number}", collection.search(vector, arguments.k, where=where))
 
 
+def _pictured(collection: Collection | RemoteCollection, paths: list[str], k: int, where: Where) -> Iterator[Asked]:
+    """All at once; where that meets a damaged file, each half on its own, until the file is alone and is named and left out."""
+    try:
+        answers = collection.search_files(paths, k, where=where)
+    except DamagedImageError as error:
+        if len(paths) == 1:
+            note(f"left out: {error}")
+        else:
+            yield from _pictured(collection, paths[: len(paths) // 2], k, where)
+            yield from _pictured(collection, paths[len(paths) // 2 :], k, where)
+        return
+    yield from map(Asked, paths, answers)
+
+
 def _files(query: str) -> list[str]:
     if not Path(query).is_dir():
         return [query]
+    tell_unread(query, note)
     found = listing(query)
     if not found:
         raise ValueError(f"{query} holds no images")

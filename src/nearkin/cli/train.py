@@ -1,5 +1,6 @@
 """`nearkin train`: from data to a model folder."""
 
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -11,11 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from nearkin.cli.progress import TrainingView
+from nearkin.data.door import DATA_ROOT
 from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
 from nearkin.run import Run, override
+from nearkin.shards import is_sharded
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
+from nearkin.train.checkpoint import name_of_newest
 from nearkin.train.folder import opened
 from nearkin.train.rates import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
@@ -44,16 +48,26 @@ def run_train(arguments: Namespace) -> int:
                 view.message(_interrupted(folder))
             raise
     if ranks.is_first():
-        _tell(folder, metrics)
+        _tell(folder, metrics, _next(folder, run.data.source, arguments.data_root))
     ranks.stop()
     return 0
 
 
+def _next(folder: Path, source: str, data_root: str) -> str:
+    """What to do with the model, in commands that run as they are printed."""
+    if is_sharded(source):  # of which no local index is made
+        return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbours are right"
+    index = ["nearkin", "index", str(folder), source, *(["--replace"] if (folder / "index" / "manifest.json").exists() else [])]
+    index += ["--data-root", data_root] if data_root != DATA_ROOT else []
+    shown = "shows every point with its neighbours, in a browser"
+    return f"next: `{shlex.join(index)}`, then `{shlex.join(['nearkin', 'serve', str(folder)])}` {shown}"
+
+
 def _interrupted(folder: Path) -> str:
     """How a training that was stopped goes on, and from where."""
-    saved = sorted((folder / "checkpoints").glob("step-*"))
+    saved = name_of_newest(folder / "checkpoints")
     again = f"`nearkin train --resume {folder}`"
-    return f"{again} goes on from {saved[-1].name}" if saved else f"{again} begins anew: no checkpoint was written yet"
+    return f"{again} goes on from {saved}" if saved else f"{again} begins anew: no checkpoint was written yet"
 
 
 def _purpose(name: str, given: Mapping[str, str]) -> str:
@@ -110,7 +124,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
     return {**(settings_for(arguments.purpose, arguments.data, settings) if arguments.purpose else {}), **settings}
 
 
-def _tell(folder: Path, metrics: dict[str, Any]) -> None:
+def _tell(folder: Path, metrics: dict[str, Any], what_next: str) -> None:
     console = Console(highlight=False)
     if metrics.get("test"):
         table = Table(f"figure of the test part, {metrics['test points']:,} points", "value")
@@ -118,3 +132,4 @@ def _tell(folder: Path, metrics: dict[str, Any]) -> None:
             table.add_row(name, f"{value:.4f}")
         console.print(table)
     console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')", soft_wrap=True)
+    console.print(what_next, soft_wrap=True, markup=False)

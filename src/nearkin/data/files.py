@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 INSIDE = "!/"  # what stands between an archive and its member
-IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-UNREAD_SUFFIXES = (".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jxl", ".nef", ".orf", ".raf", ".rw2")  # cameras leave them
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+UNREAD_SUFFIXES = (".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".orf", ".raf", ".rw2")  # photographs
 
 # One for each archive and process: the list of members of a large zip takes a second to read. Threads may share it.
 _open_zips: dict[tuple[str, float, int], zipfile.ZipFile] = {}

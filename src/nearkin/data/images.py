@@ -29,13 +29,17 @@ LUMA = torch.tensor([0.299, 0.587, 0.114])
 
 
 class DamagedImageError(ValueError):
-    """A file that cannot be decoded; the message names it."""
+    """A file that cannot be decoded; the message names it, and the mend where there is one."""
+
+    def __init__(self, reason: str, mend: str = "") -> None:
+        super().__init__(f"{reason}; {mend}" if mend else reason)
+        self.reason = reason
 
 
 def must_be_whole(reason: str) -> DamagedImageError:
     """The same where the set must be whole, with what to do about it."""
     skip = "on_error='skip' (nearkin train: --set data.on_error=skip)"
-    return DamagedImageError(f"{reason}; remove the file, or pass {skip} to leave such files out")
+    return DamagedImageError(reason, f"remove the file, or pass {skip} to leave such files out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +201,7 @@ def _first_size(paths: Sequence[str]) -> tuple[int, int]:
         except DamagedImageError as error:
             failure = failure or error
     mend = "give a folder or a table of readable images, or, if those behind them are, remove these files"
-    raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}; {mend}")
+    raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}", mend)
 
 
 def _reason(error: Exception) -> str:

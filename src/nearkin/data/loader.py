@@ -151,7 +151,7 @@ def without_damaged(data: Dataset, report: Report | None = None, workers: int | 
         return data
     if len(loader.skipped) == len(data):
         raise DamagedImageError(
-            f"none of the {len(data):,} files of {data.name} can be decoded; give a folder or a table of readable images"
+            f"none of the {len(data):,} files of {data.name} can be decoded", "give a folder or a table of readable images"
         )
     return data.subset(~torch.isin(data.ids, torch.tensor(list(loader.skipped)))).renumbered()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from nearkin.data.report import Report, tell
+from nearkin.data.report import Report, few, tell
 from nearkin.explore.measure import NEAR, neighbours_of
 from nearkin.explore.sanity import (
     APART_IMAGES,
@@ -18,6 +18,7 @@ from nearkin.explore.sanity import (
     changed_by_lengths,
     length_spread,
     near_duplicates,
+    near_duplicates_among,
     neighbour_labels,
     off_centre,
     same_content,
@@ -28,6 +29,7 @@ from nearkin.explore.subject import UNKNOWN, Side, Subject
 from nearkin.search import Neighbours
 
 MOST_PAIRS = 1_000_000_000  # of pictures that are compared: minutes, not hours
+NAMED = 3  # pairs of near-duplicates
 COLLAPSED = 0.1  # effective rank over dimensions, below which most of the embedding is idle
 
 
@@ -36,14 +38,14 @@ class Sanity:
     """What was found, and the rows behind it."""
 
     findings: list[Finding] = field(default_factory=list)
-    duplicates: Pairs | None = None  # queries and gallery
+    duplicates: Pairs | None = None  # queries and references
     suspects: list[tuple[str, str, Suspect]] = field(default_factory=list)  # (part, source, suspect)
 
 
 def inspect(subject: Subject, found: Neighbours, effective_rank: float, report: Report | None = None) -> Sanity:
     """Run every check that the subject allows."""
     sanity = Sanity()
-    tell(report, "looking for duplicates across splits")
+    tell(report, "looking for duplicates")
     _contents(subject, sanity)
     _lengths(subject, sanity)
     _centres(subject, sanity)
@@ -65,32 +67,57 @@ def _left_out(side: Side) -> Finding:
 
 
 def _contents(subject: Subject, sanity: Sanity) -> None:
+    total, inside = len(subject.queries), "Query inside the gallery"
     if subject.gallery is None:
-        sanity.findings.append(
-            Finding("Query inside the gallery", "fine", "The queries are their own gallery; each is passed over by its id when it asks.")
-        )
+        sanity.findings.append(Finding(inside, "fine", "The queries are their own gallery; each is passed over by its id when it asks."))
+        _among_themselves(subject, sanity)
         return
     same = same_content(subject.queries.contents, subject.gallery.contents)
-    total = len(subject.queries)
     if len(same.queries):
         text = f"{len(same.queries):,} of {total:,} queries are, byte for byte, points of the {subject.gallery.name}."
         mend = "They measure memory, not learning: remove them from one side, or split by group."
-        sanity.findings.append(Finding("Query inside the gallery", "wrong", text, mend))
+        sanity.findings.append(Finding(inside, "wrong", text, mend))
     else:
-        sanity.findings.append(Finding("Query inside the gallery", "fine", f"None of {total:,} queries is a point of the gallery."))
+        sanity.findings.append(Finding(inside, "fine", f"None of {total:,} queries is a point of the gallery."))
     rows = compared(total, len(subject.gallery))
     pairs = _near(subject.queries, subject.gallery, rows)
     other = len(pairs.queries) - len(set(pairs.queries.tolist()) & set(same.queries.tolist()))
     sanity.duplicates = pairs
-    what = "pictures that differ by 10 % or less after brightness, contrast and size are taken away"
-    what = what if subject.queries.data.kind == "images" else "vectors that differ by a thousandth or less"
-    asked = f"{total:,} queries" if len(rows) == total else f"{len(rows):,} queries drawn at random"
+    what, asked = _nearly_the_same(subject.queries), _asked(rows, total)
     if other:
         text = f"{other:,} of {asked} have a near-duplicate in the {subject.gallery.name} ({what})."
         mend = "Look at the nearest pairs below; split by group if they are copies or frames of one film."
         sanity.findings.append(Finding("Near-duplicates across splits", "look", text, mend))
     else:
         sanity.findings.append(Finding("Near-duplicates across splits", "fine", f"None found among {asked} ({what})."))
+
+
+def _among_themselves(subject: Subject, sanity: Sanity) -> None:
+    """Near-duplicates where the queries are their own gallery."""
+    side = subject.queries
+    rows = compared(len(side), len(side))
+    prints, apart = (
+        (scaled_columns(side.prints, side.prints)[0], APART_VECTORS) if side.data.kind == "vectors" else (side.prints, APART_IMAGES)
+    )
+    sanity.duplicates = pairs = near_duplicates_among(prints, rows, apart)
+    what, asked = _nearly_the_same(side), _asked(rows, len(side))
+    if len(pairs.queries):
+        at = zip(pairs.references.tolist(), pairs.queries.tolist(), strict=True)
+        named = few([f"{side.data.sources[a]} with {side.data.sources[b]}" for a, b in at], NAMED)
+        text = f"Pairs found among {asked} ({what}): {len(pairs.queries):,}, the nearest first: {named}."
+        mend = "Copies, and frames of one film, are one another's nearest neighbours: keep one of each."
+        sanity.findings.append(Finding("Near-duplicates", "look", text, mend))
+    else:
+        sanity.findings.append(Finding("Near-duplicates", "fine", f"None found among {asked} ({what})."))
+
+
+def _nearly_the_same(side: Side) -> str:
+    what = "pictures that differ by 10 % or less after brightness, contrast and size are taken away"
+    return what if side.data.kind == "images" else "vectors that differ by a thousandth or less"
+
+
+def _asked(rows: np.ndarray, total: int) -> str:
+    return f"{total:,} queries" if len(rows) == total else f"{len(rows):,} queries drawn at random"
 
 
 def compared(queries: int, gallery: int) -> np.ndarray:

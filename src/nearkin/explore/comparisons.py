@@ -39,6 +39,7 @@ class Rival:
 def compare(subject: Subject, report: Report | None = None) -> Iterator[Rival]:
     """Raw inputs, PCA, PPCA; with classes LDA, linear NCA and LMNN, with numbers linear NCA regression and MLKR.
 
+    Beside a model of cosine also raw inputs by cosine, centred; by Euclidean distance centring would change nothing.
     Each is fitted on the references and asked as the model was.
 
     Without references of their own (unseen classes) the maps are fitted on the queries without labels, so only PCA and PPCA are.
@@ -68,11 +69,14 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     from sklearn.decomposition import PCA
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import Normalizer, StandardScaler
 
     wanted = min(subject.queries.points.embeddings.shape[1], inputs, points - 1)
     raw = "raw pixels" if subject.queries.data.kind == "images" else "raw inputs"
+    by_angle = subject.model.about["metric"] == "cosine"  # of vectors of length 1 Euclidean distance ranks as cosine does
     methods: list[tuple[str, Callable[[], Any], str]] = [
         (raw, lambda: None, ""),
+        *([(f"{raw}, centred", lambda: make_pipeline(StandardScaler(with_std=False), Normalizer()), "by cosine")] if by_angle else []),
         ("PCA", lambda: PCA(wanted, random_state=SEED), ""),
         ("PPCA", lambda: ProbabilisticPCA(min(wanted, inputs - 1)), ""),
     ]

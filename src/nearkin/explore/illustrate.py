@@ -72,15 +72,16 @@ def illustrate(
 
 def _duplicates(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
     pairs = sanity.duplicates
-    if pairs is None or not len(pairs.queries) or subject.gallery is None or subject.queries.data.kind != "images":
+    if pairs is None or not len(pairs.queries) or subject.queries.data.kind != "images":
         return
     some = min(len(pairs.queries), ROWS)
-    left, right = (_read(side, rows[:some]) for side, rows in ((subject.queries, pairs.queries), (subject.gallery, pairs.references)))
+    left, right = (_read(side, rows[:some]) for side, rows in ((subject.queries, pairs.queries), (subject.references, pairs.references)))
     hits = []
     for i in range(some):
         hits += [Hit(left[i], f"query {i + 1}"), Hit(right[i], f"{100 * pairs.apart[i]:.1f} % apart")]
     caption = "The nearest pairs of a query and a reference. Are they one picture twice?"
-    figure = contact_sheet(hits, 6, title="Near-duplicates across splits: a query, and beside it the reference")
+    across = "" if subject.gallery is None else " across splits"
+    figure = contact_sheet(hits, 6, title=f"Near-duplicates{across}: a query, and beside it the reference")
     yield Illustration("duplicates", "sanity", figure, f"{some} pairs of nearly equal pictures", caption)
 
 

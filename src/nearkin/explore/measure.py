@@ -71,7 +71,7 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
         measured.notes.append(
             "These data have no labels: whether the neighbours are right, their consistency included, cannot be measured. "
             "A few labelled ones can tell: `nearkin evaluate FOLDER DATA`. "
-            f"Collapse{'' if subject.gallery is None else ', duplicates'} and the gallery below need no labels."
+            "Collapse, duplicates and the gallery below need no labels."
         )
     tell(report, "looking for collapse")
     # Of the references: a few queries cannot fill many dimensions, however good the embedding is.

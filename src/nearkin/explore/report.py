@@ -141,7 +141,8 @@ def _rivals(findings: Findings) -> str:
     for rival in findings.rivals:
         cells = (_with_bounds(rival.scores.get(name)) for name in names)
         rows.append((rival.name, rival.dimension, *cells, f"{rival.seconds:.1f}", rival.note))
-    caption = "The same queries and references for all, with 95 % intervals. The others see what the network is fed, by Euclidean distance."
+    fed = "The others see what the network is fed, by Euclidean distance where nothing else is noted."
+    caption = f"The same queries and references for all, with 95 % intervals. {fed}"
     right = tuple(range(1, len(names) + 3))
     return page.table(("embedding", "dimensions", *names, "seconds to fit", "note"), rows, right=right, caption=caption)
 

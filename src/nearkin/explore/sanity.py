@@ -76,10 +76,25 @@ def near_duplicates(queries: Tensor, references: Tensor, apart: float) -> Pairs:
 
     Both are `fingerprints`; columns of vectors that are not alike in scale go through `scaled_columns` first.
     """
+    return _nearer_than(apart, queries, references, nearest(queries, references, 1).positions[:, 0])
+
+
+def near_duplicates_among(points: Tensor, rows: np.ndarray, apart: float) -> Pairs:
+    """The same among points (n, p), asked for these rows of them: none is its own, and each pair is told once, the earlier as reference."""
+    ids, asked = torch.arange(len(points)), torch.from_numpy(rows)
+    if len(points) < 2:
+        return Pairs(rows[:0], rows[:0], np.zeros(0))
+    found = nearest(Points(points[asked], ids=ids[asked]), Points(points, ids=ids), 1, exclude_same_id=True)
+    pairs = _nearer_than(apart, points[asked], points, found.positions[:, 0])
+    both = np.sort(np.stack([rows[pairs.queries], pairs.references]), axis=0)  # (2, p)
+    once = np.sort(np.unique(both, axis=1, return_index=True)[1])
+    return Pairs(both[1, once], both[0, once], pairs.apart[once])
+
+
+def _nearer_than(apart: float, queries: Tensor, references: Tensor, at: Tensor) -> Pairs:
+    """The queries whose reference, `at` (n,), is nearer than that."""
     if not apart > 0:
         raise ValueError(f"apart ({apart}) must be above 0; {APART_IMAGES} suits images")
-    found = nearest(queries, references, 1)
-    at = found.positions[:, 0]
     longer = torch.maximum(queries.norm(dim=1), references[at].norm(dim=1))
     gap = (queries - references[at]).norm(dim=1)  # from differences: the search's own square may have lost digits
     relative = torch.where(longer > 0, gap / torch.where(longer > 0, longer, 1.0), 0.0)

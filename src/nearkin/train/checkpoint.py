@@ -53,9 +53,15 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[
     return target
 
 
+def name_of_newest(folder: Path) -> str | None:
+    """What the newest checkpoint is called, whole or not; None when there is none."""
+    found = _saved(folder)
+    return found[-1].name if found else None
+
+
 def newest(folder: Path, report: Report | None = None) -> Checkpoint | None:
     """The newest checkpoint that is whole; a damaged one is passed over with a word. None when there is none."""
-    found = sorted(folder.glob("step-*"), reverse=True)
+    found = _saved(folder)[::-1]
     for path, before in zip_longest(found, found[1:]):
         try:
             return _load(path)
@@ -64,6 +70,10 @@ def newest(folder: Path, report: Report | None = None) -> Checkpoint | None:
                 then = "beginning anew: there is none before it" if before is None else f"going back to {before.name}"
                 report(f"checkpoint {path.name} is damaged ({error}); {then}")
     return None
+
+
+def _saved(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"))
 
 
 def _load(path: Path) -> Checkpoint:
@@ -78,7 +88,7 @@ def _load(path: Path) -> Checkpoint:
 
 
 def _tidy(folder: Path) -> None:
-    for old in sorted(folder.glob("step-*"))[:-KEEP]:
+    for old in _saved(folder)[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     for unfinished in folder.glob(".writing-*"):
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import Tensor
 from nearkin import data as sources
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
+from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
 from nearkin.run import Run
 from nearkin.train.report import Reporter
@@ -32,6 +35,18 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
         report=log.message,
     )
     return corrected(without_damaged(found, log.message), choice.corrections, log.message)
+
+
+@contextmanager
+def resuming(resume: bool) -> Iterator[None]:
+    """A damaged file can be neither left out nor removed while a training is resumed: the points would not be those of its checkpoint."""
+    try:
+        yield
+    except DamagedImageError as error:
+        if not resume:
+            raise
+        mend = "put the file back as it was and resume, or train anew into another folder, with --set data.on_error=skip"
+        raise DamagedImageError(error.reason, mend) from error
 
 
 def check_folder(folder: Path, resume: bool) -> None:

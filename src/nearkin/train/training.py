@@ -23,7 +23,7 @@ from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.choose import without_labels
-from nearkin.train.folder import check_folder, device_name, opened, save_weights, write_json
+from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json
 from nearkin.train.own_shards import mine, reads_own
 from nearkin.train.recipes import lengthened, suited
 from nearkin.train.report import Log, Reporter, Silence
@@ -75,27 +75,28 @@ def train(
     ranks.wait_for_all()  # before the first of them writes there
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
-    source = opened(run, data, data_root, log)
-    if given is not None:
-        run = _told(run, suited(run, source, given), source.partly_labelled, log)
-    parts_of_data = cut(run, source)
-    run = _long_enough(run, len(parts_of_data.train), log)
-    parts = assemble(run, parts_of_data.train, place)
-    log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
-    loop = Loop(run, folder, parts, parts_of_data, log, rank)
-    found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
-    if found is not None:
-        loop.restore(found)
-        log.message(f"resuming after step {loop.steps}")
-    elif resume:
-        log.message("no checkpoint to go on from: beginning anew, with the same settings")
-    if rank == 0:  # not before it is known that the checkpoint is one of these data: the folder may hold a model of others
-        write_json(folder / "run.json", json.loads(run.to_json()))
-        write_json(folder / "model.json", parts.about)
-        write_json(folder / "split.json", parts_of_data.split)
-    ranks.align(parts.network)
-    loop.run_rounds()
-    return loop.finish()
+    with resuming(resume):
+        source = opened(run, data, data_root, log)
+        if given is not None:
+            run = _told(run, suited(run, source, given), source.partly_labelled, log)
+        parts_of_data = cut(run, source)
+        run = _long_enough(run, len(parts_of_data.train), log)
+        parts = assemble(run, parts_of_data.train, place)
+        log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
+        loop = Loop(run, folder, parts, parts_of_data, log, rank)
+        found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
+        if found is not None:
+            loop.restore(found)
+            log.message(f"resuming after step {loop.steps}")
+        elif resume:
+            log.message("no checkpoint to go on from: beginning anew, with the same settings")
+        if rank == 0:  # not before it is known that the checkpoint is one of these data: the folder may hold a model of others
+            write_json(folder / "run.json", json.loads(run.to_json()))
+            write_json(folder / "model.json", parts.about)
+            write_json(folder / "split.json", parts_of_data.split)
+        ranks.align(parts.network)
+        loop.run_rounds()
+        return loop.finish()
 
 
 def _told(before: Run, run: Run, some: bool, log: Reporter) -> Run:
@@ -249,8 +250,8 @@ class Loop:
             self._warn_about_first_steps()
 
     def _last_words(self, what: str) -> str:
-        saved = sorted((self.folder / "checkpoints").glob("step-*"))
-        kept = f"; {saved[-1].name} is kept, resume from it" if saved else "; nothing was saved yet"
+        saved = checkpoint.name_of_newest(self.folder / "checkpoints")
+        kept = f"; {saved} is kept, resume from it" if saved else "; nothing was saved yet"
         return f"{what}: lower the learning rate ({self.run.optimiser.learning_rate}) or warm it up longer{kept}"
 
     def _warn_about_first_steps(self) -> None:

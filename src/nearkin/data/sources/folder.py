@@ -6,12 +6,13 @@ from pathlib import Path
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, folders, is_image, listing
 from nearkin.data.labels import class_numbers, split_name
-from nearkin.data.report import caution, few, tell
+from nearkin.data.report import Report, caution, few, tell
 from nearkin.data.sources.wanted import Wanted
 
 
 def open_folder(folder: Path, wanted: Wanted, name: str | None = None) -> Dataset:
     """The images of a folder. Folders in it named train, val, validation or test are splits; any others are classes."""
+    tell_unread(folder, wanted.report)
     inside = folders(folder)
     splits = {sub: split for sub in inside if (split := split_name(sub))}
     others = [sub for sub in inside if splits and sub not in splits and listing(folder / sub)]
@@ -23,15 +24,18 @@ def open_folder(folder: Path, wanted: Wanted, name: str | None = None) -> Datase
     found: list[tuple[str, str | None, str]] = []  # path, class, split
     for sub, split in splits.items() or {"": WHOLE}.items():
         found += [(path, label, split) for path, label in _images(folder / sub, wanted)]
-    unread = [os.path.basename(path) for path in listing(folder, UNREAD_SUFFIXES)]
-    if unread:
-        caution(
-            wanted.report,
-            f"{folder}: {len(unread):,} files of kinds that are not read are left out ({few(unread, 3)}); convert to JPEG or PNG",
-        )
     if not found:
         raise ValueError(f"{folder} holds no images; looked for {', '.join(IMAGE_SUFFIXES)} in it and in its folders")
     return _dataset(name or folder.resolve().name, found, folder, wanted)
+
+
+def tell_unread(folder: str | Path, report: Report | None) -> None:
+    """Photographs of kinds that are not read, which would otherwise go missing unseen."""
+    unread = [os.path.basename(path) for path in listing(folder, UNREAD_SUFFIXES)]
+    if unread:
+        caution(
+            report, f"{folder}: {len(unread):,} files of kinds that are not read are left out ({few(unread, 3)}); convert to JPEG or PNG"
+        )
 
 
 def _dataset(name: str, found: list[tuple[str, str | None, str]], folder: Path, wanted: Wanted) -> Dataset:

@@ -1,4 +1,4 @@
-"""Where to look first: worst queries, confused pairs, suspected labels, duplicates across splits."""
+"""Where to look first: worst queries, confused pairs, suspected labels, duplicates across splits or in the only one."""
 
 import io
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from nearkin.data.report import Report, tell
 from nearkin.explore.atlas.census import Census, known_labels
 from nearkin.explore.checks import compared
 from nearkin.explore.measure import NEAR, worst_queries
-from nearkin.explore.sanity import APART_IMAGES, THUMBNAIL, Suspect, fingerprints, near_duplicates, suspected_labels
+from nearkin.explore.sanity import APART_IMAGES, THUMBNAIL, Suspect, fingerprints, near_duplicates, near_duplicates_among, suspected_labels
 
 WORST, PAIRS, DUPLICATES = 200, 50, 500  # entries at most
 SAME_EMBEDDING = 1e-6  # of its length: how far apart two embeddings of one vector may be by rounding
@@ -26,14 +26,14 @@ class Lists:
     worst: np.ndarray  # (w,) points with wrong ones among their nearest
     confused: Sequence[tuple[int, int, np.ndarray]]  # two classes, and the points of either whose nearest is of the other
     suspects: Sequence[Suspect]
-    duplicates: Sequence[tuple[int, int, float]]  # a point, the one it copies in an earlier split, and how far apart they are
-    compared: int  # points of later splits that were compared with the earlier ones
+    duplicates: Sequence[tuple[int, int, float]]  # a point, the one it copies (in an earlier split, if any), and how far apart they are
+    compared: int  # points of later splits that were compared with the earlier ones, or points of the only split with one another
     later: int  # and how many there are
 
 
 def look_first(census: Census, positions: np.ndarray, affinity: np.ndarray, right: np.ndarray, report: Report | None = None) -> Lists:
     """The lists, from the neighbours (n, k) of every point, their affinities, and which of them are right."""
-    tell(report, "looking for duplicates across splits")
+    tell(report, "looking for duplicates")
     twins, asked, later = duplicates(census)
     return Lists(
         worst=worst(right, affinity),
@@ -81,14 +81,18 @@ def suspects(census: Census, positions: np.ndarray) -> list[Suspect]:
 
 
 def duplicates(census: Census) -> tuple[list[tuple[int, int, float]], int, int]:
-    """Points whose picture (or embedding, where there are no pictures) is nearly that of a point of an earlier split.
+    """Points whose picture (or embedding, where there are no pictures) is nearly that of a point of an earlier split, or of the only one.
 
-    Also how many points of later splits were compared, and how many there are.
+    Also how many points of later splits, or of the only one, were compared, and how many there are.
     """
-    if len(census.split_names) < 2:
-        return [], 0, 0
     prints, known, apart = _prints(census)
     found, asked, total = list[tuple[int, int, float]](), 0, 0
+    if len(census.split_names) < 2:
+        mine = np.flatnonzero(known)
+        rows = compared(len(mine), len(mine))
+        pairs = near_duplicates_among(prints[mine], rows, apart)
+        found += zip(mine[pairs.queries].tolist(), mine[pairs.references].tolist(), pairs.apart.tolist(), strict=True)
+        return found[:DUPLICATES], len(rows), len(mine)
     for split in range(1, len(census.split_names)):
         mine = np.flatnonzero((census.splits == split) & known)
         earlier = np.flatnonzero((census.splits < split) & known)

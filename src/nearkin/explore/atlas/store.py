@@ -13,7 +13,7 @@ from nearkin.explore.atlas.draw import Atlas
 from nearkin.explore.atlas.lists import Lists
 from nearkin.explore.sanity import Suspect
 
-FORMAT = 1
+FORMAT = 2
 
 
 def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
