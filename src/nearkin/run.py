@@ -31,6 +31,10 @@ class DataChoice:
     leaks: Literal["error", "allow"] = "error"  # the same content in two parts; "allow" for official splits that have some
     resident_gigabytes: float = 4.0  # sets up to this size live on the device; larger ones stream
 
+    def columns(self) -> Options:
+        """What a table's columns are called, as `nearkin.data.open` takes it."""
+        return {"label_column": None if self.label_column == "label" else self.label_column, "target_columns": self.target_columns or None}
+
 
 @dataclass(frozen=True)
 class Part:

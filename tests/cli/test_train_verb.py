@@ -18,6 +18,7 @@ from rich.console import Console
 import nearkin
 from nearkin import cli
 from nearkin.cli.progress import TrainingView
+from nearkin.collection import open_index
 from nearkin.train.recipes import RECIPES, settings_for
 
 SMALL = ["--epochs", "2", "--dimension", "4", "--set", "batch_size=32", "--device", "cpu"]
@@ -51,6 +52,18 @@ def test_a_folder_of_photos_becomes_a_model(model: Path, photos: Path) -> None:
     log = [json.loads(line) for line in (model / "log.jsonl").read_text().splitlines()]
     assert any("objective nca: the data have classes" in line.get("text", "") for line in log)
     assert [line["epoch"] for line in log if line["kind"] == "epoch"] == [1, 2]
+
+
+def test_a_table_whose_columns_have_names_of_their_own_keeps_its_labels(photos: Path, tmp_path: Path) -> None:
+    """The training was told which column has them; whoever embeds the same table is not asked again."""
+    table, folder = tmp_path / "kinds.csv", tmp_path / "m"
+    table.write_text("path,kind\n" + "".join(f"{path},{path.parent.name}\n" for path in sorted(photos.rglob("*.png"))))
+    assert cli.main(["train", str(table), "--out", str(folder), *SMALL, "--set", "data.label_column=kind"]) == 0
+    assert cli.main(["index", str(folder), str(table), "--device", "cpu"]) == 0
+    assert sorted(open_index(folder, device="cpu").index.labels) == ["bright", "dark"]
+    assert cli.main(["embed", str(folder), str(table), "--out", str(tmp_path / "e.npz"), "--device", "cpu"]) == 0
+    assert np.bincount(np.load(tmp_path / "e.npz")["labels"]).tolist() == [60, 60]
+    assert cli.main(["embed", str(folder), str(photos), "--out", str(tmp_path / "f.npz"), "--device", "cpu"]) == 0
 
 
 def test_the_end_names_commands_that_run_as_printed(photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from nearkin import data as sources
 from nearkin.cli.progress import note
+from nearkin.cli.reading import opened
 from nearkin.cluster.embed import embed
 from nearkin.data.dataset import Dataset
-from nearkin.data.images import OnError
 from nearkin.disk import room
-from nearkin.model import Model, brought_to, load
+from nearkin.model import load
 
 
 def run(arguments: Namespace) -> int:
@@ -41,7 +41,7 @@ def run_shard(arguments: Namespace) -> int:
 
 
 def _shards(arguments: Namespace, out: Path) -> int:
-    return _written(arguments, arguments.folder, _opened(arguments, load(arguments.folder, device="cpu"), "skip"), out)
+    return _written(arguments, arguments.folder, opened(arguments, arguments.data, "skip"), out)
 
 
 def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out: Path) -> int:
@@ -66,7 +66,7 @@ def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out:
 def _one_file(arguments: Namespace, out: Path) -> int:
     """Embeddings, ids, sources, and labels or targets where known, as .npz."""
     model = load(arguments.folder, device=arguments.device)
-    data = _opened(arguments, model, "raise")
+    data = opened(arguments, arguments.data, "raise")
     rows = [np.asarray(model.encode(data.read(part).numpy())) for part in torch.split(data.ids, 512)]
     arrays = {"embeddings": np.concatenate(rows), "ids": data.ids.numpy(), "sources": np.asarray(data.sources, dtype=np.str_)}
     if data.answers is not None:
@@ -81,8 +81,3 @@ def _one_file(arguments: Namespace, out: Path) -> int:
             aside.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
     Console(highlight=False).print(f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}")
     return 0
-
-
-def _opened(arguments: Namespace, model: Model, on_error: OnError) -> Dataset:
-    channels, size = brought_to(model.about)
-    return sources.open(arguments.data, data_root=arguments.data_root, size=size, channels=channels, on_error=on_error, report=note)

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from nearkin import __version__
 from nearkin import data as sources
+from nearkin.cli.reading import choice_of
 from nearkin.data import Dataset, Partition
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import WHOLE
@@ -39,7 +40,6 @@ from nearkin.explore.report import Findings, as_html, as_json, table_rows
 from nearkin.explore.sanity import write_suspects
 from nearkin.explore.subject import Subject, embedded, in_classes_of, strangers_to
 from nearkin.model import Model, brought_to, load
-from nearkin.run import Run
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
 NOTHING_HELD_OUT = "Without labels the run held nothing out: the points it learnt from ask one another."
@@ -128,8 +128,7 @@ def _unseen(asked: torch.Tensor | None, known: torch.Tensor | None) -> bool:
 
 def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str, Dataset], tuple[str, ...]]:
     """The run's data, split as split.json says, and a word on what was left out; nothing when the run names none."""
-    page = folder / "run.json"
-    source = Run.from_json(page.read_text(encoding="utf-8")).data.source if page.exists() else ""
+    source = choice_of(folder).source
     if not source:
         return {}, ()
     try:
@@ -167,16 +166,14 @@ def resplit(data: Dataset, written: dict[str, object]) -> Dataset:
 def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Dataset:
     """Data as the run would open them, brought to the model's shape where they are images."""
     about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    page = folder / "run.json"
-    choice = Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
+    choice = choice_of(folder)
     channels, size = (None, choice.size) if what == choice.source else brought_to(about)
     data = sources.open(
         what,
         data_root=arguments.data_root,
         size=size,
         channels=channels,
-        label_column=None if choice.label_column == "label" else choice.label_column,
-        target_columns=choice.target_columns or None,
+        **choice.columns(),
         on_error=choice.on_error,
         report=report,
     )

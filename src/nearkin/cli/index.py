@@ -5,14 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nearkin import data as sources
 from nearkin.cli.progress import note
+from nearkin.cli.reading import opened
 from nearkin.collection import Added, build_index, model_version, open_index
-from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
-from nearkin.model import brought_to, load
 from nearkin.remote import Address, address, make_remote, open_remote
-from nearkin.run import Run
 from nearkin.search.contract import VectorIndex
 from nearkin.search.index import LocalIndex
 from nearkin.shards import Shards, is_sharded, open_shards
@@ -25,7 +22,7 @@ def run(arguments: Namespace) -> int:
     if arguments.backend == "milvus" or address(arguments.folder) is not None:
         return _in_milvus(arguments, console)
     if arguments.data:
-        data = _opened(arguments, arguments.data)
+        data = opened(arguments, arguments.data, "skip")
         made, added = build_index(
             arguments.folder, data, backend=arguments.backend or "exact", replace=arguments.replace, device=arguments.device, report=note
         )
@@ -33,7 +30,7 @@ def run(arguments: Namespace) -> int:
         index = made.index
     elif arguments.add:
         collection = open_index(arguments.folder, device=arguments.device)
-        _tell_added(console, collection.add(_opened(arguments, arguments.add), note))
+        _tell_added(console, collection.add(opened(arguments, arguments.add, "skip"), note))
         index = collection.index
     else:
         index = LocalIndex.open(Path(arguments.folder) / "index")
@@ -81,7 +78,7 @@ def _in_milvus(arguments: Namespace, console: Console) -> int:
 def _given(arguments: Namespace, what: str) -> Shards | Dataset:
     """Shards of this model, or data."""
     if not is_sharded(what):
-        return _opened(arguments, what)
+        return opened(arguments, what, "skip")
     shards = open_shards(what)
     shards.check_model(model_version(Path(arguments.folder)))
     return shards
@@ -117,22 +114,6 @@ def parsed_ids(text: str) -> list[int]:
             raise ValueError(f"--delete {text!r}: {piece.strip()!r} is no id; give whole numbers and ranges such as 3,17,100-199")
         found += range(int(first), int(last or first) + 1)
     return found
-
-
-def _opened(arguments: Namespace, what: str) -> Dataset:
-    """The data, as the model reads them; damaged files are left out and named."""
-    about = load(arguments.folder, device="cpu").about
-    channels, size = brought_to(about)
-    data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, on_error="skip", report=note)
-    if tuple(data.shape) != tuple(about["shape"]):
-        raise ValueError(f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}")
-    return _as_trained(data, Path(arguments.folder) / "run.json", what)
-
-
-def _as_trained(data: Dataset, page: Path, what: str) -> Dataset:
-    """The data with the labels that the training corrected, if these are the data it was made of."""
-    choice = Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
-    return corrected(data, choice.corrections, note) if what == choice.source else data
 
 
 def _tell_added(console: Console, added: Added) -> None:

@@ -29,8 +29,7 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
         choice.source,
         data_root=data_root,
         size=choice.size,
-        label_column=None if choice.label_column == "label" else choice.label_column,
-        target_columns=choice.target_columns or None,
+        **choice.columns(),
         on_error=choice.on_error,
         report=log.message,
     )

@@ -1,0 +1,32 @@
+"""Data as a model reads them, for the verbs that embed."""
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from nearkin import data as sources
+from nearkin.cli.progress import note
+from nearkin.data.corrections import corrected
+from nearkin.data.dataset import Dataset
+from nearkin.data.images import OnError
+from nearkin.model import brought_to
+from nearkin.run import DataChoice, Run
+
+
+def choice_of(folder: Path) -> DataChoice:
+    """The data that a model was trained on, if its folder tells."""
+    page = folder / "run.json"
+    return Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
+
+
+def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
+    """Images are brought to the model's shape; the data it was trained on have the labels it was trained with, corrected ones included."""
+    folder = Path(arguments.folder)
+    about, choice = json.loads((folder / "model.json").read_text(encoding="utf-8")), choice_of(folder)
+    channels, size = brought_to(about)
+    own = what == choice.source
+    columns = choice.columns() if own else {}
+    data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, **columns, on_error=on_error, report=note)
+    if tuple(data.shape) != tuple(about["shape"]):
+        raise ValueError(f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}")
+    return corrected(data, choice.corrections if own else "", note)
