@@ -171,14 +171,15 @@ def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
     assert len(lines) == 1 + (columns < 100) and lines[0].split()[-3:] == ["120/1023", "0:00:00", "-:--:--"] and "…" not in drawn.getvalue()
 
 
-def test_without_a_terminal_a_line_says_early_how_long_it_will_take(capsys, monkeypatch) -> None:
+@pytest.mark.parametrize(("steps", "said"), [(1000, "training: about 0:49:51 to go after 3 of 1,000 steps\n"), (20, "")])
+def test_without_a_terminal_a_line_says_early_if_it_will_take_long(steps, said, capsys, monkeypatch) -> None:
     clock = iter([100.0, 102.0, 106.0])  # of the first three steps; nobody asks for the time once it was told
     monkeypatch.setattr("nearkin.cli.progress.monotonic", lambda: next(clock))
     view = TrainingView()
-    view.started(1000, 0)
+    view.started(steps, 0)
     for step in (1, 2, 3, 4):
         view.step(step, {"loss": 1.0})
-    assert capsys.readouterr().err == "training: about 0:49:51 to go after 3 of 1,000 steps\n"
+    assert capsys.readouterr().err == said
 
 
 def test_the_bar_knows_the_time_left_where_a_step_takes_a_minute() -> None:

@@ -76,8 +76,8 @@ def test_photographs_of_kinds_that_are_not_read_are_counted_and_named(tmp_path):
     (tmp_path / "b.dng").write_bytes(b"0")
     said = []
     assert len(open_data(tmp_path, report=said.append)) == 1
-    assert any("2 files of kinds that are not read are left out (IMG_1.HEIC, b.dng); convert to JPEG or PNG" in line for line in said)
-    with pytest.warns(UserWarning, match="2 files of kinds that are not read"):
+    assert any("left out, since their kind is not read: 2 (IMG_1.HEIC, b.dng); convert them to JPEG or PNG" in line for line in said)
+    with pytest.warns(UserWarning, match="their kind is not read: 2"):
         open_data(tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_photographs_that_are_not_read_are_named_before_their_folder_is_called_e
         said = []
         with pytest.raises(ValueError, match=refusal):
             open_data(folder, report=said.append)
-        assert said == [f"{folder}: 1 files of kinds that are not read are left out (IMG_1.heic); convert to JPEG or PNG"]
+        assert said == [f"{folder}: left out, since their kind is not read: 1 (IMG_1.heic); convert them to JPEG or PNG"]
 
 
 def test_images_beside_class_folders(tmp_path):

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 PACE = 600.0  # seconds over which the bar takes the pace: one step may take longer than the half minute that is usual
-EARLY = 5.0  # seconds of steps, after which it is told how long the rest will take
+EARLY, LONG = 5.0, 60.0  # seconds of steps, after which it is told how long the rest will take; unless that is soon over
 
 
 def note(line: str) -> None:
@@ -65,8 +65,9 @@ class TrainingView:
         if not before:
             self.first = done, now
         elif now - since >= EARLY:
-            left = timedelta(seconds=round((self.steps - done) * (now - since) / (done - before)))
-            self.message(f"{self.what}: about {left} to go after {done:,} of {self.steps:,} steps")
+            left = (self.steps - done) * (now - since) / (done - before)
+            if left >= LONG:
+                self.message(f"{self.what}: about {timedelta(seconds=round(left))} to go after {done:,} of {self.steps:,} steps")
             self.foretold = True
 
     def epoch(self, figures: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ def tell_unread(folder: str | Path, report: Report | None) -> None:
     unread = [os.path.basename(path) for path in listing(folder, UNREAD_SUFFIXES)]
     if unread:
         caution(
-            report, f"{folder}: {len(unread):,} files of kinds that are not read are left out ({few(unread, 3)}); convert to JPEG or PNG"
+            report, f"{folder}: left out, since their kind is not read: {len(unread):,} ({few(unread, 3)}); convert them to JPEG or PNG"
         )
 
 
