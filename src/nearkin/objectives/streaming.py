@@ -57,44 +57,23 @@ def stream(
 ) -> Outcome:
     """The outcome by the kernels; `references` None means the batch's own points."""
     how = {"engine": engine, "precision": precision}
-    found = _streamed(batch, references, affinity, relation, criterion, lookup, how)
-    if not isinstance(relation, ListedNeighbours) or relation.labels is None:
-        return found
-    # A point with a class has all of that class. Everybody is priced both ways, and a step that is recorded reads no class back.
-    others = batch if references is None else references
-    mine, theirs = relation.classes(batch), relation.classes(others)
-    asked, known = Points(batch.embeddings, mine), Points(others.embeddings, theirs)  # without ids: a point is of its own class, too
-    by_class = _streamed(asked, known, affinity, SameLabel(), criterion, None, how)
-    values, weight = (torch.where(mine >= 0, a, b) for a, b in zip(by_class[:2], found[:2], strict=True))
-    return Outcome(values, weight, len(others.embeddings) * (weight > 0).sum())
-
-
-def _streamed(
-    batch: Points,
-    references: Points | None,
-    affinity: Affinity,
-    relation: Relating,
-    criterion: Criterion,
-    lookup: Lookup | None,
-    how: dict[str, str],
-) -> Outcome:
     queries = batch.embeddings
     others = None if references is None else references.embeddings
     if isinstance(affinity, Normalised):
         queries = unit(queries)
         others = unit(others) if others is not None and affinity.references else others
-        affinity = affinity.of
-    assert isinstance(affinity, SquaredEuclidean | InnerProduct)
-    work = Work(queries, others, isinstance(affinity, SquaredEuclidean))
+    inner = affinity.of if isinstance(affinity, Normalised) else affinity
+    assert isinstance(inner, SquaredEuclidean | InnerProduct)
+    work = Work(queries, others, isinstance(inner, SquaredEuclidean))
     work, order = _laid_out(work, batch, references, relation, lookup)
     if criterion is each_positive:
-        return each(work, affinity, lambda some: soft_neighbours(some, "log", affinity.temperature, **how))
-    soft = soft_neighbours(work, FORMS[criterion], affinity.temperature, **how)
+        return each(work, inner, lambda some: soft_neighbours(some, "log", inner.temperature, **how))
+    soft = soft_neighbours(work, FORMS[criterion], inner.temperature, **how)
     if isinstance(relation, ListedNeighbours) and relation.weight is not None:
         assert work.listed is not None and batch.ids is not None
         own = _where(batch, references, lookup)(batch.ids[:, None])
         itself = torch.zeros_like(work.listed, dtype=torch.bool) if own is None else (work.listed[:, :, None] == own[:, None]).any(2)
-        soft = weighed(soft, work, affinity, torch.where(itself, 1.0, relation.weight[batch.ids, None].to(queries.dtype)))
+        soft = weighed(soft, work, inner, torch.where(itself, 1.0, relation.weight[batch.ids, None].to(queries.dtype)))
     m = len(queries) if references is None else len(references.embeddings)
     candidates = torch.full((len(queries),), m, device=queries.device)
     if work.skip is not None:
@@ -105,7 +84,16 @@ def _streamed(
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
         values, priced = _permuted(values, back), priced[back]
-    return Outcome(values, priced.to(values.dtype), active)
+    found = Outcome(values, priced.to(values.dtype), active)
+    if not isinstance(relation, ListedNeighbours) or relation.labels is None:
+        return found
+    # A point with a class has all of that class. Everybody is priced both ways, and a step that is recorded reads no class back.
+    known = batch if references is None else references
+    mine, theirs = (Points(some.embeddings, relation.classes(some)) for some in (batch, known))  # no ids: a point is of its own class
+    by_class = stream(mine, theirs, affinity, SameLabel(), criterion, lookup=None, engine=engine, precision=precision)
+    labelled = relation.classes(batch) >= 0
+    values, weight = (torch.where(labelled, a, b) for a, b in zip(by_class[:2], found[:2], strict=True))
+    return Outcome(values, weight, m * (weight > 0).sum())
 
 
 def select(batch: Points, references: Points, affinity: Affinity, relation: Relating, criterion: BestK) -> Outcome:
