@@ -19,7 +19,7 @@ from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import Files, decode_bytes
 from nearkin.data.loader import WORTH_WORKERS, Loader
 from nearkin.data.report import Report, Ticker, tell
-from nearkin.model import Model, load
+from nearkin.model import Model, about_of, load
 from nearkin.search import thumbnail
 from nearkin.search.calibration import calibrate
 from nearkin.search.contract import Answer, Entries, VectorIndex, Where
@@ -152,7 +152,7 @@ def build_index(
 
 def model_version(folder: Path) -> str:
     """A hash of all that decides where a point is embedded: the weights that `load` takes, and model.json."""
-    about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    about = about_of(folder)
     whole = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     best = folder / "best.safetensors"
     with (best if best.exists() else folder / "weights.safetensors").open("rb") as file:

@@ -129,10 +129,7 @@ class Model:
 def load(folder: str | Path, which: Literal["best", "last"] = "best", device: str | torch.device | None = None) -> Model:
     """A model from its folder; "best" falls back to the last weights when there was no validation part."""
     folder = Path(folder)
-    page = folder / "model.json"
-    if not page.exists():
-        raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; `nearkin train DATA --out {folder}` makes one")
-    about = json.loads(page.read_text(encoding="utf-8"))
+    about = about_of(folder)
     network = build_network(_without_first_weights(about))
     best, there = folder / "best.safetensors", folder / "references.safetensors"
     weights = best if which == "best" and best.exists() else folder / "weights.safetensors"
@@ -144,6 +141,15 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
     network.load_state_dict(load_file(weights))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])))
+
+
+def about_of(folder: Path) -> dict[str, Any]:
+    """What model.json says."""
+    page = folder / "model.json"
+    if not page.exists():
+        raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; `nearkin train DATA --out {folder}` makes one")
+    about: dict[str, Any] = json.loads(page.read_text(encoding="utf-8"))
+    return about
 
 
 def _without_first_weights(about: dict[str, Any]) -> dict[str, Any]:

@@ -153,6 +153,8 @@ def test_filters(place: Path, capsys) -> None:
         ),
         (["index", "{model}", "--replace"], "--replace needs DATA to make the index from"),
         (["index", "{place}/nothing"], "holds no index; `nearkin index DIR DATA` makes one"),
+        (["index", "{place}/nothing", "{place}/pictures"], "nothing is no model folder: it has no model.json"),
+        (["embed", "{place}/nothing", "{place}/pictures", "--out", "{place}/shards"], "nothing is no model folder: it has no model.json"),
         (["index", "{model}", "--add", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
     ],
 )

@@ -39,7 +39,7 @@ from nearkin.explore.probing import check_probed, probe
 from nearkin.explore.report import Findings, as_html, as_json, table_rows
 from nearkin.explore.sanity import write_suspects
 from nearkin.explore.subject import Subject, embedded, in_classes_of, strangers_to
-from nearkin.model import Model, brought_to, load
+from nearkin.model import Model, about_of, brought_to, load
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
 NOTHING_HELD_OUT = "Without labels the run held nothing out: the points it learnt from ask one another."
@@ -165,7 +165,7 @@ def resplit(data: Dataset, written: dict[str, object]) -> Dataset:
 
 def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Dataset:
     """Data as the run would open them, brought to the model's shape where they are images."""
-    about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    about = about_of(folder)
     choice = choice_of(folder)
     channels, size = (None, choice.size) if what == choice.source else brought_to(about)
     data = sources.open(

@@ -1,6 +1,5 @@
 """Data as a model reads them, for the verbs that embed."""
 
-import json
 from argparse import Namespace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from nearkin.cli.progress import note
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import OnError
-from nearkin.model import brought_to
+from nearkin.model import about_of, brought_to
 from nearkin.run import DataChoice, Run
 
 
@@ -22,7 +21,7 @@ def choice_of(folder: Path) -> DataChoice:
 def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     """Images are brought to the model's shape; the data it was trained on have the labels it was trained with, corrected ones included."""
     folder = Path(arguments.folder)
-    about, choice = json.loads((folder / "model.json").read_text(encoding="utf-8")), choice_of(folder)
+    about, choice = about_of(folder), choice_of(folder)
     channels, size = brought_to(about)
     own = what == choice.source
     columns = choice.columns() if own else {}

@@ -1,6 +1,5 @@
 """The pictures of a report, each drawn from the findings and with a sentence on how to read it."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from nearkin.explore.projection import Metric, fit
 from nearkin.explore.stages import looked, put, stages
 from nearkin.explore.subject import Side, Subject, prepared
 from nearkin.explore.training_log import learning_rates, read_log
-from nearkin.model import load
+from nearkin.model import about_of, load
 from nearkin.points import Points
 from nearkin.run import Run
 
@@ -378,7 +377,7 @@ def _training(folder: Path | None) -> Iterator[Illustration]:
     if folder is None or not (folder / "log.jsonl").exists() or not (folder / "run.json").exists():
         return
     history = read_log(folder / "log.jsonl")
-    objective = json.loads((folder / "model.json").read_text(encoding="utf-8"))["objective"]
+    objective = about_of(folder)["objective"]
     at, rates = learning_rates(Run.from_json((folder / "run.json").read_text(encoding="utf-8")), history, objective)
     figure = training_curves(history.epochs, history.losses, history.validation, at, rates)
     caption = "Loss, validation figures and learning rate over the training, as log.jsonl has them; the rate is what the run prescribes."
