@@ -195,8 +195,8 @@ def _goals() -> tuple[Cell, ...]:
     for row, trial, wanted, images, seconds, note in (
         ("12.5 M images, 5 minutes", "goal12", 83.3, 12.5, 300.0, ""),
         ("25 M images, 10 minutes", "goal25", 86.5, 25.0, 600.0, ""),
-        ("50 M images", "best", 89.2, None, None, f"each neighbour near, not any: chosen on held-out images, {_TRIED} epochs"),
-        ("80 M images", "most", 89.2, None, None, f"batches of 512; the rate chosen on held-out images, {_TRIED} epochs"),
+        ("50 M images", "best", 89.2, None, None, "each neighbour near, not any: chosen by short trainings, on held-out images"),
+        ("80 M images", "most", 89.2, None, None, "batches of 512; the rate chosen by short trainings, on held-out images"),
     ):
         found.append(_accuracy(table, row, trial, column="weighted kNN", wanted=wanted, note=note))
         for unit, figure, most in (("million images", "images", images), ("seconds", "seconds", seconds)):
