@@ -63,9 +63,10 @@ def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
     candidate, to be priced.
     """
     share = 1 - relation.cost.clamp(0, 1)
+    counts = share > 0
     chosen = logsumexp(affinity, relation.candidate)
-    right = logsumexp(affinity + share.log(), share > 0)
-    priced = relation.candidate.any(1) & (share > 0).any(1)  # by what there is: a nan among the affinities must show
+    right = logsumexp(affinity + torch.where(counts, share, 1).log(), counts)  # a log of 0 takes ten times that of 1
+    priced = relation.candidate.any(1) & counts.any(1)  # by what there is: a nan among the affinities must show
     zero = torch.zeros_like(chosen)
     return _soft(torch.where(priced, chosen, zero) - torch.where(priced, right, zero), priced, relation.candidate)
 

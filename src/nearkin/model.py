@@ -172,7 +172,8 @@ def build_network(about: dict[str, Any]) -> nn.Module:
     if len(shape) == 3:  # preparation may crop
         shape = tuple(preprocess.preprocessed(torch.zeros(1, *shape), preprocess.restore(about["prepare"])).shape[1:])
     kind: dict[str, Any] = {"image_shape": shape} if len(shape) == 3 else {"dimension_in": shape[0]}
-    return networks.build(chosen["name"], **kind, dimension=chosen["dimension"], normalise=chosen["normalise"], **chosen["options"])
+    network = networks.build(chosen["name"], **kind, dimension=chosen["dimension"], normalise=chosen["normalise"], **chosen["options"])
+    return networks.channels_last(network)
 
 
 def kept_references(known: Points, *, binary: bool) -> dict[str, Tensor]:

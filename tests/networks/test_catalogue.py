@@ -1,7 +1,9 @@
+import copy
+
 import pytest
 import torch
 
-from nearkin.networks.catalogue import NETWORKS, build, options_of
+from nearkin.networks.catalogue import NETWORKS, build, channels_last, options_of
 from nearkin.networks.features import features, layers
 from nearkin.networks.head import Head, unit_length
 
@@ -21,6 +23,22 @@ def test_every_network_is_built_from_its_name_alone(name):
         network = build(name, image_shape=(1, side, side), dimension=7)
         assert network(torch.zeros(2, 1, side, side)).shape == (2, 7)
     assert isinstance(network.head, Head)
+
+
+@pytest.mark.parametrize("name", ["convnet", "ren2014-mnist", "resnet18"])
+def test_channels_last_changes_nothing_but_the_layout(name):
+    torch.manual_seed(0)
+    plain = build(name, image_shape=(3, 28, 28), dimension=8)
+    laid = channels_last(copy.deepcopy(plain))
+    images, gradients = torch.randn(4, 3, 28, 28), []
+    for network in (plain, copy.deepcopy(laid)):
+        network.double()(images.double()).square().sum().backward()
+        gradients.append([parameter.grad for parameter in network.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0])
+    kernels = [weight for weight in laid.state_dict().values() if weight.ndim == 4 and weight.shape[1] > 1]
+    assert kernels and all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)
+    first = next(layer for layer in laid.modules() if isinstance(layer, torch.nn.Conv2d))
+    assert first(images).is_contiguous(memory_format=torch.channels_last)  # and so on from there
 
 
 def test_vectors():

@@ -33,7 +33,7 @@ from nearkin.objectives import (
     Triplet,
     WeightedSum,
 )
-from nearkin.objectives.streaming import MANY_PAIRS, streams
+from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, streams
 from nearkin.points import Points, strangers
 from nearkin.references import InBatch
 from nearkin.references.anchors import simplex
@@ -309,8 +309,9 @@ def test_streaming_equals_the_matrix(case: Case, references: str) -> None:
 
 def test_streaming_begins_with_many_pairs() -> None:
     x = batch()
-    assert NCA()._streams(MANY_PAIRS) and not NCA()._streams(MANY_PAIRS - 1) and not Triplet()._streams(MANY_PAIRS)
-    assert NCA(engine="torch")._streams(1) and not NCA(engine="dense")._streams(MANY_PAIRS)
+    for many, device in ((MANY_PAIRS, "cuda"), (MANY_ON_CPU, "cpu")):
+        assert NCA()._streams(many, device) and not NCA()._streams(many - 1, device) and not Triplet()._streams(many, device)
+        assert NCA(engine="torch")._streams(1, device) and not NCA(engine="dense")._streams(many, device)
     torch.testing.assert_close(NCA(engine="torch")(x, CLASSES), NCA()(x, CLASSES))  # without ids: self is on the diagonal
 
 

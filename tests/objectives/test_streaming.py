@@ -219,7 +219,7 @@ def test_proxies_get_their_gradient():
 
 def test_auto_streams_only_what_is_large_and_known(monkeypatch):
     z, y, _ = drawn()
-    monkeypatch.setattr("nearkin.objectives.neighbourhood.MANY_PAIRS", N * N)
+    monkeypatch.setattr("nearkin.objectives.neighbourhood.MANY_ON_CPU", N * N)
     called = []
     real = streaming.stream
     monkeypatch.setattr("nearkin.objectives.neighbourhood.stream", lambda *a, **k: called.append(1) or real(*a, **k))

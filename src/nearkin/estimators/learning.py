@@ -106,7 +106,7 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         name = self._network_name()
         size: dict[str, Any] = {"dimension_in": features} if inputs.ndim == 2 else {"image_shape": tuple(inputs.shape[1:])}
         check_count("n_components", self.n_components)
-        return networks.build(name, **size, dimension=int(self.n_components), **(self.network_options or {}))
+        return networks.channels_last(networks.build(name, **size, dimension=int(self.n_components), **(self.network_options or {})))
 
     def _network_name(self) -> str:
         if not isinstance(self.network, str):

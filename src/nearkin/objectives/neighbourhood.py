@@ -11,7 +11,7 @@ from nearkin.criterion import BestK, Criterion
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
-from nearkin.objectives.streaming import MANY_PAIRS, plain, select, stream, streams
+from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, plain, select, stream, streams
 from nearkin.outcome import Outcome
 from nearkin.points import Points
 from nearkin.references import InBatch, OnePerClass, References
@@ -78,7 +78,7 @@ class NeighbourhoodObjective(Objective):
             assert batch.labels is not None
             door.check_two_classes(batch.labels, references.labels)
         pairs = len(batch.embeddings) * len(references.embeddings)
-        if self._streams(pairs):
+        if self._streams(pairs, batch.embeddings.device.type):
             in_batch = own and isinstance(self.references, InBatch)
             outcome = stream(
                 given if in_batch and self.supervision != "ids" else batch,
@@ -106,11 +106,12 @@ class NeighbourhoodObjective(Objective):
         A batch that is its own reference set may hold a sample twice; before it is streamed the host asks how often.
         """
         asks = isinstance(self.references, InBatch) and self.supervision != "ids"
-        return not (asks and self._streams(queries * queries))
+        return not (asks and self._streams(queries * queries, "cuda"))
 
-    def _streams(self, pairs: int) -> bool:
+    def _streams(self, pairs: int, device: str) -> bool:
         if self.engine == "auto":
-            return pairs >= MANY_PAIRS and streams(self.affinity, self.relation, self.criterion)
+            many = MANY_ON_CPU if device == "cpu" else MANY_PAIRS
+            return pairs >= many and streams(self.affinity, self.relation, self.criterion)
         return self.engine != "dense"
 
     @torch.no_grad()

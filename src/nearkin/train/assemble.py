@@ -99,8 +99,6 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     if run.network.frozen:
         _freeze_body(network)
     network = network.to(device)
-    if device.type == "cuda" and train.kind == "images":
-        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     name = about["objective"]
     objective = build(
         name,

@@ -84,8 +84,7 @@ class Prepare:
     def __call__(self, inputs: Tensor) -> Tensor:
         if self.kind == "vectors":
             return inputs.float()
-        prepared = preprocess.preprocessed(inputs, self.steps)
-        return prepared.to(memory_format=torch.channels_last) if prepared.is_cuda else prepared
+        return preprocess.preprocessed(inputs, self.steps).to(memory_format=torch.channels_last)
 
 
 def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
