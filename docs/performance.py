@@ -77,6 +77,18 @@ def cpu_part(found: dict[str, Any]) -> list[str]:
     return [*lines, "### Bars on the CPU", "", *bars(cpu_bars(found))]
 
 
+def batches_part(found: dict[str, Any]) -> list[str]:
+    """What a batch of everyday size costs, as people call it."""
+    said = (
+        "`NCA()(embeddings, labels)` with its gradient, d = 64, beside pytorch-metric-learning's: points that lie near together, as while "
+        "something is learnt, and points far apart, most of whose exponentials are too small for a float. One thread's CPU time, best of "
+        "interleaved rounds."
+    )
+    keys = (("ours_ms", ".2f"), ("peer_ms", ".2f"), ("times", ".2f"))
+    rows = [(row["points"], f"{row['n']:,}", *(f"{row[key]:{form}}" for key, form in keys)) for row in found["rows"]]
+    return ["## Batches", "", about(found), said, "", *table(("points", "N", "ours, ms", "theirs, ms", "theirs / ours"), rows)]
+
+
 CUDA_NOTES = (
     "Extra MB is what a warm call takes while it runs, kept MB what stays with the allocator from one call to the next. Up to 2²⁹ pairs "
     "(16,384 points, and the banks below) an evaluation of ours is replayed from a CUDA graph, which keeps its memory, copies of its "
@@ -287,6 +299,8 @@ def page() -> str:
         lines += cuda_part(cuda)
     if (cpu := load("bench-cpu.json")) is not None:
         lines += cpu_part(cpu)
+    if (batches := load("bench-batches.json")) is not None:
+        lines += batches_part(batches)
     lines += numerics()
     if (training := load("bench-training.json")) is not None:
         lines += training_part(training)

@@ -38,7 +38,6 @@ TESTS = {
 }
 NOT_READ = "a filler where the row has nothing: what comes of it is replaced or subtracted from itself"
 EQUIVALENT = {
-    "criterion.logsumexp: filled = torch.where(some[:, None], filled, torch.zeros_like(x)) | torch.zeros_like -> torch.ones_like": NOT_READ,
     "criterion.any_positive: zero = torch.zeros_like(chosen) | torch.zeros_like -> torch.ones_like": NOT_READ,
     "criterion.any_positive: share = 1 - relation.cost.clamp(0, 1) | 1 -> 2 #2": "a share below zero is masked like a share of zero",
     "criterion._first: order = x.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True) | True -> False #2": (

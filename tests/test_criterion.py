@@ -376,3 +376,28 @@ def test_reduce_weighs_values() -> None:
     assert reduce(outcome, "none") is outcome.values
     light = outcome._replace(weight=torch.tensor([0.25, 0.25, 0.0]))
     assert reduce(light, "mean") == 3, "weights below one still divide"
+
+
+def test_a_masked_sum_of_exponentials_has_two_derivatives():
+    x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    mask = torch.rand(5, 7, generator=torch.Generator().manual_seed(1)) < 0.5
+    mask[2] = False
+
+    def summed(x):
+        return logsumexp(x, mask)[[0, 1, 3, 4]]
+
+    torch.testing.assert_close(summed(x), x.masked_fill(~mask, -torch.inf).logsumexp(1)[[0, 1, 3, 4]])
+    assert torch.autograd.gradcheck(summed, x) and torch.autograd.gradgradcheck(summed, x)
+    whole = logsumexp(x, mask)
+    assert whole[2] == -torch.inf
+    (gradient,) = torch.autograd.grad(whole.sum(), x)
+    assert (gradient[~mask] == 0).all() and gradient[2].eq(0).all()
+
+
+def test_what_lies_far_below_has_no_share():
+    x = torch.tensor([[0.0, -68.0, -69.0, 50.0]], requires_grad=True)
+    value = logsumexp(x, torch.tensor([[True, True, True, False]]))
+    (gradient,) = torch.autograd.grad(value, x)
+    assert value == 0 and gradient[0, 0] == 1 and 0 < gradient[0, 1] < 1e-29 and (gradient[0, 2:] == 0).all()
+    assert logsumexp(torch.tensor([[0.0, torch.nan]]), torch.tensor([[True, True]])).isnan()
+    assert logsumexp(torch.tensor([[0.0, torch.nan]]), torch.tensor([[True, False]])) == 0

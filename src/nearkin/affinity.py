@@ -37,8 +37,8 @@ class SquaredEuclidean:
         """The same, centred on a given point: blocks of one search must share it, or equal rows would stop being tied."""
         queries, references = queries - centre, references - centre
         norms = queries.square().sum(1)[:, None] + references.square().sum(1)[None, :]
-        squared = (norms - 2 * queries @ references.T).clamp_min(0)  # (n, m); rounding may dip below zero
-        return -squared / self.temperature
+        squared = torch.addmm(norms, queries, references.T, alpha=-2).relu()  # (n, m); rounding may dip below zero
+        return squared / -self.temperature
 
 
 @dataclass(frozen=True)

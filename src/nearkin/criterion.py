@@ -8,7 +8,7 @@ choose is left out by weight, never by an epsilon. Triplets have a file of their
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ class Criterion(Protocol):
     def __call__(self, affinity: Tensor, relation: Relation) -> Outcome: ...
 
 
+FAR = 69.0  # e^-69 is 1e-30; on a CPU exponentials that are much smaller take up to a hundred times as long
+
+
 def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
     """(n, m) masks over the candidates: cost 0 is right, anything above is wrong."""
     right = relation.cost == 0
@@ -31,11 +34,35 @@ def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
 
 
 def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
-    """Row-wise log of the sum of exp(x) over the mask; -inf, without a gradient, where a row has nothing."""
-    some = mask.any(1)
-    filled = x.masked_fill(~mask, -torch.inf)
-    filled = torch.where(some[:, None], filled, torch.zeros_like(x))  # the gradient of logsumexp(all -inf) is nan
-    return torch.where(some, filled.logsumexp(1), -torch.inf)
+    """Row-wise log of the sum of exp(x) over the mask; -inf, without a gradient, where a row has nothing.
+
+    What lies FAR below a row's largest is left out: no sum of floats would notice it.
+    """
+    summed: Tensor = _LogSumExp.apply(x, mask)  # type: ignore[no-untyped-call]
+    return summed
+
+
+class _LogSumExp(torch.autograd.Function):
+    """One copy of the matrix forwards, which its gradient keeps, and one backwards: autograd's own takes a dozen."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        shares = torch.where(mask, x, -torch.inf)
+        top = shares.amax(1, keepdim=True) if x.shape[1] else x.new_full((len(x), 1), -torch.inf)
+        empty = top == -torch.inf
+        counts = shares.sub_(top.masked_fill(empty, 0.0)) > -FAR
+        shares.clamp_min_(-FAR).exp_().mul_(counts)
+        sums = shares.sum(1, keepdim=True)
+        shares.div_(sums.masked_fill(empty, 1.0))
+        ctx.save_for_backward(x, mask, shares)
+        return (top + sums.log())[:, 0]
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        x, mask, shares = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            shares = (x - logsumexp(x, mask).clamp_min(torch.finfo(x.dtype).min)[:, None]).masked_fill(~mask, -torch.inf).exp()
+        return upstream[0][:, None] * shares, None
 
 
 def soft_hinge(x: Tensor) -> Tensor:
@@ -43,9 +70,9 @@ def soft_hinge(x: Tensor) -> Tensor:
     return softplus(x, threshold=40)
 
 
-def _soft(values: Tensor, priced: Tensor, candidate: Tensor) -> Outcome:
-    active = (candidate.sum(1) * priced).sum()
-    return Outcome(torch.where(priced, values, torch.zeros_like(values)), priced.to(values.dtype), active)
+def _soft(values: Tensor, priced: Tensor, candidates: Tensor) -> Outcome:
+    """`candidates` (n,): how many each query has."""
+    return Outcome(torch.where(priced, values, torch.zeros_like(values)), priced.to(values.dtype), (candidates * priced).sum())
 
 
 def expected_cost(affinity: Tensor, relation: Relation) -> Outcome:
@@ -53,7 +80,8 @@ def expected_cost(affinity: Tensor, relation: Relation) -> Outcome:
     cost, candidate = relation
     log_p = affinity - logsumexp(affinity, candidate).clamp_min(torch.finfo(affinity.dtype).min)[:, None]
     p = log_p.masked_fill(~candidate, -torch.inf).exp()
-    return _soft((p * cost).sum(1), candidate.any(1), candidate)
+    candidates = candidate.sum(1)
+    return _soft((p * cost).sum(1), candidates > 0, candidates)
 
 
 def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
@@ -66,26 +94,29 @@ def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
     counts = share > 0
     chosen = logsumexp(affinity, relation.candidate)
     right = logsumexp(affinity + torch.where(counts, share, 1).log(), counts)  # a log of 0 takes ten times that of 1
-    priced = relation.candidate.any(1) & counts.any(1)  # by what there is: a nan among the affinities must show
+    candidates = relation.candidate.sum(1)
+    priced = (candidates > 0) & (counts.sum(1) > 0)  # by what there is: a nan among the affinities must show
     zero = torch.zeros_like(chosen)
-    return _soft(torch.where(priced, chosen, zero) - torch.where(priced, right, zero), priced, relation.candidate)
+    return _soft(torch.where(priced, chosen, zero) - torch.where(priced, right, zero), priced, candidates)
 
 
 def each_positive(affinity: Tensor, relation: Relation) -> Outcome:
     """EACH right neighbour against all the wrong ones: mean_j log(1 + sum_k exp(s_ik - s_ij))."""
     right, wrong = right_and_wrong(relation)
     rival = logsumexp(affinity, wrong)
-    priced = right.any(1) & wrong.any(1)
+    positives = right.sum(1)
+    priced = (positives > 0) & wrong.any(1)
     gap = torch.where(priced, rival, torch.zeros_like(rival))[:, None] - affinity
-    values = (soft_hinge(gap) * right).sum(1) / right.sum(1).clamp_min(1)
-    return _soft(values, priced, right)
+    values = (soft_hinge(gap) * right).sum(1) / positives.clamp_min(1)
+    return _soft(values, priced, positives)
 
 
 def attraction(affinity: Tensor, relation: Relation) -> Outcome:
     """Minus the mean affinity of the right neighbours; what is wrong is not looked at (and so it may collapse)."""
     right, _ = right_and_wrong(relation)
-    values = -(affinity * right).sum(1) / right.sum(1).clamp_min(1)
-    return _soft(values, right.any(1), right)
+    positives = right.sum(1)
+    values = -(affinity * right).sum(1) / positives.clamp_min(1)
+    return _soft(values, positives > 0, positives)
 
 
 @dataclass(frozen=True)
