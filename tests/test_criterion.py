@@ -392,6 +392,9 @@ def test_a_masked_sum_of_exponentials_has_two_derivatives():
     assert whole[2] == -torch.inf
     (gradient,) = torch.autograd.grad(whole.sum(), x)
     assert (gradient[~mask] == 0).all() and gradient[2].eq(0).all()
+    (again,) = torch.autograd.grad(logsumexp(x, mask).sum(), x, create_graph=True)
+    torch.testing.assert_close(again, gradient)
+    assert (logsumexp(x[:, :0], mask[:, :0]) == -torch.inf).all()
 
 
 def test_what_lies_far_below_has_no_share():
