@@ -139,6 +139,7 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
     if best.exists() and which == "last":
         there = folder / "references-last.safetensors"
     network.load_state_dict(load_file(weights))
+    network = networks.channels_last(network)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])))
 
@@ -172,8 +173,7 @@ def build_network(about: dict[str, Any]) -> nn.Module:
     if len(shape) == 3:  # preparation may crop
         shape = tuple(preprocess.preprocessed(torch.zeros(1, *shape), preprocess.restore(about["prepare"])).shape[1:])
     kind: dict[str, Any] = {"image_shape": shape} if len(shape) == 3 else {"dimension_in": shape[0]}
-    network = networks.build(chosen["name"], **kind, dimension=chosen["dimension"], normalise=chosen["normalise"], **chosen["options"])
-    return networks.channels_last(network)
+    return networks.build(chosen["name"], **kind, dimension=chosen["dimension"], normalise=chosen["normalise"], **chosen["options"])
 
 
 def kept_references(known: Points, *, binary: bool) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
 from nearkin.data.sources.sharded import ShardRows
 from nearkin.model import build_network
-from nearkin.networks.catalogue import loads_itself
+from nearkin.networks.catalogue import channels_last, loads_itself
 from nearkin.networks.weights import load_weights
 from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
 from nearkin.optimise import Schedule, make_optimiser, make_schedule
@@ -98,7 +98,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         load_weights(network, run.network.weights)
     if run.network.frozen:
         _freeze_body(network)
-    network = network.to(device)
+    network = channels_last(network.to(device))
     name = about["objective"]
     objective = build(
         name,
