@@ -112,6 +112,8 @@ _CHANGES: dict[str, tuple[str, Settings]] = {
     "refresh": ("neighbours and trusted share anew every round", {"discovery.refresh": "round", "discovery.gradual": "false"}),
     "restart": ("a cosine for every round", {"discovery.restart": "true"}),
     "mutual": ("mutual neighbours only", {"discovery.mutual": "true"}),
+    "views": ("two views, half the epochs", {"views": "2", "epochs": str(SHORT * ROUNDS), **_ALONE}),
+    "weighted": ("weighted by entropy instead of selected", {"objective.options.weighted": "true"}),
 }
 _FEW = {"one": "0.01", "ten": "0.1"}  # shares of the labels
 _TRIED = 4 * SHORT * ROUNDS  # epochs, where the longest trainings choose
@@ -297,14 +299,17 @@ def _beyond() -> tuple[Cell, ...]:
     rounds, whole = _epochs("and", SHORT), _epochs("", SHORT)
     few = f"{rounds}; only the labelled points vote"
 
+    def length(settings: Settings, a_round: int) -> str:
+        return _epochs("and", a_round // 2 if "views" in settings else a_round)
+
     def note(settings: Settings) -> str:
         changed = {leaf: value for leaf, value in settings.items() if leaf not in ("compile", "epochs")}  # those follow from two views
         taken = bool(changed) and changed.items() <= {**_BETTER, **CHOSEN}.items()
-        return (_epochs("and", SHORT // 2) if "views" in settings else rounds) + ("; in the goals' recipe" if taken else "")
+        return length(settings, SHORT) + ("; in the goals' recipe" if taken else "")
 
     return (
         *(_accuracy(options, row, f"opt-{name}", note=note(settings)) for name, (row, settings) in _OPTIONS.items()),
-        *(_accuracy(changes, row, f"change-{name}", note=_epochs("and", 2 * SHORT)) for name, (row, _) in _CHANGES.items()),
+        *(_accuracy(changes, row, f"change-{name}", note=length(settings, 2 * SHORT)) for name, (row, settings) in _CHANGES.items()),
         _accuracy(others, "Instance", "instance", note=whole),
         _accuracy(others, "DeepCluster, 100 clusters", "cluster", note=whole),
         _accuracy(others, "NAT", "noise", note=whole),

@@ -19,12 +19,13 @@ by hand.
 Protocol: where anything is tuned, it is on a tenth of the training part unless the text above a table says otherwise; then the training is
 done anew on all of it, and the test part is looked at once, after the last epoch. Rows of one table that share an augmentation share
 network, sampler and tuning budget, too; rows beyond the documents say what they add. Tables that broke the rule of one look are all three
-of Ren et al., our times to accuracy, CIFAR-10 and MNIST in 2-D of Hao et al., COIL-20 and stick figures of 64 px, and CUB and CIFAR-100 of
-Lu et al.; [the log](log.md) says how. The same seed run again at a later time did not give the same figure on a GPU; the log says how far
-apart they were. "Spread" is the standard deviation over seeds, "s a run" the mean seconds of a training or a fit, of runs that were alone
-on their GPU where there are any. Seconds on a CPU were taken beside other work; "one of 4" says that up to so many runs shared a GPU.
-Beside a verdict, ✓ says that our mean reaches what we set out for, which is the printed figure unless the note names another as "wanted",
-and ✗ that it does not: a row can be reproduced within its margin and still have a mean on the worse side.
+of Ren et al., our times to accuracy, CIFAR-10 and MNIST in 2-D of Hao et al., COIL-20 and stick figures of 64 px, the goals beyond the
+paper of Huang et al., and CUB and CIFAR-100 of Lu et al.; [the log](log.md) says how. The same seed run again at a later time did not give
+the same figure on a GPU; the log says how far apart they were. "Spread" is the standard deviation over seeds, "s a run" the mean seconds of
+a training or a fit, of runs that were alone on their GPU where there are any. Seconds on a CPU were taken beside other work; "one of 4"
+says that up to so many runs shared a GPU. Beside a verdict, ✓ says that our mean reaches what we set out for, which is the printed figure
+unless the note names another as "wanted", and ✗ that it does not: a row can be reproduced within its margin and still have a mean on the
+worse side.
 
 - **reproduced**: the printed figure lies within our mean plus or minus the larger of two standard deviations and the 95 % binomial interval
   of the test part.
