@@ -34,7 +34,7 @@ NEVER = {
     "data": set(HEIGHT) - {"data", "points", "shards"},
     "disk": set(HEIGHT) - {"disk"},
     "shards": set(HEIGHT) - {"disk", "shards"},
-    "networks": set(HEIGHT) - {"networks", "points"},
+    "networks": set(HEIGHT) - {"networks", "points", "disk"},
     "criterion": {"affinity", "references"},
     "triplets": {"affinity", "references"},
     "relation": {"affinity", "criterion", "triplets", "references"},

@@ -19,6 +19,15 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def as_new(path: Path) -> None:
+    """The permissions of any new file of this folder: safetensors writes for the owner alone, and others may have to load it."""
+    probe = path.with_name(f".{path.name}-{os.getpid()}-new")
+    probe.touch()
+    mode = probe.stat().st_mode
+    probe.unlink()
+    path.chmod(mode & 0o777)
+
+
 def digest(path: Path) -> str:
     """The sha256 of a file's content."""
     with path.open("rb") as file:

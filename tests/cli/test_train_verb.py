@@ -182,6 +182,16 @@ def test_without_a_terminal_a_line_says_early_if_it_will_take_long(steps, said, 
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(("epochs", "lines"), [(1, 1), (60, 60), (100, 100), (150, 100), (1000, 100)])
+def test_many_epochs_have_a_line_every_few_and_the_last_has_one(epochs, lines, capsys) -> None:
+    view = TrainingView()
+    view.started(3 * epochs, 0)
+    for epoch in range(1, epochs + 1):
+        view.epoch({"epoch": epoch, "loss": 1.0, "steps": 3 * epoch, "points_per_second": 5})
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lines and told[-1].startswith(f"epoch {epochs}: loss 1.0000")
+
+
 def test_the_bar_knows_the_time_left_where_a_step_takes_a_minute() -> None:
     view, now = TrainingView(), [0.0]
     view.bar.get_time = lambda: now[0]

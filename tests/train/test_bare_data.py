@@ -48,12 +48,20 @@ BARE = Dataset("bare", torch.zeros(100, 1, 8, 8, dtype=torch.uint8))
         ({"epochs": "5"}, ("adam", 0.003, 64, 5)),
         ({"optimiser.learning_rate": "0.2"}, ("sgd", 0.2, 64, 1000)),
         ({"optimiser.name": "adam"}, ("adam", 0.1, 64, 1000)),
-        ({"objective.name": "noise_as_targets"}, ("sgd", 0.1, 256, 20)),
+        ({"objective.name": "instance_discrimination"}, ("adam", 0.003, 64, 1000)),
+        ({"objective.name": "deep_cluster"}, ("sgd", 0.1, 256, 20)),
     ],
 )
 def test_settings_that_nobody_gave_suit_data_without_labels(given, told):
     run = lengthened(suited(override(Run(), given), BARE, given), len(BARE))
     assert (run.optimiser.name, run.optimiser.learning_rate, run.batch_size, run.epochs) == told
+
+
+@pytest.mark.parametrize("name", ["auto", "neighbourhood_discovery", "noise_as_targets"])
+def test_an_objective_that_learns_without_labels_takes_the_same_settings_whether_it_was_named_or_not(name):
+    named = override(Run(), {"objective.name": name})
+    for data in (BARE, digits(by="ids"), *([] if name == "auto" else [digits()])):
+        assert suited(named, data, ("objective.name",)) == override(named, UNLABELLED)
 
 
 def test_data_with_some_labels_take_the_same_settings_and_hold_out_labelled_points_alone():
@@ -79,7 +87,7 @@ def test_the_page_on_training_names_these_settings():
 
 
 def test_labels_and_many_points_keep_the_usual_settings():
-    assert suited(Run(), digits(), ()) == Run() and suited(Run(), digits(by="ids"), ()) == Run()
+    assert suited(Run(), digits(), ()) == Run()
     assert lengthened(suited(Run(), BARE, ()), 6400).epochs == Run().epochs
     assert suited(override(Run(), {"references": "training_set"}), BARE, ("references",)).least_steps == 0
 

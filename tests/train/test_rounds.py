@@ -78,6 +78,21 @@ def test_every_round_is_told_and_the_rate_begins_anew(tmp_path):
     assert all(a > b for a, b in zip(once.rates, once.rates[1:], strict=False))
 
 
+def test_a_share_that_grows_and_weights_are_told_as_such(tmp_path):
+    growing = {"epochs": "6", "discovery.rounds": "2", "discovery.refresh": "epoch", "discovery.gradual": "true"}
+    told = [line.split(";")[0] for line in watched(tmp_path, growing).lines if line.startswith("round ")]
+    assert told == [
+        "round 0 of 2: 0 neighbourhoods trusted",
+        "round 1 of 2: 75 neighbourhoods trusted, growing to 50% of all",
+        "round 2 of 2: 225 neighbourhoods trusted, growing to 100% of all",
+    ]
+    weighted = {"epochs": "3", "discovery.rounds": "2", "objective.options.weighted": "true"}
+    told = [line for line in watched(tmp_path / "w", weighted).lines if line.startswith("round ")]
+    assert told[0] == "round 0 of 2: 0 neighbourhoods trusted"
+    assert told[1].startswith("round 1 of 2: every neighbourhood counts, by 50% on average; ")
+    assert told[1].endswith("% of those of the 150 that weigh most share the class")
+
+
 @pytest.mark.parametrize(
     ("epochs", "settings", "lengths"),
     [("7", {"discovery.rounds": "2"}, (3, 2, 2)), ("6", {}, (2, 1, 1, 1, 1)), ("6", {"discovery.instance_round": "false"}, (2, 1, 2, 1))],

@@ -288,6 +288,9 @@ def test_clusters_that_have_become_one_stop_the_training(tmp_path, monkeypatch):
 def test_points_that_do_not_fill_a_last_batch_wait_for_another_epoch(tmp_path):
     found = trained(tmp_path / "m", {"batch_size": "64"})  # 200 = 3 x 64 + 8
     assert found["steps"] == 15 and found["images"] == 5 * 192
+    begun = assemble(override(Run(), {**BASE, "batch_size": "64"}), digits().part("train").renumbered(), torch.device("cpu")).objective
+    moved = load_file(tmp_path / "m" / "objective.safetensors")["references.vectors"] != begun.references.vectors
+    assert bool(moved.any(1).all())  # nobody waits for ever
 
 
 def test_the_card_tells_the_released_protocol_apart(tmp_path):
@@ -300,12 +303,16 @@ def test_the_card_tells_the_released_protocol_apart(tmp_path):
 def test_a_folder_with_unreadable_files(tmp_path):
     photos = photographs(tmp_path / "photos", 30)
     (photos / "broken.png").write_bytes(b"\x89PNG nothing more")
+    (photos / "gone.png").symlink_to(tmp_path / "nowhere.png")
     run = override(Run(), {**BASE, "data.source": str(photos), "batch_size": "10", "data.test": "0"})
     mend = r"broken.png cannot be decoded .*; remove the file, or pass on_error='skip' \(nearkin train: --set data.on_error=skip\)"
     with pytest.raises(ValueError, match=mend):
         train(run, tmp_path / "a", device="cpu")
     found = train(override(run, {"data.on_error": "skip"}), tmp_path / "b", device="cpu")
     assert found["images"] == 5 * 30 and len(load_file(tmp_path / "b" / "references.safetensors")["ids"]) == 30
+    (photos / "broken.png").unlink()
+    with pytest.raises((ValueError, FileNotFoundError), match="gone.png"):
+        train(run, tmp_path / "c", device="cpu")
 
 
 def test_a_bank_of_another_size_than_the_data_is_refused_and_the_model_stays_what_it_was(tmp_path):
@@ -313,8 +320,12 @@ def test_a_bank_of_another_size_than_the_data_is_refused_and_the_model_stays_wha
     settings, folder = {"checkpoint_seconds": "0", "batch_size": "50", "least_steps": "20"}, tmp_path / "m"
     trained(folder, settings)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != "log.jsonl"}
-    with pytest.raises(ValueError, match=r"vectors in the checkpoint is \(200, 8\), in this run \(100, 8\): resume with the data"):
+    with pytest.raises(
+        ValueError, match="the 100 points to learn from are not those of the checkpoint: it was begun with 200. Resume with the data"
+    ):
         trained(folder, settings, digits(100), resume=True)
+    with pytest.raises(ValueError, match=r"relation.table in the checkpoint is \(200, 1\), in this run \(200, 2\): resume with the data"):
+        trained(folder, {**settings, "objective.options.k": "2"}, resume=True)
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert trained(folder, settings, resume=True)["epochs"] == 5
 

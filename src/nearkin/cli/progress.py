@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 PACE = 600.0  # seconds over which the bar takes the pace: one step may take longer than the half minute that is usual
+LINES = 100  # of epochs, at most: the log has them all
 EARLY, LONG = 5.0, 60.0  # seconds of steps, after which it is told how long the rest will take; unless that is soon over
 
 
@@ -33,6 +34,7 @@ class TrainingView:
         )
         self.task: TaskID | None = None
         self.so_far = ""  # the figures of the last epoch
+        self.lines = 0  # of LINES: how far the training was when an epoch last had one
         self.steps, self.first = 0, (0, 0.0)  # how many there will be; the first that was seen to end, and when
         self.foretold = self.console.is_terminal  # how long it will take, which the bar tells where there is one
 
@@ -71,9 +73,13 @@ class TrainingView:
             self.foretold = True
 
     def epoch(self, figures: Mapping[str, Any]) -> None:
-        """A line for every epoch; its speed and its first validation figure stay beside the bar."""
+        """A line for every epoch, or every few of many; its speed and its first validation figure stay beside the bar."""
         told = ("epoch", "loss", "steps", "points_per_second")
         rest = [f", {name} {value:.{4 if abs(value) < 10 else 1}f}" for name, value in figures.items() if name not in told]
         speed = f", {figures['points_per_second']:,} points/s"
         self.so_far = speed + "".join(rest[:1])
+        lines = figures["steps"] * LINES // max(self.steps, 1)
+        if lines == self.lines:
+            return
+        self.lines = lines
         self.console.print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}{speed}{''.join(rest)}", soft_wrap=True)

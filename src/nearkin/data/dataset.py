@@ -168,7 +168,8 @@ class Dataset:
         sides = f"{self.shape[2]} x {self.shape[1]}" if self.kind == "images" else f"of {self.shape[0]:,} numbers"
         files = " (files, decoded when needed)" if isinstance(self.inputs, Files) else ""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parts.items())
-        return f"{self.name}: {len(self):,} {what} {sides}{files}; {_known(self)}; {parts}; to learn from: {self.supervision}"
+        taught = "the points alone" if self.supervision == "ids" else self.supervision
+        return f"{self.name}: {len(self):,} {what} {sides}{files}; {_known(self)}; {parts}; to learn from: {taught}"
 
     def _answers(self, kind: Supervision) -> Tensor | None:
         return {"classes": self.labels, "numbers": self.targets, "sets": self.sets, "ids": None}[kind]

@@ -29,8 +29,8 @@ def discovery_figures(metrics: dict[str, Any]) -> dict[str, float]:
         name = f"round {told['round']}"
         found[f"{name} trusted"] = float(told["trusted"])
         if "agreement" in told:
-            found[f"{name} consistent"] = told["pairs"] * told["agreement"]
-            found[f"{name} inconsistent"] = told["pairs"] * (1 - told["agreement"])
+            found[f"{name} consistent"] = right = float(round(told["pairs"] * told["agreement"]))
+            found[f"{name} inconsistent"] = told["pairs"] - right
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from nearkin.disk import digest, read_page, sync, write_page
+from nearkin.disk import as_new, digest, read_page, sync, write_page
 
 PATIENCE = 60.0  # seconds a writer waits for another
 
@@ -24,6 +24,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]
     """A safetensors file, on disk when this returns; its record for the manifest: name, bytes, sha256."""
     try:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+        as_new(path)
         sync(path)
     except BaseException:
         path.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller

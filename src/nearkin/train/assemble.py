@@ -21,7 +21,7 @@ from nearkin.optimise import Schedule, make_optimiser, make_schedule
 from nearkin.references import InBatch, MemoryBank, OnePerClass
 from nearkin.run import DiscoveryChoice, NetworkChoice, Run, check_options
 from nearkin.train import ranks
-from nearkin.train.choose import Built, build, choose, without_labels
+from nearkin.train.choose import Built, build, objective_for, without_labels
 from nearkin.train.inputs import Prepare, augmentation, preparation
 from nearkin.train.own_shards import divide, reads_own
 from nearkin.train.rounds import labels_used
@@ -153,7 +153,7 @@ def recordable(objective: Built, queries: int) -> bool:
 
 def describe(run: Run, train: Dataset) -> dict[str, Any]:
     """What model.json says, but for the metric, which the objective decides."""
-    name, why = choose(run.objective.name, "some classes" if train.partly_labelled else train.supervision)
+    name, why = objective_for(train, run.objective.name)
     network = run.network.name
     if network == "auto":
         network = "convnet" if train.kind == "images" else "mlp"

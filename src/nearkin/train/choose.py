@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nearkin import objectives as o
 from nearkin.affinity import unit
+from nearkin.data.dataset import Dataset
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.objectives.direct_regression import DirectRegression
 from nearkin.references.anchors import assign, circle, orthonormal, packed, simplex
@@ -101,6 +102,11 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
             raise ValueError(f"objective {name!r} is unknown; did you mean {near[0]!r}? Known: {', '.join(OBJECTIVES)}")
         return name, "it was asked for"
     return BY_SUPERVISION[supervision]
+
+
+def objective_for(data: Dataset, name: str) -> tuple[str, str]:
+    """The name of the objective that these data are trained by, and in words why."""
+    return choose(name, "some classes" if data.partly_labelled else data.supervision)
 
 
 def without_labels(objective: Built) -> bool:

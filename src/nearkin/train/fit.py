@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nearkin.objectives import Objective
 from nearkin.points import Points
+from nearkin.train.folder import save_weights
 
 WEIGHT_DECAY = 0.01
 WARM = 0.3  # share of the steps on which the learning rate grows
@@ -104,15 +104,11 @@ def embed(network: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
 def save(folder: Path, network: nn.Module, description: Mapping[str, Any], references: Points | None = None) -> None:
     """weights.safetensors, model.json (what it takes to build the network again) and what predictions look at."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_plain(network.state_dict()), folder / "weights.safetensors")
+    save_weights(folder / "weights.safetensors", network.state_dict())
     (folder / "model.json").write_text(json.dumps(dict(description), indent=2) + "\n", encoding="utf-8")
     if references is not None:
         known = {name: value for name, value in references._asdict().items() if value is not None}
-        save_file(_plain(known), folder / "references.safetensors")
-
-
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_weights(folder / "references.safetensors", known)
 
 
 def _check(images: Tensor, labels: Tensor | None, epochs: int, batch_size: int, learning_rate: float) -> None:

@@ -16,6 +16,7 @@ from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
+from nearkin.disk import as_new
 from nearkin.run import Run
 from nearkin.train.report import Reporter
 
@@ -67,6 +68,7 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
     """Tensors under another name first, so that a file that is there is whole."""
     aside = path.with_suffix(".writing")
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, aside)
+    as_new(aside)
     os.replace(aside, path)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from nearkin.data.dataset import Dataset
 from nearkin.run import Run, override
+from nearkin.train.choose import objective_for
 
 Leaves = Mapping[str, str]
 
@@ -43,7 +44,8 @@ class Recipe:
         return _as_long_as_told(found, given)
 
 
-# For data without labels, or with some, where nobody has said otherwise: docs/log.md has the trials.
+# For data without labels, or with some, where nobody has said otherwise, and the objectives that gain by it: docs/log.md has the trials.
+SUITED = ("neighbourhood_discovery", "instance_discrimination", "noise_as_targets")
 UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003", "least_steps": "1000"}
 
 RECIPES: Mapping[str, Recipe] = {
@@ -87,12 +89,11 @@ def _as_long_as_told(leaves: Leaves, given: Collection[str]) -> dict[str, str]:
 
 
 def suited(run: Run, data: Dataset, given: Collection[str]) -> Run:
-    """The run, with settings for data without labels where its data lack some or all; of the leaves that are `given` none is changed.
+    """The run, with settings for learning without labels where its objective does so, be it named or taken for what the data lack.
 
-    An objective that was asked for keeps the run as it is, and a given optimiser or rate keeps the other, since they go together.
+    Of the leaves that are `given` none is changed, and a given optimiser or rate keeps the other, since they go together.
     """
-    bare = data.answers is None and data.labels is None
-    if run.objective.name != "auto" or not (bare or data.partly_labelled):
+    if objective_for(data, run.objective.name)[0] not in SUITED:
         return run
     kept = set(given) | ({"optimiser.name", "optimiser.learning_rate"} if any(leaf.startswith("optimiser.") for leaf in given) else set())
     kept |= {"least_steps"} if run.references == "training_set" else set()  # a step over everything is no small one

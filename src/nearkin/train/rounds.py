@@ -162,8 +162,18 @@ class Discovering:
         self.told = [*self.told[:number], {"round": number, **found}]
         if epoch != self.rounds.first_epoch(number):
             return None
-        pure = f"; {found['agreement']:.1%} of their neighbours share the class" if "agreement" in found else ""
-        return f"round {number} of {len(self.rounds.shares) - 1}: {found['trusted']:,} neighbourhoods trusted{pure}"
+        return f"round {number} of {len(self.rounds.shares) - 1}: {self._said(epoch, found)}"
+
+    def _said(self, epoch: int, found: dict[str, Any]) -> str:
+        """What is made of the neighbourhoods of a round that begins with this epoch."""
+        share, last = (self.rounds.share(at) for at in (epoch, self.rounds.first_epoch(self.rounds.of(epoch) + 1) - 1))
+        growing = f", growing to {last:.0%} of all" if last > share else ""
+        if share and getattr(self.objective.relation, "weight", None) is not None:
+            whose = f"those of the {found['trusted']:,} that weigh most"
+            trusts = f"every neighbourhood counts, by {share:.0%} on average{growing}"
+        else:
+            whose, trusts = "their neighbours", f"{found['trusted']:,} neighbourhoods trusted{growing}"
+        return trusts + (f"; {found['agreement']:.1%} of {whose} share the class" if "agreement" in found else "")
 
     def state(self) -> dict[str, Any]:
         return {"looked": self.looked, "told": self.told}

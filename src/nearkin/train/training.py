@@ -102,7 +102,7 @@ def train(
 def _told(before: Run, run: Run, some: bool, log: Reporter) -> Run:
     """The run, after a line that says what was changed to suit the data."""
     if run != before:
-        steps = f"batches of {run.batch_size}, {run.optimiser.name} at {run.optimiser.learning_rate:g}"
+        steps = f"batches of {run.batch_size:,}, {run.optimiser.name} at {run.optimiser.learning_rate:g}"
         log.message(f"{'with some labels' if some else 'without labels'}: {steps}; --set changes that")
     return run
 
@@ -111,7 +111,7 @@ def _long_enough(before: Run, points: int, log: Reporter) -> Run:
     """The run, after a line that says how many epochs its least number of steps takes."""
     run = lengthened(before, points)
     if run != before:
-        log.message(f"{run.epochs} epochs, for at least {run.least_steps:,} steps; --epochs changes that")
+        log.message(f"{run.epochs:,} epochs, for at least {run.least_steps:,} steps; --epochs changes that")
     return run
 
 
@@ -328,7 +328,7 @@ class Loop:
         collect(self.parts.objective)
         if self.rank == 0:
             tensors, state = capture_state(self.parts)
-            state |= {"points": self.mark, "loop": self._standing()}
+            state |= {"points": self.mark, "count": len(self.data.train), "loop": self._standing()}
             checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state)
         self.saved_at = time.monotonic()
 
@@ -340,10 +340,12 @@ class Loop:
 
     def restore(self, found: checkpoint.Checkpoint) -> None:
         """Go on from a checkpoint."""
-        restore_state(self.parts, found.tensors, found.state)
         if found.state["points"] != self.mark:
-            asked = f"the {len(self.data.train):,} points to learn from are not those of the checkpoint: files or answers have changed"
-            raise ValueError(f"{asked}. Resume with the data that the training was begun with, or train anew into another folder")
+            now, then = len(self.data.train), found.state.get("count")
+            why = "files or answers have changed" if then in (None, now) else f"it was begun with {then:,}"
+            mend = "Resume with the data that the training was begun with, or train anew into another folder"
+            raise ValueError(f"the {now:,} points to learn from are not those of the checkpoint: {why}. {mend}")
+        restore_state(self.parts, found.tensors, found.state)
         standing = dict(found.state["loop"])
         if self.steering is not None:
             self.steering.restore(standing.pop("steering"))

@@ -56,7 +56,7 @@ def _dataset(name: str, found: list[tuple[str, str | None, str]], folder: Path, 
 def _images(folder: Path, wanted: Wanted) -> list[tuple[str, str | None]]:
     """Each image with its class: the folder it lies in, however deep below; None where there are no class folders."""
     classes = folders(folder)
-    here = sorted(entry.path for entry in os.scandir(folder) if entry.is_file() and is_image(entry.name))
+    here = sorted(entry.path for entry in os.scandir(folder) if not entry.is_dir() and is_image(entry.name))
     found = {label: listing(folder / label) for label in classes}
     if not any(found.values()):
         return [(path, None) for path in here]

@@ -9,6 +9,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from nearkin.disk import as_new
 from nearkin.explore.atlas.draw import Atlas
 from nearkin.explore.atlas.lists import Lists
 from nearkin.explore.sanity import Suspect
@@ -41,6 +42,7 @@ def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".writing")
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, metadata={"atlas": json.dumps(told)})
+    as_new(aside)
     os.replace(aside, path)
 
 
