@@ -1,10 +1,11 @@
-"""No labels: tell every digit from all others, find who became neighbours, trust the nearest half, go on."""
+"""No labels: tell every digit from all others, find who became neighbours, trust the half that is least in doubt, go on."""
 
 import torch
 from sklearn.datasets import load_digits
 
-from nearkin import NeighbourhoodDiscovery, Points, knn_accuracy, nearest
+from nearkin import NeighbourhoodDiscovery, Points, knn_accuracy
 from nearkin.affinity import cosine
+from nearkin.discovery import discover, trusted
 
 torch.manual_seed(0)
 order, digits = torch.randperm(1797), load_digits()
@@ -24,5 +25,5 @@ for name, epochs in {"raw pixels": 0, "untrained": 0, "after the instance round"
     known, new = Points(z[:1200], y[:1200], torch.arange(1200)), Points(z[1200:], y[1200:])
     print(f"5-NN accuracy, {name}: {knn_accuracy(new, known, 5, cosine()):.1%}")
     if epochs:
-        found = nearest(known, known, 1, cosine(), exclude_same_id=True)
-        objective.trust(found.positions, found.affinity[:, 0] > found.affinity.median())
+        found = discover(objective.references.vectors)
+        objective.trust(found.table, trusted(found.entropy, share=0.5))

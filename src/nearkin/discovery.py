@@ -62,7 +62,7 @@ def neighbourhoods_among(
     """What `discover` finds for some points among all n, which `others` yields in order, part by part, with ids 0..n-1; twice."""
     _check_settings(n, k, temperature, block)
     found = nearest(own, others(), k, cosine(), exclude_same_id=True)
-    x, scale, step = unit(own.embeddings), math.log2(math.e) / temperature, block or BLOCK
+    x, scale, step = unit(own.embeddings), math.log2(math.e) / temperature, block or _block_on(own.embeddings)
     total, weighted = sums = torch.zeros(2, len(x), dtype=torch.float64, device=x.device)
     for some in others():
         theirs = unit(some.embeddings)
@@ -98,7 +98,7 @@ def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int | None = 
 
         sums = pair_sums(x, scale)
     else:
-        sums = _pair_sums(x, scale, block or (CUDA_BLOCK if x.is_cuda else BLOCK))
+        sums = _pair_sums(x, scale, block or _block_on(x))
     return _entropy(sums).to(x.dtype)
 
 
@@ -196,6 +196,10 @@ def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> Ag
     if chosen is not None:
         counted &= chosen[:, None]
     return Agreement(int(counted.sum()), int((counted & (labels[table] == labels[:, None])).sum()))
+
+
+def _block_on(vectors: Tensor) -> int:
+    return CUDA_BLOCK if vectors.is_cuda else BLOCK
 
 
 def _checked(vectors: Tensor, k: int, temperature: float, block: int | None) -> Tensor:

@@ -254,6 +254,8 @@ def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pyte
     assert "<h2>Neighbours</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
     assert f"the nearest first: {tmp_path}/bare [red].npz row 5 with " in " ".join(said.split())
     assert "bare [red].npz row 77" in next(one["found"] for one in page["sanity"] if one["check"] == "Near-duplicates")
+    said, _ = evaluated(str(folder), str(tmp_path / "bare [red].npz"), "--out", str(tmp_path / "named"), "--no-pictures")
+    assert "! look Query inside the gallery: 150 of 150 queries" in " ".join(said.split()) and "✗ wrong" not in said
 
 
 def test_a_model_trained_without_labels_is_judged_by_labelled_data_among_themselves(tmp_path: Path) -> None:

@@ -129,6 +129,10 @@ def _and(trial: str, figure: str = "weighted-nn") -> Term:
     return f"and-{trial}", figure
 
 
+def _printed_at_200(where: str, epochs: int) -> str:
+    return f"[huang2019and] {where}, printed at 200 epochs a round, here {epochs}"
+
+
 def _growth(how: str, trial: str) -> tuple[Difference, ...]:
     """What is found in the last round less what is found in the first, and who grows faster."""
 
@@ -150,7 +154,7 @@ _SMALL = {"alex10": "CIFAR-10", "alex100": "CIFAR-100", "alexsvhn": "SVHN"}
 _HUANG = (
     Claim(
         "AND is ahead of Instance and DeepCluster, but for DeepCluster by a linear classifier on CIFAR-10",
-        "[huang2019and] table 1",
+        _printed_at_200("table 1", 2 * SHORT),
         tuple(
             _less(f"{data}, {how}: AND less {row}", _and(f"{short}-and", figure), _and(f"{short}-{other}", figure))
             for how, figure in (("weighted kNN", "weighted-nn"), ("linear", "linear conv5"))
@@ -161,7 +165,7 @@ _HUANG = (
     ),
     Claim(
         "AND gains more over Instance by weighted kNN than by a linear classifier",
-        "[huang2019and] table 1",
+        _printed_at_200("table 1", 2 * SHORT),
         tuple(
             Difference(
                 f"{data}: AND less Instance by kNN, less the same by a linear classifier",
@@ -173,7 +177,7 @@ _HUANG = (
     ),
     Claim(
         "AND is ahead of Instance on fine classes",
-        "[huang2019and] table 3",
+        _printed_at_200("table 3", 8 * SHORT),
         tuple(
             _less(f"{data}: AND less Instance", _and(f"{short}-and"), _and(f"{short}-instance"))
             for short, data in (("cub", "CUB-200"), ("dogs", "Stanford Dogs"))
@@ -194,22 +198,22 @@ _HUANG = (
     ),
     Claim(
         "an instance round before the first neighbours is better than none",
-        "[huang2019and] table 5",
+        _printed_at_200("table 5", SHORT),
         (_less("instance round less random start", _and("base"), _and("random")),),
     ),
     Claim(
         "a curriculum is better than trusting everybody at once",
-        "[huang2019and] table 6",
+        _printed_at_200("table 6", SHORT),
         (_less("curriculum less one-off", _and("base"), _and("oneoff")),),
     ),
     Claim(
         "the smallest neighbourhoods are the best",
-        "[huang2019and] figure 4",
+        _printed_at_200("figure 4", SHORT),
         tuple(_less(f"k = 1 less k = {k}", _and("base"), _and(f"k{k}")) for k in SIZES[1:]),
     ),
     Claim(
         "four rounds are better than fewer",
-        "[huang2019and] figure 5, here with the same epochs in all",
+        f"[huang2019and] figure 5, here with the same epochs in all, {SHORT * ROUNDS}",
         tuple(_less(f"R = 4 less R = {rounds}", _and("base"), _and(f"r{rounds}")) for rounds in (1, 2)),
     ),
     Claim(

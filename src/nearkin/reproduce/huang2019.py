@@ -271,7 +271,7 @@ def _compared() -> tuple[Cell, ...]:
         _accuracy(sixth, "one-off", "oneoff", 84.2, note=_SAID, ablations=(Ablation("curriculum", "and-base", _KNN),)),
         _accuracy(sixth, "curriculum", "base", 86.3, note=_SAID, ablations=(_TWICE, *_LONGER)),
         *(_accuracy(fourth, f"k = {k}", "base" if k == 1 else f"k{k}", note=_SAID) for k in SIZES),
-        *(_accuracy(rounds, f"R = {r}", "base" if r == 4 else f"r{r}", note="the same epochs in all") for r in (1, 2, 4, 8)),
+        *(_accuracy(rounds, f"R = {r}", "base" if r == 4 else f"r{r}", note=f"{SHORT * ROUNDS} epochs in all") for r in (1, 2, 4, 8)),
     ]
     return (*found, *_counted("figure 6: trusted neighbourhoods of round r", "base", _SAID))
 
