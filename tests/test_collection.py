@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import nearkin
 from nearkin import data as sources
@@ -40,6 +41,10 @@ def test_by_id_by_vector_and_by_file_agree(folder: Path) -> None:
     row = int(collection.index.snapshot.rows([7])[0])
     by_vector = collection.search(np.array(collection.index.snapshot.vectors[row]), 6)
     assert [hit.id for hit in by_vector.hits] == [hit.id for hit in by_file.hits]
+    for same in (torch.from_numpy(collection.index.snapshot.vectors[row].copy()), Image.open(entry.source)):
+        assert [hit.id for hit in collection.search(same, 6).hits] == [hit.id for hit in by_file.hits]
+    with pytest.raises(ValueError, match=r"query has shape \(2, \d+\); give one embedding \(d,\), and several to index.search"):
+        collection.search(np.array(collection.index.snapshot.vectors[:2]), 6)
     assert [a.hits[0].id for a in collection.search_files([entry.source] * 3, 1)] == [7, 7, 7]
     assert {hit.label for hit in collection.search(7, 5, where=Where(labels=("green",))).hits} == {"green"}
 

@@ -26,6 +26,7 @@ from nearkin import affinity, criterion, explore, objectives, references, relati
 ROOT = Path(__file__).resolve().parent.parent
 OBJECTIVES, PEER = ROOT / "docs/objectives.md", ROOT / "docs/from-pytorch-metric-learning.md"
 WITH_CODE = [ROOT / "README.md", OBJECTIVES, PEER, ROOT / "CONTRIBUTING.md"]
+EVALUATION = ROOT / "docs/evaluation.md"
 PAGES = [*WITH_CODE, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECONDS = 60
 THEIRS = "pytorch_metric_learning"
@@ -77,6 +78,14 @@ def test_the_example_of_the_readme_does_what_its_comment_says(capsys: pytest.Cap
     before, after = (float(line.rstrip("%")) for line in capsys.readouterr().out.split())
     said = [float(number) for number in re.findall(r"(\d+) %", code)]
     assert [before, after] == pytest.approx(said, abs=2)
+
+
+def test_the_example_of_the_page_on_evaluation_does_what_its_comment_says(capsys: pytest.CaptureFixture[str]) -> None:
+    code = blocks(EVALUATION)[0]
+    run(code)
+    said = re.search(r"# (<1-nn .*>)", code)
+    told = capsys.readouterr().out.splitlines()
+    assert said is not None and told[0] == said[1] and re.fullmatch(r"MAP@R 0\.\d{3}, R-precision 0\.\d{3}, NMI 0\.\d\d", told[1])
 
 
 def test_the_figures_about_the_peer_are_those_the_code_gives() -> None:

@@ -1,6 +1,7 @@
 """The deep estimators: what they do beyond scikit-learn's own checks, and what they refuse."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -53,6 +54,10 @@ def test_y_may_be_classes_numbers_sets_or_absent(y, supervision, objective):
 def test_whole_numbers_are_classes_unless_told():
     years = RNG.integers(1990, 2020, size=120)
     assert short().fit(X, years).about_["supervision"] == "classes"
+    with pytest.warns(
+        UserWarning, match="y holds 60 different whole numbers in 120 rows, which are taken for classes; supervision='numbers'"
+    ):
+        short().fit(X, np.arange(120.0) // 2)
     assert short(supervision="numbers").fit(X, years).about_["supervision"] == "numbers"
     assert short(supervision="ids").fit(X, years).about_["supervision"] == "ids"
     two = np.stack([years, years + 1], 1)
@@ -234,3 +239,33 @@ def test_bad_neighbours_and_folders_are_refused_in_words(tmp_path):
         short(NeighbourhoodClassifier).fit(X, X[:, 0])
     with pytest.raises(ValueError, match="cannot be built again from a folder"):
         short(network=nn.Linear(6, 2)).fit(X, Y).save(tmp_path)
+
+
+def test_a_rare_class_is_learnt_although_many_batches_lack_it():
+    rare = np.zeros(120, dtype=int)
+    rare[:3] = 1
+    for objective in ("nca", "triplet", "npair"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # the schedule goes on without a word
+            model = short(NeighbourhoodClassifier, objective=objective, batch_size=8).fit(X, rare)
+        assert np.isfinite(model.loss_curve_).all() and set(model.classes_) == {0, 1}
+    unlucky = [short(batch_size=2, epochs=1, random_state=seed) for seed in range(20)]  # of two classes in two batches, each in its own
+    with pytest.raises(ValueError, match=r"batch_size \(2\): every batch held one class only; take larger ones"):
+        [model.fit(X[:4], [0, 0, 1, 1]) for model in unlucky]
+
+
+@pytest.mark.parametrize("name", ["neighbourhood_discovery", "deep_cluster", "noise_as_targets"])
+def test_objectives_that_look_around_between_epochs_are_refused(name):
+    with pytest.raises(
+        ValueError, match=f"objective {name} looks at all points between epochs, which fit does not do: `nearkin train` does"
+    ):
+        short(objective=name).fit(X, Y)
+
+
+def test_an_objective_may_be_named_as_its_class_is_written():
+    assert short(objective="NCA").fit(X, Y).about_["objective"] == "nca"
+    assert short(objective="ProxyNCA").fit(X, Y).about_["objective"] == "proxy_nca"
+    with pytest.raises(
+        ValueError, match=r"objective \(<class '.*NCA'>\) must be the name of one .*, or an objective that is built: NCA\(\)"
+    ):
+        short(objective=NCA).fit(X, Y)

@@ -38,12 +38,13 @@ _HOMES = {
     ),
     "nearkin.references.anchors": ("assign", "circle", "orthonormal", "packed", "polar_grid", "simplex", "smallest_angle"),
     "nearkin.search": ("nearest",),
-    "nearkin.evaluate": ("knn_accuracy", "knn_predict"),
+    "nearkin.evaluate": ("classification", "clustering", "knn_accuracy", "knn_predict", "retrieval"),
     "nearkin.estimators": ("NeighbourhoodClassifier", "NeighbourhoodEmbedding", "NeighbourhoodRegressor"),
     "nearkin.linear": ("LMNN", "MLKR", "LinearNCA", "LinearNCARegression", "ProbabilisticPCA"),
     "nearkin.papers": ("cite",),
     "nearkin.model": ("load",),
     "nearkin.collection": ("open_index",),
+    "nearkin.search.contract": ("Where",),
     "nearkin.shards": ("open_shards",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -55,8 +56,11 @@ if TYPE_CHECKING:
     from nearkin.estimators import NeighbourhoodClassifier as NeighbourhoodClassifier
     from nearkin.estimators import NeighbourhoodEmbedding as NeighbourhoodEmbedding
     from nearkin.estimators import NeighbourhoodRegressor as NeighbourhoodRegressor
+    from nearkin.evaluate import classification as classification
+    from nearkin.evaluate import clustering as clustering
     from nearkin.evaluate import knn_accuracy as knn_accuracy
     from nearkin.evaluate import knn_predict as knn_predict
+    from nearkin.evaluate import retrieval as retrieval
     from nearkin.linear import LMNN as LMNN
     from nearkin.linear import MLKR as MLKR
     from nearkin.linear import LinearNCA as LinearNCA
@@ -76,6 +80,7 @@ if TYPE_CHECKING:
     from nearkin.references.anchors import simplex as simplex
     from nearkin.references.anchors import smallest_angle as smallest_angle
     from nearkin.search import nearest as nearest
+    from nearkin.search.contract import Where as Where
     from nearkin.shards import open_shards as open_shards
 
 

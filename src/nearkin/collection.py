@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nearkin.data.corrections import points_of
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import Files, decode_bytes
 from nearkin.data.loader import WORTH_WORKERS, Loader
 from nearkin.data.report import Report, Ticker, tell
-from nearkin.model import Model, about_of, load
+from nearkin.model import Model, Picture, about_of, load
 from nearkin.search import thumbnail
 from nearkin.search.calibration import calibrate
 from nearkin.search.contract import Answer, Entries, VectorIndex, Where
@@ -31,7 +32,7 @@ JUDGED = 5000  # points at most that the verdict's threshold is fitted on
 HELD_OUT = 40  # points that the network was not trained on, below which all labelled points are taken
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pictures by strangers
 
-Query = str | Path | int | np.ndarray
+Query = Picture | int | np.ndarray | Tensor
 
 
 class Added(NamedTuple):
@@ -49,7 +50,7 @@ class Collection:
         self.folder, self.model, self.index = folder, model, index
 
     def search(self, query: Query, k: int = 10, *, where: Where | None = None) -> Answer:
-        """The k nearest points to an image file, to the point with an id (itself left out), or to an embedding (d,)."""
+        """The k nearest points to a picture (a file, or Pillow's), to the point with an id (itself left out), or to an embedding (d,)."""
         return neighbours_of(self.model, self.index, query, k, where)
 
     def search_files(self, paths: Sequence[str | Path], k: int = 10, *, where: Where | None = None) -> list[Answer]:
@@ -103,11 +104,14 @@ class Collection:
 
 
 def neighbours_of(model: Model, index: VectorIndex, query: Query, k: int, where: Where | None) -> Answer:
-    """The k nearest points of an index to an image file, to the point with an id (itself left out), or to an embedding (d,)."""
+    """The k nearest points of an index to a picture, to the point with an id (itself left out), or to an embedding (d,)."""
     if isinstance(query, int | np.integer):
         return index.search(index.vectors([int(query)]), k, where=where, exclude=[int(query)])[0]
-    if isinstance(query, np.ndarray):
-        return index.search(np.atleast_2d(query), k, where=where)[0]
+    if isinstance(query, np.ndarray | Tensor):
+        vectors = np.atleast_2d(torch.as_tensor(query).detach().cpu().numpy())
+        if len(vectors) != 1:
+            raise ValueError(f"query has shape {tuple(query.shape)}; give one embedding (d,), and several to index.search")
+        return index.search(vectors, k, where=where)[0]
     return index.search(np.asarray(model.encode([query])), k, where=where)[0]
 
 

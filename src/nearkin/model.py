@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -31,7 +32,8 @@ from nearkin.points import Points
 from nearkin.search import Neighbours, nearest
 from nearkin.search.contract import METRICS
 
-Inputs = Tensor | np.ndarray | str | Path | Sequence[str | Path]
+Picture = str | Path | Image.Image
+Inputs = Tensor | np.ndarray | Picture | Sequence[Picture] | Sequence[np.ndarray]
 
 
 class Model:
@@ -66,9 +68,10 @@ class Model:
 
     @torch.no_grad()
     def encode(self, inputs: Inputs, batch_size: int = 512) -> Tensor | np.ndarray:
-        """Embeddings (n, d): of images (n, c, h, w) uint8 or float in 0..1, of vectors (n, d), or of image files by path.
+        """Embeddings (n, d): of images (n, c, h, w) uint8 or float in 0..1, of vectors (n, d), or of pictures: files by path, or Pillow's.
 
-        A tensor gives a tensor, anything else a numpy array. A model for codes gives +-1; `codes` packs them.
+        Channels may also come last, and of grey images they may be missing. A tensor gives a tensor, anything else a numpy array. A model
+        for codes gives +-1; `codes` packs them.
         """
         points = self._read(inputs)
         mode = self.network.training
@@ -110,20 +113,33 @@ class Model:
     def _prepared(self, points: Tensor) -> Tensor:
         return preprocess.preprocessed(points, self.prepare) if points.ndim == 4 else points.float()
 
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.about["shape"]))
+        network, known = self.about["network"], 0 if self.references is None else len(self.references.embeddings)
+        return f"<Model {network['name']}: {self.about['kind']} {shape} to {network['dimension']} numbers, {known:,} references>"
+
     def _read(self, inputs: Inputs) -> Tensor:
         shape = tuple(self.about["shape"])
-        if isinstance(inputs, str | Path):
-            inputs = [inputs]
-        if not isinstance(inputs, Tensor | np.ndarray):
+        some: Any = [inputs] if isinstance(inputs, Picture) else inputs.to_numpy() if hasattr(inputs, "to_numpy") else inputs  # a DataFrame
+        if not isinstance(some, Tensor) and len(some) and isinstance(some[0], Picture):
             if len(shape) != 3:
                 raise ValueError(f"this model reads vectors of {shape[0]} numbers, not image files")
             channels, side = brought_to(self.about)
             assert channels is not None
-            inputs = torch.stack([pictures.decode(str(path), channels, side) for path in inputs])
-        points = torch.as_tensor(inputs)
-        if tuple(points.shape[1:]) != shape:
-            raise ValueError(f"inputs have shape {tuple(points.shape)}; this model reads (n, {', '.join(map(str, shape))})")
+            some = torch.stack([pictures.decode_picture(picture, channels, side) for picture in some])
+        points = some if isinstance(some, Tensor) else torch.from_numpy(np.ascontiguousarray(some))
+        if len(shape) == 3 and tuple(points.shape[1:]) != shape:  # as files of arrays have them
+            points = points[:, None] if points.ndim == 3 else points.movedim(-1, 1) if points.ndim == 4 else points
+        if not len(points) or tuple(points.shape[1:]) != shape:
+            raise ValueError(f"inputs have shape {tuple(np.shape(some))}; this model reads (n, {', '.join(map(str, shape))})")
+        if self._wants_fractions and points.is_floating_point() and float(points.max()) > 2:
+            raise ValueError(f"inputs reach {float(points.max()):g}, and floats are pixels in 0..1: divide them by 255, or pass uint8")
         return points
+
+    @property
+    def _wants_fractions(self) -> bool:
+        """Whether it was trained with pixels in 0..1: an estimator's images may be of any scale."""
+        return any(isinstance(step, preprocess.Standardise) and max(step.mean) <= 1 for step in self.prepare)
 
 
 def load(folder: str | Path, which: Literal["best", "last"] = "best", device: str | torch.device | None = None) -> Model:

@@ -110,6 +110,15 @@ def test_one_class_only(name: str) -> None:
         EVERY[name]()(X, torch.full((6,), 7))
 
 
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_point_alone_costs_nothing(name: str) -> None:
+    """As the last batch of a DataLoader may be."""
+    alone = X[:1].clone().requires_grad_()
+    loss = EVERY[name]()(alone, torch.tensor([7]))
+    loss.backward()
+    assert loss == 0 and alone.grad is not None and not alone.grad.any()
+
+
 def test_one_class_in_the_batch_and_another_among_the_references_is_fine() -> None:
     same = torch.zeros(6, dtype=torch.long)
     assert NCA()(X, same, ids=IDS, references=Points(X, Y, strangers(6))).isfinite()

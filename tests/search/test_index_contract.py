@@ -211,3 +211,28 @@ def test_wrong_calls_are_told(maker: Maker, call, message: str, vectors, tmp_pat
 def test_wrong_entries_are_told(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Entries(**entries)
+
+
+def test_a_filter_takes_whole_labels_and_whole_numbers_are_names(tmp_path: Path) -> None:
+    """One name is one name: "at" is no part of "cat"."""
+    index = LocalIndex.create(tmp_path / "i", model="m", metric="squared_euclidean", dimension=2)
+    index.add(Entries(np.eye(7, 2), labels=["a", "at", "cat", "tomcat", 5, None, float("nan")]))
+    asked = np.zeros((1, 2), np.float32)
+
+    def found(where: Where) -> list[str | None]:
+        return [hit.label for hit in index.search(asked, 10, where=where)[0].hits]
+
+    assert found(Where(labels="cat")) == ["cat"] and found(Where(labels=["5"])) == found(Where(labels=(np.int64(5),))) == ["5"]  # type: ignore[arg-type]
+    assert sorted(hit.label or "" for hit in index.search(asked, np.int64(10))[0].hits) == ["", "", "5", "a", "at", "cat", "tomcat"]  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"label 0.5 is a float; give names, whole numbers, or None where there is none"):
+        Entries(np.eye(2), labels=["x", 0.5])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"labels \(\(None,\)\) hold one that is none"):
+        Where(labels=(None,))  # type: ignore[arg-type]
+
+
+def test_metadata_are_asked_for_with_numbers_of_numpy(tmp_path: Path) -> None:
+    index = LocalIndex.create(tmp_path / "i", model="m", metric="squared_euclidean", dimension=2)
+    index.add(Entries(np.eye(3, 2), metadata=[{"n": 3}, {"n": 4}, {}]))
+    assert [hit.id for hit in index.search(np.zeros((1, 2)), 5, where=Where(metadata={"n": np.int64(4)}))[0].hits] == [1]
+    with pytest.raises(TypeError, match=r"is a set; give text, a number or a truth value"):
+        index.search(np.zeros((1, 2)), 5, where=Where(metadata={"n": {1, 2}}))

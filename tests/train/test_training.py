@@ -81,6 +81,33 @@ def test_a_model_folder_is_all_there_is(tmp_path, digits):
         model.encode(torch.zeros(2, 1, 9, 9))
 
 
+def test_a_model_reads_what_people_have_in_hand(tmp_path, digits):
+    train(override(Run(), {**BASE, "epochs": "1"}), tmp_path / "m", data=digits)
+    model = nearkin.load(tmp_path / "m")
+    pixels = digits.inputs[:3].numpy()
+    wanted = model.encode(pixels)
+    pictures = [Image.fromarray(one[0]) for one in pixels]
+    pictures[1].save(tmp_path / "1.png")
+    forms = {
+        "pictures": pictures,
+        "a file among pictures": [pictures[0], tmp_path / "1.png", pictures[2]],
+        "a list of arrays": list(pixels),
+        "no channels": pixels[:, 0],
+        "channels last": pixels.transpose(0, 2, 3, 1),
+        "floats": pixels.astype(np.float32) / 255,
+        "turned round twice": np.ascontiguousarray(pixels[:, :, ::-1])[:, :, ::-1],
+    }
+    for name, form in forms.items():
+        np.testing.assert_allclose(model.encode(form), wanted, atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(model.encode(pictures[0]), wanted[:1], atol=1e-4)
+    np.testing.assert_allclose(model.encode(np.array([str(tmp_path / "1.png")])), wanted[1:2], atol=1e-4)
+    with pytest.raises(ValueError, match=r"inputs reach 255, and floats are pixels in 0..1: divide them by 255, or pass uint8"):
+        model.encode(255.0 * torch.ones(2, 1, 8, 8))
+    with pytest.raises(ValueError, match=r"inputs have shape \(0,\); this model reads \(n, 1, 8, 8\)"):
+        model.encode([])
+    assert repr(model) == "<Model mlp: images 1 x 8 x 8 to 8 numbers, 1,258 references>"
+
+
 def test_the_weights_that_are_loaded_meet_references_of_their_own(tmp_path, digits):
     metrics = train(override(Run(), {**BASE, "epochs": "4"}), tmp_path / "m", data=digits)
     assert metrics["weights"] == "best"

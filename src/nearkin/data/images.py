@@ -10,6 +10,7 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -113,6 +114,17 @@ def decode_bytes(
             image = _plain(ImageOps.exif_transpose(stored), channels)
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more on broken bytes
         raise DamagedImageError(f"{name} cannot be decoded ({_reason(error)})") from error
+    return _as_tensor(image, channels, size)
+
+
+def decode_picture(picture: str | Path | Image.Image, channels: int, size: int | None = None) -> Tensor:
+    """The same of a file by its path, or of a picture that Pillow has opened."""
+    if isinstance(picture, Image.Image):
+        return _as_tensor(_plain(ImageOps.exif_transpose(picture), channels), channels, size)
+    return decode(str(picture), channels, size)
+
+
+def _as_tensor(image: Image.Image, channels: int, size: int | None) -> Tensor:
     if size is not None:
         image = _short_side(image, size)
     array = np.array(image, dtype=np.uint8)  # (h, w) or (h, w, 3), a copy that torch may write to

@@ -1,5 +1,6 @@
 """From scikit-learn's y to what an objective reads: classes, numbers, label sets, or nothing but who each row is."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from nearkin.linear.door import check_choice
 
+MANY, FEW = 20, 3  # more classes than this, with fewer rows each, are likelier numbers
 SUPERVISIONS = ("auto", "classes", "numbers", "sets", "ids")
 
 
@@ -47,6 +49,12 @@ def understood(y: np.ndarray | None, supervision: str = "auto") -> Answers:
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y holds one class only ({classes[0]!r}): no neighbour could be wrong; give at least two classes")
+    if supervision == "auto" and classes.dtype.kind in "iuf" and len(classes) > MANY and len(y) < FEW * len(classes):
+        warnings.warn(
+            f"y holds {len(classes):,} different whole numbers in {len(y):,} rows, which are taken for classes; "
+            "supervision='numbers' learns them as numbers, and supervision='classes' is silent",
+            stacklevel=2,
+        )
     return Answers("classes", torch.from_numpy(codes.astype(np.int64)), classes)
 
 

@@ -24,7 +24,7 @@ from nearkin.search import nearest
 from nearkin.search.contract import METRICS
 from nearkin.train import fit as training
 from nearkin.train.assemble import deployed_metric
-from nearkin.train.choose import Built, build, choose
+from nearkin.train.choose import BETWEEN_EPOCHS, Built, build, choose
 
 
 class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -121,6 +121,11 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             # Discovery needs rounds, which a plain fit does not make.
             alone = self.objective == "auto" and answers.supervision == "ids"
             name, why = choose("instance_discrimination" if alone else self.objective, answers.supervision)
+            if name in BETWEEN_EPOCHS:
+                raise ValueError(
+                    f"objective {name} looks at all points between epochs, which fit does not do: `nearkin train` does; "
+                    "take instance_discrimination, or an objective that learns from y"
+                )
             classes = max(len(answers.classes), 1)
             objective = build(name, self.objective_options or {}, num_classes=classes, dimension=dimension, size=size)
         wanted = getattr(objective, "supervision", answers.supervision)

@@ -5,6 +5,7 @@ tell is a tie, and every metric gives a tie its expected value. Equal rows of th
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -169,7 +170,7 @@ def finite(x: Any, name: str) -> Tensor:
 def whole_numbers_above_zero(ks: Sequence[int]) -> tuple[int, ...]:
     """ks, or an error."""
     for k in ks:
-        if isinstance(k, bool) or not isinstance(k, int) or k <= 0:
+        if isinstance(k, bool) or not isinstance(k, Integral) or k <= 0:
             raise ValueError(f"k ({k}) must be a whole number above 0")
     return tuple(dict.fromkeys(ks))
 

@@ -20,7 +20,7 @@ _SHARES = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(9)]
 _POISSON = np.searchsorted(_SHARES[:-1], (np.arange(1 << 16) + 0.5) / (1 << 16)).astype(np.float32)  # one count for 16 random bits
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Score:
     """One figure of an evaluation. `low` and `high` bound it with 95 % confidence, NaN where no interval is known."""
 
@@ -38,6 +38,18 @@ class Score:
 
     def __float__(self) -> float:
         return self.value
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else str(self)
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(self.value, digits)
+
+    def __repr__(self) -> str:
+        sure = "" if math.isnan(self.low) else f" [{self.low:.4g}, {self.high:.4g}]"
+        chance = "" if self.chance is None else f", chance {self.chance:.4g}"
+        out = "".join(f", {count:,} {reason}" for reason, count in self.left_out.items())
+        return f"<{self.name} {self.value:.4g}{sure}{chance}, {self.counted:,} counted{out}>"
 
     def __lt__(self, other: "Score") -> bool:
         return self._worth(other) < other._worth(self)

@@ -1,6 +1,7 @@
 """The public door: everything a caller hands to an objective is checked here, once, and refused in words."""
 
 import math
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -166,12 +167,15 @@ def check_known(labels: Tensor, count: int) -> None:
 
 
 def check_two_classes(*labels: Tensor) -> None:
-    """More than one class among the points that meet; empty slots are of none."""
-    if not _looking(labels[0]):
+    """More than one class among the points that meet; empty slots are of none. A point alone meets nobody, and costs nothing."""
+    if not _looking(labels[0]) or all(len(some) == 1 for some in labels):
         return
     first = labels[0][0]
     if all(bool(((some == first) | (some == EMPTY)).all()) for some in labels):
-        raise ValueError(f"labels hold one class only ({int(first)}): no neighbour could be wrong; draw batches with at least two classes")
+        raise ValueError(
+            f"labels hold one class only ({int(first)}): no neighbour could be wrong; draw batches with at least two classes "
+            "(where it is a short last one, DataLoader's drop_last=True leaves it out)"
+        )
 
 
 def check_positive(name: str, value: float) -> None:
@@ -188,5 +192,5 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def check_k(k: int) -> None:
     """A number of neighbours."""
-    if isinstance(k, bool) or not isinstance(k, int) or k <= 0:
+    if isinstance(k, bool) or not isinstance(k, Integral) or k <= 0:
         raise ValueError(f"k ({k}) must be a whole number above 0")

@@ -5,8 +5,10 @@ stand in its place, and one suite of tests (tests/search/test_index_contract.py)
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +37,7 @@ class Entries:
         if len(wrong):
             raise ValueError(f"vectors hold NaN or infinity, first in row {wrong[0]}; nothing is near to those: drop them")
         object.__setattr__(self, "vectors", vectors)
+        object.__setattr__(self, "labels", [_label(value) for value in self.labels])
         for name, empty in (("labels", None), ("sources", ""), ("metadata", {}), ("thumbnails", b"")):
             values = getattr(self, name)
             if not len(values):
@@ -55,6 +58,13 @@ class Where:
     labels: tuple[str, ...] = ()  # any of these
     metadata: Mapping[str, Any] = field(default_factory=dict)  # each of these
     ids: tuple[int, ...] | None = None  # any of these
+
+    def __post_init__(self) -> None:
+        names = (self.labels,) if isinstance(self.labels, str) else self.labels
+        found = [_label(value) for value in names]
+        if None in found:
+            raise ValueError(f"labels ({self.labels!r}) hold one that is none; name those whose points may be neighbours")
+        object.__setattr__(self, "labels", tuple(found))
 
     @property
     def everything(self) -> bool:
@@ -129,7 +139,25 @@ class VectorIndex(Protocol):
 
 def as_text(value: Any) -> str:
     """How a metadata value is compared."""
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy or torch as one of Python's."""
+    if not hasattr(value, "item"):
+        raise TypeError(f"metadata {value!r} is a {type(value).__name__}; give text, a number or a truth value")
+    return value.item()
+
+
+def _label(value: Any) -> str | None:
+    """A label as text; None, and NaN, which tables have in empty cells, where there is none."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, Real) and math.isnan(value):
+        return None
+    raise ValueError(f"label {value!r} is a {type(value).__name__}; give names, whole numbers, or None where there is none")
 
 
 def check_queries(vectors: np.ndarray, dimension: int, k: int, exclude: Sequence[int] | None) -> np.ndarray:
@@ -139,7 +167,7 @@ def check_queries(vectors: np.ndarray, dimension: int, k: int, exclude: Sequence
         raise ValueError(f"vectors have shape {queries.shape}; this index holds points of {dimension} dimensions: give (n, {dimension})")
     if not np.isfinite(queries).all():
         raise ValueError("vectors hold NaN or infinity; nothing is near to those")
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+    if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
         raise ValueError(f"k ({k}) must be a whole number of at least 1")
     if exclude is not None and len(exclude) != len(queries):
         raise ValueError(f"exclude has {len(exclude)} ids for {len(queries)} queries; give one for each")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -88,7 +89,7 @@ def _check_shape(points: Points, name: str) -> None:
 
 def check_numbers(k: int, block: int | None) -> None:
     """k and the block size are whole and above 0."""
-    if isinstance(k, bool) or not isinstance(k, int) or k <= 0:
+    if isinstance(k, bool) or not isinstance(k, Integral) or k <= 0:
         raise ValueError(f"k ({k}) must be a whole number above 0")
     if block is not None and block <= 0:
         raise ValueError(f"block ({block}) must be above 0")

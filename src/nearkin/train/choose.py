@@ -79,6 +79,8 @@ WITHOUT_LABELS = (
     "noise_as_targets",
 )  # objectives that are told nothing but who is who
 
+BETWEEN_EPOCHS = ("neighbourhood_discovery", "deep_cluster", "noise_as_targets")  # of those, who must look at all points then
+
 BY_SUPERVISION = {
     "classes": ("nca", "the data have classes, so neighbours should share them"),
     "numbers": ("nca_regression", "the data have numbers, so neighbours should have similar ones"),
@@ -96,7 +98,10 @@ BY_SUPERVISION = {
 
 def choose(name: str, supervision: str) -> tuple[str, str]:
     """The objective's name, and in words why."""
+    if not isinstance(name, str):
+        raise ValueError(f"objective ({name!r}) must be the name of one ({', '.join(OBJECTIVES)}), or an objective that is built: NCA()")
     if name != "auto":
+        name = {known.replace("_", ""): known for known in OBJECTIVES}.get(name.lower().replace("_", ""), name)  # NCA, ProxyNCA
         if name not in OBJECTIVES:
             near = difflib.get_close_matches(name, OBJECTIVES, n=1, cutoff=0.0)
             raise ValueError(f"objective {name!r} is unknown; did you mean {near[0]!r}? Known: {', '.join(OBJECTIVES)}")

@@ -47,7 +47,8 @@ def fit(
     """Train the network, and the objective's own parameters, by AdamW with one cycle of the learning rate; the loss of every epoch.
 
     `learning_rate` is the cycle's peak. An image's id is its row, so that a memory bank knows it again. On a CPU the same
-    `seed` and start weights give the same weights, bit for bit. The network is left in evaluation mode.
+    `seed` and start weights give the same weights, bit for bit. The network is left in evaluation mode. A batch in which no neighbour
+    could be wrong, since it drew one class only, is passed over.
     """
     _check(images, labels, epochs, batch_size, learning_rate)
     device = next(network.parameters()).device
@@ -56,27 +57,33 @@ def fit(
     batches = math.ceil(len(images) / batch_size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: one_cycle(step, epochs * batches))
     shuffle = torch.Generator().manual_seed(seed)
+    contrasts = getattr(objective, "supervision", "") == "classes" and objective.known_classes() is None  # needs two classes in a batch
     losses = []
     # Dropout and sampling objectives draw from torch's own generator; it is put back as it was.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         network.train()
         for number in range(1, epochs + 1):
-            total = 0.0
+            total, priced = 0.0, 0
             # Even batches: a last one of a few images would hold no kin to find and upset batch normalisation.
             for ids in torch.randperm(len(images), generator=shuffle).tensor_split(batches):
                 here = None if labels is None else labels[ids].to(device)
-                embeddings = network(images[ids].to(device))
-                loss = objective(embeddings, here, ids=ids)
+                passed_over = contrasts and here is not None and bool((here == here[0]).all())
                 optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
+                if not passed_over:
+                    embeddings = network(images[ids].to(device))
+                    loss = objective(embeddings, here, ids=ids)
+                    loss.backward()
+                optimiser.step()  # without a gradient nothing moves
                 schedule.step()
-                objective.update(embeddings.detach(), here, ids=ids)
-                total += loss.item()
-            losses.append(total / batches)
+                if not passed_over:
+                    objective.update(embeddings.detach(), here, ids=ids)
+                    total, priced = total + loss.item(), priced + 1
+            losses.append(total / priced if priced else math.nan)
             if report is not None:
                 report(Epoch(number, epochs, losses[-1]))
+    if all(map(math.isnan, losses)):
+        raise ValueError(f"batch_size ({batch_size}): every batch held one class only; take larger ones")
     network.eval()
     return losses
 
