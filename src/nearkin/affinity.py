@@ -71,7 +71,7 @@ class Affine:
     """w . q + b for references that carry their bias b as one last coordinate: the linear classification head."""
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        return queries @ references[:, :-1].T + references[:, -1]
+        return torch.addmm(references[:, -1], queries, references[:, :-1].T)
 
 
 @dataclass(frozen=True)
