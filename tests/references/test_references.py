@@ -11,6 +11,7 @@ from nearkin.objectives import PrecisionAtK
 from nearkin.points import EMPTY, Points
 from nearkin.references import Anchors, Centres, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
 from nearkin.references.anchors import assign, circle, orthonormal, packed, polar_grid, simplex, smallest_angle
+from nearkin.references.in_batch import filled
 from nearkin.relation import SameLabelOfFilled
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -76,6 +77,12 @@ def test_the_polar_grid_is_the_circle_in_the_plane_and_bunches_in_space() -> Non
         assert grid.shape == (count, dimension) and grid.dtype == torch.float32
         torch.testing.assert_close(grid.norm(dim=1), torch.ones(count))
         assert 0 < smallest_angle(grid) <= smallest_angle(packed(count, dimension, restarts=2, steps=100)) + 1e-4
+
+
+def test_filled_slots_are_those_that_answer() -> None:
+    answers = filled(OnePerClass()(BATCH))
+    assert answers.labels.tolist() == [2, 0] and answers.ids.tolist() == [2, 7] and torch.equal(answers.embeddings, X[2:4])
+    assert filled(OnePerClass()(BATCH._replace(labels=torch.arange(5), ids=None))).embeddings.shape == (0, 3)
 
 
 def test_small_angles_keep_their_digits() -> None:

@@ -15,6 +15,7 @@ from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, plain, select,
 from nearkin.outcome import Outcome
 from nearkin.points import Points
 from nearkin.references import Anchors, Centres, InBatch, OnePerClass, Proxies, References
+from nearkin.references.in_batch import filled
 from nearkin.relation import Relating, SameLabel, SameLabelApart, Supervision
 
 Engine = Literal["auto", "dense", "torch", "numba", "triton"]
@@ -72,6 +73,8 @@ class NeighbourhoodObjective(Objective):
             if isinstance(self.references, InBatch | OnePerClass) and batch.ids is None:
                 batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
             references = self.references(batch)
+            if isinstance(self.references, OnePerClass) and batch.embeddings.device.type == "cpu":
+                references = filled(references)
         elif isinstance(self.affinity, Affine):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
