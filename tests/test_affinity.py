@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affine, Affinity, Euclidean, InnerProduct, MinusDistance, Normalised, SquaredEuclidean, cosine, unit
+from nearkin.affinity import Affine, Affinity, Euclidean, InnerProduct, MinusDistance, Normalised, SquaredEuclidean, _spread, cosine, unit
 from nearkin.objectives import Contrastive
 
 Q = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, -1.0]], dtype=torch.float64)
@@ -103,3 +103,41 @@ def test_unit_rows_have_length_one_and_zero_stays() -> None:
 def test_a_distance_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"the given distance returned shape \(3, 1\); it must be \(3, 2\): queries by references"):
         MinusDistance(lambda q, r: (q - r[0]).norm(dim=1, keepdim=True))(Q, R)
+
+
+def by_differences(q: Tensor, r: Tensor) -> Tensor:
+    return -torch.cdist(q, r, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def many(kind: str) -> Tensor:
+    """Enough points for the short way: scattered, with near and equal pairs among them, or most of them near one another."""
+    x = torch.randn(300, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 50
+    x[1], x[3], x[5] = x[0], x[2] + 1e-4, x[4] + 0.1
+    if kind == "bunched":
+        x[::2] = x[0] + 1e-3 * (x[::2] - 50)
+    return x
+
+
+@pytest.mark.parametrize("kind", ["scattered", "bunched"])
+def test_many_distances_are_as_good_as_few(kind: str) -> None:
+    assert (_spread(many("scattered"), many("scattered")) is None, _spread(many("bunched"), many("bunched")) is None) == (False, True)
+    x, up = many(kind), torch.rand(300, 300, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    exact, found = by_differences(x, x), Euclidean()(x, x)
+    torch.testing.assert_close(found, exact, rtol=1e-12, atol=0)
+    assert not found.diagonal().any() and (found[0, 1] == 0 or kind == "bunched")
+    torch.testing.assert_close(
+        Euclidean()(x.float(), x.float()).double(), by_differences(x.float().double(), x.float().double()), rtol=3e-6, atol=0
+    )
+    for one_sided in (False, True):
+        gradients = []
+        for way in (by_differences, Euclidean()):
+            q, r = x.clone().requires_grad_(), x.clone().requires_grad_(not one_sided)
+            gradients.append(torch.autograd.grad(way(q, r), [q] if one_sided else [q, r], up))
+        torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-11)
+
+
+def test_many_distances_of_what_is_not_finite_show() -> None:
+    x = many("scattered").float()
+    x[7, 0] = torch.nan
+    assert Euclidean()(x, x)[7, :7].isnan().all() and Euclidean()(x, x)[0, 1] == 0
+    assert (Euclidean()(1e25 * many("scattered").float(), x[:300])[0, 8:] == -torch.inf).all()

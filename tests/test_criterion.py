@@ -19,10 +19,12 @@ from nearkin.criterion import (
     SmoothBestK,
     any_positive,
     attraction,
+    count,
     each_positive,
     expected_cost,
     log_symmetric,
     misplaced,
+    own_column,
     right_and_wrong,
 )
 from nearkin.outcome import Outcome, reduce
@@ -359,6 +361,59 @@ def test_pairs_at_rest_are_not_active() -> None:
     relation = Relation(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
     outcome = Pairs(1.0)(torch.tensor([[0.0, -0.5, -1.0, -0.5]]), relation)  # together, apart; outside the margin, inside
     assert int(outcome.active) == 2 and outcome.values.tolist() == [0.125]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_column_for_a_label_is_priced_as_the_relation_is(apart: bool) -> None:
+    near = 5 * torch.randn(9, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    near[3] *= 100  # far beyond what an exponential holds
+    near.requires_grad_()
+    column = torch.tensor([0, 5, 2, 1, 3, 3, -1, 6, 4])
+    cost = (column[:, None] != torch.arange(6)).double()
+    by_mask = any_positive(near, Relation(cost, (cost > 0) if apart else torch.ones(9, 6, dtype=torch.bool)))
+    by_column = own_column(near, column, apart)
+    torch.testing.assert_close(by_column[:2], by_mask[:2])
+    assert by_column.weight.tolist() == [1] * 6 + [0, 0, 1] and by_column.active == by_mask.active == 7 * (6 - apart)
+    up = torch.linspace(-1, 1, 9).double()
+    grads = [torch.autograd.grad(o.values, near, up, create_graph=True)[0] for o in (by_column, by_mask)]
+    torch.testing.assert_close(*grads)
+    assert not grads[0][6:8].any()
+    torch.testing.assert_close(*(torch.autograd.grad(g[[0, 1, 2, 4, 5, 8]].square().sum(), near)[0] for g in grads))
+    assert own_column(torch.tensor([[1.0, torch.nan, 0.0]]), torch.tensor([0]), apart).values.isnan().all()
+
+
+@pytest.mark.parametrize("name", ["pairs", "each"])
+def test_second_derivatives(name: str) -> None:
+    near, relation = drawn(7)
+    near.requires_grad_()
+    assert torch.autograd.gradcheck(lambda near: CRITERIA[name][0](near, relation).values, near)
+    assert torch.autograd.gradgradcheck(lambda near: CRITERIA[name][0](near, relation).values, near)
+
+
+@pytest.mark.parametrize("name", ["pairs", "each"])
+def test_what_is_not_a_number_shows(name: str) -> None:
+    relation = Relation(torch.tensor([[0.0, 1.0, 1.0] + [1.0] * 9]).expand(2, -1), torch.ones(2, 12, dtype=torch.bool))
+    for column in (0, 1):
+        near = -torch.ones(2, 12)
+        near[0, column] = torch.nan
+        assert CRITERIA[name][0](near, relation).values.isnan().tolist() == [True, False]
+
+
+def test_each_of_a_few_right_ones_is_each_of_many() -> None:
+    """Where right ones are few they are priced alone; both ways equal the loop."""
+    g = torch.Generator().manual_seed(0)
+    near = torch.randn(6, 40, dtype=torch.float64, generator=g, requires_grad=True)
+    for share in (0.05, 0.6):
+        relation = Relation((torch.rand(6, 40, generator=g) > share).double(), torch.rand(6, 40, generator=g) < 0.9)
+        outcome = each_positive(near, relation)
+        torch.testing.assert_close(outcome.values, loop(near, relation, each_loop)[0])
+        assert torch.autograd.gradcheck(lambda near, relation=relation: each_positive(near, relation).values, near)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (700, 300), (2, 70000), (4, 0)])
+def test_counts_are_sums(shape: tuple[int, int]) -> None:
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.3
+    assert torch.equal(count(mask), mask.sum(1)) and count(mask).dtype == torch.int64
 
 
 def test_reduce_weighs_values() -> None:

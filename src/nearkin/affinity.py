@@ -4,12 +4,13 @@ An affinity is a pure function of two sets of embeddings, (n, d) and (m, d), to 
 temperature. The one an objective was trained with is the one to search with.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from nearkin.codes.packing import signs
 
@@ -45,15 +46,88 @@ class SquaredEuclidean:
 class Euclidean:
     """Minus the Euclidean distance: -|q - r| / temperature.
 
-    From differences, not from the expansion: a root magnifies the error of a small square. The gradient at
-    distance zero, where none exists, is zero.
+    From differences where points are near, not from the expansion: a root magnifies the error of a small square. Many
+    pairs on a CPU take the expansion for those far apart, where it is as good. The gradient at distance zero, where none
+    exists, is zero.
     """
 
     temperature: float = 1.0
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        distance = torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist")
-        return -distance / self.temperature
+        spread = _spread(queries, references) if _many(queries, references) else None
+        if spread is None:
+            distance = torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist")
+        else:
+            distance = _Distance.apply(queries, references, spread)  # type: ignore[no-untyped-call]
+        return distance / -self.temperature
+
+
+NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of a square is off by some ten roundings at most
+
+
+def _many(queries: Tensor, references: Tensor) -> bool:
+    return queries.device.type == "cpu" and len(queries) * len(references) >= 2**16
+
+
+class _Spread(NamedTuple):
+    """Distances, and which of them are of near pairs."""
+
+    distance: Tensor  # (n, m)
+    rows: Tensor  # (p,) of the near pairs
+    columns: Tensor  # (p,)
+
+
+@torch.no_grad()
+def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
+    """Distances by a product of matrices, and by differences for the near pairs; None where these are more than a few."""
+    centre = references.mean(0)
+    q, r = queries - centre, references - centre
+    mine, theirs = q.square().sum(1), r.square().sum(1)
+    most = theirs.max()
+    if not bool(torch.isfinite(mine.max() + most)):
+        return None
+    squared = torch.addmm(theirs, q, r.T, alpha=-2).add_(mine[:, None])
+    near = squared <= NEAR * (mine + most)[:, None]
+    if int(torch.count_nonzero(near)) > max(len(q), len(r)) + near.numel() // 32:
+        return None
+    rows, columns = near.nonzero(as_tuple=True)
+    distance = squared.clamp_min_(0).sqrt_()
+    for here in _blocks(len(rows)):
+        some, others = rows[here], columns[here]
+        distance[some, others] = (queries[some] - references[others]).norm(dim=1)
+    return _Spread(distance, rows, columns)
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Pairs taken together: their differences stay in the cache."""
+    return (slice(start, start + 2**13) for start in range(0, count, 2**13))
+
+
+class _Distance(torch.autograd.Function):
+    """The gradient takes the same two ways as the distances: products of matrices, and differences for near pairs."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, references: Tensor, spread: _Spread) -> Tensor:
+        ctx.save_for_backward(queries, references, *spread)
+        return spread.distance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None]:
+        queries, references, distance, rows, columns = ctx.saved_tensors
+        pull = upstream[0] / distance
+        pull_near = torch.where(distance[rows, columns] > 0, pull[rows, columns], 0)
+        pull[rows, columns] = 0
+        centre = references.mean(0)
+        q, r = queries - centre, references - centre
+        of_queries = (q * pull.sum(1)[:, None]).addmm_(pull, r, alpha=-1)
+        of_references = (r * pull.sum(0)[:, None]).addmm_(pull.T, q, alpha=-1)
+        for here in _blocks(len(rows)):
+            some, others = rows[here], columns[here]
+            force = (queries[some] - references[others]).mul_(pull_near[here, None])
+            of_queries.index_add_(0, some, force)
+            of_references.index_add_(0, others, force, alpha=-1)
+        return of_queries, of_references, None
 
 
 @dataclass(frozen=True)
@@ -71,7 +145,7 @@ class Affine:
     """w . q + b for references that carry their bias b as one last coordinate: the linear classification head."""
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        return queries @ references[:, :-1].T + references[:, -1]
+        return torch.addmm(references[:, -1], queries, references[:, :-1].T)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import cross_entropy, pad, softplus
 
 from nearkin.outcome import Outcome
 from nearkin.relation import Relation
@@ -31,6 +31,14 @@ def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
     """(n, m) masks over the candidates: cost 0 is right, anything above is wrong."""
     right = relation.cost == 0
     return right & relation.candidate, ~right & relation.candidate
+
+
+def count(mask: Tensor) -> Tensor:
+    """(n,) how many of each row: on a CPU a few rows at a time, for torch copies truth values to integers to sum them."""
+    if mask.device.type != "cpu" or mask.numel() < 2**17:
+        return mask.sum(1)
+    step = max(1, 2**16 // mask.shape[1])
+    return torch.cat([mask[start : start + step].sum(1) for start in range(0, len(mask), step)])
 
 
 def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
@@ -100,15 +108,35 @@ def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
     return _soft(torch.where(priced, chosen, zero) - torch.where(priced, right, zero), priced, candidates)
 
 
+def own_column(affinity: Tensor, column: Tensor, apart: bool = False) -> Outcome:
+    """any_positive where the one right answer of query i stands in column[i] and all columns are candidates, or all others if `apart`.
+
+    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column is not there is not priced.
+    """
+    m = affinity.shape[1]
+    there = (column >= 0) & (column < m)
+    if apart:
+        at = torch.where(there, column, 0).long()[:, None]
+        chosen = logsumexp(affinity, torch.ones_like(affinity, dtype=torch.bool).scatter_(1, at, False))
+        values = chosen - affinity.gather(1, at)[:, 0]
+    else:
+        values = cross_entropy(affinity, torch.where(there, column, -1).long(), reduction="none", ignore_index=-1)
+    return _soft(values, there, torch.full_like(column, m - apart))
+
+
 def each_positive(affinity: Tensor, relation: Relation) -> Outcome:
     """EACH right neighbour against all the wrong ones: mean_j log(1 + sum_k exp(s_ik - s_ij))."""
     right, wrong = right_and_wrong(relation)
     rival = logsumexp(affinity, wrong)
-    positives = right.sum(1)
+    positives = count(right)
     priced = (positives > 0) & wrong.any(1)
-    gap = torch.where(priced, rival, torch.zeros_like(rival))[:, None] - affinity
-    values = (soft_hinge(gap) * right).sum(1) / positives.clamp_min(1)
-    return _soft(values, priced, positives)
+    rival = torch.where(priced, rival, torch.zeros_like(rival))
+    if affinity.device.type == "cpu" and int(positives.sum()) <= right.numel() // 8:  # where they are few, these alone
+        rows, columns = right.nonzero(as_tuple=True)
+        sums = torch.zeros_like(rival).index_add(0, rows, soft_hinge(rival[rows] - affinity[rows, columns]))
+    else:
+        sums = (soft_hinge(rival[:, None] - affinity) * right).sum(1)
+    return _soft(sums / positives.clamp_min(1), priced, positives)
 
 
 def attraction(affinity: Tensor, relation: Relation) -> Outcome:
@@ -126,12 +154,34 @@ class Pairs:
     margin: float = 1.0
 
     def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
-        right, wrong = right_and_wrong(relation)
-        short = (self.margin + affinity).clamp_min(0)
-        pairs = relation.candidate.sum(1)
-        values = (affinity.square() * right + short.square() * wrong).sum(1) / pairs.clamp_min(1)
-        active = (right & (affinity < 0)).sum() + (wrong & (short > 0)).sum()
+        right, pairs = relation.cost == 0, count(relation.candidate)
+        off = _off(affinity.detach(), right, relation.candidate, self.margin)
+        values = _OffSquared.apply(affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)  # type: ignore[no-untyped-call]
+        active = torch.count_nonzero(off < 0) + torch.count_nonzero((off > 0) & ~right)
         return Outcome(values, pairs.to(values.dtype), active)
+
+
+def _off(affinity: Tensor, right: Tensor, candidate: Tensor, margin: float) -> Tensor:
+    """(n, m) how far each pair is from where it should be: s for right ones, [margin + s]+ for wrong ones, 0 for no candidates."""
+    return torch.where(right, affinity, (affinity + margin).clamp_min_(0)).mul_(candidate)
+
+
+class _OffSquared(torch.autograd.Function):
+    """Row sums of `off` squared, whose gradient is 2 off on either side of the margin: one matrix kept, and one backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, off: Tensor) -> Tensor:
+        ctx.save_for_backward(affinity, right, candidate, off)
+        ctx.margin = margin
+        squares: Tensor = torch.linalg.vecdot(off, off)
+        return squares
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
+        affinity, right, candidate, off = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            off = _off(affinity, right, candidate, ctx.margin)
+        return (2 * upstream[0])[:, None] * off, None, None, None, None
 
 
 @dataclass(frozen=True)

@@ -372,3 +372,26 @@ def test_the_composition_names_its_four_choices() -> None:
         "criterion": "any_positive",
     }
     assert "penalty=SquaredLength" in repr(NPair()) and "relation" not in NeighbourhoodDiscovery(4, 2).extra_repr()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Softmax(C, D),
+        lambda: ProxyNCA(C, D),
+        lambda: ProxyNCA(C, D, "softmax"),
+        lambda: NormalisedSoftmax(C, D),
+        lambda: NearestClassMean(simplex(C, D)),
+        lambda: CentrePull(C, D),
+    ],
+)
+def test_the_short_way_by_class_is_the_composition(make: Callable[[], NeighbourhoodObjective]) -> None:
+    objective = make().double()
+    x = torch.randn(10, D, generator=torch.Generator().manual_seed(3), dtype=torch.float64, requires_grad=True)
+    objective.update(x, CLASSES)
+    batch = Points(x, CLASSES, IDS)
+    known = objective.references(batch)
+    whole = objective.criterion(objective.affinity(x, known.embeddings), objective.relation(batch, known))
+    short = objective.price(batch, None)
+    torch.testing.assert_close(short[:3], whole[:3])
+    torch.testing.assert_close(*(torch.autograd.grad(o.values.square().sum(), x)[0] for o in (short, whole)))

@@ -10,7 +10,8 @@ from nearkin.affinity import unit
 from nearkin.objectives import PrecisionAtK
 from nearkin.points import EMPTY, Points
 from nearkin.references import Anchors, Centres, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
-from nearkin.references.anchors import assign, circle, orthonormal, packed, polar_grid, simplex, smallest_angle
+from nearkin.references.anchors import _effort, assign, circle, orthonormal, packed, polar_grid, simplex, smallest_angle
+from nearkin.references.in_batch import filled
 from nearkin.relation import SameLabelOfFilled
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -59,9 +60,31 @@ def test_packed_anchors_in_ten_dimensions() -> None:
 
 
 def test_packing_is_deterministic_for_a_seed_and_the_simplex_where_that_fits() -> None:
-    a, b, other = (packed(6, 3, seed=seed, restarts=2, steps=30) for seed in (1, 1, 2))
+    a, b, other = (packed(7, 3, seed=seed, restarts=2, steps=30) for seed in (1, 1, 2))
     assert torch.equal(a, b) and not torch.equal(a, other)
     assert torch.equal(packed(4, 3), simplex(4, 3)) and torch.equal(packed(5, 9), simplex(5, 9))
+
+
+@pytest.mark.parametrize(("count", "dimension"), [(5, 3), (6, 3), (10, 8), (16, 8), (300, 200), (2000, 1000)])
+def test_packed_anchors_are_axes_and_their_opposites_up_to_twice_the_dimension(count: int, dimension: int) -> None:
+    v = packed(count, dimension)
+    assert v.shape == (count, dimension) and v.dtype == torch.float32 and smallest_angle(v) == 90
+    assert len(v.unique(dim=0)) == count and (v.abs().sum(1) == 1).all()
+
+
+def test_packed_anchors_in_the_plane_are_the_circle() -> None:
+    for count in (4, 5, 17, 1000):
+        assert torch.equal(packed(count, 2), circle(count))
+    assert smallest_angle(packed(3, 2)) == pytest.approx(120, abs=1e-4)
+
+
+def test_packing_takes_fewer_starts_and_then_fewer_steps_for_many_classes() -> None:
+    assert _effort(7, None, None) == _effort(170, None, None) == (12, 1500)
+    sizes = (172, 300, 600, 1000, 2000)
+    for count, (restarts, steps) in zip(sizes, (_effort(c, None, None) for c in sizes), strict=True):
+        assert restarts * steps * count**2 <= 2**29 and (steps == 1500 or restarts == 1)
+    assert _effort(10**5, None, None) == (1, 100)
+    assert _effort(10**5, 3, 7) == (3, 7) and _effort(7, 2, None) == (2, 1500), "as told"
 
 
 def test_more_restarts_are_never_worse() -> None:
@@ -76,6 +99,12 @@ def test_the_polar_grid_is_the_circle_in_the_plane_and_bunches_in_space() -> Non
         assert grid.shape == (count, dimension) and grid.dtype == torch.float32
         torch.testing.assert_close(grid.norm(dim=1), torch.ones(count))
         assert 0 < smallest_angle(grid) <= smallest_angle(packed(count, dimension, restarts=2, steps=100)) + 1e-4
+
+
+def test_filled_slots_are_those_that_answer() -> None:
+    answers = filled(OnePerClass()(BATCH))
+    assert answers.labels.tolist() == [2, 0] and answers.ids.tolist() == [2, 7] and torch.equal(answers.embeddings, X[2:4])
+    assert filled(OnePerClass()(BATCH._replace(labels=torch.arange(5), ids=None))).embeddings.shape == (0, 3)
 
 
 def test_small_angles_keep_their_digits() -> None:

@@ -7,15 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.affinity import Affine, Affinity
-from nearkin.criterion import BestK, Criterion
+from nearkin.criterion import BestK, Criterion, any_positive, own_column
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
 from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, plain, select, stream, streams
 from nearkin.outcome import Outcome
 from nearkin.points import Points
-from nearkin.references import InBatch, OnePerClass, References
-from nearkin.relation import Relating, Supervision
+from nearkin.references import Anchors, Centres, InBatch, OnePerClass, Proxies, References
+from nearkin.references.in_batch import filled
+from nearkin.relation import Relating, SameLabel, SameLabelApart, Supervision
 
 Engine = Literal["auto", "dense", "torch", "numba", "triton"]
 Precision = Literal["highest", "high", "fast"]
@@ -72,6 +73,8 @@ class NeighbourhoodObjective(Objective):
             if isinstance(self.references, InBatch | OnePerClass) and batch.ids is None:
                 batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
             references = self.references(batch)
+            if isinstance(self.references, OnePerClass) and batch.embeddings.device.type == "cpu":
+                references = filled(references)
         elif isinstance(self.affinity, Affine):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
@@ -94,11 +97,20 @@ class NeighbourhoodObjective(Objective):
             outcome = select(batch, references, self.affinity, self.relation, self.criterion)
         else:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
-            outcome = self.criterion(affinity, self.relation(batch, references))
+            if own and self._classifies():
+                assert batch.labels is not None
+                outcome = own_column(affinity, batch.labels, isinstance(self.relation, SameLabelApart))
+            else:
+                outcome = self.criterion(affinity, self.relation(batch, references))
         if self.penalty is None:
             return outcome
         priced = outcome.weight > 0
         return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * priced)
+
+    def _classifies(self) -> bool:
+        """Whether row c of the references is class c's only one and a query's class is asked for: a label is then a column."""
+        by_class = isinstance(self.references, Anchors | Proxies | Centres) and isinstance(self.relation, SameLabel | SameLabelApart)
+        return by_class and self.criterion is any_positive
 
     def recordable(self, queries: int) -> bool:
         """Whether a step with so many queries reads nothing back, so that a CUDA graph can hold it.

@@ -11,7 +11,7 @@ from nearkin.criterion import attraction
 from nearkin.objectives.class_vectors import Softmax
 from nearkin.objectives.neighbourhood import NeighbourhoodObjective
 from nearkin.objectives.objective import Objective
-from nearkin.outcome import Reduction
+from nearkin.outcome import Outcome, Reduction
 from nearkin.points import Points
 from nearkin.references import Centres
 from nearkin.relation import SameLabel
@@ -72,6 +72,16 @@ class CentrePull(NeighbourhoodObjective):
     def __init__(self, num_classes: int, dimension: int, rate: float = 0.5) -> None:
         # temperature 2 makes the affinity -|x - c|^2 / 2
         super().__init__(Centres(num_classes, dimension, rate), SquaredEuclidean(2.0), SameLabel(), attraction)
+
+    def price(self, batch: Points, references: Points | None) -> Outcome:
+        if references is not None:
+            return super().price(batch, references)
+        assert batch.labels is not None
+        centres = self.references(batch).embeddings
+        there = (batch.labels >= 0) & (batch.labels < len(centres))
+        own = centres[torch.where(there, batch.labels, 0)]  # (n, d): nobody else's centre is looked at
+        values = torch.where(there, (batch.embeddings - own).square().sum(1) / 2, 0)
+        return Outcome(values, there.to(values.dtype), there.sum())
 
 
 class CentreLoss(WeightedSum):

@@ -36,3 +36,10 @@ class OnePerClass(References):
 
     def update(self, batch: Points) -> None:
         return None
+
+
+def filled(points: Points) -> Points:
+    """The slots that hold a point, alone. How many is read back, so a CUDA graph cannot record it."""
+    assert points.labels is not None
+    there = points.labels != EMPTY
+    return Points(points.embeddings[there], points.labels[there], None if points.ids is None else points.ids[there])
