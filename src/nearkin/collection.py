@@ -139,7 +139,7 @@ def build_index(
     about: dict[str, Any] = {"metric": model.about["metric"], "dimension": int(model.about["network"]["dimension"])}
     place = folder / "index"
     if (place / "manifest.json").exists():
-        if not replace:
+        if not replace and LocalIndex.open(place).count:  # one that was stopped before its first points is made anew
             raise FileExistsError(f"{folder} has an index already; --add adds to it, --replace makes it anew")
         index = LocalIndex.open(place)
         count = index.replace(embedded_entries(folder, model, data, range(len(data)), report), model=version, **about)

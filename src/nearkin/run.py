@@ -197,7 +197,8 @@ def _replaced(node: Any, path: list[str], text: str, name: str) -> Any:
         if not (dataclasses.is_dataclass(value) or isinstance(value, Mapping)):
             raise ValueError(f"setting {name!r} is unknown{_nearest(name, leaves())}")
         return dataclasses.replace(node, **{head: _replaced(value, rest, text, name)})
-    new = _checked(_parsed(text), get_type_hints(type(node))[head], name)
+    hint = get_type_hints(type(node))[head]
+    new = _checked(text if hint is str else _parsed(text), hint, name)  # a folder may be called 2024
     return dataclasses.replace(node, **{head: new})
 
 
@@ -209,8 +210,8 @@ def _parsed(text: str) -> Any:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    return f"; did you mean {close[0]!r}? Known: {', '.join(known)}" if close else ""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return (f"; did you mean {close[0]!r}? Known" if close else "; known") + f": {', '.join(known)}"
 
 
 def _build(kind: type, values: Any, prefix: str) -> Any:

@@ -117,6 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
+        if getattr(arguments, "device", None):
+            _check_device(arguments.device)
         status: int = arguments.run(arguments)
         return status
     except KeyboardInterrupt:
@@ -125,6 +127,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError) as error:
         print(f"nearkin {arguments.verb}: {error}", file=sys.stderr)
         return 1
+
+
+def _check_device(name: str) -> None:
+    """Whether anything can be computed there; torch raises errors of several kinds."""
+    import torch
+
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = str(error).partition("\n")[0]
+        raise ValueError(f"--device {name!r} cannot be used here ({why}); take cpu, or leave it out") from error
 
 
 def _parser() -> argparse.ArgumentParser:

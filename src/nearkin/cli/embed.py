@@ -59,18 +59,22 @@ def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out:
     what = "points" if model_folder is None else "embeddings"
     there = f", there already: {found.known:,}" if found.known else ""
     damaged = f"; damaged and left out: {found.damaged:,}" if found.damaged else ""
-    Console(highlight=False).print(f"{found.points:,} {what} in {out}; shards made: {found.made:,}{there}{damaged}", soft_wrap=True)
+    Console(markup=False, highlight=False).print(
+        f"{found.points:,} {what} in {out}; shards made: {found.made:,}{there}{damaged}", soft_wrap=True
+    )
     return 0
 
 
 def _one_file(arguments: Namespace, out: Path) -> int:
-    """Embeddings, ids, sources, and labels or targets where known, as .npz."""
+    """Embeddings, ids, sources, and labels with the names of the classes, or targets, where known, as .npz."""
     model = load(arguments.folder, device=arguments.device)
     data = opened(arguments, arguments.data, "raise")
     rows = [np.asarray(model.encode(data.read(part).numpy())) for part in torch.split(data.ids, 512)]
     arrays = {"embeddings": np.concatenate(rows), "ids": data.ids.numpy(), "sources": np.asarray(data.sources, dtype=np.str_)}
     if data.answers is not None:
         arrays["labels" if data.supervision == "classes" else "targets"] = data.answers.numpy()
+    if data.supervision == "classes":
+        arrays["classes"] = np.asarray(data.classes, dtype=np.str_)
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{os.getpid()}-{out.name}")
     with room(out.parent, "run the same again; what was there before is as it was"):
@@ -79,5 +83,7 @@ def _one_file(arguments: Namespace, out: Path) -> int:
             os.replace(aside, out)
         finally:
             aside.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
-    Console(highlight=False).print(f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}")
+    Console(markup=False, highlight=False).print(
+        f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}"
+    )
     return 0

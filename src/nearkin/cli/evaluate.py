@@ -22,7 +22,7 @@ from rich.table import Table
 
 from nearkin import __version__
 from nearkin import data as sources
-from nearkin.cli.reading import choice_of
+from nearkin.cli.reading import choice_of, own_data
 from nearkin.data import Dataset, Partition
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import WHOLE
@@ -80,8 +80,9 @@ def run(arguments: Namespace) -> int:
         rivals = list(compare(subject, report)) if arguments.compare else []
         pictures = [] if arguments.no_pictures else _pictures(console, subject, measured, sanity, folder, report)
     findings = Findings(subject, measured, sanity, rivals, about(arguments, folder, model, time.perf_counter() - began))
+    written = _write(out, findings, pictures, arguments.figures)  # first: whoever reads what is printed may have gone
     _print(console, findings)
-    _write(console, out, findings, pictures, arguments.figures)
+    console.print(written, soft_wrap=True, markup=False)
     return 0
 
 
@@ -167,7 +168,7 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
     """Data as the run would open them, brought to the model's shape where they are images."""
     about = about_of(folder)
     choice = choice_of(folder)
-    channels, size = (None, choice.size) if what == choice.source else brought_to(about)
+    channels, size = (None, choice.size) if own_data(what, choice) else brought_to(about)
     data = sources.open(
         what,
         data_root=arguments.data_root,
@@ -177,7 +178,7 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
         on_error=choice.on_error,
         report=report,
     )
-    data = corrected(data, choice.corrections if what == choice.source else "", report)
+    data = corrected(data, choice.corrections if own_data(what, choice) else "", report)
     known = {"classes": data.labels, "numbers": data.targets, "sets": data.sets}.get(about["supervision"])
     return replace(data, by=about["supervision"]) if known is not None else data
 
@@ -277,7 +278,8 @@ def _rival_table(findings: Findings) -> Table:
     return table
 
 
-def _write(console: Console, out: Path, findings: Findings, pictures: list[Illustration], figures: bool) -> None:
+def _write(out: Path, findings: Findings, pictures: list[Illustration], figures: bool) -> str:
+    """What was written, in words."""
     out.mkdir(parents=True, exist_ok=True)
     put(out / "evaluation.json", json.dumps(finite(as_json(findings)), indent=2, allow_nan=False) + "\n")
     put(out / "report.html", as_html(findings, pictures))
@@ -289,7 +291,7 @@ def _write(console: Console, out: Path, findings: Findings, pictures: list[Illus
             for suffix in (".png", ".svg"):
                 save(one.figure, out / "figures" / f"{one.name}{suffix}")
         written.append("figures/")
-    console.print(f"{', '.join(written)} in {out}; open {out / 'report.html'} in a browser", markup=False, soft_wrap=True)
+    return f"{', '.join(written)} in {out}; open {out / 'report.html'} in a browser"
 
 
 def put(path: Path, text: str) -> None:

@@ -20,7 +20,7 @@ def run(arguments: Namespace) -> int:
         raise ValueError("say what to write: --onnx FILE.onnx for the network, --page OUT for the explorer")
     if arguments.page:
         check_free(Path(arguments.page))
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     if arguments.onnx is not None:
         target = Path(arguments.onnx or Path(arguments.folder) / "model.onnx")
         console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu"), target)))

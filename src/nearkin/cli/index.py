@@ -18,7 +18,7 @@ from nearkin.shards import Shards, is_sharded, open_shards
 def run(arguments: Namespace) -> int:
     """Do what was asked, in this order: make or add, delete, choose the backend, compact, check; then tell how it stands."""
     _check(arguments)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     if arguments.backend == "milvus" or address(arguments.folder) is not None:
         return _in_milvus(arguments, console)
     if arguments.data:

@@ -18,12 +18,17 @@ def choice_of(folder: Path) -> DataChoice:
     return Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
 
 
+def own_data(what: str, choice: DataChoice) -> bool:
+    """Whether these are the data that a model was trained on, however their path is written."""
+    return what == choice.source or (Path(what).exists() and Path(choice.source).exists() and Path(what).samefile(choice.source))
+
+
 def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     """Images are brought to the model's shape; the data it was trained on have the labels it was trained with, corrected ones included."""
     folder = Path(arguments.folder)
     about, choice = about_of(folder), choice_of(folder)
     channels, size = brought_to(about)
-    own = what == choice.source
+    own = own_data(what, choice)
     columns = choice.columns() if own else {}
     data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, **columns, on_error=on_error, report=note)
     if tuple(data.shape) != tuple(about["shape"]):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nearkin.cli.progress import note
 from nearkin.collection import Collection, open_index
@@ -120,9 +121,9 @@ def _show(collection: Collection | RemoteCollection, found: list[Asked], k: int)
             "path": [hit.source for hit in answer.hits],
         }
         told = {name: cells for name, cells in columns.items() if any(cells) or not answer.hits}  # nobody's label: no column of blanks
-        table = Table(*told, title=title, title_justify="left", title_style="bold")
+        table = Table(*told, title=Text(title), title_justify="left", title_style="bold")
         for row in zip(*told.values(), strict=True):
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         console.print(table)
         if len(answer.hits) < k:
             console.print(f"{k} were asked for; there are no more")

@@ -18,7 +18,7 @@ def run(arguments: Namespace) -> int:
     token = checked_token(arguments.host, arguments.token or os.environ.get("NEARKIN_TOKEN") or None)
     collection = open_index(arguments.folder, device=arguments.device)
     compare = open_index(arguments.compare, device=arguments.device) if arguments.compare else None
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
 
     def ready(address: str) -> None:
         console.print(f"{collection.index.count:,} points at {address} (Ctrl-C stops)")

@@ -20,7 +20,7 @@ from nearkin.shards import is_sharded
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
 from nearkin.train.checkpoint import name_of_newest
-from nearkin.train.folder import opened
+from nearkin.train.folder import check_folder, opened
 from nearkin.train.rates import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
 from nearkin.train.training import TrainingStopped, train
@@ -35,6 +35,7 @@ def run_train(arguments: Namespace) -> int:
     if arguments.find_rate:
         if given is None:
             raise ValueError("--find-rate is for new trainings; a resumed one keeps its rate")
+        check_folder(folder, resume)
         run, given = _with_found_rate(run, given, folder, arguments), None
     with TrainingView() as view:
         if arguments.purpose and not resume:
@@ -66,7 +67,7 @@ def _next(folder: Path, source: str, data_root: str) -> str:
 def _interrupted(folder: Path) -> str:
     """How a training that was stopped goes on, and from where."""
     saved = name_of_newest(folder / "checkpoints")
-    again = f"`nearkin train --resume {folder}`"
+    again = f"`{shlex.join(['nearkin', 'train', '--resume', str(folder)])}`"
     return f"{again} goes on from {saved}" if saved else f"{again} begins anew: no checkpoint was written yet"
 
 
@@ -131,5 +132,5 @@ def _tell(folder: Path, metrics: dict[str, Any], what_next: str) -> None:
         for name, value in metrics["test"].items():
             table.add_row(name, f"{value:.4f}")
         console.print(table)
-    console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')", soft_wrap=True)
+    console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')", soft_wrap=True, markup=False)
     console.print(what_next, soft_wrap=True, markup=False)

@@ -57,6 +57,10 @@ def cut(run: Run, data: Dataset) -> Cut:
     Of data without any labels nothing is held out unless they say so: nothing could be measured on it.
     """
     choice = run.data
+    if choice.validation + choice.test >= 1:
+        raise ValueError(
+            f"data.validation ({choice.validation}) and data.test ({choice.test}) leave nothing to train on: their sum must be below 1"
+        )
     if data.answers is None and data.labels is None and choice.split == "given":
         choice = replace(choice, validation=0.0, test=0.0)
     kinds: dict[str, Any] = {"stratified": "stratified", "group": "group", "classes": "unseen classes"}

@@ -103,8 +103,8 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
     if name != "auto":
         name = {known.replace("_", ""): known for known in OBJECTIVES}.get(name.lower().replace("_", ""), name)  # NCA, ProxyNCA
         if name not in OBJECTIVES:
-            near = difflib.get_close_matches(name, OBJECTIVES, n=1, cutoff=0.0)
-            raise ValueError(f"objective {name!r} is unknown; did you mean {near[0]!r}? Known: {', '.join(OBJECTIVES)}")
+            near = [f"did you mean {close!r}? " for close in difflib.get_close_matches(name, OBJECTIVES, n=1, cutoff=0.5)]
+            raise ValueError(f"objective {name!r} is unknown; {''.join(near)}Known: {', '.join(OBJECTIVES)}")
         return name, "it was asked for"
     return BY_SUPERVISION[supervision]
 

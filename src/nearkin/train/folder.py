@@ -49,6 +49,9 @@ def resuming(resume: bool) -> Iterator[None]:
         raise DamagedImageError(error.reason, mend) from error
 
 
+WRITTEN = ("README.md", "metrics.json", "model.json", "split.json", "weights.safetensors")
+
+
 def check_folder(folder: Path, resume: bool) -> None:
     """A new training wants a folder of its own, a resumed one the folder it was begun in."""
     made = (folder / "run.json").exists()
@@ -56,6 +59,11 @@ def check_folder(folder: Path, resume: bool) -> None:
         raise FileExistsError(f"{folder} holds a training already; choose another folder, or go on: `nearkin train --resume {folder}`")
     if resume and not made:
         raise FileNotFoundError(f"{folder} holds no training to resume (no run.json)")
+    others = [] if made else [name for name in WRITTEN if (folder / name).exists()]
+    if others:
+        raise FileExistsError(
+            f"{folder} holds {', '.join(others)} of something else, which a training would overwrite; choose another folder"
+        )
 
 
 def device_name(device: torch.device) -> str:

@@ -312,14 +312,13 @@ class Loop:
     def _keep_best(self, value: float | None) -> None:
         if value is None:
             return
-        if value > self.best:
-            self.best, self.waited = value, 0
+        self.waited = 0 if value > self.best else self.waited + 1
+        if value >= self.best:  # of equals the later: it has learnt longer, and ties are common where few are held out
+            self.best = value
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
                 save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
                 save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
-        else:
-            self.waited += 1
 
     def _maybe_save(self, last: bool = False) -> None:
         if not last and time.monotonic() - self.saved_at < self.run.checkpoint_seconds:
