@@ -179,6 +179,23 @@ def test_a_first_call_of_few_points_does_not_wait_for_a_compiler() -> None:
     assert told.split() == ["False", "True"]
 
 
+@pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Euclidean(2.0), Normalised(SquaredEuclidean(), references=False)])
+def test_consistency_by_the_nearest_is_that_of_the_whole_ranking(affinity: Affinity | None) -> None:
+    """With many ties, with few and with none; with a class of one; with ids in any order."""
+    whole, fine = lattice(140, 4, 5, d=3), drawn(140, 6, 4)
+    for x in (whole.embeddings, fine.embeddings, torch.cat([whole.embeddings[:70], fine.embeddings[:70, :3]]), fine.embeddings + 1000):
+        labels = whole.labels.clone()
+        labels[9] = 77
+        for ids in (None, torch.randperm(140, generator=torch.Generator().manual_seed(1))):
+            points = Points(x, labels, ids)
+            found, ranked = consistency(points, affinity, (1, 2, 5), draws=0), retrieval(points, None, affinity, (1, 2, 5), draws=0)
+            for name, score in found.items():
+                torch.testing.assert_close(score.per_query, ranked[name].per_query, rtol=1e-9, atol=1e-12, equal_nan=True)
+                assert score.chance == ranked[name].chance and score.counted == ranked[name].counted
+                assert score.left_out == ranked[name].left_out and score.notes == ranked[name].notes
+            assert list(found) == ["consistency@1", "consistency@2", "consistency@5"]
+
+
 def test_copies_leave_the_tiles_to_float64() -> None:
     points = drawn(40, 3, 4)
     copies = Points(points.embeddings.repeat(30, 1), points.labels.repeat(30))

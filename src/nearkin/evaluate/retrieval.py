@@ -65,6 +65,11 @@ def worth_of(at: Standing, ks: Sequence[int], compiled: bool = True) -> Piece:
     return (_compiled_worth() if compiled else worth)(at, ks), at.kin, at.candidates
 
 
+def few_pairs(n: int, m: int) -> bool:
+    """Whether torch is as quick as what would have to be compiled."""
+    return n * m <= SMALL
+
+
 def together(pieces: Sequence[Piece]) -> Piece:
     """Pieces of consecutive queries as one."""
     columns, kin, candidates = zip(*pieces, strict=True)
@@ -78,8 +83,7 @@ def _every_query(comparison: Comparison, ks: tuple[int, ...]) -> Piece:
     """All metrics of all queries, (n,) each, with R and the number of candidates, block by block."""
     comparison, spans, order = _by_class(comparison)
     on_cpu = spans.device.type == "cpu"
-    pairs = len(spans) * len(comparison.gallery.embeddings)
-    compiled = on_cpu and pairs > SMALL and find_spec("numba") is not None
+    compiled = on_cpu and not few_pairs(len(spans), len(comparison.gallery.embeddings)) and find_spec("numba") is not None
     stand, step = (_tiled(comparison, spans) if compiled else None) or _in_float64(comparison, spans)
     blocks = [slice(start, start + step) for start in range(0, len(spans), step)]
     pieces: dict[int, list[Piece]] = {}
