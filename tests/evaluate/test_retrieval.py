@@ -1,6 +1,7 @@
 """Retrieval equals the enumeration of all tie orders, does not depend on rows, blocks or engines, and says whom it left out."""
 
 import math
+import subprocess
 import sys
 from typing import Any
 
@@ -23,6 +24,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         monkeypatch.setattr(sys.modules["nearkin.evaluate.retrieval"], "find_spec", lambda _: None)
     else:
         pytest.importorskip("numba")
+        monkeypatch.setattr(sys.modules["nearkin.evaluate.retrieval"], "SMALL", 0)
     return str(request.param)
 
 
@@ -157,6 +159,41 @@ def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, m
             among, apart = retrieval(points, None, affinity, draws=0), retrieval(points, gallery, affinity, draws=0)
             found[compiled] = torch.stack([torch.stack([s.per_query for s in one.values()]) for one in (among, apart)])
     torch.testing.assert_close(found[True], found[False], rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+FIRST_CALL = """
+import sys, torch
+from nearkin.evaluate import retrieval
+from nearkin.points import Points
+g = torch.Generator().manual_seed(0)
+retrieval(Points(torch.randn(500, 8, generator=g), torch.randint(5, (500,), generator=g)))
+print("numba" in sys.modules)
+retrieval(Points(torch.randn(1100, 8, generator=g), torch.randint(5, (1100,), generator=g)))
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("engine", ["compiled"], indirect=True)
+def test_a_first_call_of_few_points_does_not_wait_for_a_compiler() -> None:
+    told = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Euclidean(2.0), Normalised(SquaredEuclidean(), references=False)])
+def test_consistency_by_the_nearest_is_that_of_the_whole_ranking(affinity: Affinity | None) -> None:
+    """With many ties, with few and with none; with a class of one; with ids in any order."""
+    whole, fine = lattice(140, 4, 5, d=3), drawn(140, 6, 4)
+    for x in (whole.embeddings, fine.embeddings, torch.cat([whole.embeddings[:70], fine.embeddings[:70, :3]]), fine.embeddings + 1000):
+        labels = whole.labels.clone()
+        labels[9] = 77
+        for ids in (None, torch.randperm(140, generator=torch.Generator().manual_seed(1))):
+            points = Points(x, labels, ids)
+            found, ranked = consistency(points, affinity, (1, 2, 5), draws=0), retrieval(points, None, affinity, (1, 2, 5), draws=0)
+            for name, score in found.items():
+                torch.testing.assert_close(score.per_query, ranked[name].per_query, rtol=1e-9, atol=1e-12, equal_nan=True)
+                assert score.chance == ranked[name].chance and score.counted == ranked[name].counted
+                assert score.left_out == ranked[name].left_out and score.notes == ranked[name].notes
+            assert list(found) == ["consistency@1", "consistency@2", "consistency@5"]
 
 
 def test_copies_leave_the_tiles_to_float64() -> None:

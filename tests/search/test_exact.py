@@ -292,6 +292,20 @@ def test_an_affinity_of_the_callers_own() -> None:
     assert torch.equal(nearest(q, r, 4, manhattan, block=1700).positions, found.positions)
 
 
+@pytest.mark.parametrize("engine", ["compiled"], indirect=True)
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_candidates_are_ordered_by_score_and_then_by_column(size: int) -> None:
+    from nearkin.search import numba_scan
+
+    g = np.random.default_rng(size)
+    scores = -g.integers(0, 5, (40, size)).astype(np.float64)
+    columns = g.permuted(np.tile(np.arange(size), (40, 1)), axis=1)
+    scores[:, : size // 3], columns[:, : size // 3] = -np.inf, -1  # places that exclusion left free
+    expected = [sorted(zip(-s, c, strict=True)) for s, c in zip(scores, columns, strict=True)]
+    numba_scan.order(scores, columns)
+    assert [list(zip(-s, c, strict=True)) for s, c in zip(scores, columns, strict=True)] == expected
+
+
 def test_tf32_is_left_as_it_was() -> None:
     before = torch.backends.cuda.matmul.allow_tf32
     nearest(drawn(3, 2, 0), drawn(4, 2, 1), 1)

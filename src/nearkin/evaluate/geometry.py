@@ -6,14 +6,17 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import Affinity
-from nearkin.evaluate.comparison import Groups, finite
-from nearkin.evaluate.retrieval import NO_KIN, retrieval
+from nearkin.evaluate.comparison import Groups, compare, finite, own_places, whole_numbers_above_zero
+from nearkin.evaluate.retrieval import NO_KIN, few_pairs, retrieval, retrieval_of
 from nearkin.evaluate.score import DRAWS, Score, mean_score
 from nearkin.points import Points
+from nearkin.search.exact import scored
+from nearkin.search.measure import measure
 
 BLOCKS = 100  # of points that are left out together: second moments of single points would not fit
 ABREAST = 10  # blocks left out whose matrices are taken apart together
 NORMAL = 1.96  # standard errors of a 95 % interval
+CLOSE, CLOSER = 1e-6, 1e-12  # shares of a score, and of the largest there may be, by which two must differ to be no tie in float32
 
 
 @torch.no_grad()
@@ -81,7 +84,8 @@ def consistency(
     if selected is not None and (selected.shape != (len(points.embeddings),) or selected.dtype != torch.bool):
         raise ValueError(f"selected has shape {tuple(selected.shape)} and type {selected.dtype}; give one bool for each of the points")
     found = {}
-    for name, score in retrieval(points, None, affinity, ks, groups=groups, draws=0).items():
+    asked = _by_neighbours(points, affinity, whole_numbers_above_zero(ks)) if groups is None else None
+    for name, score in (asked or retrieval(points, None, affinity, ks, groups=groups, draws=0)).items():
         if not name.startswith("consistency") or score.per_query is None:
             continue
         values, left_out = score.per_query, dict(score.left_out)
@@ -92,3 +96,33 @@ def consistency(
             name, values, chance=score.chance, left_out=left_out, notes=score.notes, split=split, draws=draws, seed=seed
         )
     return found
+
+
+@torch.no_grad()
+def _by_neighbours(points: Points, affinity: Affinity | None, ks: tuple[int, ...]) -> dict[str, Score] | None:
+    """The consistency that `retrieval` finds, from the nearest few alone; None where those do not tell, or where all are as quick.
+
+    Who may be tied at the k-th place is ranked by `retrieval`, which knows what a tie is worth.
+    """
+    comparison = compare(points, None, affinity)
+    (x, labels, ids), how, n = comparison.queries, measure(comparison.affinity), len(points.embeddings)
+    if few_pairs(n, n) or not ks or max(ks) >= n - 1 or how is None or own_places(comparison.excluded) is None:
+        return None
+    assert labels is not None
+    best = scored(comparison.queries, comparison.queries, max(ks) + 1, comparison.affinity, exclude_same_id=True).best
+    which, counts = torch.unique(labels, return_inverse=True, return_counts=True)[1:]
+    kin, same = counts[which] - 1, labels[best.positions] == labels[:, None]
+    values = {f"consistency@{k}": torch.where(kin > 0, same[:, :k].all(1).double(), torch.nan) for k in ks}
+    centred = x.double() - (x.double().mean(0) if how.squared and not how.unit_queries else 0)
+    largest = 1.0 if how.unit_references else 1.0 * how.unit_queries + float(centred.square().sum(1).max())
+    last = best.affinity[:, [k - 1 for k in ks]]
+    gaps = last - best.affinity[:, list(ks)]
+    close = ((gaps <= CLOSE * last.abs() + CLOSER * largest).any(1) & (kin > 0)).nonzero()[:, 0]
+    if len(close):
+        some = comparison.queries._replace(embeddings=x[close], labels=labels[close], ids=None if ids is None else ids[close])
+        ranked = retrieval(some, comparison.queries, affinity, ks, draws=0)
+        for name, column in values.items():
+            exactly = ranked[name].per_query
+            assert exactly is not None
+            column[close] = exactly
+    return retrieval_of((values, kin, torch.full_like(kin, n - 1)), ks, notes=comparison.notes, draws=0)
