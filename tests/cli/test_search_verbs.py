@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
 
 from nearkin import cli
 from nearkin.cli.index import parsed_ids
+from nearkin.collection import model_version
 from nearkin.search.index import LocalIndex
 from tests.serve.small_model import D, make_model, make_pictures, picture
 
@@ -188,3 +191,41 @@ def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, 
     monkeypatch.delenv("NEARKIN_TOKEN")
     run(capsys, "serve", place / "model", "--no-browser")
     assert seen == {"host": "127.0.0.1", "port": 8000, "token": None, "compare": None, "method": "tsne"}
+
+
+def test_brackets_stay_and_the_own_data_are_known_however_they_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names may look like markup of the terminal's; a slash behind a folder does not make it another one."""
+    photos, model = tmp_path / "ph [bold] otos", tmp_path / "mo [red] del"
+    for name, number in (("[zero] a", 0), ("[one] b", 1)):
+        (photos / name).mkdir(parents=True)
+        for row, image in enumerate(load_digits().images[load_digits().target == number][:30]):
+            Image.fromarray((image * 15).astype(np.uint8)).save(photos / name / f"{row}.png")
+    first = photos / "[one] b" / "0.png"
+    (tmp_path / "fix.csv").write_text(f"path,label\n{first},[zero] a\n")
+    words = ["train", str(photos), "--out", str(model), "--labels", str(tmp_path / "fix.csv")]
+    words += ["--network", "mlp", "--epochs", "2", "--device", "cpu"]
+    assert cli.main(words) == 0 and f"the model is in {model}" in capsys.readouterr().out
+    assert cli.main(["index", str(model), f"{photos}/"]) == 0 and f"in {model}/index" in capsys.readouterr().out
+    assert cli.main(["search", str(model), str(first), "-k", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "[zero] a" in told and str(first) in told  # the corrected label
+    assert cli.main(["embed", str(model), str(photos), "--out", str(tmp_path / "e.npz")]) == 0
+    assert np.load(tmp_path / "e.npz")["classes"].tolist() == ["[one] b", "[zero] a"]
+
+
+def test_an_index_that_was_stopped_before_its_first_points_is_made_anew(tmp_path: Path) -> None:
+    model = tmp_path / "m"
+    assert cli.main(["train", "digits", "--out", str(model), "--network", "mlp", "--epochs", "1", "--device", "cpu"]) == 0
+    LocalIndex.create(model / "index", model=model_version(model), metric="squared_euclidean", dimension=64)
+    assert cli.main(["index", str(model), "digits"]) == 0 and LocalIndex.open(model / "index").count == 1797
+    assert cli.main(["index", str(model), "digits"]) == 1  # has one already
+
+
+def test_a_report_is_there_although_nobody_reads_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    model = tmp_path / "m"
+    assert cli.main(["train", "digits", "--out", str(model), "--network", "mlp", "--epochs", "1", "--device", "cpu"]) == 0
+    monkeypatch.setattr("nearkin.cli.evaluate._print", gone)
+    assert cli.main(["evaluate", str(model), "--no-pictures"]) == 1 and (model / "evaluation.json").exists()

@@ -20,6 +20,7 @@ from nearkin import cli
 from nearkin.cli.progress import TrainingView
 from nearkin.collection import open_index
 from nearkin.train.recipes import RECIPES, settings_for
+from tests.train.unlabelled import photographs
 
 SMALL = ["--epochs", "2", "--dimension", "4", "--set", "batch_size=32", "--device", "cpu"]
 
@@ -292,3 +293,31 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
         assert same == settings_for(purpose, "omniglot", {})
     assert cli.main(["train", "digits", "--for", "sleep", "--out", str(tmp_path / "no")]) == 1
     assert "--for 'sleep' is unknown; there are recipes for retrieval" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--device", "gpu"], "--device 'gpu' cannot be used here"),
+        (["--set", "data.test=0.95"], "data.validation (0.1) and data.test (0.95) leave nothing to train on: their sum must be below 1"),
+        (["--set", "lr=0.1"], "setting 'lr' is unknown; known: "),
+        (["--objective", "foo"], "objective 'foo' is unknown; Known: "),
+    ],
+)
+def test_ordinary_mistakes_are_told_in_a_line(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "digits", "--out", str(tmp_path / "m"), *words]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_called_like_a_number_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photographs(tmp_path / "2024", 20)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "2024", "--out", "m", "--network", "mlp", "--epochs", "5", "--device", "cpu"]) == 0
+
+
+def test_files_of_others_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    for more in ([], ["--find-rate"]):
+        assert cli.main(["train", "digits", "--out", str(tmp_path), "--network", "mlp", "--epochs", "1", *more]) == 1
+        assert "holds README.md of something else, which a training would overwrite; choose another folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"] and (tmp_path / "README.md").read_text() == "mine"

@@ -175,6 +175,14 @@ def test_early_stopping_and_schedules(tmp_path, digits):
     assert line == f"stopped after epoch {ended} of 50 (patience): validation was best after epoch {ended - 1}"
 
 
+def test_of_equally_good_epochs_the_later_is_kept_and_patience_still_ends(tmp_path, digits, monkeypatch):
+    monkeypatch.setattr("nearkin.train.training.validate", lambda *_: {"1-nn": 0.5})
+    small = digits.subset(torch.arange(300))
+    train(override(Run(), {**BASE, "epochs": "3"}), tmp_path / "m", data=small)
+    assert (tmp_path / "m" / "best.safetensors").read_bytes() == (tmp_path / "m" / "weights.safetensors").read_bytes()
+    assert train(override(Run(), {**BASE, "epochs": "9", "patience": "2"}), tmp_path / "p", data=small)["epochs"] == 3
+
+
 def test_nan_stops_and_keeps_the_last_checkpoint(tmp_path, digits):
     settings = {**BASE, "optimiser.learning_rate": "1e30", "schedule.warmup": "0", "checkpoint_seconds": "0"}
     with pytest.raises(TrainingStopped, match=r"NaN or infinity at step \d+|the loss is .* near step"):
