@@ -33,6 +33,11 @@ def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
     return right & relation.candidate, ~right & relation.candidate
 
 
+def may_read(x: Tensor) -> bool:
+    """Whether a shorter way may be chosen by what x holds: on CUDA the host would wait for it, and no graph could record the step."""
+    return x.device.type == "cpu"
+
+
 def count(mask: Tensor) -> Tensor:
     """(n,) how many of each row: on a CPU a few rows at a time, for torch copies truth values to integers to sum them."""
     if mask.device.type != "cpu" or mask.numel() < 2**17:
@@ -131,7 +136,7 @@ def each_positive(affinity: Tensor, relation: Relation) -> Outcome:
     positives = count(right)
     priced = (positives > 0) & wrong.any(1)
     rival = torch.where(priced, rival, torch.zeros_like(rival))
-    if affinity.device.type == "cpu" and int(positives.sum()) <= right.numel() // 8:  # where they are few, these alone
+    if may_read(affinity) and int(positives.sum()) <= right.numel() // 8:  # where they are few, these alone
         rows, columns = right.nonzero(as_tuple=True)
         sums = torch.zeros_like(rival).index_add(0, rows, soft_hinge(rival[rows] - affinity[rows, columns]))
     else:

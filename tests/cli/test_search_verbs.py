@@ -229,3 +229,8 @@ def test_a_report_is_there_although_nobody_reads_what_is_printed(tmp_path: Path,
     assert cli.main(["train", "digits", "--out", str(model), "--network", "mlp", "--epochs", "1", "--device", "cpu"]) == 0
     monkeypatch.setattr("nearkin.cli.evaluate._print", gone)
     assert cli.main(["evaluate", str(model), "--no-pictures"]) == 1 and (model / "evaluation.json").exists()
+
+
+def test_a_label_that_nobody_has_is_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["search", str(place / "model"), "--id", "3", "--label", "rde", "--device", "cpu"]) == 0
+    assert "no point has the label 'rde'; there are blue, green, red" in capsys.readouterr().err

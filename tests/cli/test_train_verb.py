@@ -302,6 +302,10 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
         (["--set", "data.test=0.95"], "data.validation (0.1) and data.test (0.95) leave nothing to train on: their sum must be below 1"),
         (["--set", "lr=0.1"], "setting 'lr' is unknown; known: "),
         (["--objective", "foo"], "objective 'foo' is unknown; Known: "),
+        (
+            ["--objective", "nca_regression"],
+            "objective nca_regression learns from numbers, and digits has classes: take nca, or leave it to auto",
+        ),
     ],
 )
 def test_ordinary_mistakes_are_told_in_a_line(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,3 +325,14 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path, capsys: pytest.Capt
         assert cli.main(["train", "digits", "--out", str(tmp_path), "--network", "mlp", "--epochs", "1", *more]) == 1
         assert "holds README.md of something else, which a training would overwrite; choose another folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"] and (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_a_folder_called_like_a_known_set_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photographs(tmp_path / "digits", 20)
+    monkeypatch.chdir(tmp_path)
+    words = ["--network", "mlp", "--epochs", "5", "--device", "cpu"]
+    assert cli.main(["train", "digits", "--out", "m", *words]) == 0
+    assert "digits is a known set, and is taken; for what is here under that name write ./digits" in capsys.readouterr().err
+    assert cli.main(["train", "./digits", "--out", "n", *words]) == 0 and "digits: 20 grey images" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from nearkin.cli.progress import note
 from nearkin.collection import Collection, open_index
 from nearkin.data.files import listing
 from nearkin.data.images import DamagedImageError
+from nearkin.data.report import few
 from nearkin.data.sources.folder import tell_unread
 from nearkin.remote import RemoteCollection, address, open_remote
 from nearkin.search.contract import Answer, Where
@@ -40,6 +41,9 @@ def run(arguments: Namespace) -> int:
         raise ValueError("none of the queries can be read; each is named above")
     if not found:
         raise ValueError("nothing to search for: name image files or folders, or give --id or --vector")
+    for label in where.labels:
+        if isinstance(collection, Collection) and label not in collection.index.snapshot.manifest["labels"]:
+            note(f"no point has the label {label!r}; there are {few(collection.index.snapshot.manifest['labels'])}")
     if arguments.json:
         json.dump([_plain(asked) for asked in found], sys.stdout, indent=1)
         sys.stdout.write("\n")

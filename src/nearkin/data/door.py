@@ -8,7 +8,7 @@ from typing import get_args
 
 from nearkin.data.dataset import WHOLE, Dataset, Supervision
 from nearkin.data.images import OnError
-from nearkin.data.report import Report, tell
+from nearkin.data.report import Report, caution, tell
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, Arrays, open_array_file, open_arrays
 from nearkin.data.sources.catalogue import SETS
 from nearkin.data.sources.folder import open_folder
@@ -72,6 +72,8 @@ def _opened(what: str | os.PathLike[str] | Arrays, data_root: Path, columns: Col
     text = os.fspath(what)
     name = known_name(text) if isinstance(what, str) and os.path.basename(text) == text else None
     if name is not None:
+        if os.path.exists(text):
+            caution(wanted.report, f"{text} is a known set, and is taken; for what is here under that name write {os.path.join('.', text)}")
         return open_named(name, data_root, wanted, download)
     path = Path(text).expanduser()
     if is_sharded(path):

@@ -168,7 +168,7 @@ def check_known(labels: Tensor, count: int) -> None:
 
 def check_two_classes(*labels: Tensor) -> None:
     """More than one class among the points that meet; empty slots are of none. A point alone meets nobody, and costs nothing."""
-    if not _looking(labels[0]) or all(len(some) == 1 for some in labels):
+    if not _looking(labels[0]) or all(len(some) <= 1 for some in labels):
         return
     first = labels[0][0]
     if all(bool(((some == first) | (some == EMPTY)).all()) for some in labels):

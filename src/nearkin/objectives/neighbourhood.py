@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.affinity import Affine, Affinity
-from nearkin.criterion import BestK, Criterion, any_positive, own_column
+from nearkin.criterion import BestK, Criterion, any_positive, may_read, own_column
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
@@ -73,7 +73,7 @@ class NeighbourhoodObjective(Objective):
             if isinstance(self.references, InBatch | OnePerClass) and batch.ids is None:
                 batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
             references = self.references(batch)
-            if isinstance(self.references, OnePerClass) and batch.embeddings.device.type == "cpu":
+            if isinstance(self.references, OnePerClass) and may_read(batch.embeddings):
                 references = filled(references)
         elif isinstance(self.affinity, Affine):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")

@@ -229,8 +229,10 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         return Response(content, media_type=thumbnail.media_type(content), headers={"Cache-Control": "private, max-age=60"})
 
     @app.get("/health", response_model=HealthPage, responses=_errors(400, 403, 413, 500))
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
         """Whether it answers, and what it serves."""
+        if not request.state.known:
+            return _json({"status": "ok"})
         index, now = service.collection.index, service.current
         told_of = {"dimension": now.dimension, "backend": index.backend, "generation": now.manifest["generation"]}
         return _json({"status": "ok", "points": len(now), **told_of, "labels": now.manifest["labels"], "stale": service.stale})

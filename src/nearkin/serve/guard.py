@@ -2,7 +2,8 @@
 
 - `Host` must name this machine when the service listens on loopback only: a page elsewhere that rebinds its name to 127.0.0.1 is refused.
 - `Origin`, if sent, must be the service itself: other sites cannot make a visitor's browser ask for them.
-- A token, if there is one, is required everywhere but at /health: `Authorization: Bearer`, or the cookie that `/?token=` leaves.
+- A token, if there is one, is required everywhere but at /health, which tells strangers its status alone: `Authorization: Bearer`,
+  or the cookie that `/?token=` leaves.
 - The body is counted as it arrives, whatever Content-Length says, and must arrive in time.
 """
 
@@ -77,7 +78,9 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and _place(origin) != host.lower():
             return told(403, "wrong_origin", "requests from pages of other sites are not answered")
-        if self.token is not None and scope["path"] != "/health" and not self._knows(scope, headers):
+        known = self.token is None or self._knows(scope, headers)
+        scope.setdefault("state", {})["known"] = known  # /health answers strangers, too, in a word
+        if not known and scope["path"] != "/health":
             return told(401, "no_token", "send the token as 'Authorization: Bearer ...'", {"WWW-Authenticate": "Bearer"})
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > DIGITS or int(length) > self.limits.body_bytes:

@@ -64,15 +64,15 @@ class PointsPage(BaseModel):
 
 
 class HealthPage(BaseModel):
-    """How the service stands; `stale` says why a newer index could not be taken over."""
+    """How the service stands; `stale` says why a newer index could not be taken over. Strangers, if a token is asked for, get `status`."""
 
     status: str
-    points: int
-    dimension: int
-    backend: str
-    generation: int
-    labels: list[str]
-    stale: str | None
+    points: int | None = None
+    dimension: int | None = None
+    backend: str | None = None
+    generation: int | None = None
+    labels: list[str] | None = None
+    stale: str | None = None
 
 
 def whole(value: Any) -> Any:

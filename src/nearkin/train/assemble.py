@@ -21,7 +21,7 @@ from nearkin.optimise import Schedule, make_optimiser, make_schedule
 from nearkin.references import InBatch, MemoryBank, OnePerClass
 from nearkin.run import DiscoveryChoice, NetworkChoice, Run, check_options
 from nearkin.train import ranks
-from nearkin.train.choose import Built, build, objective_for, without_labels
+from nearkin.train.choose import BY_SUPERVISION, Built, build, objective_for, without_labels
 from nearkin.train.inputs import Prepare, augmentation, preparation
 from nearkin.train.own_shards import divide, reads_own
 from nearkin.train.rounds import labels_used
@@ -203,7 +203,13 @@ def _agreed(run: Run, train: Dataset) -> Any:
 
 
 def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) -> None:
-    """Missing classes, and options that only discovery has, meet an objective that knows what to do with them."""
+    """Answers, missing classes, and options that only discovery has, meet an objective that knows what to do with them."""
+    wanted = getattr(objective, "supervision", train.supervision)
+    if wanted not in (train.supervision, "ids"):
+        fits = BY_SUPERVISION[train.supervision][0]
+        raise ValueError(
+            f"objective {name} learns from {wanted}, and {train.name} has {train.supervision}: take {fits}, or leave it to auto"
+        )
     if train.partly_labelled and not without_labels(objective):
         assert train.labels is not None
         missing = int((train.labels < 0).sum())
