@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "nearkin"
 TESTS = {
     "criterion": ("tests/test_criterion.py", "tests/test_logsumexp.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
-    "triplets": ("tests/test_criterion.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
+    "triplets": ("tests/test_criterion.py", "tests/test_triplets.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
     "relation": ("tests/test_relation.py", "tests/objectives/test_door.py", "tests/objectives/test_traps.py"),
     "affinity": ("tests/test_affinity.py", "tests/search/test_exact.py", "tests/objectives/test_traps.py"),
 }

@@ -29,7 +29,7 @@ from nearkin.criterion import (
 )
 from nearkin.outcome import Outcome, reduce
 from nearkin.relation import Relation
-from nearkin.triplets import Triplets, drawn_by
+from nearkin.triplets import Triplets
 
 Row = list[tuple[float, float, bool]]  # affinity, cost, candidate
 Priced = tuple[float, float, int]  # value, weight, active
@@ -290,53 +290,6 @@ def test_log_symmetric_polynomials_by_enumeration(m: int) -> None:
             assert value == pytest.approx(lse(subsets), abs=1e-12) if subsets else value < -1e29
     logs.clamp_min(-1e20).sum().backward()
     assert torch.isfinite(x.grad).all()
-
-
-@pytest.mark.parametrize(("near_one", "far_one", "dimension"), [(0.2, 1.1, 4), (1.0, 1.3, 20)])
-def test_distance_weighted_draws_come_from_the_inverse_density(near_one: float, far_one: float, dimension: int) -> None:
-    """One right and three wrong ones, the last beyond reach: frequencies follow 1/q(d), with d held above 0.5."""
-    distances = torch.tensor([0.9, near_one, far_one, 1.5]).double()
-    near = (1 - distances.square() / 2).expand(6000, 4).contiguous()
-    relation = Relation(torch.tensor([0.0, 1, 1, 1]).double().expand(6000, 4), torch.ones(6000, 4, dtype=torch.bool))
-    torch.manual_seed(0)
-    values = Triplets("distance-weighted", 1.0, dimension=dimension)(near, relation).values
-    density = [max(d, 0.5) ** (dimension - 2) * (1 - max(d, 0.5) ** 2 / 4) ** ((dimension - 3) / 2) for d in (near_one, far_one)]
-    share = (1 / density[0]) / sum(1 / q for q in density)
-    hinge = [float(near[0, j] - near[0, 0] + 1) for j in (1, 2)]
-    assert set(values.round(decimals=9).tolist()) == {round(h, 9) for h in hinge}, "nothing beyond 1.4 is drawn"
-    assert float((values > sum(hinge) / 2).double().mean()) == pytest.approx(share, abs=0.015)
-
-
-def test_distance_weighted_draws_with_replacement_up_to_the_very_reach() -> None:
-    near = torch.tensor([[0.75, 0.25, 0.5, 0.0]])  # two right ones; a wrong one at distance 1, and one beyond
-    relation = Relation(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
-    outcome = Triplets("distance-weighted", 1.0, dimension=4, farthest=1.0)(near, relation)
-    assert outcome.values.tolist() == [1.0] and int(outcome.active) == 2  # 0.75 and 1.25, both with the same wrong one
-
-
-def test_distance_weighted_has_nothing_to_draw_beyond_reach() -> None:
-    relation = Relation(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
-    outcome = Triplets("distance-weighted", 1.0, dimension=4)(torch.tensor([[0.5, -0.5]]), relation)
-    assert outcome.values.tolist() == outcome.weight.tolist() == [0]
-
-
-@pytest.mark.parametrize("chance", [0.0, 1 - 2**-53])
-def test_the_least_and_the_largest_random_number_draw_a_column_with_weight(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "rand_like", lambda like: torch.full_like(like, chance))
-    weight = torch.tensor([[0.0, 0.3, 0.7, 0.0], [1e-30, 0.0, 1.0, 0.0]])
-    assert drawn_by(weight).tolist() == ([[1] * 4, [0] * 4] if chance == 0 else [[2] * 4] * 2)
-
-
-def test_a_row_of_nan_draws_some_column_and_spoils_no_other() -> None:
-    """On CUDA an index outside, or torch.multinomial's own check, would end the process instead of one diverged training."""
-    drawn = drawn_by(torch.tensor([[torch.nan] * 3, [0.0, 1.0, 0.0]]))
-    assert int(drawn.min()) >= 0 and int(drawn.max()) <= 2 and drawn[1].tolist() == [1] * 3
-
-
-def test_distance_weighted_draws_in_many_dimensions_stay_in_range() -> None:
-    near = torch.tensor([[0.9, 0.875, 0.2]])  # log weights of hundreds
-    relation = Relation(torch.tensor([[0.0, 1.0, 1.0]]), torch.ones(1, 3, dtype=torch.bool))
-    assert Triplets("distance-weighted", 0.1, dimension=512)(near, relation).values.tolist() == pytest.approx([0.075])
 
 
 @named
