@@ -254,6 +254,33 @@ def test_a_damaged_file_is_named_and_skipped_only_when_asked(photos: Path, tmp_p
     assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "n"), *SMALL, "--set", "data.on_error=skip"]) == 0
 
 
+OTHER_SIZE = "odd.png is 9 x 10 where the first is 12 x 12"
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "message", "streamed"),
+    [("val", None, OTHER_SIZE, True), ("test", None, OTHER_SIZE, False), ("test", b"no picture", "odd.png cannot be decoded", True)],
+)
+def test_a_held_out_image_that_cannot_be_used_is_told_before_the_first_epoch(
+    part, content, message, streamed, photos: Path, tmp_path: Path, capsys
+) -> None:
+    for name, rows in (("train", slice(0, 20)), ("val", slice(20, 30)), ("test", slice(30, 40))):
+        for kind in ("dark", "bright"):
+            (tmp_path / "data" / name / kind).mkdir(parents=True)
+            for path in sorted((photos / kind).iterdir())[rows]:
+                shutil.copy(path, tmp_path / "data" / name / kind)
+    odd = tmp_path / "data" / part / "dark" / "odd.png"
+    Image.new("RGB", (9, 10)).save(odd)
+    odd.write_bytes(content or odd.read_bytes())
+    command = ["train", str(tmp_path / "data"), "--out", str(tmp_path / "m"), *SMALL, "--set", "preprocess.name=local_contrast"]
+    command += ["--set", f"data.resident_gigabytes={0 if streamed else 4}"]
+    assert cli.main(command) == 1
+    said = capsys.readouterr().err
+    assert message in said and "epoch 1" not in said and not (tmp_path / "m" / "run.json").exists()
+    odd.unlink()
+    assert cli.main(command) == 0  # into the very same folder
+
+
 def test_numbers_in_a_table(tmp_path: Path) -> None:
     x = torch.randn(120, 3, generator=torch.Generator().manual_seed(0)).numpy()
     np.savez(tmp_path / "t.npz", x=x, targets=x[:, :1] * 2)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.loader import Loader
+from nearkin.data.loader import Loader, try_files
 from nearkin.model import kept_references
 from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
 from nearkin.optimise import set_rate
@@ -84,6 +84,7 @@ def train(
         parts = assemble(run, parts_of_data.train, place)
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
         loop = Loop(run, folder, parts, parts_of_data, log, rank)
+        loop.try_held_out()
         found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
         if found is not None:
             loop.restore(found)
@@ -143,6 +144,17 @@ class Loop:
     def _loader(self, part: Dataset) -> Loader:
         resident = -1 if reads_own(part) else int(self.run.data.resident_gigabytes * 2**30)
         return Loader(part, device=self.parts.step.generator.device, resident_bytes=resident)
+
+    def try_held_out(self) -> None:
+        """Read now what would first be read after the last epoch: an image of another size, or a damaged one, must not end a long training.
+
+        Where files are skipped, all of them were tried already; the training part is read by the first epoch.
+        """
+        test = self.data.test if self.data.test is not None and reported(self.data.test) != "ids" else None
+        streamed = self.data.validation if self.held is not None and self.held.resident is None else None
+        for part in (streamed, test):
+            if part is not None and self.run.data.on_error == "raise":
+                try_files(part)
 
     def run_rounds(self) -> None:
         """The instance round and the rounds of discovery, or the one round of another objective.
