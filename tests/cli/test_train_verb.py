@@ -1,6 +1,7 @@
 """`nearkin train`, `embed` and `export` as a stranger would type them."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -207,6 +208,34 @@ def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:
     before = (model / "weights.safetensors").read_bytes()
     assert cli.main(["train", "--resume", str(model), "--device", "cpu"]) == 0
     assert (model / "weights.safetensors").read_bytes() == before
+
+
+def test_a_run_is_gone_on_with_and_evaluated_from_another_folder(photos: Path, tmp_path: Path, monkeypatch) -> None:
+    """run.json has whole paths, of data and of corrections, although they were typed as seen from where the training was begun."""
+    elsewhere, folder = tmp_path / "elsewhere", str(tmp_path / "m")
+    elsewhere.mkdir()
+    (tmp_path / "labels.csv").write_text(f"path,label\n{photos / 'dark' / '0.png'},bright\n")
+    monkeypatch.chdir(photos.parent)
+    typed = os.path.relpath(tmp_path / "labels.csv")
+    assert cli.main(["train", photos.name, "--labels", typed, "--out", folder, *SMALL]) == 0
+    kept = json.loads((tmp_path / "m" / "run.json").read_text())["data"]
+    assert (kept["source"], kept["corrections"]) == (str(photos), str(tmp_path / "labels.csv"))
+    monkeypatch.chdir(elsewhere)
+    assert cli.main(["train", os.path.relpath(photos), "--resume", folder, "--device", "cpu"]) == 0
+    assert cli.main(["evaluate", folder, "--no-pictures", "--device", "cpu"]) == 0
+
+
+def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "my runs"
+    for words, told in (
+        (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` begins one"),
+        ([str(photos), "--out", str(folder)], f"go on: `nearkin train --resume '{folder}'`"),
+    ):
+        assert cli.main(["train", *words]) == 1 and told in capsys.readouterr().err
+        folder.mkdir(exist_ok=True)
+        (folder / "run.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=re.escape(f"`nearkin train DATA --out '{folder}'` makes one")):
+        nearkin.load(folder)
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,9 @@ def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str
     try:
         found = _opened(arguments, folder, source, report)
     except FileNotFoundError as error:
+        where = "put them back there" if Path(source).is_absolute() else "run from the folder you trained in"
         raise FileNotFoundError(
-            f"the training part is needed to answer queries, and its data cannot be opened: {error}; run from the folder you trained in, "
+            f"the training part is needed to answer queries, and its data cannot be opened: {error}; {where}, "
             "or say where known sets are with --data-root"
         ) from error
     data = without_damaged(found, report)  # as the training did before it cut them

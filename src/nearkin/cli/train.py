@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearkin.cli.progress import TrainingView
+from nearkin.cli.reading import own_data
 from nearkin.data.door import DATA_ROOT
 from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
@@ -98,13 +99,14 @@ def _resumed(folder: Path, arguments: Namespace) -> Run:
     """The run of a folder as it was begun; whatever else was asked for is refused rather than forgotten."""
     page = folder / "run.json"
     if not page.exists():
-        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json); `nearkin train DATA --out {folder}` begins one")
+        begin = f"`nearkin train DATA --out {shlex.quote(str(folder))}` begins one"
+        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json); {begin}")
     run = Run.from_json(page.read_text(encoding="utf-8"))
     named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels")
     changed = [f"--{'for' if name == 'purpose' else name}" for name in named if getattr(arguments, name) not in (None, False, [])]
     if changed:
         raise ValueError(f"a resumed training keeps its settings ({page}); leave out {', '.join(changed)}, or train into another folder")
-    if arguments.data not in (None, run.data.source):
+    if arguments.data is not None and not own_data(arguments.data, run.data):
         raise ValueError(f"{folder} was begun with {run.data.source}, not {arguments.data}; leave DATA out to resume it")
     return run
 

@@ -1,6 +1,5 @@
 """The training loop: from a Run to a model folder, resumable at any step."""
 
-import json
 import math
 import time
 from collections.abc import Collection, Iterator
@@ -23,7 +22,7 @@ from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.choose import without_labels
-from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json
+from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json, write_run
 from nearkin.train.own_shards import mine, reads_own
 from nearkin.train.recipes import lengthened, suited
 from nearkin.train.report import Log, Reporter, Silence
@@ -92,7 +91,7 @@ def train(
         elif resume:
             log.message("no checkpoint to go on from: beginning anew, with the same settings")
         if rank == 0:  # not before it is known that the checkpoint is one of these data: the folder may hold a model of others
-            write_json(folder / "run.json", json.loads(run.to_json()))
+            write_run(folder, run)
             write_json(folder / "model.json", parts.about)
             write_json(folder / "split.json", parts_of_data.split)
         ranks.align(parts.network)
