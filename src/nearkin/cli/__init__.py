@@ -92,12 +92,14 @@ answers them. Prints a table and writes, into the model folder unless --out name
   report.html            figures with definitions, intervals, chance and counts, pictures, and what may be wrong with the data
   evaluation.json        the same figures for machines
   suspected_labels.csv   points whose neighbours contradict their label
+The model folder itself keeps those of the run's own test part: with DATA, --part or --weights they are written into a folder in it
+that is called after them, such as DIR/evaluation-new or DIR/evaluation-validation.
 With --shards a folder of `nearkin embed` answers instead, and evaluation.json is written alone: predictions of k nearest neighbours,
 retrieval, errors of numbers, overlap of sets, all as in memory. Left to memory are sums over all references or pairs, and pictures."""
 EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos                  on the run's own test part
   nearkin evaluate runs/photos --compare        beside raw pixels, PCA, PPCA, LDA, linear NCA and LMNN
-  nearkin evaluate runs/photos new/ --out runs/photos/new
+  nearkin evaluate runs/photos new/             writes into runs/photos/evaluation-new, or where --out says
   nearkin evaluate runs/photos --part validation
   nearkin evaluate runs/photos --shards shards/ --engine ray    answered by what `nearkin embed` wrote"""
 REPRODUCE = """Run the cells of the papers' tables: settings are chosen on a validation part, the test part is looked at once. Every run is
@@ -219,7 +221,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     pictures = parser.add_mutually_exclusive_group()
     pictures.add_argument("--figures", action="store_true", help="write every picture as .png and .svg, too")
     pictures.add_argument("--no-pictures", action="store_true", help="draw none: quicker, and matplotlib is not needed")
-    parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR)")
+    parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR, or with other queries a folder in it)")
     parser.add_argument("--shards", metavar="SHARDS", help="let these shards answer, which may be larger than memory: what ranks decide")
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="who searches the shards (default: this process)")
     parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
