@@ -5,10 +5,13 @@ that help and mistyped options are answered at once.
 """
 
 import argparse
+import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TextIO
 
 from nearkin import __version__
 
@@ -108,11 +111,22 @@ REPRODUCE_EXAMPLES = """examples:
   nearkin reproduce --list
   nearkin reproduce digits                                a small table that runs anywhere
   nearkin reproduce ren2014 --data-root data --resume --budget 20 --at-once 4"""
+UNREAD = 141  # the exit status of a program that SIGPIPE has ended, as 130 is that of Ctrl-C
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit status. Errors in what was asked are told in one line, Ctrl-C in one word."""
+    """Run one verb; the exit status. Errors in what was asked are told in one line, Ctrl-C in one word, a reader who has left in none."""
+    try:
+        status = _ran(argv)
+    except SystemExit as end:  # argparse's after help or a mistake, and rich's when nobody reads
+        if _nobody_reads(end):
+            return UNREAD
+        raise
+    return UNREAD if _nobody_reads() else status
+
+
+def _ran(argv: Sequence[str] | None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.verb is None:
@@ -127,8 +141,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\nstopped", file=sys.stderr)
         return 130
     except (ValueError, OSError, ImportError) as error:
+        if _nobody_reads(error):
+            return UNREAD
         print(f"nearkin {arguments.verb}: {error}", file=sys.stderr)
         return 1
+
+
+def _nobody_reads(error: BaseException | None = None) -> bool:
+    """Whether the reader of what is printed has left, as `| head` does; whatever is still to be printed then goes nowhere.
+
+    `error` is what was raised meanwhile: a broken pipe may be another one, such as a worker's.
+    """
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]  # None: closed from the start
+    by_rich = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)  # which has shut stdout up by then
+    gone = by_rich or (isinstance(error, BrokenPipeError) and any(map(_hung_up, streams)))
+    try:
+        for stream in streams:
+            stream.flush()
+    except BrokenPipeError:
+        gone = True
+    if gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in streams:
+            os.dup2(nowhere, stream.fileno())
+    return gone
+
+
+def _hung_up(stream: TextIO) -> bool:
+    """Whether a stream leads into a pipe that nobody reads from; after a write that failed, another flush would not tell."""
+    try:
+        asked = select.poll()
+        asked.register(stream.fileno(), 0)
+        return bool(asked.poll(0))
+    except (AttributeError, OSError):  # Windows has no poll, and what a test puts in the stream's place no number
+        return False
 
 
 def _check_device(name: str) -> None:
