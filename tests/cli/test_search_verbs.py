@@ -189,7 +189,8 @@ def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, 
     assert seen["opened"] == "http://127.0.0.1:5/explore?token=a-secret-of-the-environment" and "60 points at http://127.0.0.1:5" in told
     seen.clear()
     monkeypatch.delenv("NEARKIN_TOKEN")
-    run(capsys, "serve", place / "model", "--no-browser")
+    assert "every address" in run(capsys, "serve", place / "model", "--host", "::", "--no-browser", "--token", "a-secret-of-an-option")
+    assert "every address" not in run(capsys, "serve", place / "model", "--no-browser")
     assert seen == {"host": "127.0.0.1", "port": 8000, "token": None, "compare": None, "method": "tsne"}
 
 
