@@ -131,7 +131,7 @@ class Run:
     compile: bool = False  # the network through torch.compile: faster steps for a minute's wait at the start
     validate_every: int = 1  # epochs
     patience: int = 0  # epochs without a better validation figure before stopping, in the last round alone; 0: never
-    checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end
+    checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end, and by Ctrl-C
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("least_steps", 0), ("batch_size", 1), ("views", 1), ("validate_every", 1)):

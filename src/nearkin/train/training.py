@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_trai
 from nearkin.train.card import write_card
 from nearkin.train.choose import without_labels
 from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json, write_run
+from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.own_shards import mine, reads_own
 from nearkin.train.recipes import lengthened, suited
 from nearkin.train.report import Log, Reporter, Silence
@@ -66,7 +68,8 @@ def train(
 
     The run is taken as it is; with `given`, the leaves that somebody chose, others may be set to suit the data (`recipes.suited`).
     The test part, if there is one, is looked at once, at the end. With `resume` an interrupted training goes on from its
-    newest whole checkpoint, and on a CPU ends with the very weights it would have had.
+    newest whole checkpoint, and on a CPU ends with the very weights it would have had. Ctrl-C writes one more before it ends the training;
+    pressed again, it ends it at once.
     """
     folder = Path(folder)
     rank, place = ranks.start(device)
@@ -95,7 +98,8 @@ def train(
             write_json(folder / "model.json", parts.about)
             write_json(folder / "split.json", parts_of_data.split)
         ranks.align(parts.network)
-        loop.run_rounds()
+        with held(loop.interrupt) if ranks.count() == 1 else nullcontext():  # several ranks cannot agree on a step to stop after
+            loop.run_rounds()
         return loop.finish()
 
 
@@ -128,7 +132,7 @@ class Loop:
         self.curve: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.began: float | None = None  # when the running epoch did; None between epochs
-        self.saved_at = time.monotonic()
+        self.saved_at, self.interrupt = time.monotonic(), Interrupt()
         self.whole = run.references == "training_set"
         self.mark = mark_of(data.train)
         discovers = isinstance(parts.objective, NeighbourhoodDiscovery)
@@ -332,7 +336,9 @@ class Loop:
                 save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
 
     def _maybe_save(self, last: bool = False) -> None:
-        if not last and time.monotonic() - self.saved_at < self.run.checkpoint_seconds:
+        """A checkpoint, when it is time for one, and when Ctrl-C was pressed, which is heard here."""
+        stopping = self.interrupt.asked
+        if not (last or stopping) and time.monotonic() - self.saved_at < self.run.checkpoint_seconds:
             return
         ranks.align(self.parts.network)
         collect(self.parts.objective)
@@ -341,6 +347,8 @@ class Loop:
             state |= {"points": self.mark, "count": len(self.data.train), "loop": self._standing()}
             checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state)
         self.saved_at = time.monotonic()
+        if stopping:
+            raise KeyboardInterrupt
 
     def _standing(self) -> dict[str, Any]:
         names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "curve", "best_against_bank")
