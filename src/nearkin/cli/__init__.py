@@ -76,12 +76,13 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos photos/ --replace       make it anew; the old one serves until the new one is whole
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
   nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; goes on where it stopped"""
-SEARCH = """The nearest neighbours of images, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
+SEARCH = """The neighbours of images or vectors, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
 SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos query.jpg
   nearkin search runs/photos queries/ -k 5 --json     every image of a folder
   nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
-  nearkin search runs/photos --vector 0.1,-2,0.5      or a file: --vector queries.npy"""
+  nearkin search runs/vectors new.npz                 vectors such as the model was trained on: its x, or a .npy file
+  nearkin search runs/photos --vector 0.1,-2,0.5      an embedding; or a file, also of `nearkin embed`: --vector queries.npz"""
 SERVE = """Serve the index of a model folder over HTTP, with a page to ask with a picture, and the explorer, which shows
 which neighbours are wrong. On this machine only, unless --host says otherwise; then a token is required.
 An index that is changed meanwhile is taken over without a pause."""
@@ -351,9 +352,9 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "search", help="which of my images are like this one?", description=SEARCH, epilog=SEARCH_EXAMPLES, formatter_class=_RAW
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
-    parser.add_argument("queries", nargs="*", metavar="IMAGE", help="image files, or folders of them")
+    parser.add_argument("queries", nargs="*", metavar="QUERY", help="image files, folders of them, or arrays (.npy, .npz) as in training")
     parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index")
-    parser.add_argument("--vector", metavar="NUMBERS", help="an embedding as 1,2,3, or a .npy file of one or several")
+    parser.add_argument("--vector", metavar="NUMBERS", help="an embedding as 1,2,3, or a file of several: .npy, or .npz of `nearkin embed`")
     parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="how many neighbours (default: %(default)s)")
     parser.add_argument("--label", action="append", default=[], metavar="NAME", help="only neighbours of this class (may be given again)")
     parser.add_argument(
