@@ -30,6 +30,7 @@ from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.evaluate.neighbours import vote
 from nearkin.points import Points
+from nearkin.run import model_page
 from nearkin.search import Neighbours, nearest
 from nearkin.search.contract import METRICS
 
@@ -163,11 +164,7 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
 
 def about_of(folder: Path) -> dict[str, Any]:
     """What model.json says."""
-    page = folder / "model.json"
-    if not page.exists():
-        make = f"`nearkin train DATA --out {quote(str(folder))}` makes one"
-        raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; {make}")
-    about: dict[str, Any] = json.loads(page.read_text(encoding="utf-8"))
+    about: dict[str, Any] = json.loads(model_page(folder).read_text(encoding="utf-8"))
     return about
 
 

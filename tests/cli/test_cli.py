@@ -41,14 +41,27 @@ def test_help_comes_at_once_and_shows_an_example() -> None:
     assert min(taken) < 0.4
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["demo", "--help"], ["demo", "--seeds", "0"], ["dmeo"], []])
+MISTAKES = ["search nowhere --id 3", "evaluate nowhere", "serve nowhere", "index nowhere digits", "export nowhere --onnx"]
+MISTAKES += [
+    "train no/where",
+    "train --resume nowhere",
+    "train digits --set lr=3",
+    "train digits --set epochs=two",
+    "shard no/where --out s",
+]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["demo", "--help"], ["demo", "--seeds", "0"], ["dmeo"], [], *(mistake.split() for mistake in MISTAKES)],
+)
 def test_nothing_heavy_is_imported_before_a_verb_runs(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom nearkin.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "print(sorted({'torch', 'numpy', 'sklearn', 'rich', 'matplotlib'} & set(sys.modules)), file=sys.stderr)"
     )
     done = child(*arguments, program=("-c", code))
-    assert done.stderr.strip().endswith("[]")
+    assert "Traceback" not in done.stderr and done.stderr.strip().endswith("[]")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """The command line: `nearkin VERB ...`.
 
 This file only says what there is to say; a verb's own module, and with it torch, is imported when the verb runs, so
-that help and mistyped options are answered at once.
+that help, mistyped options and folders that are not there are answered at once.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from nearkin import __version__
+from nearkin.cli.early import check
 
 ABOUT = "Learn embeddings whose nearest neighbours are right: from classes, from numbers, or from no labels at all."
 FIRST = "The first thing to try, about a minute on a laptop:\n  nearkin demo\n\nHelp on a verb:\n  nearkin demo --help"
@@ -134,6 +135,7 @@ def _ran(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 0
     try:
+        check(arguments)
         if getattr(arguments, "device", None):
             _check_device(arguments.device)
         status: int = arguments.run(arguments)
