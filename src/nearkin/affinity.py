@@ -158,7 +158,7 @@ class InnerProduct:
     temperature: float = 1.0
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        return queries @ references.T / self.temperature
+        return (queries / self.temperature) @ references.T  # the matrix is larger than the queries
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Affine:
     """w . q + b for references that carry their bias b as one last coordinate: the linear classification head."""
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        return torch.addmm(references[:, -1], queries, references[:, :-1].T)
+        return torch.nn.functional.pad(queries, (0, 1), value=1.0) @ references.T  # cut in two, they would be copied for their gradient
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,9 @@ class LargeMarginSoftmax(Objective):
             raise ValueError("LargeMarginSoftmax has its own class vectors and takes no references=")
         assert batch.labels is not None
         x, w = batch.embeddings, self.references(batch).embeddings
-        cosine = unit(x) @ unit(w).T  # (n, C)
-        lengths = x.norm(dim=1)[:, None] * w.norm(dim=1)[None, :]
-        own = torch.nn.functional.one_hot(batch.labels, len(w)).bool()
-        logits = lengths * torch.where(own, self._psi(cosine), cosine)
+        own = w[batch.labels]  # (n, d)
+        lowered = x.norm(dim=1) * own.norm(dim=1) * self._psi((unit(x) * unit(own)).sum(1))
+        logits = (x @ w.T).scatter(1, batch.labels[:, None], lowered[:, None])  # (n, C)
         values = cross_entropy(logits, batch.labels, reduction="none")
         return Outcome(values, torch.ones_like(values), torch.full((), len(x) * len(w), device=x.device))
 

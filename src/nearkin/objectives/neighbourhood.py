@@ -81,7 +81,8 @@ class NeighbourhoodObjective(Objective):
             assert batch.labels is not None
             door.check_two_classes(batch.labels, references.labels)
         pairs = len(batch.embeddings) * len(references.embeddings)
-        if self._streams(pairs, batch.embeddings.device.type):
+        by_column = own and self._classifies()
+        if self._streams(pairs, batch.embeddings.device.type, by_column):
             in_batch = own and isinstance(self.references, InBatch)
             outcome = stream(
                 given if in_batch and self.supervision != "ids" else batch,
@@ -97,7 +98,7 @@ class NeighbourhoodObjective(Objective):
             outcome = select(batch, references, self.affinity, self.relation, self.criterion)
         else:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
-            if own and self._classifies():
+            if by_column:
                 assert batch.labels is not None
                 outcome = own_column(affinity, batch.labels, isinstance(self.relation, SameLabelApart))
             else:
@@ -120,9 +121,9 @@ class NeighbourhoodObjective(Objective):
         asks = isinstance(self.references, InBatch) and self.supervision != "ids"
         return not (asks and self._streams(queries * queries, "cuda"))
 
-    def _streams(self, pairs: int, device: str) -> bool:
+    def _streams(self, pairs: int, device: str, by_column: bool = False) -> bool:
         if self.engine == "auto":
-            many = MANY_ON_CPU if device == "cpu" else MANY_PAIRS
+            many = MANY_ON_CPU if device == "cpu" and not by_column else MANY_PAIRS
             return pairs >= many and streams(self.affinity, self.relation, self.criterion)
         return self.engine != "dense"
 

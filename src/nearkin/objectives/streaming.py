@@ -23,7 +23,7 @@ from nearkin.relation import LabelDistance, ListedNeighbours, Relating, SameId, 
 Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent
 
 MANY_PAIRS = 2**22  # below, the matrix is small and the composition itself is as quick
-MANY_ON_CPU = 2**17  # there the kernels are ahead sooner: `python -m bench.batches`
+MANY_ON_CPU = 2**18  # there the kernels are ahead sooner: `python -m bench.batches`
 MOST_PAIRS = 2**24  # that are looked at together when only some of each row are selected
 FORMS: dict[Any, Form] = {any_positive: "log", expected_cost: "expected"}
 
