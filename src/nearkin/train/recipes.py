@@ -49,7 +49,7 @@ SUITED = ("neighbourhood_discovery", "instance_discrimination", "noise_as_target
 UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003", "least_steps": "1000"}
 
 # For few points with answers, where nobody has said otherwise: docs/log.md, "A small folder with labels", has the trials.
-FEW = 2000  # training points, below which batches are small and steps are counted
+FEW = 4000  # training points, below which batches are small and steps are counted
 SMALL: Leaves = {"batch_size": "64", "least_steps": "300"}
 OTHERS = 4  # points outside the largest class in a small batch, on average: a batch of one class is refused
 CLIPPED: Leaves = {"optimiser.clip": "1"}  # or SGD ends in NaN: on few points after many steps, on numbers where they are large
