@@ -24,6 +24,7 @@ lint: $(READY)
 bench: $(BENCH)
 	$(BIN)/python -m bench.kernels --out docs/bench-cpu.json
 	$(BIN)/python -m bench.batches --out docs/bench-batches.json
+	$(BIN)/python -m bench.losses --out docs/bench-losses.json
 	$(BIN)/python -m bench.numerics --out docs/bench-numerics-cpu.json
 	$(BIN)/python -m bench.knn
 	$(BIN)/python -m bench.metrics

@@ -89,6 +89,22 @@ def batches_part(found: dict[str, Any]) -> list[str]:
     return ["## Batches", "", about(found), said, "", *table(("points", "N", "ours, ms", "theirs, ms", "theirs / ours"), rows)]
 
 
+def losses_part(found: dict[str, Any]) -> list[str]:
+    """Every loss that the peer has, too."""
+    said = (
+        "Every loss that pytorch-metric-learning has, too, with its gradients; unit vectors, d = 128, four a class (NPair: two). Both "
+        "return the same value, which is asserted before either is timed, but for the contrastive loss, which is another function there; "
+        "`Softmax` is compared with torch's linear layer and cross-entropy. One thread's CPU time, best of interleaved rounds."
+    )
+    keys = (("ours_ms", ".2f"), ("peer_ms", ",.2f"), ("times", ".2f"))
+    rows = [
+        (row["loss"], f"{row['n']:,}", f"{row['classes']:,}" if "classes" in row else "", *(f"{row[key]:{form}}" for key, form in keys))
+        for row in found["rows"]
+    ]
+    head = ("loss", "N", "class vectors", "ours, ms", "theirs, ms", "theirs / ours")
+    return ["## Losses", "", about(found), said, "", *table(head, rows)]
+
+
 CUDA_NOTES = (
     "Extra MB is what a warm call takes while it runs, kept MB what stays with the allocator from one call to the next. Up to 2²⁹ pairs "
     "(16,384 points, and the banks below) an evaluation of ours is replayed from a CUDA graph, which keeps its memory, copies of its "
@@ -301,6 +317,8 @@ def page() -> str:
         lines += cpu_part(cpu)
     if (batches := load("bench-batches.json")) is not None:
         lines += batches_part(batches)
+    if (losses := load("bench-losses.json")) is not None:
+        lines += losses_part(losses)
     lines += numerics()
     if (training := load("bench-training.json")) is not None:
         lines += training_part(training)

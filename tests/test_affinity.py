@@ -49,6 +49,10 @@ def test_a_reference_is_never_nearer_than_the_point_itself(affinity: Affinity) -
 def test_gradients_agree_with_differences(affinity: Affinity) -> None:
     q, r = (t.clone().requires_grad_() for t in (Q[[0, 2]], torch.tensor([[1.0, 0.5], [-2.0, 2.0]], dtype=torch.float64)))
     assert torch.autograd.gradcheck(affinity, (q, r))
+    if not isinstance(affinity, Euclidean):  # whose distances, cdist's like ours, have one derivative
+        assert torch.autograd.gradgradcheck(affinity, (q, r))
+    assert torch.autograd.grad(affinity(q, r.detach()).sum(), q)[0].shape == q.shape
+    assert torch.autograd.grad(affinity(q.detach(), r).sum(), r)[0].shape == r.shape
 
 
 def test_offsets_cost_no_digits() -> None:

@@ -15,7 +15,7 @@ SOURCE = Path(inspect.getfile(nearkin)).parent
 
 # From the ground up. A line may import its own line and what stands below; circles are refused.
 LINES = (
-    ("points", "outcome", "run", "optimise", "data", "networks", "disk", "shards", "codes"),
+    ("points", "outcome", "log_sums", "run", "optimise", "data", "networks", "disk", "shards", "codes"),
     ("affinity", "relation", "criterion", "triplets", "references"),
     ("kernels",),
     ("search",),
@@ -31,6 +31,7 @@ HEIGHT = {name: height for height, line in enumerate(LINES) for name in line}
 NEVER = {
     "points": set(HEIGHT) - {"points"},
     "outcome": set(HEIGHT) - {"outcome"},
+    "log_sums": set(HEIGHT) - {"log_sums"},
     "data": set(HEIGHT) - {"data", "points", "shards"},
     "disk": set(HEIGHT) - {"disk"},
     "shards": set(HEIGHT) - {"disk", "shards"},

@@ -36,10 +36,31 @@ class SquaredEuclidean:
 
     def around(self, centre: Tensor, queries: Tensor, references: Tensor) -> Tensor:
         """The same, centred on a given point: blocks of one search must share it, or equal rows would stop being tied."""
-        queries, references = queries - centre, references - centre
+        squared: Tensor = _Squared.apply(queries - centre, references - centre, -1 / self.temperature)  # type: ignore[no-untyped-call]
+        return squared
+
+
+class _Squared(torch.autograd.Function):
+    """factor |q - r|^2 by the expansion, and its gradient by products of matrices: autograd's own takes the matrix four times more."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, references: Tensor, factor: float) -> Tensor:
+        ctx.save_for_backward(queries, references)
+        ctx.factor = factor
         norms = queries.square().sum(1)[:, None] + references.square().sum(1)[None, :]
-        squared = torch.addmm(norms, queries, references.T, alpha=-2).relu()  # (n, m); rounding may dip below zero
-        return squared / -self.temperature
+        squared = norms.addmm_(queries, references.T, alpha=-2).clamp_min_(0)  # (n, m); rounding may dip below zero
+        return squared.mul_(factor)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        queries, references = ctx.saved_tensors
+        pull, twice = upstream[0], 2 * ctx.factor
+        of_queries = of_references = None
+        if ctx.needs_input_grad[0]:
+            of_queries = torch.addmm(queries * pull.sum(1)[:, None], pull, references, beta=twice, alpha=-twice)
+        if ctx.needs_input_grad[1]:
+            of_references = torch.addmm(references * pull.sum(0)[:, None], pull.T, queries, beta=twice, alpha=-twice)
+        return of_queries, of_references, None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad, softplus
 
+from nearkin.log_sums import log_ratio, logsumexp
 from nearkin.outcome import Outcome
 from nearkin.relation import Relation
 
@@ -22,9 +23,6 @@ class Criterion(Protocol):
     """Prices every query."""
 
     def __call__(self, affinity: Tensor, relation: Relation) -> Outcome: ...
-
-
-FAR = 69.0  # e^-69 is 1e-30; on a CPU exponentials that are much smaller take up to a hundred times as long
 
 
 def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
@@ -44,38 +42,6 @@ def count(mask: Tensor) -> Tensor:
         return mask.sum(1)
     step = max(1, 2**16 // mask.shape[1])
     return torch.cat([mask[start : start + step].sum(1) for start in range(0, len(mask), step)])
-
-
-def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
-    """Row-wise log of the sum of exp(x) over the mask; -inf, without a gradient, where a row has nothing.
-
-    What lies FAR below a row's largest is left out: no sum of floats would notice it.
-    """
-    summed: Tensor = _LogSumExp.apply(x, mask)  # type: ignore[no-untyped-call]
-    return summed
-
-
-class _LogSumExp(torch.autograd.Function):
-    """One copy of the matrix forwards, which its gradient keeps, and one backwards: autograd's own takes a dozen."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
-        shares = torch.where(mask, x, -torch.inf)
-        top = shares.amax(1, keepdim=True) if x.shape[1] else x.new_full((len(x), 1), -torch.inf)
-        empty = top == -torch.inf
-        counts = shares.sub_(top.masked_fill(empty, 0.0)) > -FAR
-        shares.clamp_min_(-FAR).exp_().mul_(counts)
-        sums = shares.sum(1, keepdim=True)
-        shares.div_(sums.masked_fill(empty, 1.0))
-        ctx.save_for_backward(x, mask, shares)
-        return (top + sums.log())[:, 0]
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        x, mask, shares = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for a second derivative
-            shares = (x - logsumexp(x, mask).clamp_min(torch.finfo(x.dtype).min)[:, None]).masked_fill(~mask, -torch.inf).exp()
-        return upstream[0][:, None] * shares, None
 
 
 def soft_hinge(x: Tensor) -> Tensor:
@@ -104,13 +70,9 @@ def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
     candidate, to be priced.
     """
     share = 1 - relation.cost.clamp(0, 1)
-    counts = share > 0
-    chosen = logsumexp(affinity, relation.candidate)
-    right = logsumexp(affinity + torch.where(counts, share, 1).log(), counts)  # a log of 0 takes ten times that of 1
-    candidates = relation.candidate.sum(1)
-    priced = (candidates > 0) & (counts.sum(1) > 0)  # by what there is: a nan among the affinities must show
-    zero = torch.zeros_like(chosen)
-    return _soft(torch.where(priced, chosen, zero) - torch.where(priced, right, zero), priced, candidates)
+    candidates = count(relation.candidate)
+    priced = (candidates > 0) & (share.amax(1) > 0 if share.shape[1] else candidates > 0)
+    return _soft(log_ratio(affinity, relation.candidate, share), priced, candidates)
 
 
 def own_column(affinity: Tensor, column: Tensor, apart: bool = False) -> Outcome:

@@ -14,6 +14,7 @@ Nothing in it is a pickle.
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.evaluate.neighbours import vote
 from nearkin.points import Points
+from nearkin.run import model_page
 from nearkin.search import Neighbours, nearest
 from nearkin.search.contract import METRICS
 
@@ -151,7 +153,7 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
     weights = best if which == "best" and best.exists() else folder / "weights.safetensors"
     if not weights.exists():
         told = f"{weights} is not there: the training has not come to its end"
-        raise FileNotFoundError(f"{told}; `nearkin train --resume {folder}` goes on with it")
+        raise FileNotFoundError(f"{told}; `nearkin train --resume {quote(str(folder))}` goes on with it")
     if best.exists() and which == "last":
         there = folder / "references-last.safetensors"
     network.load_state_dict(load_file(weights))
@@ -162,10 +164,7 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
 
 def about_of(folder: Path) -> dict[str, Any]:
     """What model.json says."""
-    page = folder / "model.json"
-    if not page.exists():
-        raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; `nearkin train DATA --out {folder}` makes one")
-    about: dict[str, Any] = json.loads(page.read_text(encoding="utf-8"))
+    about: dict[str, Any] = json.loads(model_page(folder).read_text(encoding="utf-8"))
     return about
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 
@@ -80,7 +81,8 @@ def open_remote(folder: str | Path, *, device: str | None = None) -> RemoteColle
     """The model of a folder with its index in Milvus, ready to be asked; made by another model, it is refused."""
     folder, place = Path(folder), address(folder)
     if place is None:
-        raise FileNotFoundError(f"{folder} has no index in Milvus; `nearkin index {folder} DATA --backend milvus --uri URI` makes one")
+        make = f"`nearkin index {quote(str(folder))} DATA --backend milvus --uri URI` makes one"
+        raise FileNotFoundError(f"{folder} has no index in Milvus; {make}")
     model = load(folder, device=device)
     index = MilvusIndex.open(place.uri, name=place.name, model=model_version(folder), token=_token())
     return RemoteCollection(folder, model, index)

@@ -10,6 +10,8 @@ import inspect
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, get_type_hints
 
 Options = Mapping[str, Any]
@@ -131,7 +133,7 @@ class Run:
     compile: bool = False  # the network through torch.compile: faster steps for a minute's wait at the start
     validate_every: int = 1  # epochs
     patience: int = 0  # epochs without a better validation figure before stopping, in the last round alone; 0: never
-    checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end
+    checkpoint_seconds: float = 30.0  # least time between two checkpoints; one is always written at the end, and by Ctrl-C
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("least_steps", 0), ("batch_size", 1), ("views", 1), ("validate_every", 1)):
@@ -147,6 +149,24 @@ class Run:
         """The tree back; an unknown leaf is an error."""
         run: Run = _build(Run, json.loads(text), "")
         return run
+
+
+def run_page(folder: Path) -> Path:
+    """run.json of a folder whose training goes on, or an error where nothing was begun."""
+    page = folder / "run.json"
+    if not page.exists():
+        begin = f"`nearkin train DATA --out {quote(str(folder))}` begins one"
+        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json); {begin}")
+    return page
+
+
+def model_page(folder: Path) -> Path:
+    """model.json of a model folder, or an error where it is none."""
+    page = folder / "model.json"
+    if not page.exists():
+        make = f"`nearkin train DATA --out {quote(str(folder))}` makes one"
+        raise FileNotFoundError(f"{folder} is no model folder: it has no model.json; {make}")
+    return page
 
 
 def override(run: Run, settings: Mapping[str, str]) -> Run:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -40,14 +41,27 @@ def test_help_comes_at_once_and_shows_an_example() -> None:
     assert min(taken) < 0.4
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["demo", "--help"], ["demo", "--seeds", "0"], ["dmeo"], []])
+MISTAKES = ["search nowhere --id 3", "evaluate nowhere", "serve nowhere", "index nowhere digits", "export nowhere --onnx"]
+MISTAKES += [
+    "train no/where",
+    "train --resume nowhere",
+    "train digits --set lr=3",
+    "train digits --set epochs=two",
+    "shard no/where --out s",
+]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["demo", "--help"], ["demo", "--seeds", "0"], ["dmeo"], [], *(mistake.split() for mistake in MISTAKES)],
+)
 def test_nothing_heavy_is_imported_before_a_verb_runs(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom nearkin.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "print(sorted({'torch', 'numpy', 'sklearn', 'rich', 'matplotlib'} & set(sys.modules)), file=sys.stderr)"
     )
     done = child(*arguments, program=("-c", code))
-    assert done.stderr.strip().endswith("[]")
+    assert "Traceback" not in done.stderr and done.stderr.strip().endswith("[]")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +95,37 @@ def test_a_file_in_the_way_is_told_before_any_work(tmp_path: Path, capsys: pytes
     (tmp_path / "taken").write_text("")
     assert cli.main(["demo", "--quick", "--out", str(tmp_path / "taken")]) == 1
     assert capsys.readouterr().err == f"nearkin demo: --out {tmp_path / 'taken'} is a file; give a folder\n"
+
+
+PIPED = "import sys\nfrom nearkin import cli\ncli._lazily = lambda *_: lambda _: {0}\nsys.exit(cli.main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verb"),
+    [
+        (["--help"], "0"),
+        (["demo", "--help"], "0"),
+        (["demo"], "print('much ' * 100_000)"),
+        (["demo"], "__import__('rich.console').console.Console().print('much ' * 100_000)"),
+        (["demo"], "print('little')"),
+    ],
+)
+def test_a_reader_who_leaves_is_no_mistake(arguments: list[str], verb: str) -> None:
+    """`| head`: not a word, and the status of a program that a closed pipe has ended."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = PIPED.format(verb)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode in ((0, 141) if "--help" in arguments else (141,)) and done.stderr == ""  # argparse forgives on its own
+
+
+def test_a_pipe_that_is_not_ours_is_a_mistake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(_: object) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("nearkin.cli._lazily", lambda *_: broken)
+    assert cli.main(["demo"]) == 1 and "nearkin demo: [Errno 32] Broken pipe" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_one_word_and_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

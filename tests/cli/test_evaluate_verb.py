@@ -14,7 +14,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from nearkin import cli
-from nearkin.cli.evaluate import NOBODY_KNOWS, NOTHING_HELD_OUT
+from nearkin.cli import _parser
+from nearkin.cli.evaluate import NOBODY_KNOWS, NOTHING_HELD_OUT, place_of
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.explore.words import definition
@@ -267,7 +268,7 @@ def test_a_model_trained_without_labels_is_judged_by_labelled_data_among_themsel
     folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
     np.savez(tmp_path / "labelled.npz", x=PIXELS[100:250], y=DIGITS.target[100:250])
     said, _ = evaluated(str(folder), str(tmp_path / "labelled.npz"), "--compare", "--no-pictures")
-    page = json.loads((folder / "evaluation.json").read_text())
+    page = json.loads((folder / "evaluation-labelled" / "evaluation.json").read_text())
     assert "answered by one another" in said and NOBODY_KNOWS in page["notes"]
     assert scores(page)["1-nn"]["value"] > 0.5 and page["queries"]["points"] == 150
     rows = {row["name"]: row for row in page["comparisons"]}
@@ -336,6 +337,24 @@ def test_the_split_is_the_one_the_training_made(split: list[str] | None, setting
             assert list(again.part(name).sources) == list(part.sources)
 
 
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ([], "m"),
+        (["--out", "o"], "o"),
+        (["new.v2/", "--out", "o"], "o"),
+        (["new.v2/"], "m/evaluation-new.v2"),
+        (["table.csv", "--part", "validation"], "m/evaluation-table-validation"),
+        (["--weights", "last"], "m/evaluation-last"),
+        (["mnist"], "m/evaluation-mnist"),
+    ],
+)
+def test_the_report_of_the_own_test_part_is_not_overwritten_by_others(words, place, tmp_path, monkeypatch) -> None:
+    (tmp_path / "new.v2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert place_of(_parser().parse_args(["evaluate", "m", *words]), Path("m")) == Path(place)
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert cli.main(["evaluate", *arguments, "--device", "cpu"]) == 1
     return capsys.readouterr().err
@@ -363,5 +382,5 @@ def test_a_part_that_was_not_held_out_is_refused(tmp_path: Path, capsys: pytest.
     folder = trained(tmp_path, "whole", {"data.test": "0", "network.name": "linear", "epochs": "1"}, x=PIXELS[:100], y=DIGITS.target[:100])
     assert "the run held out no test part (it has train, validation); name other data, or --part" in refused(capsys, str(folder))
     evaluated(str(folder), "--part", "validation", "--no-pictures")
-    page = json.loads((folder / "evaluation.json").read_text())
+    page = json.loads((folder / "evaluation-validation" / "evaluation.json").read_text())
     assert scores(page)["1-nn"]["split"] == "validation" and page["command"].endswith("--part validation")

@@ -128,6 +128,25 @@ def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:
     assert [hit["id"] for hit in found[0]["neighbours"]][1:] == [hit["id"] for hit in by_id[0]["neighbours"]]
 
 
+def test_what_embed_wrote_is_asked_by_its_sources(place: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "e.npz"
+    run(capsys, "embed", place / "model", place / "queries", "--out", out, "--device", "cpu")
+    asked = json.loads(run(capsys, "search", place / "model", "--vector", out, "-k", 3, "--json"))
+    assert asked == json.loads(run(capsys, "search", place / "model", place / "queries", "-k", 3, "--json")) and len(asked) == 3
+
+
+def test_a_model_of_vectors_is_asked_with_new_ones(tmp_path: Path, capsys) -> None:
+    x, y = load_digits(return_X_y=True)
+    np.savez(tmp_path / "x.npz", x=x[:200].astype(np.float32), y=y[:200])
+    np.save(tmp_path / "new.npy", x[[3, 7]].astype(np.float32))
+    run(capsys, "train", tmp_path / "x.npz", "--out", tmp_path / "m", "--epochs", 1, "--device", "cpu")
+    run(capsys, "index", tmp_path / "m", tmp_path / "x.npz", "--device", "cpu")
+    found = json.loads(run(capsys, "search", tmp_path / "m", tmp_path / "new.npy", "-k", 3, "--json", "--device", "cpu"))
+    assert [(one["query"], one["neighbours"][0]["id"]) for one in found] == [
+        (f"{tmp_path}/new.npy row {n}", at) for n, at in ((0, 3), (1, 7))
+    ]
+
+
 def test_filters(place: Path, capsys) -> None:
     found = json.loads(
         run(capsys, "search", place / "model", "--id", 3, "--label", "red", "--label", "green", "--where", "data=pictures", "--json")
@@ -140,12 +159,15 @@ def test_filters(place: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["search", "{model}"], "nothing to search for: name image files or folders, or give --id or --vector"),
+        (["search", "{model}"], "nothing to search for: name image files, folders or arrays, or give --id or --vector"),
         (["search", "{model}", "nowhere.jpg"], "none of the queries can be read; each is named above"),
         (["search", "{model}", "{place}/empty"], "empty holds no images"),
         (["search", "{model}", "--id", "999"], "--id: no point has the id 999; the index holds 60 points"),
         (["search", "{model}", "--vector", "1,2,x"], "--vector '1,2,x' must be numbers such as"),
         (["search", "{model}", "--vector", "1,2"], f"vectors have shape (1, 2); this index holds points of {D} dimensions"),
+        (["search", "{model}", "--vector", "{place}/labels.npz"], "labels.npz holds y, and no embeddings; give a file that"),
+        (["search", "{model}", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
+        (["search", "{model}", "{place}/embeddings.npy"], "this model reads (3, 16, 16); embeddings are asked with --vector"),
         (["search", "{model}", "--id", "3", "--where", "red"], "--where 'red' must read key=value, such as split=test"),
         (["search", "{place}", "--id", "3"], "is no model folder: it has no model.json"),
         (["index", "{model}", "--delete", "3-x"], "'3-x' is no id; give whole numbers and ranges such as 3,17,100-199"),
@@ -164,6 +186,8 @@ def test_filters(place: Path, capsys) -> None:
 def test_mistakes_are_told_in_one_line(place: Path, arguments: list[str], message: str, capsys) -> None:
     (place / "empty").mkdir(exist_ok=True)
     np.save(place / "vectors.npy", np.ones((4, 5), np.float32))
+    np.save(place / "embeddings.npy", np.ones((4, D), np.float32))
+    np.savez(place / "labels.npz", y=np.ones(4))
     told = refused(capsys, *(one.format(model=place / "model", place=place) for one in arguments))
     assert message in told.splitlines()[-1]
     assert LocalIndex.open(place / "model/index").count == 60
@@ -189,7 +213,8 @@ def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, 
     assert seen["opened"] == "http://127.0.0.1:5/explore?token=a-secret-of-the-environment" and "60 points at http://127.0.0.1:5" in told
     seen.clear()
     monkeypatch.delenv("NEARKIN_TOKEN")
-    run(capsys, "serve", place / "model", "--no-browser")
+    assert "every address" in run(capsys, "serve", place / "model", "--host", "::", "--no-browser", "--token", "a-secret-of-an-option")
+    assert "every address" not in run(capsys, "serve", place / "model", "--no-browser")
     assert seen == {"host": "127.0.0.1", "port": 8000, "token": None, "compare": None, "method": "tsne"}
 
 

@@ -1,9 +1,12 @@
 """`nearkin train`, `embed` and `export` as a stranger would type them."""
 
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -108,10 +111,11 @@ def test_embeddings_are_data_again(model: Path, photos: Path, tmp_path: Path) ->
     assert loaded.encode(held["embeddings"][:3]).shape == (3, 4)
 
 
-@pytest.mark.filterwarnings("ignore")  # the exporter's own
-def test_an_export_is_compared_with_the_model(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["export", str(model), "--onnx", str(tmp_path / "m.onnx")]) == 0
-    assert "m.onnx" in capsys.readouterr().out and (tmp_path / "m.onnx").stat().st_size > 1000
+def test_an_export_is_compared_with_the_model_and_told_in_one_line(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nearkin", "export", str(model), "--onnx", str(tmp_path / "m.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # the libraries speak at their first import
+    assert json.loads(done.stdout)["file"] == str(tmp_path / "m.onnx") and (tmp_path / "m.onnx").stat().st_size > 1000
+    assert done.stderr == ""
 
 
 def test_the_rate_is_found_used_and_kept(photos: Path, tmp_path: Path) -> None:
@@ -209,6 +213,34 @@ def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:
     assert (model / "weights.safetensors").read_bytes() == before
 
 
+def test_a_run_is_gone_on_with_and_evaluated_from_another_folder(photos: Path, tmp_path: Path, monkeypatch) -> None:
+    """run.json has whole paths, of data and of corrections, although they were typed as seen from where the training was begun."""
+    elsewhere, folder = tmp_path / "elsewhere", str(tmp_path / "m")
+    elsewhere.mkdir()
+    (tmp_path / "labels.csv").write_text(f"path,label\n{photos / 'dark' / '0.png'},bright\n")
+    monkeypatch.chdir(photos.parent)
+    typed = os.path.relpath(tmp_path / "labels.csv")
+    assert cli.main(["train", photos.name, "--labels", typed, "--out", folder, *SMALL]) == 0
+    kept = json.loads((tmp_path / "m" / "run.json").read_text())["data"]
+    assert (kept["source"], kept["corrections"]) == (str(photos), str(tmp_path / "labels.csv"))
+    monkeypatch.chdir(elsewhere)
+    assert cli.main(["train", os.path.relpath(photos), "--resume", folder, "--device", "cpu"]) == 0
+    assert cli.main(["evaluate", folder, "--no-pictures", "--device", "cpu"]) == 0
+
+
+def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "my runs"
+    for words, told in (
+        (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` begins one"),
+        ([str(photos), "--out", str(folder)], f"go on: `nearkin train --resume '{folder}'`"),
+    ):
+        assert cli.main(["train", *words]) == 1 and told in capsys.readouterr().err
+        folder.mkdir(exist_ok=True)
+        (folder / "run.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=re.escape(f"`nearkin train DATA --out '{folder}'` makes one")):
+        nearkin.load(folder)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -252,6 +284,33 @@ def test_a_damaged_file_is_named_and_skipped_only_when_asked(photos: Path, tmp_p
     assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "m"), *SMALL]) == 1
     assert "broken.png" in capsys.readouterr().err
     assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "n"), *SMALL, "--set", "data.on_error=skip"]) == 0
+
+
+OTHER_SIZE = "odd.png is 9 x 10 where the first is 12 x 12"
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "message", "streamed"),
+    [("val", None, OTHER_SIZE, True), ("test", None, OTHER_SIZE, False), ("test", b"no picture", "odd.png cannot be decoded", True)],
+)
+def test_a_held_out_image_that_cannot_be_used_is_told_before_the_first_epoch(
+    part, content, message, streamed, photos: Path, tmp_path: Path, capsys
+) -> None:
+    for name, rows in (("train", slice(0, 20)), ("val", slice(20, 30)), ("test", slice(30, 40))):
+        for kind in ("dark", "bright"):
+            (tmp_path / "data" / name / kind).mkdir(parents=True)
+            for path in sorted((photos / kind).iterdir())[rows]:
+                shutil.copy(path, tmp_path / "data" / name / kind)
+    odd = tmp_path / "data" / part / "dark" / "odd.png"
+    Image.new("RGB", (9, 10)).save(odd)
+    odd.write_bytes(content or odd.read_bytes())
+    command = ["train", str(tmp_path / "data"), "--out", str(tmp_path / "m"), *SMALL, "--set", "preprocess.name=local_contrast"]
+    command += ["--set", f"data.resident_gigabytes={0 if streamed else 4}"]
+    assert cli.main(command) == 1
+    said = capsys.readouterr().err
+    assert message in said and "epoch 1" not in said and not (tmp_path / "m" / "run.json").exists()
+    odd.unlink()
+    assert cli.main(command) == 0  # into the very same folder
 
 
 def test_numbers_in_a_table(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import os
 import re
+import shlex
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from nearkin.data import SETS, DownloadError, Progress, report
 from nearkin.data import open as open_data
 from nearkin.data.sources.download import _locked, fetch
-from nearkin.data.sources.shelf import Official
+from nearkin.data.sources.shelf import MissingFileError, Official
 from nearkin.data.sources.unpack import unpack
 from tests.data import official_files as official
 
@@ -211,6 +212,16 @@ def test_a_named_set_is_fetched_and_read_and_not_fetched_again(server, tmp_path,
     assert len(os.listdir(tmp_path / "here" / "mnist")) == len(server.asked) == 4
     open_data("mnist", data_root=tmp_path / "here", download=True)
     assert len(server.asked) == 4
+
+
+def test_the_command_that_a_missing_file_is_told_with_fetches_it(server, tmp_path, monkeypatch):
+    official.write_idx(tmp_path / "there")
+    serve(server, monkeypatch, "mnist", tmp_path / "there")
+    with pytest.raises(MissingFileError, match="To fetch it pass download=True to nearkin.data.open") as caught:
+        open_data("mnist", data_root=tmp_path / "it's here")
+    python, flag, code = shlex.split(str(caught.value).split("`")[1])
+    exec(code, {})
+    assert (python, flag) == ("python", "-c") and len(open_data("mnist", data_root=tmp_path / "it's here")) == 8
 
 
 def test_only_what_is_missing_is_fetched(server, tmp_path, monkeypatch):

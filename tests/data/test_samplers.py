@@ -161,7 +161,10 @@ TWO = torch.tensor([0, 1] * 10)
         (lambda: Shuffled(20, 1, seed=0, labels=TWO), r"batch \(1\) holds one class by nature; raise it to at least 2"),
         (lambda: ClassBalanced(TWO, 1, seed=0), r"batch \(1\) holds one class by nature"),
         (lambda: ClassBalanced(TWO, 21, seed=0), r"batch \(21\) is larger than the data set \(20\)"),
-        (lambda: Shuffled(20, 19, seed=0, labels=TWO), r"batch \(19\) leaves one image of 20 for the last batch.*drop_last=True"),
+        (
+            lambda: Shuffled(20, 19, seed=0, labels=TWO),
+            r"batch \(19\) leaves one image of 20 .*drop_last=True .nearkin train: --set sampler.options.drop_last",
+        ),
         (lambda: Shuffled(20, 21, seed=0, drop_last=True), r"batch \(21\) is larger than the data set \(20\), and drop_last"),
         (lambda: Shuffled(9, 4, seed=0, labels=TWO), "labels has 20 entries for 9 images"),
         (lambda: Shuffled(9, 0, seed=0), r"batch \(0\) must be a whole number above 0"),

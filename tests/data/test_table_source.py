@@ -70,6 +70,8 @@ def test_many_wrong_paths_are_listed_up_to_ten(table):
     rows = "".join(f"img/lost{number}.png\n" for number in range(13))
     with pytest.raises(FileNotFoundError, match=r"13 of 14 files are not there: row 3 .*row 12 \([^)]*\) and 3 more"):
         open_data(table("path\nimg/a.png\n" + rows))
+    with pytest.raises(FileNotFoundError, match=r"on_error='skip' .nearkin train: --set data.on_error=skip. to leave those rows out"):
+        open_data(table("path\nimg/a.png\nx.png\n"))
     with pytest.raises(FileNotFoundError, match=r"2 of 2 files are not there"):  # nothing left: an error even when skipping
         open_data(table("path\nx.png\ny.png\n"), on_error="skip")
 
@@ -79,7 +81,11 @@ def test_many_wrong_paths_are_listed_up_to_ten(table):
     [
         ("image,label\nimg/a.png,u\n", {}, r"table.csv has no column 'path'; its columns are image, label. Name yours with path_column"),
         ("path,label\nimg/a.png,u\n", {"target_columns": "x,y"}, r"has no column 'x', 'y'; its columns are path, label"),
-        ("path,label\nimg/a.png,u\n", {"label_column": "class"}, r"has no column 'class'"),
+        (
+            "path,label\nimg/a.png,u\n",
+            {"label_column": "class"},
+            r"has no column 'class'.* \(nearkin train: --set data.label_column=",
+        ),
         ("path,label\n", {}, r"table.csv has no rows below its header"),
         ("", {}, r"table.csv has no rows below its header"),
         ("path,label\nimg/a.png,u\nimg/b.png\n", {}, r"row 3 has 1 cells where the header has 2; mend that row"),

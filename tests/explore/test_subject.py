@@ -141,3 +141,21 @@ def test_lengths_centres_and_collapse_are_told() -> None:
     levels = asked(side(pictures(40, 0), by=uneven), side(pictures(60, 1), by=uneven), uneven)["levels"]
     assert levels["Unnormalised features with a cosine model"] == "look"
     assert "Unnormalised features with a cosine model" not in asked(side(pictures(4)), side(pictures(6)))["levels"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "rank", "level", "told"),
+    [
+        (1, 1.1, "fine", "about 1.1 of its 36 dimensions, which is enough for 1 number."),
+        (2, 1.9, "fine", "about 1.9 of its 36 dimensions, which is enough for 2 numbers."),
+        (2, 1.2, "look", "about 1.2 of its 36 dimensions."),
+        (1, 30.0, "fine", "about 30.0 of its 36 dimensions."),
+    ],
+)
+def test_points_on_a_line_are_no_collapse_where_one_number_is_told(numbers: int, rank: float, level: str, told: str) -> None:
+    data = Dataset("measured", pictures(30).inputs, targets=torch.rand(30, numbers, generator=torch.Generator().manual_seed(0)))
+    queries = side(data)
+    subject = Subject(model(), queries, None, (), "numbers", "test")
+    found = nearest(queries.points, queries.points, 10, subject.model.affinity, exclude_same_id=True)
+    finding = next(one for one in inspect(subject, found, rank).findings if one.check == "Collapse")
+    assert (finding.level, bool(finding.mend)) == (level, level == "look") and finding.found.endswith(told)

@@ -200,6 +200,7 @@ def test_too_large_is_noticed_with_and_without_a_length(collection: Collection) 
 
 def test_a_token_is_asked_for_everywhere_but_at_health(collection: Collection) -> None:
     with TestClient(make_app(collection, token=TOKEN), base_url="http://photos.example", follow_redirects=False) as client:
+        assert client.head("/health").status_code == 200  # as load balancers ask
         assert client.get("/health").json() == {"status": "ok"}  # a word for probes; names of classes are nobody's business
         assert client.get("/health", headers={"Authorization": f"Bearer {TOKEN}"}).json()["labels"] == ["blue", "green", "red"]
         for path in ("/", "/points", "/metrics", "/openapi.json", "/image/3", "/nothing", f"/points?token={TOKEN}"):

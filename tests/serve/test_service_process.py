@@ -22,6 +22,7 @@ import pytest
 from nearkin import cli
 from nearkin.search.contract import Entries
 from nearkin.search.index import LocalIndex
+from nearkin.serve.listen import opened_here
 from tests.serve.small_model import D, encoded, make_collection, picture
 
 JSON = {"Content-Type": "application/json"}
@@ -36,7 +37,7 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
     try:
         assert process.stdout is not None and process.stderr is not None
         line = process.stdout.readline()
-        found = re.search(r":(\d+) \(Ctrl-C stops\)", line)
+        found = re.search(r"http://127\.0\.0\.1:(\d+) \(Ctrl-C stops\)", line)
         assert found, line + process.stderr.read()
         yield process, int(found[1])
     finally:
@@ -250,3 +251,21 @@ def test_without_the_extra_it_is_named(folder: Path, monkeypatch, capsys) -> Non
         monkeypatch.delitem(sys.modules, name)
     assert cli.main(["serve", str(folder)]) == 1
     assert "serving needs uvicorn, which is not installed; pip install 'nearkin[serve]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "written"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("photos.lan", "photos.lan")],
+)
+def test_the_address_that_is_told_can_be_opened_here(host: str, written: str) -> None:
+    assert opened_here(host) == written
+
+
+def test_a_service_for_all_tells_an_address_that_answers_also_to_head(folder: Path) -> None:
+    with serving(folder, "--host", "0.0.0.0", "--token", "a-secret-of-an-option") as (process, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("HEAD", "/health")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+        connection.close()
+        assert process.stdout is not None and "on 0.0.0.0, every address of this machine" in process.stdout.readline()

@@ -1,16 +1,20 @@
 """The command line: `nearkin VERB ...`.
 
 This file only says what there is to say; a verb's own module, and with it torch, is imported when the verb runs, so
-that help and mistyped options are answered at once.
+that help, mistyped options and folders that are not there are answered at once.
 """
 
 import argparse
+import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TextIO
 
 from nearkin import __version__
+from nearkin.cli.early import check
 
 ABOUT = "Learn embeddings whose nearest neighbours are right: from classes, from numbers, or from no labels at all."
 FIRST = "The first thing to try, about a minute on a laptop:\n  nearkin demo\n\nHelp on a verb:\n  nearkin demo --help"
@@ -73,12 +77,13 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos photos/ --replace       make it anew; the old one serves until the new one is whole
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
   nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; goes on where it stopped"""
-SEARCH = """The nearest neighbours of images, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
+SEARCH = """The neighbours of images or vectors, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
 SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos query.jpg
   nearkin search runs/photos queries/ -k 5 --json     every image of a folder
   nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
-  nearkin search runs/photos --vector 0.1,-2,0.5      or a file: --vector queries.npy"""
+  nearkin search runs/vectors new.npz                 vectors such as the model was trained on: its x, or a .npy file
+  nearkin search runs/photos --vector 0.1,-2,0.5      an embedding; or a file, also of `nearkin embed`: --vector queries.npz"""
 SERVE = """Serve the index of a model folder over HTTP, with a page to ask with a picture, and the explorer, which shows
 which neighbours are wrong. On this machine only, unless --host says otherwise; then a token is required.
 An index that is changed meanwhile is taken over without a pause."""
@@ -92,12 +97,14 @@ answers them. Prints a table and writes, into the model folder unless --out name
   report.html            figures with definitions, intervals, chance and counts, pictures, and what may be wrong with the data
   evaluation.json        the same figures for machines
   suspected_labels.csv   points whose neighbours contradict their label
+The model folder itself keeps those of the run's own test part: with DATA, --part or --weights they are written into a folder in it
+that is called after them, such as DIR/evaluation-new or DIR/evaluation-validation.
 With --shards a folder of `nearkin embed` answers instead, and evaluation.json is written alone: predictions of k nearest neighbours,
 retrieval, errors of numbers, overlap of sets, all as in memory. Left to memory are sums over all references or pairs, and pictures."""
 EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos                  on the run's own test part
   nearkin evaluate runs/photos --compare        beside raw pixels, PCA, PPCA, LDA, linear NCA and LMNN
-  nearkin evaluate runs/photos new/ --out runs/photos/new
+  nearkin evaluate runs/photos new/             writes into runs/photos/evaluation-new, or where --out says
   nearkin evaluate runs/photos --part validation
   nearkin evaluate runs/photos --shards shards/ --engine ray    answered by what `nearkin embed` wrote"""
 REPRODUCE = """Run the cells of the papers' tables: settings are chosen on a validation part, the test part is looked at once. Every run is
@@ -106,17 +113,29 @@ REPRODUCE_EXAMPLES = """examples:
   nearkin reproduce --list
   nearkin reproduce digits                                a small table that runs anywhere
   nearkin reproduce ren2014 --data-root data --resume --budget 20 --at-once 4"""
+UNREAD = 141  # the exit status of a program that SIGPIPE has ended, as 130 is that of Ctrl-C
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit status. Errors in what was asked are told in one line, Ctrl-C in one word."""
+    """Run one verb; the exit status. Errors in what was asked are told in one line, Ctrl-C in one word, a reader who has left in none."""
+    try:
+        status = _ran(argv)
+    except SystemExit as end:  # argparse's after help or a mistake, and rich's when nobody reads
+        if _nobody_reads(end):
+            return UNREAD
+        raise
+    return UNREAD if _nobody_reads() else status
+
+
+def _ran(argv: Sequence[str] | None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.verb is None:
         parser.print_help()
         return 0
     try:
+        check(arguments)
         if getattr(arguments, "device", None):
             _check_device(arguments.device)
         status: int = arguments.run(arguments)
@@ -125,8 +144,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\nstopped", file=sys.stderr)
         return 130
     except (ValueError, OSError, ImportError) as error:
+        if _nobody_reads(error):
+            return UNREAD
         print(f"nearkin {arguments.verb}: {error}", file=sys.stderr)
         return 1
+
+
+def _nobody_reads(error: BaseException | None = None) -> bool:
+    """Whether the reader of what is printed has left, as `| head` does; whatever is still to be printed then goes nowhere.
+
+    `error` is what was raised meanwhile: a broken pipe may be another one, such as a worker's.
+    """
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]  # None: closed from the start
+    by_rich = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)  # which has shut stdout up by then
+    gone = by_rich or (isinstance(error, BrokenPipeError) and any(map(_hung_up, streams)))
+    try:
+        for stream in streams:
+            stream.flush()
+    except BrokenPipeError:
+        gone = True
+    if gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in streams:
+            os.dup2(nowhere, stream.fileno())
+    return gone
+
+
+def _hung_up(stream: TextIO) -> bool:
+    """Whether a stream leads into a pipe that nobody reads from; after a write that failed, another flush would not tell."""
+    try:
+        asked = select.poll()
+        asked.register(stream.fileno(), 0)
+        return bool(asked.poll(0))
+    except (AttributeError, OSError):  # Windows has no poll, and what a test puts in the stream's place no number
+        return False
 
 
 def _check_device(name: str) -> None:
@@ -219,7 +270,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     pictures = parser.add_mutually_exclusive_group()
     pictures.add_argument("--figures", action="store_true", help="write every picture as .png and .svg, too")
     pictures.add_argument("--no-pictures", action="store_true", help="draw none: quicker, and matplotlib is not needed")
-    parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR)")
+    parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR, or with other queries a folder in it)")
     parser.add_argument("--shards", metavar="SHARDS", help="let these shards answer, which may be larger than memory: what ranks decide")
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="who searches the shards (default: this process)")
     parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
@@ -303,9 +354,9 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "search", help="which of my images are like this one?", description=SEARCH, epilog=SEARCH_EXAMPLES, formatter_class=_RAW
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
-    parser.add_argument("queries", nargs="*", metavar="IMAGE", help="image files, or folders of them")
+    parser.add_argument("queries", nargs="*", metavar="QUERY", help="image files, folders of them, or arrays (.npy, .npz) as in training")
     parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index")
-    parser.add_argument("--vector", metavar="NUMBERS", help="an embedding as 1,2,3, or a .npy file of one or several")
+    parser.add_argument("--vector", metavar="NUMBERS", help="an embedding as 1,2,3, or a file of several: .npy, or .npz of `nearkin embed`")
     parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="how many neighbours (default: %(default)s)")
     parser.add_argument("--label", action="append", default=[], metavar="NAME", help="only neighbours of this class (may be given again)")
     parser.add_argument(

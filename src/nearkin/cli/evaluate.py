@@ -63,7 +63,7 @@ def run(arguments: Namespace) -> int:
         return run_over_shards(arguments)
     began = time.perf_counter()
     folder = Path(arguments.folder)
-    out = Path(arguments.out or folder)
+    out = place_of(arguments, folder)
     model = load(folder, which=arguments.weights, device=arguments.device)
     console = Console(highlight=False)
     with watch() as report:
@@ -85,6 +85,17 @@ def run(arguments: Namespace) -> int:
     _print(console, findings)
     console.print(written, soft_wrap=True, markup=False)
     return 0
+
+
+def place_of(arguments: Namespace, folder: Path) -> Path:
+    """Where to write. The model folder keeps the report of the run's own test part; other queries or weights get a folder in it."""
+    if arguments.out:
+        return Path(arguments.out)
+    given = None if arguments.data is None else Path(arguments.data).resolve()
+    told = [] if given is None else [given.name if given.is_dir() else given.stem]
+    told += [arguments.part] if arguments.part != "test" else []
+    told += [arguments.weights] if arguments.weights != "best" else []
+    return folder / "-".join(["evaluation", *told]) if told else folder
 
 
 def asked_of(arguments: Namespace, folder: Path, report: Report) -> Asked:
@@ -136,8 +147,9 @@ def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str
     try:
         found = _opened(arguments, folder, source, report)
     except FileNotFoundError as error:
+        where = "put them back there" if Path(source).is_absolute() else "run from the folder you trained in"
         raise FileNotFoundError(
-            f"the training part is needed to answer queries, and its data cannot be opened: {error}; run from the folder you trained in, "
+            f"the training part is needed to answer queries, and its data cannot be opened: {error}; {where}, "
             "or say where known sets are with --data-root"
         ) from error
     data = without_damaged(found, report)  # as the training did before it cut them

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from nearkin.cli.evaluate import about, asked_of, finite, put, score_table, watch
+from nearkin.cli.evaluate import about, asked_of, finite, place_of, put, score_table, watch
 from nearkin.cluster.evaluate import Asked, Where, judge
 from nearkin.cluster.session import check_address
 from nearkin.collection import model_version
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
         "references": {"shards": str(shards.folder), "points": len(shards), "files": len(shards.records), "data": shards.about.data},
         **figures(measured, known),
     }
-    out = Path(arguments.out or folder)
+    out = place_of(arguments, folder)
     out.mkdir(parents=True, exist_ok=True)
     put(out / "evaluation.json", json.dumps(finite(page), indent=2, allow_nan=False) + "\n")
     for line in (*measured.notes, f"evaluation.json in {out}"):

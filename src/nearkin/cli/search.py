@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nearkin import data as sources
 from nearkin.cli.progress import note
 from nearkin.collection import Collection, open_index
 from nearkin.data.files import listing
 from nearkin.data.images import DamagedImageError
 from nearkin.data.report import few
+from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import tell_unread
+from nearkin.model import brought_to
 from nearkin.remote import RemoteCollection, address, open_remote
 from nearkin.search.contract import Answer, Where
 
@@ -40,7 +44,7 @@ def run(arguments: Namespace) -> int:
     if not found and arguments.queries:
         raise ValueError("none of the queries can be read; each is named above")
     if not found:
-        raise ValueError("nothing to search for: name image files or folders, or give --id or --vector")
+        raise ValueError("nothing to search for: name image files, folders or arrays, or give --id or --vector")
     for label in where.labels:
         if isinstance(collection, Collection) and label not in collection.index.snapshot.manifest["labels"]:
             note(f"no point has the label {label!r}; there are {few(collection.index.snapshot.manifest['labels'])}")
@@ -53,16 +57,19 @@ def run(arguments: Namespace) -> int:
 
 
 def _answers(collection: Collection | RemoteCollection, arguments: Namespace, where: Where) -> Iterator[Asked]:
-    paths = [path for query in arguments.queries for path in _files(query)]
+    arrays = [query for query in arguments.queries if query.lower().endswith(ARRAY_SUFFIXES)]
+    paths = [path for query in arguments.queries if query not in arrays for path in _files(query)]
     for start in range(0, len(paths), TOGETHER):
         yield from _pictured(collection, paths[start : start + TOGETHER], arguments.k, where)
+    for query in arrays:
+        yield from _rows(collection, query, arguments.k, where)
     for point in arguments.id:
         try:
             yield Asked(f"id {point}", collection.search(point, arguments.k, where=where))
         except KeyError as error:
             raise ValueError(f"--id: {error.args[0]}") from None
-    for number, vector in enumerate(_vectors(arguments.vector)):
-        yield Asked(f"vector {number}", collection.search(vector, arguments.k, where=where))
+    for name, vector in _vectors(arguments.vector):
+        yield Asked(name, collection.search(vector, arguments.k, where=where))
 
 
 def _pictured(collection: Collection | RemoteCollection, paths: list[str], k: int, where: Where) -> Iterator[Asked]:
@@ -79,6 +86,19 @@ def _pictured(collection: Collection | RemoteCollection, paths: list[str], k: in
     yield from map(Asked, paths, answers)
 
 
+def _rows(collection: Collection | RemoteCollection, query: str, k: int, where: Where) -> Iterator[Asked]:
+    """New points from an array file, vectors or images as the model was trained on: embedded, then searched."""
+    about = collection.model.about
+    channels, size = brought_to(about)
+    data = sources.open(query, size=size, channels=channels, report=note)
+    if tuple(data.shape) != tuple(about["shape"]):
+        mend = "; embeddings are asked with --vector" if data.shape == (collection.index.dimension,) else ""
+        raise ValueError(f"{query} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}{mend}")
+    for ids in torch.split(data.ids, TOGETHER):
+        answers = collection.index.search(np.asarray(collection.model.encode(data.read(ids).numpy())), k, where=where)
+        yield from map(Asked, (data.sources[row] for row in data.rows(ids).tolist()), answers)
+
+
 def _files(query: str) -> list[str]:
     if not Path(query).is_dir():
         return [query]
@@ -89,16 +109,21 @@ def _files(query: str) -> list[str]:
     return found
 
 
-def _vectors(text: str | None) -> np.ndarray:
-    """(n, d) from '1,2,3' or a .npy file."""
+def _vectors(text: str | None) -> list[tuple[str, np.ndarray]]:
+    """Embeddings (d,) by name, from '1,2,3', a .npy file, or the .npz that `nearkin embed` writes."""
     if text is None:
-        return np.empty((0, 0), np.float32)
-    if text.endswith(".npy"):
-        return np.atleast_2d(np.load(text, allow_pickle=False))
+        return []
+    if text.lower().endswith(ARRAY_SUFFIXES):
+        held = read_arrays(Path(text))
+        if not {"embeddings", "x"} & set(held):
+            raise ValueError(f"--vector {text} holds {few(sorted(held))}, and no embeddings; give a file that `nearkin embed` wrote")
+        vectors = np.atleast_2d(held["embeddings"] if "embeddings" in held else held["x"])
+        names = held["sources"].tolist() if len(held.get("sources", ())) == len(vectors) else [f"vector {n}" for n in range(len(vectors))]
+        return list(zip(names, vectors, strict=True))
     try:
-        return np.array([[float(number) for number in text.split(",")]], dtype=np.float32)
+        return [("vector 0", np.array([float(number) for number in text.split(",")], dtype=np.float32))]
     except ValueError:
-        raise ValueError(f"--vector {text!r} must be numbers such as 0.1,-2,0.5, or a file that ends in .npy") from None
+        raise ValueError(f"--vector {text!r} must be numbers such as 0.1,-2,0.5, or a file that ends in .npy or .npz") from None
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -11,11 +11,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from nearkin.cli.early import set_leaves
 from nearkin.cli.progress import TrainingView
+from nearkin.cli.reading import own_data
 from nearkin.data.door import DATA_ROOT
 from nearkin.explore.curves import Series, line
 from nearkin.explore.drawing import save
-from nearkin.run import Run, override
+from nearkin.run import Run, override, run_page
 from nearkin.shards import is_sharded
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
@@ -96,15 +98,13 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
 
 def _resumed(folder: Path, arguments: Namespace) -> Run:
     """The run of a folder as it was begun; whatever else was asked for is refused rather than forgotten."""
-    page = folder / "run.json"
-    if not page.exists():
-        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json); `nearkin train DATA --out {folder}` begins one")
+    page = run_page(folder)
     run = Run.from_json(page.read_text(encoding="utf-8"))
     named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels")
     changed = [f"--{'for' if name == 'purpose' else name}" for name in named if getattr(arguments, name) not in (None, False, [])]
     if changed:
         raise ValueError(f"a resumed training keeps its settings ({page}); leave out {', '.join(changed)}, or train into another folder")
-    if arguments.data not in (None, run.data.source):
+    if arguments.data is not None and not own_data(arguments.data, run.data):
         raise ValueError(f"{folder} was begun with {run.data.source}, not {arguments.data}; leave DATA out to resume it")
     return run
 
@@ -117,11 +117,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
     short = {"objective": "objective.name", "network": "network.name", "epochs": "epochs", "seed": "seed", "dimension": "network.dimension"}
     settings |= {"codes.learn": "true"} if arguments.codes else {}
     settings |= {leaf: str(value) for name, leaf in short.items() if (value := getattr(arguments, name)) is not None}
-    for item in arguments.set:
-        leaf, equals, value = item.partition("=")
-        if not equals:
-            raise ValueError(f"--set {item!r} must read leaf=value, such as optimiser.learning_rate=0.05")
-        settings[leaf] = value
+    settings |= set_leaves(arguments.set)
     return {**(settings_for(arguments.purpose, arguments.data, settings) if arguments.purpose else {}), **settings}
 
 

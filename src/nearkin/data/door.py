@@ -70,7 +70,7 @@ def _opened(what: str | os.PathLike[str] | Arrays, data_root: Path, columns: Col
     if not isinstance(what, str | os.PathLike):
         return open_arrays(what, wanted)
     text = os.fspath(what)
-    name = known_name(text) if isinstance(what, str) and os.path.basename(text) == text else None
+    name = _named(text) if isinstance(what, str) else None
     if name is not None:
         if os.path.exists(text):
             caution(wanted.report, f"{text} is a known set, and is taken; for what is here under that name write {os.path.join('.', text)}")
@@ -88,6 +88,17 @@ def _opened(what: str | os.PathLike[str] | Arrays, data_root: Path, columns: Col
         return open_array_file(path, wanted)
     known = ", ".join((*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
     raise ValueError(f"what: {path} ends with {path.suffix or 'nothing'!r}; give a folder, a file ending with {known}, or a known name")
+
+
+def from_anywhere(what: str) -> str:
+    """The same data as they are called from any folder: known sets keep their name, what is on the disk has its whole path."""
+    path = os.path.expanduser(what)
+    return os.path.abspath(path) if what and _named(what) is None and os.path.exists(path) else what
+
+
+def _named(text: str) -> str | None:
+    """The known set of this name; anything with a folder in it is a path."""
+    return known_name(text) if os.path.basename(text) == text else None
 
 
 def _unknown(text: str) -> str:

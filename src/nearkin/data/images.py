@@ -22,6 +22,7 @@ from torch.nn import functional
 from nearkin.data.files import read_bytes
 
 OnError = Literal["raise", "skip"]
+SKIP = "on_error='skip' (nearkin train: --set data.on_error=skip)"  # as errors propose it, in Python and at the command line
 PROBED = 64  # headers looked at to tell a grey set from a colour one
 QUICK_SIDE = 128  # the largest size that an error proposes: whole photographs would take hours, or more memory than there is
 GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
@@ -39,8 +40,7 @@ class DamagedImageError(ValueError):
 
 def must_be_whole(reason: str) -> DamagedImageError:
     """The same where the set must be whole, with what to do about it."""
-    skip = "on_error='skip' (nearkin train: --set data.on_error=skip)"
-    return DamagedImageError(reason, f"remove the file, or pass {skip} to leave such files out")
+    return DamagedImageError(reason, f"remove the file, or pass {SKIP} to leave such files out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,8 @@ def _short_side(image: Image.Image, size: int) -> Image.Image:
 
 def _still_grey(image: Tensor, path: str) -> Tensor:
     if not (torch.equal(image[0], image[1]) and torch.equal(image[0], image[2])):
-        raise ValueError(f"channels: {path} is in colour where the files looked at first are grey; give channels=3, or channels=1")
+        mend = "give channels=3, or channels=1 (nearkin train: save them all in colour, or all in grey)"
+        raise ValueError(f"channels: {path} is in colour where the files looked at first are grey; {mend}")
     return image[:1]
 
 

@@ -144,16 +144,24 @@ def without_damaged(data: Dataset, report: Report | None = None, workers: int | 
     """
     if not isinstance(data.inputs, Files) or data.inputs.on_error != "skip":
         return data
-    loader = Loader(data, resident_bytes=-1, workers=workers if len(data) > WORTH_WORKERS else 0, report=report)
-    for _ in loader(torch.split(data.ids, CHUNK)):
-        pass
-    if not loader.skipped:
+    skipped = try_files(data, report, workers)
+    if not skipped:
         return data
-    if len(loader.skipped) == len(data):
+    if len(skipped) == len(data):
         raise DamagedImageError(
             f"none of the {len(data):,} files of {data.name} can be decoded", "give a folder or a table of readable images"
         )
-    return data.subset(~torch.isin(data.ids, torch.tensor(list(loader.skipped)))).renumbered()
+    return data.subset(~torch.isin(data.ids, torch.tensor(list(skipped)))).renumbered()
+
+
+def try_files(data: Dataset, report: Report | None = None, workers: int | None = None) -> dict[int, str]:
+    """Decode every file once and keep none: a wrong size is an error now, not hours later. Which ids were skipped as damaged."""
+    if not isinstance(data.inputs, Files):
+        return {}
+    loader = Loader(data, resident_bytes=-1, workers=workers if len(data) > WORTH_WORKERS else 0, report=report)
+    for _ in loader(torch.split(data.ids, CHUNK)):
+        pass
+    return loader.skipped
 
 
 class _Decoded(NamedTuple):

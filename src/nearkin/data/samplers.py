@@ -118,9 +118,8 @@ class Shuffled(Sampler):
         if self.batch == 1:
             raise ValueError("batch (1) holds one class by nature; raise it to at least 2")
         if not self.drop_last and self.size % self.batch == 1:
-            raise ValueError(
-                f"batch ({self.batch}) leaves one image of {self.size} for the last batch, so one class; set drop_last=True or change batch"
-            )
+            mend = "set drop_last=True (nearkin train: --set sampler.options.drop_last=true) or change batch"
+            raise ValueError(f"batch ({self.batch}) leaves one image of {self.size} for the last batch, so one class; {mend}")
 
     def __len__(self) -> int:
         return self.size // self.batch if self.drop_last else -(-self.size // self.batch)

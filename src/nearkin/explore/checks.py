@@ -177,9 +177,13 @@ def _centres(subject: Subject, sanity: Sanity) -> None:
 
 
 def _collapse(subject: Subject, effective_rank: float, sanity: Sanity) -> None:
-    dimension = subject.queries.points.embeddings.shape[1]
-    text = f"The embedding uses about {effective_rank:.1f} of its {dimension} dimensions."
-    low = effective_rank < max(1.5, COLLAPSED * dimension) and dimension > 1
+    """Whether most of the embedding is idle though more is needed: points that differ by one number lie on one line, as they should."""
+    dimension, answers = subject.queries.points.embeddings.shape[1], subject.queries.points.labels
+    numbers = 0 if subject.supervision != "numbers" or answers is None else answers.reshape(len(answers), -1).shape[1]
+    idle = effective_rank < max(1.5, COLLAPSED * dimension)
+    low = idle and effective_rank < min(numbers or dimension, dimension) - 0.5
+    enough = f", which is enough for {numbers} number{'s' if numbers > 1 else ''}" if idle and numbers and not low else ""
+    text = f"The embedding uses about {effective_rank:.1f} of its {dimension} dimensions{enough}."
     mend = "Fewer dimensions would do; if the accuracy is low too, the training collapsed: lower the learning rate, or draw larger batches."
     sanity.findings.append(Finding("Collapse", "look" if low else "fine", text, mend if low else ""))
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import InnerProduct, SquaredEuclidean
-from nearkin.criterion import logsumexp, soft_hinge
+from nearkin.criterion import soft_hinge
 from nearkin.kernels.soft_neighbours import Soft
 from nearkin.kernels.work import Work, sizes
+from nearkin.log_sums import logsumexp
 from nearkin.outcome import Outcome
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import Euclidean, unit
-from nearkin.criterion import logsumexp, misplaced, right_and_wrong, soft_hinge
+from nearkin.criterion import misplaced, right_and_wrong, soft_hinge
+from nearkin.log_sums import logsumexp
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
 from nearkin.outcome import Outcome

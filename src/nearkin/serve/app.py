@@ -228,6 +228,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
             raise Refusal(404, "no_such_picture", f"no point has the id {id}, or it has no picture")
         return Response(content, media_type=thumbnail.media_type(content), headers={"Cache-Control": "private, max-age=60"})
 
+    @app.head("/health", include_in_schema=False)  # as load balancers ask
     @app.get("/health", response_model=HealthPage, responses=_errors(400, 403, 413, 500))
     async def health(request: Request) -> Response:
         """Whether it answers, and what it serves."""

@@ -45,15 +45,14 @@ def serve(
     compare: Collection | None = None,
     method: Method = "tsne",
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C. `ready` is told the address as soon as connections are taken.
+    """Answer until SIGTERM or Ctrl-C. `ready` is told the address, as a browser here opens it, as soon as connections are taken.
 
     The explorer shows the collection beside `compare`, if there is one, on maps by `method`.
     """
     token, limits = checked_token(host, token), limits or Limits()
     _warm(collection)
     bound = _bound(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{bound.getsockname()[1]}"
+    address = f"http://{opened_here(host)}:{bound.getsockname()[1]}"
     app = make_app(collection, token=token, limits=limits, compare=compare, method=method)
     app.state.explorer.take_up()
     config = uvicorn.Config(
@@ -128,6 +127,12 @@ def _bound(host: str, port: int) -> socket.socket:
         bound.close()
         raise OSError(f"cannot listen on {host} port {port} ({error.strerror}); choose another --port, or 0 for any free one") from None
     return bound
+
+
+def opened_here(host: str) -> str:
+    """What a browser on this machine writes for the host: 0.0.0.0 and :: listen everywhere, but are no place to go to."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{here}]" if ":" in here else here
 
 
 def _is_loopback(host: str) -> bool:

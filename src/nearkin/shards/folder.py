@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,8 @@ def read_manifest(folder: Path) -> tuple[About, list[dict[str, Any]]]:
     """What shards.json says, shards in order."""
     page = folder / MANIFEST
     if not page.is_file():
-        raise FileNotFoundError(f"{folder} holds no shards: it has no {MANIFEST}; `nearkin embed MODEL DATA --out {folder}` makes them")
+        make = f"`nearkin embed MODEL DATA --out {quote(str(folder))}` makes them"
+        raise FileNotFoundError(f"{folder} holds no shards: it has no {MANIFEST}; {make}")
     body = read_page(page)
     if body is None:
         raise ShardDamagedError(f"{page} is damaged: it does not match its own checksum; remove it and {AGAIN}")

@@ -1,5 +1,9 @@
 """A model for other runtimes: ONNX, held against the model itself."""
 
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +43,32 @@ def to_onnx(model: Model, path: Path) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     batch = torch.export.Dim("batch", min=1)
     names = {"input_names": ["inputs"], "output_names": ["embeddings"]}
-    program = torch.onnx.export(whole, (example,), dynamo=True, dynamic_shapes=({0: batch},), **names)  # type: ignore[arg-type]
+    with _quiet():
+        program = torch.onnx.export(
+            whole,
+            (example,),
+            dynamo=True,
+            verbose=False,
+            dynamic_shapes=({0: batch},),
+            **names,  # type: ignore[arg-type]
+        )
     assert program is not None
     program.save(str(path))
     return {"file": str(path), **_parity(whole, path, shape)}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter's remarks on itself and on libraries that nobody asked for stay unsaid; its errors are raised."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(before)
 
 
 def _parity(whole: nn.Module, path: Path, shape: tuple[int, ...]) -> dict[str, Any]:

@@ -4,7 +4,9 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 from nearkin import data as sources
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
+from nearkin.data.door import from_anywhere
 from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
 from nearkin.disk import as_new
@@ -37,6 +40,12 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
     return corrected(without_damaged(found, log.message), choice.corrections, log.message)
 
 
+def write_run(folder: Path, run: Run) -> None:
+    """run.json, with whole paths: whoever resumes or evaluates may stand in another folder than whoever trained."""
+    choice = replace(run.data, source=from_anywhere(run.data.source), corrections=from_anywhere(run.data.corrections))
+    write_json(folder / "run.json", json.loads(replace(run, data=choice).to_json()))
+
+
 @contextmanager
 def resuming(resume: bool) -> Iterator[None]:
     """A damaged file can be neither left out nor removed while a training is resumed: the points would not be those of its checkpoint."""
@@ -56,7 +65,8 @@ def check_folder(folder: Path, resume: bool) -> None:
     """A new training wants a folder of its own, a resumed one the folder it was begun in."""
     made = (folder / "run.json").exists()
     if made and not resume:
-        raise FileExistsError(f"{folder} holds a training already; choose another folder, or go on: `nearkin train --resume {folder}`")
+        again = f"`nearkin train --resume {quote(str(folder))}`"
+        raise FileExistsError(f"{folder} holds a training already; choose another folder, or go on: {again}")
     if resume and not made:
         raise FileNotFoundError(f"{folder} holds no training to resume (no run.json)")
     others = [] if made else [name for name in WRITTEN if (folder / name).exists()]

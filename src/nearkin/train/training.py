@@ -1,9 +1,9 @@
 """The training loop: from a Run to a model folder, resumable at any step."""
 
-import json
 import math
 import time
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.loader import Loader
+from nearkin.data.loader import Loader, try_files
 from nearkin.model import kept_references
 from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
 from nearkin.optimise import set_rate
@@ -23,7 +23,8 @@ from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.choose import objective_for, without_labels
-from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json
+from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json, write_run
+from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.own_shards import mine, reads_own
 from nearkin.train.recipes import SUITED, lengthened, suited
 from nearkin.train.report import Log, Reporter, Silence
@@ -67,7 +68,8 @@ def train(
 
     The run is taken as it is; with `given`, the leaves that somebody chose, others may be set to suit the data (`recipes.suited`).
     The test part, if there is one, is looked at once, at the end. With `resume` an interrupted training goes on from its
-    newest whole checkpoint, and on a CPU ends with the very weights it would have had.
+    newest whole checkpoint, and on a CPU ends with the very weights it would have had. Ctrl-C writes one more before it ends the training;
+    pressed again, it ends it at once.
     """
     folder = Path(folder)
     rank, place = ranks.start(device)
@@ -84,6 +86,7 @@ def train(
         parts = assemble(run, parts_of_data.train, place)
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
         loop = Loop(run, folder, parts, parts_of_data, log, rank)
+        loop.try_held_out()
         found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
         if found is not None:
             loop.restore(found)
@@ -91,11 +94,12 @@ def train(
         elif resume:
             log.message("no checkpoint to go on from: beginning anew, with the same settings")
         if rank == 0:  # not before it is known that the checkpoint is one of these data: the folder may hold a model of others
-            write_json(folder / "run.json", json.loads(run.to_json()))
+            write_run(folder, run)
             write_json(folder / "model.json", parts.about)
             write_json(folder / "split.json", parts_of_data.split)
         ranks.align(parts.network)
-        loop.run_rounds()
+        with held(loop.interrupt) if ranks.count() == 1 else nullcontext():  # several ranks cannot agree on a step to stop after
+            loop.run_rounds()
         return loop.finish()
 
 
@@ -137,7 +141,7 @@ class Loop:
         self.curve: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.began: float | None = None  # when the running epoch did; None between epochs
-        self.saved_at = time.monotonic()
+        self.saved_at, self.interrupt = time.monotonic(), Interrupt()
         self.whole = run.references == "training_set"
         self.mark = mark_of(data.train)
         discovers = isinstance(parts.objective, NeighbourhoodDiscovery)
@@ -152,6 +156,17 @@ class Loop:
     def _loader(self, part: Dataset) -> Loader:
         resident = -1 if reads_own(part) else int(self.run.data.resident_gigabytes * 2**30)
         return Loader(part, device=self.parts.step.generator.device, resident_bytes=resident)
+
+    def try_held_out(self) -> None:
+        """Read now what would first be read after the last epoch: an image of another size, or a damaged one, must not end a long training.
+
+        Where files are skipped, all of them were tried already; the training part is read by the first epoch.
+        """
+        test = self.data.test if self.data.test is not None and reported(self.data.test) != "ids" else None
+        streamed = self.data.validation if self.held is not None and self.held.resident is None else None
+        for part in (streamed, test):
+            if part is not None and self.run.data.on_error == "raise":
+                try_files(part)
 
     def run_rounds(self) -> None:
         """The instance round and the rounds of discovery, or the one round of another objective.
@@ -330,7 +345,9 @@ class Loop:
                 save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
 
     def _maybe_save(self, last: bool = False) -> None:
-        if not last and time.monotonic() - self.saved_at < self.run.checkpoint_seconds:
+        """A checkpoint, when it is time for one, and when Ctrl-C was pressed, which is heard here."""
+        stopping = self.interrupt.asked
+        if not (last or stopping) and time.monotonic() - self.saved_at < self.run.checkpoint_seconds:
             return
         ranks.align(self.parts.network)
         collect(self.parts.objective)
@@ -339,6 +356,8 @@ class Loop:
             state |= {"points": self.mark, "count": len(self.data.train), "loop": self._standing()}
             checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state)
         self.saved_at = time.monotonic()
+        if stopping:
+            raise KeyboardInterrupt
 
     def _standing(self) -> dict[str, Any]:
         names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "curve", "best_against_bank")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, folders, is_image, listing
+from nearkin.data.images import SKIP
 from nearkin.data.labels import class_numbers, split_name
 from nearkin.data.report import Report, caution, few, tell
 from nearkin.data.sources.wanted import Wanted
@@ -68,7 +69,7 @@ def _images(folder: Path, wanted: Wanted) -> list[tuple[str, str | None]]:
         )
     empty = [label for label, paths in found.items() if not paths]
     if empty and wanted.on_error == "raise":
-        raise ValueError(f"{folder}: no images in {few(empty)}; remove the empty folders, or pass on_error='skip' to leave them out")
+        raise ValueError(f"{folder}: no images in {few(empty)}; remove the empty folders, or pass {SKIP} to leave them out")
     if empty:
         caution(wanted.report, f"{folder}: left out {len(empty)} folders without images: {few(empty)}")
     return [(path, label) for label, paths in found.items() for path in paths]

@@ -1,6 +1,8 @@
 """Where a named set lies: the files its reader asks for, found under the data root, or an error that says where to get them."""
 
+import json
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,14 +77,19 @@ class Shelf:
             if official.unpacked and held.name.endswith(ARCHIVE_SUFFIXES):
                 unpack(held, folder, report)
 
+    def _download(self) -> str:
+        """How to have it fetched, in Python and at the command line, whose verbs fetch nothing."""
+        code = f"from nearkin.data import open; open({json.dumps(self.name)}, data_root={json.dumps(str(self.root))}, download=True)"
+        return f"pass download=True to nearkin.data.open (at the command line, first: `python -c {shlex.quote(code)}`)"
+
     def _missing(self, names: tuple[str, ...]) -> str:
         looked = ", ".join(os.path.join(place, "") for place in self.places)
         alternatives = " (or " + ", ".join(names[1:]) + ")" if len(names) > 1 else ""
         packed = [official.name for official in self.files if official.unpacked and self.look(official.name)]
         if packed:
-            how = f"{', '.join(packed)} is there: unpack it, or pass download=True, which does so"
+            how = f"{', '.join(packed)} is there: unpack it, or {self._download()}, which does so"
         elif self.files:
-            how = f"pass download=True to fetch it, or get it from {self.home}"
+            how = f"to fetch it {self._download()}; or get it from {self.home}"
         else:
             how = f"it cannot be fetched automatically: get it from {self.home}"
         return f"{self.name}: {names[0]}{alternatives} is missing; looked in {looked}. {how[0].upper()}{how[1:]}" + (

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.images import SKIP
 from nearkin.data.labels import BETWEEN, multi_hot, partly_numbered, split_name
 from nearkin.data.report import Report, caution, few, tell
 from nearkin.data.sources.wanted import Wanted
@@ -95,7 +96,8 @@ def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
     if missing:
         raise ValueError(
             f"{table} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells.of))}. "
-            "Name yours with path_column, label_column, target_columns, split_column or group_column"
+            "Name yours with path_column, label_column, target_columns, split_column or group_column "
+            "(nearkin train: --set data.label_column=... and data.target_columns=...; the others are called path, split and group)"
         )
 
     def usual(given: str | None, name: str) -> str | None:
@@ -114,7 +116,7 @@ def _present(table: Path, cells: _Cells, paths: list[str], wanted: Wanted) -> li
     if wanted.on_error == "raise" or len(missing) == len(paths):
         raise FileNotFoundError(
             f"{table}: {len(missing):,} of {len(paths):,} files are not there: {listed}. "
-            "Paths are taken from the table's folder; mend them, or pass on_error='skip' to leave those rows out"
+            f"Paths are taken from the table's folder; mend them, or pass {SKIP} to leave those rows out"
         )
     caution(wanted.report, f"{table}: left out {len(missing):,} of {len(paths):,} rows whose file is not there: {listed}")
     gone = set(missing)
