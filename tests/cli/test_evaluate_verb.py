@@ -117,6 +117,10 @@ def test_classical_methods_stand_beside_it(classes: tuple[Path, str]) -> None:
     assert all(0.3 < row["scores"]["1-nn"]["value"] <= 1 and row["scores"]["1-nn"]["split"] == "test" for row in rows.values())
     for name in rows:
         assert name in classes[1]
+    ahead = [k for k in ("1-nn", "10-nn") if rows["raw pixels"]["scores"][k]["value"] > scores(page)[k]["value"]]
+    finding = next(one for one in page["sanity"] if one["check"] == "Beside raw inputs")
+    assert finding["level"] == ("look" if ahead else "fine") and all(f"{k} " in finding["found"] for k in ahead)
+    assert "Beside raw inputs: " in classes[1] and "Beside raw inputs" in (classes[0] / "report.html").read_text()
 
 
 def test_every_layer_with_weights_is_probed(classes: tuple[Path, str]) -> None:

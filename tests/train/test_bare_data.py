@@ -86,8 +86,7 @@ def test_the_page_on_training_names_these_settings():
     assert f"for at least {int(settings_for('discovery', 'cifar-10', {})['least_steps']):,} steps (`least_steps`)" in page
 
 
-def test_labels_and_many_points_keep_the_usual_settings():
-    assert suited(Run(), digits(), ()) == Run()
+def test_many_points_and_steps_over_everything_keep_the_usual_settings():
     assert lengthened(suited(Run(), BARE, ()), 6400).epochs == Run().epochs
     assert suited(override(Run(), {"references": "training_set"}), BARE, ("references",)).least_steps == 0
 

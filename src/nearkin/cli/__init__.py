@@ -239,7 +239,7 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--network", metavar="NAME", help="convnet, mlp, resnet18, ren2014-mnist, timm:NAME, ... (default: convnet or mlp)")
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="size of the embedding (default: 64)")
     parser.add_argument("--codes", action="store_true", help="learn a binary code of D bits, searched by Hamming distance")
-    parser.add_argument("--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20)")
+    parser.add_argument("--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20, more of few points)")
     parser.add_argument("--seed", type=int, metavar="N", help="of weights, order and draws (default: 0)")
     parser.add_argument(
         "--find-rate",

@@ -31,7 +31,7 @@ from nearkin.data.report import Progress as Line
 from nearkin.data.report import Report
 from nearkin.explore import words
 from nearkin.explore.checks import inspect
-from nearkin.explore.comparisons import check_comparable, compare
+from nearkin.explore.comparisons import beside_raw, check_comparable, compare
 from nearkin.explore.drawing import save
 from nearkin.explore.illustrate import Illustration, illustrate
 from nearkin.explore.measure import GEOMETRY, PROBES, Measured, measure
@@ -78,6 +78,7 @@ def run(arguments: Namespace) -> int:
         if arguments.probes:
             measured.scores[PROBES] = probe(subject, report)
         rivals = list(compare(subject, report)) if arguments.compare else []
+        sanity.findings += [beside_raw(measured, rivals)] if rivals else []
         pictures = [] if arguments.no_pictures else _pictures(console, subject, measured, sanity, folder, report)
     findings = Findings(subject, measured, sanity, rivals, about(arguments, folder, model, time.perf_counter() - began))
     written = _write(out, findings, pictures, arguments.figures)  # first: whoever reads what is printed may have gone

@@ -84,9 +84,9 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
     """The run with the finder's rate; the curve is kept in the model folder."""
     device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     with TrainingView("finding the rate") as view:
-        data = opened(run, None, arguments.data_root, view)
-        run = suited(run, data, given)
-        sweep = find_rate(run, cut(run, data).train, device, view)
+        learnt_from = cut(run, opened(run, None, arguments.data_root, view)).train
+        run = suited(run, learnt_from, given)
+        sweep = find_rate(run, learnt_from, device, view)
     sweep.save(folder / "learning_rate.json")
     if find_spec("matplotlib"):
         title = f"The objective while the learning rate grew; {sweep.rate:.2g} is taken"

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from nearkin.data.report import Report, tell
 from nearkin.evaluate import Score, classification, regression, retrieval
-from nearkin.explore.measure import NEAR
+from nearkin.explore import words
+from nearkin.explore.measure import NEAR, Measured
+from nearkin.explore.sanity import Finding
 from nearkin.explore.subject import Side, Subject, prepared
 from nearkin.linear import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
 from nearkin.points import Points
@@ -23,6 +25,7 @@ REDUCED = 64  # dimensions of a PCA before NCA and LMNN, whose maps would otherw
 ITERATIONS = 50
 HELD = 8 << 30  # bytes of inputs
 SEED = 0
+BESIDE_RAW = "Beside raw inputs"
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,30 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
             ("LMNN", lambda: reduced(LMNN(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
         ]
     return methods
+
+
+def beside_raw(measured: Measured, rivals: Sequence[Rival]) -> Finding:
+    """Whether neighbours by raw inputs vote better than the model's, which has then learnt too little.
+
+    The figures are read, as the table beside them is by people; scores of the test part refuse `<`, since nothing is to be chosen by them.
+    """
+    ours = {name: score for family in measured.scores.values() for name, score in family.items()}
+    raw = [(rival.name, name, score) for rival in rivals if rival.name.startswith("raw") for name, score in rival.scores.items()]
+    asked = [row for row in raw if row[1] in ours and (row[1].endswith("-nn") or row[1] == "mae")]
+    ahead = [row for row in asked if _lead(row[2], ours[row[1]]) > 0]
+    if not ahead:
+        return Finding(BESIDE_RAW, "fine", "Raw inputs vote no better than the model's neighbours.")
+    told = [
+        f"{name} {words.number(float(score), name)} by {rival}, {words.number(float(ours[name]), name)} here"
+        for rival, name, score in ahead
+    ]
+    mend = "Train for longer (--epochs) or on more points, and look at the validation part (--part validation) to choose."
+    return Finding(BESIDE_RAW, "look", f"{'; '.join(told)}.", mend)
+
+
+def _lead(score: Score, other: Score) -> float:
+    ahead = float(score) - float(other)
+    return ahead if score.larger_is_better else -ahead
 
 
 def check_comparable(subject: Subject) -> None:

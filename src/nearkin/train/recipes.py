@@ -9,7 +9,7 @@ from typing import Any
 
 from nearkin.data.dataset import Dataset
 from nearkin.run import Run, override
-from nearkin.train.choose import objective_for
+from nearkin.train.choose import WITHOUT_LABELS, objective_for
 
 Leaves = Mapping[str, str]
 
@@ -47,6 +47,12 @@ class Recipe:
 # For data without labels, or with some, where nobody has said otherwise, and the objectives that gain by it: docs/log.md has the trials.
 SUITED = ("neighbourhood_discovery", "instance_discrimination", "noise_as_targets")
 UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003", "least_steps": "1000"}
+
+# For few points with answers, where nobody has said otherwise: docs/log.md, "A small folder with labels", has the trials.
+FEW = 4000  # training points, below which batches are small and steps are counted
+SMALL: Leaves = {"batch_size": "64", "least_steps": "300"}
+OTHERS = 4  # points outside the largest class in a small batch, on average: a batch of one class is refused
+CLIPPED: Leaves = {"optimiser.clip": "1"}  # or SGD ends in NaN: on few points after many steps, on numbers where they are large
 
 RECIPES: Mapping[str, Recipe] = {
     "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),
@@ -88,16 +94,37 @@ def _as_long_as_told(leaves: Leaves, given: Collection[str]) -> dict[str, str]:
     return {leaf: value for leaf, value in leaves.items() if leaf != "least_steps" or "epochs" not in given}
 
 
-def suited(run: Run, data: Dataset, given: Collection[str]) -> Run:
-    """The run, with settings for learning without labels where its objective does so, be it named or taken for what the data lack.
+def suited(run: Run, train: Dataset, given: Collection[str]) -> Run:
+    """The run, with settings for learning without labels where its objective does so, be it named or taken for what the data lack;
+    otherwise with those for few points, and for numbers.
 
-    Of the leaves that are `given` none is changed, and a given optimiser or rate keeps the other, since they go together.
+    Of the leaves that are `given` none is changed, and any of the optimiser's keeps all of them, since they go together.
     """
-    if objective_for(data, run.objective.name)[0] not in SUITED:
-        return run
-    kept = set(given) | ({"optimiser.name", "optimiser.learning_rate"} if any(leaf.startswith("optimiser.") for leaf in given) else set())
+    name = objective_for(train, run.objective.name)[0]
+    leaves = UNLABELLED if name in SUITED else {} if name in WITHOUT_LABELS else _taught(run, train)
+    whole = any(leaf.startswith("optimiser.") for leaf in given)
+    kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith("optimiser.")}
     kept |= {"least_steps"} if run.references == "training_set" else set()  # a step over everything is no small one
-    return override(run, {leaf: value for leaf, value in _as_long_as_told(UNLABELLED, kept).items() if leaf not in kept})
+    return override(run, {leaf: value for leaf, value in _as_long_as_told(leaves, kept).items() if leaf not in kept})
+
+
+def _taught(run: Run, train: Dataset) -> Leaves:
+    """For points with answers; every step over all of them at once is left as it is."""
+    if run.references == "training_set":
+        return {}
+    if len(train) >= FEW:
+        return CLIPPED if train.supervision == "numbers" else {}
+    few = {**SMALL, **CLIPPED}
+    return few if train.supervision != "classes" else {**few, "batch_size": str(_batch(run, train))}
+
+
+def _batch(run: Run, train: Dataset) -> int:
+    """A small batch; a larger one, up to the usual, where it has no place for every class, and the usual where most points are of one."""
+    assert train.labels is not None
+    sizes, least = train.labels[train.labels >= 0].bincount(), int(SMALL["batch_size"])
+    batch = least * math.ceil(int((sizes > 0).sum()) / least)
+    others = 1 - int(sizes.max()) / int(sizes.sum())  # the share of all classes but the largest
+    return min(batch, run.batch_size) if batch * others >= OTHERS else run.batch_size
 
 
 def lengthened(run: Run, points: int) -> Run:

@@ -1,0 +1,152 @@
+"""Few points with answers: batches and steps that nobody gave, and that the user is told."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from nearkin import cli
+from nearkin.data import Dataset
+from nearkin.run import Run, override
+from nearkin.train.assemble import assemble
+from nearkin.train.recipes import CLIPPED, FEW, SMALL, lengthened, suited
+from nearkin.train.training import train
+from tests.train.unlabelled import digits
+
+LEAST = int(SMALL["least_steps"])
+
+
+def of_classes(*sizes):
+    """So many points of each class, all the same."""
+    labels = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    return Dataset("made", torch.zeros(len(labels), 2), labels=labels, classes=tuple(map(str, range(len(sizes)))))
+
+
+def taken(data, given=()):
+    """Batches and epochs of a run of which these leaves are given."""
+    run = lengthened(suited(override(Run(), dict(given)), data, dict(given)), len(data))
+    return run.batch_size, run.epochs
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, (64, 75)),  # four batches an epoch
+        ({"epochs": "5"}, (64, 5)),
+        ({"batch_size": "256"}, (256, 300)),
+        ({"least_steps": "0"}, (64, 20)),
+        ({"epochs": "20", "batch_size": "256"}, (256, 20)),
+        ({"objective.name": "softmax"}, (64, 75)),
+        ({"objective.name": "deep_cluster"}, (256, 20)),  # it is told no labels, and has settings of its own
+        ({"references": "training_set"}, (256, 20)),  # a step over everything is no small one
+        ({"optimiser.learning_rate": "0.02"}, (64, 75)),
+    ],
+)
+def test_settings_that_nobody_gave_suit_few_points(given, told):
+    assert taken(of_classes(*[29] * 9, 33), given) == told
+
+
+def test_numbers_and_sets_are_taken_alike():
+    x = torch.zeros(294, 2)
+    numbers = Dataset("numbers", x, targets=torch.zeros(294, 1), target_names=("y",))
+    sets = Dataset("sets", x, sets=torch.ones(294, 3, dtype=torch.bool), classes=("a", "b", "c"))
+    assert taken(numbers) == taken(sets) == (64, 75)
+
+
+def test_gradients_of_few_points_and_of_numbers_are_clipped_unless_something_of_the_optimiser_is_given():
+    """A squared error in degrees, or in dollars, is too large for SGD at 0.1, which ended in NaN; so did 300 steps of an MLP."""
+    few, many = of_classes(150, 144), of_classes(FEW // 2, FEW // 2)
+    numbers = Dataset("numbers", torch.zeros(FEW, 2), targets=torch.zeros(FEW, 1), target_names=("y",))
+    assert [suited(Run(), data, ()).optimiser.clip for data in (few, many, numbers)] == [1, 0, 1]
+    assert suited(Run(), numbers, ()).batch_size == Run().batch_size and suited(Run(), numbers, ()).least_steps == 0
+    for given in ({"optimiser.learning_rate": "0.02"}, {"optimiser.name": "adam"}, {"optimiser.clip": "0"}):
+        run = override(Run(), given)
+        assert suited(run, few, given).optimiser == suited(run, numbers, given).optimiser == run.optimiser
+
+
+def test_numbers_are_learnt_from_in_whatever_unit_they_are(tmp_path):
+    """Without clipping they are off by 74 and by 193."""
+    x = torch.randn(FEW + 100, 5, generator=torch.Generator().manual_seed(0))
+    given, split = {"epochs": "4", "validate_every": "100"}, np.array(["train"] * FEW + ["test"] * 100)
+    for unit in (100.0, 1000.0):
+        data = Dataset("numbers", x, targets=unit * x[:, :1], target_names=("y",), split=split)
+        found = train(override(Run(), given), tmp_path / str(unit), data=data, device="cpu", given=given)["test"]
+        assert found["mean_absolute_error"] < 0.05 * unit
+
+
+def test_the_more_points_the_fewer_epochs_until_everything_is_as_usual():
+    found = [taken(of_classes(n // 2, n - n // 2)) for n in (10, 640, FEW - 1, FEW)]
+    assert found == [(64, LEAST), (64, 30), (64, 20), (256, 20)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch"),
+    [
+        ([10] * 64, 64),  # one of each class
+        ([10] * 65, 128),
+        ([5] * 190, 192),
+        ([3] * 300, 256),  # never more than usual
+        ([270, 24], 64),
+        ([290, 4], 256),  # in so small a batch the four would be missing, and one class alone is refused
+        ([294], 256),
+        ([14, 0] * 60, 64),  # empty classes are none
+    ],
+)
+def test_batches_are_small_only_where_kin_and_others_meet_in_them(sizes, batch):
+    assert taken(of_classes(*sizes))[0] == batch
+
+
+def test_the_rarest_class_that_gets_small_batches_can_be_drawn():
+    """Or a folder that trained would stop with a word about batches of one class."""
+    for others in (3, 10, 19, 20, 60, 200):
+        data = of_classes(300 - others, others)
+        parts = assemble(suited(override(Run(), {"network.name": "mlp"}), data, ()), data, torch.device("cpu"))
+        assert all(len(list(parts.sampler.batches(epoch))) == len(parts.sampler) for epoch in range(50))
+
+
+def test_a_named_objective_that_cannot_do_with_missing_classes_says_so_itself():
+    whole = digits(200, 0)
+    some = replace(whole, labels=torch.where(torch.arange(200) % 4 > 0, -1, whole.labels))
+    run = suited(override(Run(), {"objective.name": "nca"}), some, ("objective.name",))
+    with pytest.raises(ValueError, match="150 of the 200 training points of digits have no class, and nca needs one for each"):
+        assemble(run, some, torch.device("cpu"))
+
+
+def test_a_small_labelled_folder_from_the_command_line_learns_for_long_enough_and_is_told(tmp_path, capsys):
+    """By the training part, not by all there is: 20 epochs of it in batches of 256 would be 20 steps."""
+    data = digits(100, 0)
+    for row, (image, label) in enumerate(zip(data.inputs[:, 0].numpy(), data.labels.tolist(), strict=True)):
+        (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "photos" / str(label) / f"{row}.png")
+    words = ["train", str(tmp_path / "photos"), "--device", "cpu", "--network", "mlp", "--set", "validate_every=100", "--dimension", "4"]
+    assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "classes, 70 points to learn from: batches of 64, sgd at 0.1 with gradients of length 1 at most; --set changes that" in said
+    assert f"{LEAST} epochs, for at least {LEAST} steps; --epochs changes that" in said
+    assert json.loads((tmp_path / "m" / "metrics.json").read_text())["steps"] == LEAST
+    assert cli.main([*words, "--out", str(tmp_path / "n"), "--epochs", "2", "--set", "batch_size=256"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "batches of" not in said and "for at least" not in said
+    assert json.loads((tmp_path / "n" / "metrics.json").read_text())["steps"] == 2
+
+
+def test_a_rate_is_found_at_the_batches_that_are_trained_with(tmp_path):
+    np.savez(tmp_path / "d.npz", x=digits(200, 0).inputs.numpy(), y=digits(200, 0).labels.numpy())
+    words = ["train", str(tmp_path / "d.npz"), "--network", "mlp", "--epochs", "1", "--find-rate", "--device", "cpu"]
+    assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
+    assert json.loads((tmp_path / "m" / "run.json").read_text())["batch_size"] == 64
+
+
+def test_a_caller_s_run_is_left_alone(tmp_path):
+    run = override(Run(), {"epochs": "2", "network.name": "mlp"})
+    assert train(run, tmp_path / "m", data=digits(100, 0), device="cpu")["steps"] == 2
+
+
+def test_the_page_on_training_names_these_settings():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    assert f"Below {FEW:,} training points batches are of {SMALL['batch_size']}" in page and f"at least {LEAST} steps" in page
+    assert f"gradients are cut to a length of {CLIPPED['optimiser.clip']}" in page
