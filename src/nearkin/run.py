@@ -23,8 +23,11 @@ class DataChoice:
 
     source: str = ""
     size: int | None = None  # images are brought to size x size; None: as they are
+    path_column: str = "path"
     label_column: str = "label"
     target_columns: str = ""
+    split_column: str = "split"
+    group_column: str = "group"
     corrections: str = ""  # a CSV of corrected labels, such as the explorer's, with the columns path and label
     split: Literal["given", "stratified", "group", "classes"] = "given"  # how to split data that bring no split
     validation: float = 0.1  # share of the training part held out for choosing; 0: none, as where nothing has a label
@@ -35,7 +38,9 @@ class DataChoice:
 
     def columns(self) -> Options:
         """What a table's columns are called, as `nearkin.data.open` takes it."""
-        return {"label_column": None if self.label_column == "label" else self.label_column, "target_columns": self.target_columns or None}
+        usual = {"label_column": "label", "split_column": "split", "group_column": "group"}  # these need not be there
+        named = {leaf: None if getattr(self, leaf) == name else getattr(self, leaf) for leaf, name in usual.items()}
+        return {"path_column": self.path_column, "target_columns": self.target_columns or None, **named}
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,15 @@ def test_a_folder_of_photos_becomes_a_model(model: Path, photos: Path) -> None:
     assert [line["epoch"] for line in log if line["kind"] == "epoch"] == [1, 2]
 
 
-def test_a_table_whose_columns_have_names_of_their_own_keeps_its_labels(photos: Path, tmp_path: Path) -> None:
-    """The training was told which column has them; whoever embeds the same table is not asked again."""
+def test_a_table_whose_columns_have_names_of_their_own_keeps_its_labels(photos: Path, tmp_path: Path, capsys) -> None:
+    """The training was told which column has what; whoever embeds the same table is not asked again."""
     table, folder = tmp_path / "kinds.csv", tmp_path / "m"
-    table.write_text("path,kind\n" + "".join(f"{path},{path.parent.name}\n" for path in sorted(photos.rglob("*.png"))))
-    assert cli.main(["train", str(table), "--out", str(folder), *SMALL, "--set", "data.label_column=kind"]) == 0
+    rows = [f"{path},{path.parent.name},{'test' if i % 4 == 0 else 'train'},{i}" for i, path in enumerate(sorted(photos.rglob("*.png")))]
+    table.write_text("\n".join(["photo,kind,part,taken", *rows, ""]))
+    names = {"path_column": "photo", "label_column": "kind", "split_column": "part", "group_column": "taken"}
+    told = [word for leaf, name in names.items() for word in ("--set", f"data.{leaf}={name}")]
+    assert cli.main(["train", str(table), "--out", str(folder), *SMALL, *told]) == 0
+    assert "train 90, test 30" in capsys.readouterr().err
     assert cli.main(["index", str(folder), str(table), "--device", "cpu"]) == 0
     assert sorted(open_index(folder, device="cpu").index.labels) == ["bright", "dark"]
     assert cli.main(["embed", str(folder), str(table), "--out", str(tmp_path / "e.npz"), "--device", "cpu"]) == 0

@@ -97,7 +97,7 @@ def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
         raise ValueError(
             f"{table} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells.of))}. "
             "Name yours with path_column, label_column, target_columns, split_column or group_column "
-            "(nearkin train: --set data.label_column=... and data.target_columns=...; the others are called path, split and group)"
+            "(nearkin train: --set data.label_column=..., and so on)"
         )
 
     def usual(given: str | None, name: str) -> str | None:
