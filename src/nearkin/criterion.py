@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad, softplus
 
-from nearkin.log_sums import log_ratio, logsumexp
+from nearkin.log_sums import log_ratio, logsumexp, may_read
 from nearkin.outcome import Outcome
 from nearkin.relation import Relation
 
@@ -29,11 +29,6 @@ def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
     """(n, m) masks over the candidates: cost 0 is right, anything above is wrong."""
     right = relation.cost == 0
     return right & relation.candidate, ~right & relation.candidate
-
-
-def may_read(x: Tensor) -> bool:
-    """Whether a shorter way may be chosen by what x holds: on CUDA the host would wait for it, and no graph could record the step."""
-    return x.device.type == "cpu"
 
 
 def count(mask: Tensor) -> Tensor:

@@ -13,6 +13,11 @@ FAR = 69.0  # e^-69 is 1e-30; on a CPU exponentials that are much smaller take u
 LEAST = 2e-30  # of a row's largest exponential: up to here they count for nothing
 
 
+def may_read(x: Tensor) -> bool:
+    """Whether a shorter way may be chosen by what x holds: on CUDA the host would wait for it, and no graph could record the step."""
+    return x.device.type == "cpu"
+
+
 def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
     """Row-wise log of the sum of exp(x) over the mask; -inf, without a gradient, where a row has nothing.
 
@@ -55,7 +60,7 @@ def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
     all_of (n, m): truth values; share (n, m): 0..1, also outside of all_of. Rows in which one of both is empty have no meaning, and a
     gradient of zero. On a CPU one matrix of exponentials serves both sums, but in rows where the share is too small a part for that.
     """
-    if x.device.type != "cpu" or not x.shape[1] or share.requires_grad:
+    if not may_read(x) or not x.shape[1] or share.requires_grad:
         return _apart(x, all_of, share)
     found, slope, rest = _together(x, all_of.to(x.dtype), share)
     values: Tensor = _LogRatio.apply(x, all_of, share, found, slope)  # type: ignore[no-untyped-call]

@@ -230,11 +230,11 @@ def test_weak_tokens_are_refused(token: str) -> None:
 
 
 def test_a_full_queue_answers_429_and_late_answers_504(collection: Collection) -> None:
-    app = make_app(collection, limits=Limits(queue=2, threads=1, job_seconds=0.3))
+    app = make_app(collection, limits=Limits(queue=2, threads=1, job_seconds=0.7))
     service, answer = app.state.service, app.state.service.answer
 
     def slow(*question: Any) -> Any:
-        time.sleep(0.2)
+        time.sleep(0.4)
         return answer(*question)
 
     service.answer = slow
@@ -242,7 +242,7 @@ def test_a_full_queue_answers_429_and_late_answers_504(collection: Collection) -
     async def ask() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HERE) as client:
             several = await asyncio.gather(*(client.post("/search", json={"id": 5}) for _ in range(6)))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.6)
             return [*several, await client.post("/search", json={"id": 5})]
 
     answers = asyncio.run(ask())

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.affinity import Affine, Affinity
-from nearkin.criterion import BestK, Criterion, any_positive, may_read, own_column
+from nearkin.criterion import BestK, Criterion, any_positive, own_column
 from nearkin.kernels.engines import ENGINES, PRECISIONS
+from nearkin.log_sums import may_read
 from nearkin.objectives import door
 from nearkin.objectives.objective import Objective
 from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, plain, select, stream, streams
