@@ -200,7 +200,7 @@ def _model_folder(job: Job, place: Place, run: Run) -> Iterator[Path]:
     which = f"tuning-{job.trial.candidates().index(job.chosen)}" if job.seed is None else f"seed-{job.seed}"
     folder = unfinished(Path(place.results), job.trial) / which
     page = folder / "run.json"
-    if page.exists() and json.loads(page.read_text(encoding="utf-8")) != json.loads(run.to_json()):
+    if page.exists() and Run.from_json(page.read_text(encoding="utf-8")) != run:  # leaves that were unknown then are as by default
         shutil.rmtree(folder)  # the trial has since been set up otherwise
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
