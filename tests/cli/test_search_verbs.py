@@ -94,6 +94,18 @@ def test_without_labels_there_is_no_column_for_them(tmp_path: Path, capsys) -> N
     assert head.replace("┃", " ").split() == ["affinity", "id", "path"]
 
 
+def test_numbers_are_shown_beside_the_neighbours(tmp_path: Path, capsys) -> None:
+    model, pictures = make_model(tmp_path / "model"), make_pictures(tmp_path / "pictures")
+    table = tmp_path / "numbers.csv"
+    table.write_text("path,target\n" + "".join(f"{path},{row}.5\n" for row, path in enumerate(sorted(pictures.rglob("*.png")))))
+    run(capsys, "index", model, table, "--device", "cpu")
+    lines = run(capsys, "search", model, "--id", 0, "-k", 3).splitlines()
+    assert lines[2].replace("┃", " ").split() == ["affinity", "target", "id", "path"]
+    for line in lines[4:7]:
+        _, _, target, point, *_ = line.replace("│", " ").split()
+        assert float(target) == int(point) + 0.5
+
+
 def test_a_folder_of_queries_and_json(place: Path, capsys) -> None:
     found = json.loads(run(capsys, "search", place / "model", place / "queries", "-k", 2, "--json"))
     assert [Path(one["query"]).name for one in found] == ["0-red.png", "1-green.png", "2-blue.png"]

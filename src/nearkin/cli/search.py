@@ -3,7 +3,7 @@
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +23,10 @@ from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import tell_unread
 from nearkin.model import brought_to
 from nearkin.remote import RemoteCollection, address, open_remote
-from nearkin.search.contract import Answer, Where
+from nearkin.search.contract import Answer, Hit, Where
 
 TOGETHER = 256  # images encoded and searched at once
+SHOWN = 4  # columns for numbers and the like
 
 
 class Asked(NamedTuple):
@@ -137,21 +138,34 @@ def _plain(asked: Asked) -> dict[str, object]:
     return {"query": asked.query, "exact": asked.answer.exact, "neighbours": [hit._asdict() for hit in asked.answer.hits]}
 
 
+def _known(hits: Sequence[Hit]) -> list[tuple[str, list[str]]]:
+    """Columns of what else is known of points: their numbers by name, the set of their classes. The first few; --json has all."""
+    names = [name for name in dict.fromkeys(name for hit in hits for name in hit.metadata) if name not in ("data", "split", "group")]
+    return [(name, [_cell(hit.metadata.get(name)) for hit in hits]) for name in names[:SHOWN]]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
+
+
 def _show(collection: Collection | RemoteCollection, found: list[Asked], k: int) -> None:
     console = Console(highlight=False, soft_wrap=True, width=1000)  # a path is not folded: it is there to be copied
     for query, answer in found:
         title = f"{query}: the {len(answer.hits)} nearest{'' if answer.exact else ' (approximate: a nearer one may be missing)'}"
-        columns = {
-            "": [str(rank) for rank in range(1, len(answer.hits) + 1)],
-            "affinity": [f"{hit.affinity:.4g}" for hit in answer.hits],
-            "label": [hit.label or "" for hit in answer.hits],
-            "same kind?": [{True: "yes", False: "no", None: ""}[hit.same_kind] for hit in answer.hits],
-            "id": [str(hit.id) for hit in answer.hits],
-            "path": [hit.source for hit in answer.hits],
-        }
-        told = {name: cells for name, cells in columns.items() if any(cells) or not answer.hits}  # nobody's label: no column of blanks
-        table = Table(*told, title=Text(title), title_justify="left", title_style="bold")
-        for row in zip(*told.values(), strict=True):
+        columns = [
+            ("", [str(rank) for rank in range(1, len(answer.hits) + 1)]),
+            ("affinity", [f"{hit.affinity:.4g}" for hit in answer.hits]),
+            ("label", [hit.label or "" for hit in answer.hits]),
+            *_known(answer.hits),
+            ("same kind?", [{True: "yes", False: "no", None: ""}[hit.same_kind] for hit in answer.hits]),
+            ("id", [str(hit.id) for hit in answer.hits]),
+            ("path", [hit.source for hit in answer.hits]),
+        ]
+        told = [column for column in columns if any(column[1]) or not answer.hits]  # nobody's label: no column of blanks
+        table = Table(*(name for name, _ in told), title=Text(title), title_justify="left", title_style="bold")
+        for row in zip(*(cells for _, cells in told), strict=True):
             table.add_row(*map(Text, row))
         console.print(table)
         if len(answer.hits) < k:
