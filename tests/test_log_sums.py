@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from nearkin import log_sums
 from nearkin.log_sums import LEAST, log_ratio, logsumexp
 
 
@@ -102,3 +103,20 @@ def test_a_learnt_share_has_a_gradient_and_the_cut_is_below_what_floats_notice()
     x, mask, share = drawn(4, 5, 1.0)
     assert torch.autograd.gradcheck(lambda some: log_ratio(x, mask, some + 0.5), share.requires_grad_())
     assert torch.finfo(torch.float64).eps > 1e5 * LEAST
+
+
+def test_on_a_cpu_one_matrix_serves_both_sums_but_where_the_share_is_too_small(monkeypatch):
+    x, mask, share = drawn(8, 40, 3.0)
+    x[:, 2] = 1e6  # nobody looks at this one
+    mask[:, 2], share[:, 2] = False, 0.0
+    rows, careful = [], log_sums._apart
+    monkeypatch.setattr(log_sums, "_apart", lambda x, *more: (rows.append(len(x)), careful(x, *more))[1])
+    log_ratio(x, mask, share)
+    assert rows == []
+    mask[5], share[5] = True, 0.0
+    share[5, 3], x[5, 3] = 1.0, -60.0
+    log_ratio(x, mask, share)
+    assert rows == [1]
+    monkeypatch.setattr(log_sums, "may_read", lambda _: False)  # as on CUDA
+    log_ratio(x, mask, share)
+    assert rows == [1, 8]
