@@ -66,7 +66,7 @@ def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
     """
     share = 1 - relation.cost.clamp(0, 1)
     candidates = count(relation.candidate)
-    priced = (candidates > 0) & (share.amax(1) > 0 if share.shape[1] else candidates > 0)
+    priced = (candidates > 0) & (share.sum(1) > 0)
     return _soft(log_ratio(affinity, relation.candidate, share), priced, candidates)
 
 

@@ -55,10 +55,10 @@ def _exponentials(x: Tensor, top: Tensor) -> Tensor:
 
 
 def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
-    """(n,) log sum_j all_of e^x - log sum_j share e^x: minus the log of a share's chance in a choice by softmax, 0 where a row has neither.
+    """(n,) log sum_j all_of e^x - log sum_j share e^x: minus the log of a share's chance in a choice by softmax.
 
-    all_of (n, m): truth values; share (n, m): 0..1, also outside of all_of. Rows in which one of both is empty have no meaning, and a
-    gradient of zero. On a CPU one matrix of exponentials serves both sums, but in rows where the share is too small a part for that.
+    all_of (n, m): truth values; share (n, m): 0..1, also outside of all_of. A row in which one of both is empty is 0, and so is its
+    gradient. On a CPU one matrix of exponentials serves both sums, but in rows where the share is too small a part for that.
     """
     if not may_read(x) or not x.shape[1] or share.requires_grad:
         return _apart(x, all_of, share)

@@ -5,16 +5,14 @@ that help, mistyped options and folders that are not there are answered at once.
 """
 
 import argparse
-import os
-import select
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TextIO
 
 from nearkin import __version__
 from nearkin.cli.early import check
+from nearkin.cli.readers import UNREAD, nobody_reads
 
 ABOUT = "Learn embeddings whose nearest neighbours are right: from classes, from numbers, or from no labels at all."
 FIRST = "The first thing to try, about a minute on a laptop:\n  nearkin demo\n\nHelp on a verb:\n  nearkin demo --help"
@@ -113,7 +111,6 @@ REPRODUCE_EXAMPLES = """examples:
   nearkin reproduce --list
   nearkin reproduce digits                                a small table that runs anywhere
   nearkin reproduce ren2014 --data-root data --resume --budget 20 --at-once 4"""
-UNREAD = 141  # the exit status of a program that SIGPIPE has ended, as 130 is that of Ctrl-C
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -122,10 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _ran(argv)
     except SystemExit as end:  # argparse's after help or a mistake, and rich's when nobody reads
-        if _nobody_reads(end):
+        if nobody_reads(end):
             return UNREAD
         raise
-    return UNREAD if _nobody_reads() else status
+    return UNREAD if nobody_reads() else status
 
 
 def _ran(argv: Sequence[str] | None) -> int:
@@ -144,40 +141,10 @@ def _ran(argv: Sequence[str] | None) -> int:
         print("\nstopped", file=sys.stderr)
         return 130
     except (ValueError, OSError, ImportError) as error:
-        if _nobody_reads(error):
+        if nobody_reads(error):
             return UNREAD
         print(f"nearkin {arguments.verb}: {error}", file=sys.stderr)
         return 1
-
-
-def _nobody_reads(error: BaseException | None = None) -> bool:
-    """Whether the reader of what is printed has left, as `| head` does; whatever is still to be printed then goes nowhere.
-
-    `error` is what was raised meanwhile: a broken pipe may be another one, such as a worker's.
-    """
-    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]  # None: closed from the start
-    by_rich = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)  # which has shut stdout up by then
-    gone = by_rich or (isinstance(error, BrokenPipeError) and any(map(_hung_up, streams)))
-    try:
-        for stream in streams:
-            stream.flush()
-    except BrokenPipeError:
-        gone = True
-    if gone:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in streams:
-            os.dup2(nowhere, stream.fileno())
-    return gone
-
-
-def _hung_up(stream: TextIO) -> bool:
-    """Whether a stream leads into a pipe that nobody reads from; after a write that failed, another flush would not tell."""
-    try:
-        asked = select.poll()
-        asked.register(stream.fileno(), 0)
-        return bool(asked.poll(0))
-    except (AttributeError, OSError):  # Windows has no poll, and what a test puts in the stream's place no number
-        return False
 
 
 def _check_device(name: str) -> None:

@@ -13,7 +13,7 @@ from nearkin.affinity import InnerProduct, SquaredEuclidean
 from nearkin.criterion import soft_hinge
 from nearkin.kernels.soft_neighbours import Soft
 from nearkin.kernels.work import Work, sizes
-from nearkin.log_sums import logsumexp
+from nearkin.log_sums import log_ratio
 from nearkin.outcome import Outcome
 
 
@@ -38,7 +38,7 @@ def weighed(soft: Soft, work: Work, affinity: SquaredEuclidean | InnerProduct, s
     """
     _, there, near = _listed(work, affinity)
     counts = there & (share > 0)
-    lighter = logsumexp(near, there) - logsumexp(near + share.log(), counts)
+    lighter = log_ratio(near, there, share * there)
     priced = soft.priced & counts.any(1)
     return Soft(torch.where(priced, soft.values + lighter, torch.zeros_like(soft.values)), priced)
 

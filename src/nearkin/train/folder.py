@@ -20,7 +20,7 @@ from nearkin.data.door import from_anywhere
 from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
 from nearkin.disk import as_new
-from nearkin.run import Run
+from nearkin.run import Run, run_page
 from nearkin.train.report import Reporter
 
 
@@ -67,8 +67,8 @@ def check_folder(folder: Path, resume: bool) -> None:
     if made and not resume:
         again = f"`nearkin train --resume {quote(str(folder))}`"
         raise FileExistsError(f"{folder} holds a training already; choose another folder, or go on: {again}")
-    if resume and not made:
-        raise FileNotFoundError(f"{folder} holds no training to resume (no run.json)")
+    if resume:
+        run_page(folder)
     others = [] if made else [name for name in WRITTEN if (folder / name).exists()]
     if others:
         raise FileExistsError(

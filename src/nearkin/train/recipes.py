@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nearkin.data.dataset import Dataset
-from nearkin.run import Run, override
+from nearkin.run import OptimiserChoice, Run, override
 from nearkin.train.choose import WITHOUT_LABELS, objective_for
+from nearkin.train.report import Reporter
 
 Leaves = Mapping[str, str]
 
@@ -131,3 +132,24 @@ def lengthened(run: Run, points: int) -> Run:
     """The run with as many epochs over so many points as its least number of steps takes."""
     an_epoch = 1 if run.references == "training_set" else max(points // run.batch_size, 1)
     return replace(run, epochs=max(run.epochs, math.ceil(run.least_steps / an_epoch)))
+
+
+def taken(run: Run, train: Dataset, given: Collection[str] | None, log: Reporter) -> Run:
+    """The run as it is trained, after lines that say what was set to suit the data: nothing but its length where `given` is None."""
+    suits = run if given is None else suited(run, train, given)
+    changed = [f"batches of {suits.batch_size:,}"] if suits.batch_size != run.batch_size else []
+    changed += [_in_words(suits.optimiser)] if suits.optimiser != run.optimiser else []
+    if changed:
+        told = f"{train.supervision}, {len(train):,} points to learn from"
+        if objective_for(train, run.objective.name)[0] in SUITED:
+            told = "with some labels" if train.partly_labelled else "without labels"
+        log.message(f"{told}: {', '.join(changed)}; --set changes that")
+    long = lengthened(suits, len(train))
+    if long != suits:
+        log.message(f"{long.epochs:,} epochs, for at least {long.least_steps:,} steps; --epochs changes that")
+    return long
+
+
+def _in_words(optimiser: OptimiserChoice) -> str:
+    clipped = f" with gradients of length {optimiser.clip:g} at most" if optimiser.clip else ""
+    return f"{optimiser.name} at {optimiser.learning_rate:g}{clipped}"

@@ -18,15 +18,15 @@ from nearkin.model import kept_references
 from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
 from nearkin.optimise import set_rate
 from nearkin.points import Points
-from nearkin.run import OptimiserChoice, Run
+from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
-from nearkin.train.choose import objective_for, without_labels
+from nearkin.train.choose import without_labels
 from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json, write_run
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.own_shards import mine, reads_own
-from nearkin.train.recipes import SUITED, lengthened, suited
+from nearkin.train.recipes import taken
 from nearkin.train.report import Log, Reporter, Silence
 from nearkin.train.rounds import rounds_for, steering_of
 from nearkin.train.spread_bank import collect
@@ -80,9 +80,7 @@ def train(
     with resuming(resume):
         source = opened(run, data, data_root, log)
         parts_of_data = cut(run, source)
-        if given is not None:
-            run = _told(run, suited(run, parts_of_data.train, given), parts_of_data.train, log)
-        run = _long_enough(run, len(parts_of_data.train), log)
+        run = taken(run, parts_of_data.train, given, log)
         parts = assemble(run, parts_of_data.train, place)
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
         loop = Loop(run, folder, parts, parts_of_data, log, rank)
@@ -101,31 +99,6 @@ def train(
         with held(loop.interrupt) if ranks.count() == 1 else nullcontext():  # several ranks cannot agree on a step to stop after
             loop.run_rounds()
         return loop.finish()
-
-
-def _told(before: Run, run: Run, train: Dataset, log: Reporter) -> Run:
-    """The run, after a line that says what was changed to suit the data; `_long_enough` tells of the steps."""
-    changed = [f"batches of {run.batch_size:,}"] if run.batch_size != before.batch_size else []
-    changed += [_in_words(run.optimiser)] if run.optimiser != before.optimiser else []
-    if changed:
-        told = f"{train.supervision}, {len(train):,} points to learn from"
-        if objective_for(train, run.objective.name)[0] in SUITED:
-            told = "with some labels" if train.partly_labelled else "without labels"
-        log.message(f"{told}: {', '.join(changed)}; --set changes that")
-    return run
-
-
-def _in_words(optimiser: OptimiserChoice) -> str:
-    clipped = f" with gradients of length {optimiser.clip:g} at most" if optimiser.clip else ""
-    return f"{optimiser.name} at {optimiser.learning_rate:g}{clipped}"
-
-
-def _long_enough(before: Run, points: int, log: Reporter) -> Run:
-    """The run, after a line that says how many epochs its least number of steps takes."""
-    run = lengthened(before, points)
-    if run != before:
-        log.message(f"{run.epochs:,} epochs, for at least {run.least_steps:,} steps; --epochs changes that")
-    return run
 
 
 class Loop:
