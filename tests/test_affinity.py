@@ -104,6 +104,29 @@ def test_unit_rows_have_length_one_and_zero_stays() -> None:
     close(unit(x[0]), [0.6, 0.8])
 
 
+def test_unit_rows_have_two_derivatives() -> None:
+    x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradcheck(unit, x) and torch.autograd.gradgradcheck(unit, x)
+    zero = torch.zeros(2, 3, requires_grad=True)
+    up = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 4.0]])
+    assert torch.equal(torch.autograd.grad(unit(zero), zero, up)[0], up)
+
+
+@pytest.mark.parametrize("n", [12, 80])
+@pytest.mark.parametrize("affinity", [SquaredEuclidean(0.5), Euclidean(2.0), cosine()], ids=repr)
+def test_queries_that_are_their_own_references_are_as_near_as_to_a_copy(affinity: Affinity, n: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 5, dtype=torch.float64, generator=generator)
+    x[3], x[4], x[5] = x[2], x[2] + 1e-6, 40 * x[5]  # met, nearly met, far out
+    up = torch.randn(n, n, dtype=torch.float64, generator=generator)
+    x.requires_grad_()
+    itself, copied = affinity(x, x), affinity(x, x.clone())
+    torch.testing.assert_close(itself, copied, rtol=1e-9, atol=1e-9)
+    gradients = [torch.autograd.grad(near, x, up)[0] for near in (itself, copied)]
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
+    assert torch.isfinite(gradients[0]).all()
+
+
 def test_a_distance_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"the given distance returned shape \(3, 1\); it must be \(3, 2\): queries by references"):
         MinusDistance(lambda q, r: (q - r[0]).norm(dim=1, keepdim=True))(Q, R)

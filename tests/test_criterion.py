@@ -24,11 +24,15 @@ from nearkin.criterion import (
     expected_cost,
     log_symmetric,
     misplaced,
+    one_answer,
     own_column,
     right_and_wrong,
 )
 from nearkin.outcome import Outcome, reduce
-from nearkin.relation import Relation
+from nearkin.points import Points
+from nearkin.references import OnePerClass
+from nearkin.references.in_batch import answered, filled
+from nearkin.relation import Relation, SameLabelOfFilled
 from nearkin.triplets import Triplets
 
 Row = list[tuple[float, float, bool]]  # affinity, cost, candidate
@@ -75,7 +79,7 @@ def pairs_loop(row: Row) -> Priced:
     right, wrong = split(row)
     n = len(right) + len(wrong)
     costs = [s**2 for s in right] + [max(0.0, 1.5 + s) ** 2 for s in wrong]
-    return sum(costs) / max(n, 1), n, sum(s < 0 for s in right) + sum(1.5 + s > 0 for s in wrong)
+    return sum(costs) / max(n, 1), n, sum(cost > 0 for cost in costs)
 
 
 def one_versus_rest_loop(row: Row) -> Priced:
@@ -333,6 +337,26 @@ def test_a_column_for_a_label_is_priced_as_the_relation_is(apart: bool) -> None:
     assert not grads[0][6:8].any()
     torch.testing.assert_close(*(torch.autograd.grad(g[[0, 1, 2, 4, 5, 8]].square().sum(), near)[0] for g in grads))
     assert own_column(torch.tensor([[1.0, torch.nan, 0.0]]), torch.tensor([0]), apart).values.isnan().all()
+
+
+@pytest.mark.parametrize(
+    "labels", [[4, 2, 4, 2, 7, 4, 9, 9], [4, 4, 2, 7, 1, 3, 5, 6], [0, 1, 2, 3, 4, 5, 6, 7]], ids=["three answers", "one answer", "none"]
+)
+@pytest.mark.parametrize("read", [True, False], ids=["filled", "slots"])
+def test_one_answer_a_class_is_priced_as_each_of_the_relation_is(labels: list[int], read: bool) -> None:
+    near = 5 * torch.randn(8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    batch = Points(near, torch.tensor(labels), torch.tensor([0, 1, 2, 3, 4, 5, 6, 6]))  # the last is asked by its own copy
+    answers = OnePerClass()(batch._replace(embeddings=torch.eye(8, dtype=torch.float64)))
+    answers = filled(answers) if read else answers
+    near = (near @ answers.embeddings.T).requires_grad_()
+    by_mask = each_positive(near, SameLabelOfFilled()(batch, answers))
+    if len(answers.embeddings) < 2:  # no column to stand in; the composition leaves these to the mask
+        assert not by_mask.weight.any()
+        return
+    by_column = one_answer(near, *answered(batch, answers))
+    torch.testing.assert_close(by_column[:2], by_mask[:2])
+    assert by_column.active == by_mask.active == (3 if labels[1] == 2 else 0)
+    torch.testing.assert_close(*(torch.autograd.grad(o.values.sum(), near)[0] for o in (by_column, by_mask)))
 
 
 @pytest.mark.parametrize("name", ["pairs", "each"])

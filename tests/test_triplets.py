@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from nearkin import triplets
 from nearkin.relation import Relation
 from nearkin.triplets import Triplets, drawn_by
 
@@ -52,3 +53,35 @@ def test_distance_weighted_draws_in_many_dimensions_stay_in_range() -> None:
     near = torch.tensor([[0.9, 0.875, 0.2]])  # log weights of hundreds
     relation = Relation(torch.tensor([[0.0, 1.0, 1.0]]), torch.ones(1, 3, dtype=torch.bool))
     assert Triplets("distance-weighted", 0.1, dimension=512)(near, relation).values.tolist() == pytest.approx([0.075])
+
+
+@pytest.mark.parametrize("at_once", [7, 2**20], ids=["blocks", "at once"])
+@pytest.mark.parametrize("share", [0.1, 0.6], ids=["few right", "many right"])
+def test_all_triplets_are_the_same_by_rank_and_beside_the_row(share: float, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triplets, "AT_ONCE", at_once)
+    generator = torch.Generator().manual_seed(0)
+    near = torch.randint(-8, 8, (12, 20), generator=generator).double() / 4  # ties, and gaps of just the margin
+    right = torch.rand(12, 20, generator=generator) < share
+    wrong = ~right & (torch.rand(12, 20, generator=generator) < 0.7)
+    right[0], wrong[1] = False, False
+    ranked, beside = (way(near, right, wrong, near - 0.5) for way in (triplets._by_rank, triplets._of_few))
+    torch.testing.assert_close(ranked, beside, rtol=0, atol=0)
+    gap = (near[:, None, :] - near[:, :, None] + 0.5).clamp_min(0) * right[:, :, None] * wrong[:, None, :]  # query, right, wrong
+    assert torch.equal(ranked.total, gap.sum((1, 2))) and torch.equal(ranked.inside, (gap > 0).sum((1, 2))) and ranked.inside.sum() > 50
+    assert torch.equal(ranked.slope, (gap > 0).sum(1).double() - (gap > 0).sum(2).double())
+
+
+def test_which_way_all_triplets_take_is_told_by_their_number_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways: list[str] = []
+    for name in ("_by_rank", "_of_few"):
+        monkeypatch.setattr(triplets, name, lambda *given, name=name, way=getattr(triplets, name): (ways.append(name), way(*given))[1])
+    for kin in (33, 34):  # 32 right ones each, and 33
+        labels = torch.arange(2 * kin) % 2
+        cost = (labels[:, None] != labels).float()
+        relation = Relation(cost, ~torch.eye(2 * kin, dtype=torch.bool))
+        Triplets("uniform", 0.2)(torch.randn(2 * kin, 2 * kin), relation)
+    monkeypatch.setattr(triplets, "may_read", lambda _: False)  # as on CUDA
+    near = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    relation = Relation((torch.arange(6)[:, None] % 2 != torch.arange(6) % 2).double(), ~torch.eye(6, dtype=torch.bool))
+    assert torch.autograd.gradcheck(lambda near: Triplets("uniform", 0.2)(near, relation).values, near)
+    assert ways[:3] == ["_of_few", "_by_rank", "_by_rank"] and "_of_few" not in ways[1:]

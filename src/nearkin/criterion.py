@@ -45,8 +45,8 @@ def soft_hinge(x: Tensor) -> Tensor:
 
 
 def _soft(values: Tensor, priced: Tensor, candidates: Tensor) -> Outcome:
-    """`candidates` (n,): how many each query has."""
-    return Outcome(torch.where(priced, values, torch.zeros_like(values)), priced.to(values.dtype), (candidates * priced).sum())
+    """`values` are 0 where they are not `priced`; `candidates` (n,): how many each query has."""
+    return Outcome(values, priced.to(values.dtype), (candidates * priced).sum())
 
 
 def expected_cost(affinity: Tensor, relation: Relation) -> Outcome:
@@ -55,7 +55,7 @@ def expected_cost(affinity: Tensor, relation: Relation) -> Outcome:
     log_p = affinity - logsumexp(affinity, candidate).clamp_min(torch.finfo(affinity.dtype).min)[:, None]
     p = log_p.masked_fill(~candidate, -torch.inf).exp()
     candidates = candidate.sum(1)
-    return _soft((p * cost).sum(1), candidates > 0, candidates)
+    return _soft((p * cost).sum(1), candidates > 0, candidates)  # without candidates every p is 0
 
 
 def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
@@ -80,10 +80,17 @@ def own_column(affinity: Tensor, column: Tensor, apart: bool = False) -> Outcome
     if apart:
         at = torch.where(there, column, 0).long()[:, None]
         chosen = logsumexp(affinity, torch.ones_like(affinity, dtype=torch.bool).scatter_(1, at, False))
-        values = chosen - affinity.gather(1, at)[:, 0]
+        values = torch.where(there, chosen - affinity.gather(1, at)[:, 0], 0.0)
     else:
         values = cross_entropy(affinity, torch.where(there, column, -1).long(), reduction="none", ignore_index=-1)
-    return _soft(values, there, torch.full_like(column, m - apart))
+    return Outcome(values, there.to(values.dtype), there.sum() * (m - apart))
+
+
+def one_answer(affinity: Tensor, column: Tensor, there: Tensor) -> Outcome:
+    """each_positive where query i's one right answer, if it has any, stands in column[i], and the columns `there` (m,) are candidates."""
+    column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no rival
+    outcome = own_column(affinity.masked_fill(~there, torch.finfo(affinity.dtype).min), column)
+    return outcome._replace(active=outcome.weight.sum())
 
 
 def each_positive(affinity: Tensor, relation: Relation) -> Outcome:
@@ -98,7 +105,7 @@ def each_positive(affinity: Tensor, relation: Relation) -> Outcome:
         sums = torch.zeros_like(rival).index_add(0, rows, soft_hinge(rival[rows] - affinity[rows, columns]))
     else:
         sums = (soft_hinge(rival[:, None] - affinity) * right).sum(1)
-    return _soft(sums / positives.clamp_min(1), priced, positives)
+    return _soft(torch.where(priced, sums / positives.clamp_min(1), 0.0), priced, positives)
 
 
 def attraction(affinity: Tensor, relation: Relation) -> Outcome:
@@ -119,8 +126,7 @@ class Pairs:
         right, pairs = relation.cost == 0, count(relation.candidate)
         off = _off(affinity.detach(), right, relation.candidate, self.margin)
         values = _OffSquared.apply(affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)  # type: ignore[no-untyped-call]
-        active = torch.count_nonzero(off < 0) + torch.count_nonzero((off > 0) & ~right)
-        return Outcome(values, pairs.to(values.dtype), active)
+        return Outcome(values, pairs.to(values.dtype), torch.count_nonzero(off))
 
 
 def _off(affinity: Tensor, right: Tensor, candidate: Tensor, margin: float) -> Tensor:

@@ -21,7 +21,7 @@ def may_read(x: Tensor) -> bool:
 def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
     """Row-wise log of the sum of exp(x) over the mask; -inf, without a gradient, where a row has nothing.
 
-    What lies FAR below a row's largest is left out: no sum of floats would notice it.
+    What lies FAR below a row's largest is left out on a CPU: no sum of floats would notice it.
     """
     summed: Tensor = _LogSumExp.apply(x, mask)  # type: ignore[no-untyped-call]
     return summed
@@ -50,8 +50,9 @@ class _LogSumExp(torch.autograd.Function):
 
 
 def _exponentials(x: Tensor, top: Tensor) -> Tensor:
-    """e^(x - top) in place, 0 from FAR below on."""
-    return torch.threshold_(x.sub_(top).clamp_min_(-FAR).exp_(), LEAST, 0.0)
+    """e^(x - top) in place, on a CPU 0 from FAR below on."""
+    x.sub_(top)
+    return torch.threshold_(x.clamp_min_(-FAR).exp_(), LEAST, 0.0) if may_read(x) else x.exp_()
 
 
 def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
@@ -60,9 +61,9 @@ def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
     all_of (n, m): truth values; share (n, m): 0..1, also outside of all_of. A row in which one of both is empty is 0, and so is its
     gradient. On a CPU one matrix of exponentials serves both sums, but in rows where the share is too small a part for that.
     """
-    if not may_read(x) or not x.shape[1] or share.requires_grad:
+    if not x.shape[1] or share.requires_grad:
         return _apart(x, all_of, share)
-    found, slope, rest = _together(x, all_of.to(x.dtype), share)
+    found, slope, rest = _together(x, all_of.to(x.dtype), share) if may_read(x) else (*_beside(x, all_of, share), None)
     values: Tensor = _LogRatio.apply(x, all_of, share, found, slope)  # type: ignore[no-untyped-call]
     return values if rest is None else values.index_copy(0, rest, _apart(x[rest], all_of[rest], share[rest]))
 
@@ -83,13 +84,24 @@ def _together(x: Tensor, all_of: Tensor, share: Tensor) -> tuple[Tensor, Tensor,
     _exponentials(x, x.amax(1, keepdim=True))
     whole, part = torch.linalg.vecdot(x, all_of), torch.linalg.vecdot(x, share)
     least = 1e5 * LEAST / torch.finfo(x.dtype).eps
-    told = (whole >= least) & (part >= least)
-    whole, part = torch.where(told, whole, 1), torch.where(told, part, 1)
+    told = torch.minimum(whole, part) >= least  # a nan is not
+    rest = None if bool(told.all()) else (~told).nonzero()[:, 0]
+    if rest is not None:
+        whole, part = whole.index_fill_(0, rest, 1.0), part.index_fill_(0, rest, 1.0)
     slope = all_of.div_(whole[:, None]).addcdiv_(share, part[:, None], value=-1).mul_(x)
-    if bool(told.all()):
-        return whole.log() - part.log(), slope, None
-    rest = (~told).nonzero()[:, 0]
-    return whole.log() - part.log(), slope.index_fill_(0, rest, 0.0), rest
+    if rest is not None:
+        slope.index_fill_(0, rest, 0.0)
+    return whole.div_(part).log_(), slope, rest
+
+
+@torch.no_grad()
+def _beside(x: Tensor, all_of: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Values and slopes, each sum by itself, in as few kernels as torch has: on CUDA small matrices wait for their launches."""
+    counts = share > 0
+    whole, part = torch.where(all_of, x, -torch.inf), torch.where(counts, x + share.log(), -torch.inf)
+    none = ~(all_of.any(1) & counts.any(1))
+    values = (whole.logsumexp(1) - part.logsumexp(1)).masked_fill_(none, 0.0)
+    return values, whole.softmax(1).sub_(part.softmax(1)).masked_fill_(none[:, None], 0.0)
 
 
 class _LogRatio(torch.autograd.Function):

@@ -26,8 +26,7 @@ def reduce(outcome: Outcome, reduction: Reduction) -> Tensor:
     """A scalar, or the values themselves. Without any priced query: a zero that keeps the graph."""
     if reduction == "none":
         return outcome.values
-    total = (outcome.weight * outcome.values).sum()
+    total = torch.dot(outcome.weight, outcome.values)
     if reduction == "sum":
         return total
-    weight = outcome.weight.sum()
-    return total / torch.where(weight > 0, weight, torch.ones_like(weight))
+    return total / outcome.weight.sum().clamp_min(torch.finfo(total.dtype).tiny)

@@ -2,16 +2,17 @@
 
 A choice reads affinities, so it belongs to the criterion and not to the relation. On cosine this is [lu2019sampling]'s
 eq. (1); on minus squared distances it is [d_right^2 - d_wrong^2 + margin]+. A query's value is the mean over its
-chosen triplets. Rows are sorted once, so that all triplets of a batch cost O(m log m) a query, not O(m^2).
+chosen triplets. Where right ones are not few, rows are sorted once, so that all triplets of a batch cost O(m log m) a query, not O(m^2).
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from nearkin.criterion import misplaced, right_and_wrong
+from nearkin.criterion import count, misplaced, right_and_wrong
+from nearkin.log_sums import may_read
 from nearkin.outcome import Outcome
 from nearkin.relation import Relation
 
@@ -117,12 +118,63 @@ def _semi_hard(affinity: Tensor, wrong: Tensor, margin: float) -> Tensor:
     return torch.where(inside, farther, last.expand_as(farther))
 
 
+FEW, AT_ONCE = 32, 2**20  # right ones a query, up to which each looks at every wrong one; entries of a block
+
+
+class _Slopes(NamedTuple):
+    """Of every query's triplets, those that cost something."""
+
+    total: Tensor  # (n,) what they cost
+    slope: Tensor  # (n, m) how many of them each wrong one is in, minus that of each right one
+    inside: Tensor  # (n,) their number
+
+
 def _all(affinity: Tensor, right: Tensor, wrong: Tensor, margin: float) -> _Chosen:
-    """Every pair of a right and a wrong one: with wrong ones ranked, those inside the margin are the first few."""
-    ranked, count = _ranked(affinity, wrong)
-    floor = affinity - margin
-    inside = torch.searchsorted(-ranked.detach(), -floor.detach())  # (n, m) wrong ones above s_right - margin
-    inside = torch.minimum(inside, count[:, None]) * right
-    running = torch.nn.functional.pad(ranked.double().cumsum(1), (1, 0))  # -inf behind the last wrong one, where nobody looks
-    hinge = (running.gather(1, inside) - inside * floor.double()).to(affinity.dtype)  # a small difference of long sums
-    return _Chosen((hinge * right).sum(1), right.sum(1) * count, inside.sum(1))
+    """Every pair of a right and a wrong one."""
+    pairs = count(right)
+    few = may_read(affinity) and int(pairs.sum()) <= FEW * len(right)
+    found = (_of_few if few else _by_rank)(affinity, right, wrong, affinity.detach() - margin)
+    total: Tensor = _Linear.apply(affinity, found.total, found.slope)  # type: ignore[no-untyped-call]
+    return _Chosen(total, pairs * count(wrong), found.inside)
+
+
+class _Linear(torch.autograd.Function):
+    """Gives a sum that is linear in the affinities its slopes."""
+
+    @staticmethod
+    def forward(ctx: Any, affinity: Tensor, total: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(slope)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return upstream[0][:, None] * slope, None, None
+
+
+@torch.no_grad()
+def _by_rank(affinity: Tensor, right: Tensor, wrong: Tensor, floor: Tensor) -> _Slopes:
+    """With wrong ones ranked, those above a right one's floor are the first few."""
+    ranked, order = torch.where(wrong, -affinity, torch.inf).sort(1)
+    inside = torch.searchsorted(ranked, -floor).mul_(right)
+    ends = affinity.new_zeros(len(affinity), affinity.shape[1] + 1).scatter_add_(1, inside, right.to(affinity.dtype))
+    over = right.sum(1, keepdim=True) - ends.cumsum(1)[:, :-1]  # right ones whose floor is below the wrong one of this rank
+    slope = torch.zeros_like(affinity).scatter_(1, order, over).mul_(wrong)
+    total = (affinity.double() * slope - floor.double() * inside).sum(1)  # a small difference of long sums
+    return _Slopes(total.to(affinity.dtype), slope.sub_(inside), inside.sum(1))
+
+
+@torch.no_grad()
+def _of_few(affinity: Tensor, right: Tensor, wrong: Tensor, floor: Tensor) -> _Slopes:
+    """Every right one beside the whole row, a block of them at a time."""
+    rivals, slope = torch.where(wrong, affinity, -torch.inf), torch.zeros_like(affinity)
+    total, inside = torch.zeros_like(affinity[:, 0]), torch.zeros_like(affinity[:, 0])
+    rows, columns = right.nonzero(as_tuple=True)
+    step = max(1, AT_ONCE // affinity.shape[1])
+    for some, own in zip(torch.split(rows, step), torch.split(columns, step), strict=True):
+        gap = rivals[some].sub_(floor[some, own][:, None]).clamp_min_(0)  # (p, m)
+        total.index_add_(0, some, gap.sum(1))
+        reach = gap.gt_(0).sum(1)
+        inside.index_add_(0, some, reach)
+        slope.index_add_(0, some, gap)[some, own] = -reach
+    return _Slopes(total, slope, inside.long())

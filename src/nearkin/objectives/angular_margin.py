@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from nearkin.affinity import unit
 from nearkin.objectives.objective import Objective
 from nearkin.outcome import Outcome
 from nearkin.points import Points
@@ -69,7 +68,8 @@ class LargeMarginSoftmax(Objective):
         assert batch.labels is not None
         x, w = batch.embeddings, self.references(batch).embeddings
         own = w[batch.labels]  # (n, d)
-        lowered = x.norm(dim=1) * own.norm(dim=1) * self._psi((unit(x) * unit(own)).sum(1))
+        lengths = x.norm(dim=1) * own.norm(dim=1)
+        lowered = lengths * self._psi((x * own).sum(1) / lengths.masked_fill(lengths == 0, 1.0))
         logits = (x @ w.T).scatter(1, batch.labels[:, None], lowered[:, None])  # (n, C)
         values = cross_entropy(logits, batch.labels, reduction="none")
         return Outcome(values, torch.ones_like(values), torch.full((), len(x) * len(w), device=x.device))
@@ -81,7 +81,9 @@ class LargeMarginSoftmax(Objective):
     def _psi(self, cosine: Tensor) -> Tensor:
         """The lowered cosine, mixed with the plain one as the annealing says."""
         turns = sum((cosine < math.cos(j * math.pi / self.m)).to(cosine.dtype) for j in range(1, self.m))
-        chebyshev = {1: cosine, 2: 2 * cosine**2 - 1, 3: 4 * cosine**3 - 3 * cosine, 4: 8 * cosine**4 - 8 * cosine**2 + 1}[self.m]
+        last, chebyshev = torch.ones_like(cosine), cosine  # cos((j - 1) angle), cos(j angle)
+        for _ in range(1, self.m):
+            last, chebyshev = chebyshev, 2 * cosine * chebyshev - last
         sign = 1 - 2 * (turns % 2)
         mix = self.annealed(self.step.to(cosine.dtype))
         return (mix * cosine + sign * chebyshev - 2 * turns) / (1 + mix)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.affinity import Affine, Affinity
-from nearkin.criterion import BestK, Criterion, any_positive, own_column
+from nearkin.criterion import BestK, Criterion, any_positive, each_positive, one_answer, own_column
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.log_sums import may_read
 from nearkin.objectives import door
@@ -16,8 +16,8 @@ from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, plain, select,
 from nearkin.outcome import Outcome
 from nearkin.points import Points
 from nearkin.references import Anchors, Centres, InBatch, OnePerClass, Proxies, References
-from nearkin.references.in_batch import filled
-from nearkin.relation import Relating, SameLabel, SameLabelApart, Supervision
+from nearkin.references.in_batch import answered, filled
+from nearkin.relation import Relating, SameLabel, SameLabelApart, SameLabelOfFilled, Supervision
 
 Engine = Literal["auto", "dense", "torch", "numba", "triton"]
 Precision = Literal["highest", "high", "fast"]
@@ -82,7 +82,7 @@ class NeighbourhoodObjective(Objective):
             assert batch.labels is not None
             door.check_two_classes(batch.labels, references.labels)
         pairs = len(batch.embeddings) * len(references.embeddings)
-        by_column = own and self._classifies()
+        by_column = own and (self._classifies() or self._answers(len(references.embeddings)))
         if self._streams(pairs, batch.embeddings.device.type, by_column):
             in_batch = own and isinstance(self.references, InBatch)
             outcome = stream(
@@ -99,7 +99,9 @@ class NeighbourhoodObjective(Objective):
             outcome = select(batch, references, self.affinity, self.relation, self.criterion)
         else:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
-            if by_column:
+            if by_column and isinstance(self.references, OnePerClass):
+                outcome = one_answer(affinity, *answered(batch, references))
+            elif by_column:
                 assert batch.labels is not None
                 outcome = own_column(affinity, batch.labels, isinstance(self.relation, SameLabelApart))
             else:
@@ -113,6 +115,11 @@ class NeighbourhoodObjective(Objective):
         """Whether row c of the references is class c's only one and a query's class is asked for: a label is then a column."""
         by_class = isinstance(self.references, Anchors | Proxies | Centres) and isinstance(self.relation, SameLabel | SameLabelApart)
         return by_class and self.criterion is any_positive
+
+    def _answers(self, references: int) -> bool:
+        """Whether each query is asked for its class's one answer, and there may be others: where that stands is a column, too."""
+        of_class = isinstance(self.references, OnePerClass) and isinstance(self.relation, SameLabelOfFilled)
+        return of_class and self.criterion is each_positive and references > 1
 
     def recordable(self, queries: int) -> bool:
         """Whether a step with so many queries reads nothing back, so that a CUDA graph can hold it.

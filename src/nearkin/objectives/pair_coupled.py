@@ -95,7 +95,8 @@ class Angular(PairCoupled):
     def pairs(self, embeddings: Tensor, relation: Relation) -> Outcome:
         right, wrong = right_and_wrong(relation)
         t = math.tan(math.radians(self.alpha)) ** 2
-        s = unit(embeddings) @ unit(embeddings).T
+        directions = unit(embeddings)
+        s = directions @ directions.T
         rivals = wrong
         if self.choice == "misplaced":
             right, rivals = misplaced(s, relation, self.k, self.margin)

@@ -1,6 +1,7 @@
 """References taken from the batch itself."""
 
 import torch
+from torch import Tensor
 
 from nearkin.points import EMPTY, Points
 from nearkin.references.slot import References
@@ -43,3 +44,10 @@ def filled(points: Points) -> Points:
     assert points.labels is not None
     there = points.labels != EMPTY
     return Points(points.embeddings[there], points.labels[there], None if points.ids is None else points.ids[there])
+
+
+def answered(batch: Points, answers: Points) -> tuple[Tensor, Tensor]:
+    """Of one answer a class: (n,) where each query's stands, -1 where there is none or it is the query itself; and (m,) which are there."""
+    assert batch.labels is not None and answers.labels is not None and batch.ids is not None and answers.ids is not None
+    has, column = (batch.labels[:, None] == answers.labels).max(1)
+    return torch.where(has & (answers.ids[column] != batch.ids), column, -1), answers.labels != EMPTY
