@@ -120,8 +120,8 @@ def test_on_a_cpu_one_matrix_serves_both_sums_but_where_the_share_is_too_small(m
     x, mask, share = drawn(8, 40, 3.0)
     x[:, 2] = 1e6  # nobody looks at this one
     mask[:, 2], share[:, 2] = False, 0.0
-    rows, careful = [], log_sums._apart
-    monkeypatch.setattr(log_sums, "_apart", lambda x, *more: (rows.append(len(x)), careful(x, *more))[1])
+    rows, careful = [], log_sums._beside
+    monkeypatch.setattr(log_sums, "_beside", lambda x, *more: (rows.append(len(x)), careful(x, *more))[1])
     log_ratio(x, mask, share)
     assert rows == []
     mask[5], share[5] = True, 0.0
@@ -130,4 +130,4 @@ def test_on_a_cpu_one_matrix_serves_both_sums_but_where_the_share_is_too_small(m
     assert rows == [1]
     monkeypatch.setattr(log_sums, "may_read", lambda _: False)  # as on CUDA, where every row's sums stand side by side
     torch.testing.assert_close(log_ratio(x, mask, share), values)
-    assert rows == [1]
+    assert rows == [1, 8]

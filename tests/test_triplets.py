@@ -73,8 +73,8 @@ def test_all_triplets_are_the_same_by_rank_and_beside_the_row(share: float, at_o
 
 def test_which_way_all_triplets_take_is_told_by_their_number_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
     ways: list[str] = []
-    for name in ("_by_rank", "_of_few"):
-        monkeypatch.setattr(triplets, name, lambda *given, name=name, way=getattr(triplets, name): (ways.append(name), way(*given))[1])
+    for way in (triplets._by_rank, triplets._of_few):
+        monkeypatch.setattr(triplets, way.__name__, lambda *given, way=way: (ways.append(way.__name__), way(*given))[1])
     for kin in (33, 34):  # 32 right ones each, and 33
         labels = torch.arange(2 * kin) % 2
         cost = (labels[:, None] != labels).float()

@@ -32,14 +32,9 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
-        shares = torch.where(mask, x, -torch.inf)
-        top = shares.amax(1, keepdim=True) if x.shape[1] else x.new_full((len(x), 1), -torch.inf)
-        empty = top == -torch.inf
-        _exponentials(shares, top.masked_fill(empty, 0.0))
-        sums = shares.sum(1, keepdim=True)
-        shares.div_(sums.masked_fill(empty, 1.0))
+        summed, shares = _summed(x, mask)
         ctx.save_for_backward(x, mask, shares)
-        return (top + sums.log())[:, 0]
+        return summed
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
@@ -49,10 +44,22 @@ class _LogSumExp(torch.autograd.Function):
         return upstream[0][:, None] * shares, None
 
 
+def _summed(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The logs (n,), and every entry's share (n, m) in its row's sum; in as few kernels as torch has where small matrices wait for them."""
+    shares = torch.where(mask, x, -torch.inf)
+    if not may_read(x) and x.shape[1]:
+        summed = shares.logsumexp(1)
+        return summed, shares.softmax(1).masked_fill_((summed == -torch.inf)[:, None], 0.0)
+    top = shares.amax(1, keepdim=True) if x.shape[1] else x.new_full((len(x), 1), -torch.inf)
+    empty = top == -torch.inf
+    _exponentials(shares, top.masked_fill(empty, 0.0))
+    sums = shares.sum(1, keepdim=True)
+    return (top + sums.log())[:, 0], shares.div_(sums.masked_fill(empty, 1.0))
+
+
 def _exponentials(x: Tensor, top: Tensor) -> Tensor:
-    """e^(x - top) in place, on a CPU 0 from FAR below on."""
-    x.sub_(top)
-    return torch.threshold_(x.clamp_min_(-FAR).exp_(), LEAST, 0.0) if may_read(x) else x.exp_()
+    """e^(x - top) in place, 0 from FAR below on."""
+    return torch.threshold_(x.sub_(top).clamp_min_(-FAR).exp_(), LEAST, 0.0)
 
 
 def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
@@ -63,45 +70,50 @@ def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
     """
     if not x.shape[1] or share.requires_grad:
         return _apart(x, all_of, share)
-    found, slope, rest = _together(x, all_of.to(x.dtype), share) if may_read(x) else (*_beside(x, all_of, share), None)
+    found, slope = (_together if may_read(x) else _beside)(x, all_of, share)
     values: Tensor = _LogRatio.apply(x, all_of, share, found, slope)  # type: ignore[no-untyped-call]
-    return values if rest is None else values.index_copy(0, rest, _apart(x[rest], all_of[rest], share[rest]))
+    return values
 
 
 def _apart(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
-    counts = share > 0
-    whole, part = logsumexp(x, all_of), logsumexp(x + torch.where(counts, share, 1).log(), counts)  # a log of 0 takes ten times that of 1
+    """By two sums that autograd knows."""
+    counts, weighted = _weighted(x, share)
+    whole, part = logsumexp(x, all_of), logsumexp(weighted, counts)
     both = all_of.any(1) & counts.any(1)  # by what there is: a nan among the affinities must show
     zero = torch.zeros_like(whole)
     return torch.where(both, whole, zero) - torch.where(both, part, zero)
 
 
-@torch.no_grad()
-def _together(x: Tensor, all_of: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Values (n,), their slopes (n, m), and the rows that this cannot tell: one sum is empty, too small beside the largest, or nan."""
-    outside = (all_of + share).le_(0.0)  # 1 where neither looks
-    x = torch.add(x, outside, alpha=-torch.finfo(x.dtype).max)
-    _exponentials(x, x.amax(1, keepdim=True))
-    whole, part = torch.linalg.vecdot(x, all_of), torch.linalg.vecdot(x, share)
-    least = 1e5 * LEAST / torch.finfo(x.dtype).eps
-    told = torch.minimum(whole, part) >= least  # a nan is not
-    rest = None if bool(told.all()) else (~told).nonzero()[:, 0]
-    if rest is not None:
-        whole, part = whole.index_fill_(0, rest, 1.0), part.index_fill_(0, rest, 1.0)
-    slope = all_of.div_(whole[:, None]).addcdiv_(share, part[:, None], value=-1).mul_(x)
-    if rest is not None:
-        slope.index_fill_(0, rest, 0.0)
-    return whole.div_(part).log_(), slope, rest
+def _weighted(x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """What has a share, and x + log share there."""
+    counts = share > 0
+    return counts, x + torch.where(counts, share, 1).log()  # a log of 0 takes ten times that of 1
 
 
 @torch.no_grad()
 def _beside(x: Tensor, all_of: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Values and slopes, each sum by itself, in as few kernels as torch has: on CUDA small matrices wait for their launches."""
-    counts = share > 0
-    whole, part = torch.where(all_of, x, -torch.inf), torch.where(counts, x + share.log(), -torch.inf)
+    """Values (n,) and their slopes (n, m), each sum by itself."""
+    counts, weighted = _weighted(x, share)
+    (whole, mine), (part, right) = _summed(x, all_of), _summed(weighted, counts)
     none = ~(all_of.any(1) & counts.any(1))
-    values = (whole.logsumexp(1) - part.logsumexp(1)).masked_fill_(none, 0.0)
-    return values, whole.softmax(1).sub_(part.softmax(1)).masked_fill_(none[:, None], 0.0)
+    return whole.sub_(part).masked_fill_(none, 0.0), mine.sub_(right).masked_fill_(none[:, None], 0.0)
+
+
+@torch.no_grad()
+def _together(x: Tensor, all_of: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by one matrix, but rows that this cannot tell: one sum is empty, too small beside the largest, or nan."""
+    chosen = all_of.to(x.dtype)
+    outside = (chosen + share).le_(0.0)  # 1 where neither looks
+    near = torch.add(x, outside, alpha=-torch.finfo(x.dtype).max)
+    _exponentials(near, near.amax(1, keepdim=True))
+    whole, part = torch.linalg.vecdot(near, chosen), torch.linalg.vecdot(near, share)
+    told = torch.minimum(whole, part) >= 1e5 * LEAST / torch.finfo(x.dtype).eps
+    slope = chosen.div_(whole[:, None]).addcdiv_(share, part[:, None], value=-1).mul_(near)
+    values = whole.div_(part).log_()
+    if not bool(told.all()):
+        rest = (~told).nonzero()[:, 0]
+        values[rest], slope[rest] = _beside(x[rest], all_of[rest], share[rest])
+    return values, slope
 
 
 class _LogRatio(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from safetensors.torch import load_file
 
 from nearkin.run import Run, override
 from nearkin.train.checkpoint import name_of_newest
-from nearkin.train.interrupt import Interrupt, held
+from nearkin.train.interrupt import TOGETHER, Interrupt, held
 from nearkin.train.report import Silence
 from nearkin.train.training import train
 
@@ -22,6 +23,7 @@ class Pressed(Silence):
     def step(self, done, figures):
         if done == 2:
             signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # as `timeout -s INT` tells it
 
 
 def test_the_first_saves_a_checkpoint_from_which_the_very_same_weights_come(tmp_path):
@@ -41,6 +43,7 @@ def test_the_second_is_heard_at_once():
     with held(interrupt):
         signal.raise_signal(signal.SIGINT)
         assert interrupt.asked
+        time.sleep(TOGETHER)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -18,8 +18,8 @@ class Last:
     """What the last call did. The counts stay on the device until they are read."""
 
     def __init__(self, outcome: Outcome) -> None:
-        self._weight = outcome.weight.detach()
-        self._active = outcome.active.detach()
+        self._weight = _cut(outcome.weight)
+        self._active = _cut(outcome.active)
         self._clamped = outcome.clamped
 
     @property
@@ -54,6 +54,11 @@ class Last:
 
     def __repr__(self) -> str:
         return f"Last(queries={self.queries}, priced={self.priced}, active={self.active}, clamped={self.clamped})"
+
+
+def _cut(x: Tensor) -> Tensor:
+    """Without the graph it may hang on; most hang on none."""
+    return x.detach() if x.requires_grad else x
 
 
 class Objective(nn.Module, ABC):

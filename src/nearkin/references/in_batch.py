@@ -26,13 +26,10 @@ class OnePerClass(References):
 
     def forward(self, batch: Points) -> Points:
         assert batch.labels is not None
-        order = torch.argsort(batch.labels, stable=True)
-        ranked = batch.labels[order]
-        starts = torch.ones_like(ranked, dtype=torch.bool)
-        starts[1:] = ranked[1:] != ranked[:-1]
-        second = torch.zeros_like(starts)
-        second[1:] = starts[:-1] & ~starts[1:]
-        answers = torch.zeros_like(second).scatter(0, order, second)
+        ranked, order = torch.sort(batch.labels, stable=True)
+        second = ranked[1:] == ranked[:-1]  # (n - 1,) of its class, or a later one
+        second[1:] &= ranked[2:] != ranked[:-2]
+        answers = torch.zeros_like(ranked, dtype=torch.bool).scatter_(0, order[1:], second)
         return batch._replace(labels=torch.where(answers, batch.labels, EMPTY))
 
     def update(self, batch: Points) -> None:
@@ -42,7 +39,7 @@ class OnePerClass(References):
 def filled(points: Points) -> Points:
     """The slots that hold a point, alone. How many is read back, so a CUDA graph cannot record it."""
     assert points.labels is not None
-    there = points.labels != EMPTY
+    there = (points.labels != EMPTY).nonzero()[:, 0]
     return Points(points.embeddings[there], points.labels[there], None if points.ids is None else points.ids[there])
 
 
