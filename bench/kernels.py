@@ -109,7 +109,7 @@ def versions() -> dict[str, str]:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "absent"
+            found[name] = getattr(sys.modules.get(name.replace("-", "_")), "__version__", "absent")  # one that came in a folder
     return found
 
 

@@ -145,7 +145,8 @@ def main() -> None:
     if arguments.peers:
         sys.path.insert(0, str(arguments.peers))
     device = processor() if arguments.device == "cpu" else torch.cuda.get_device_name()
-    about = {"command": "python -m bench.losses", "device": device, "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    where = "" if arguments.device == "cpu" else f" --device {arguments.device}"
+    about = {"command": f"python -m bench.losses{where}", "device": device, "date": datetime.now(UTC).isoformat(timespec="seconds")}
     found = []
     for row in rows(arguments.device, arguments.rounds):
         print(json.dumps(row), flush=True)

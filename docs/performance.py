@@ -89,20 +89,24 @@ def batches_part(found: dict[str, Any]) -> list[str]:
     return ["## Batches", "", about(found), said, "", *table(("points", "N", "ours, ms", "theirs, ms", "theirs / ours"), rows)]
 
 
-def losses_part(found: dict[str, Any]) -> list[str]:
-    """Every loss that the peer has, too."""
+def losses_part(runs: list[dict[str, Any]]) -> list[str]:
+    """Every loss that the peer has, too, on each device."""
     said = (
         "Every loss that pytorch-metric-learning has, too, with its gradients; unit vectors, d = 128, four a class (NPair: two). Both "
         "return the same value, which is asserted before either is timed, but for the contrastive loss, which is another function there; "
-        "`Softmax` is compared with torch's linear layer and cross-entropy. One thread's CPU time, best of interleaved rounds."
+        "`Softmax` is compared with torch's linear layer and cross-entropy, which look at nothing that they are handed. One thread's CPU "
+        "time, or seconds until the GPU is idle, which at these sizes are the host's: best of interleaved rounds."
     )
     keys = (("ours_ms", ".2f"), ("peer_ms", ",.2f"), ("times", ".2f"))
-    rows = [
-        (row["loss"], f"{row['n']:,}", f"{row['classes']:,}" if "classes" in row else "", *(f"{row[key]:{form}}" for key, form in keys))
-        for row in found["rows"]
-    ]
     head = ("loss", "N", "class vectors", "ours, ms", "theirs, ms", "theirs / ours")
-    return ["## Losses", "", about(found), said, "", *table(head, rows)]
+    lines = ["## Losses", "", said, ""]
+    for found in runs:
+        rows = [
+            (row["loss"], f"{row['n']:,}", f"{row['classes']:,}" if "classes" in row else "", *(f"{row[key]:{form}}" for key, form in keys))
+            for row in found["rows"]
+        ]
+        lines += [about(found), "", *table(head, rows)]
+    return lines
 
 
 CUDA_NOTES = (
@@ -317,7 +321,7 @@ def page() -> str:
         lines += cpu_part(cpu)
     if (batches := load("bench-batches.json")) is not None:
         lines += batches_part(batches)
-    if (losses := load("bench-losses.json")) is not None:
+    if losses := [found for name in ("bench-losses.json", "bench-losses-h200.json") if (found := load(name)) is not None]:
         lines += losses_part(losses)
     lines += numerics()
     if (training := load("bench-training.json")) is not None:
