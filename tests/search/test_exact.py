@@ -321,7 +321,7 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], str]] = [
     (X, X, {"block": 0}, r"block \(0\) must be above 0"),
     (X[0], X, {}, r"queries must be a tensor \(n, d\) with at least one row, not \(2,\)"),
     (X, X[:0], {}, r"references must be a tensor \(n, d\) with at least one row, not \(0, 2\)"),
-    ([[1.0]], X, {}, r"queries must be a tensor \(n, d\) with at least one row, not list"),
+    ([[1.0]], X, {}, r"queries must be a tensor \(n, d\) with at least one row, not list; torch.as_tensor\(...\) makes one"),
     (X, drawn(4, 3, 0), {}, "queries have 2 dimensions and references 3; both must come from the same network"),
     (X, X * torch.nan, {}, r"references hold NaN or infinity, first in rows \[0, 1, 2, 3\]; nothing is near to those: drop them"),
     (X / 0, X, {}, "queries hold NaN or infinity"),

@@ -209,6 +209,25 @@ def test_keys(page: Any) -> None:
     assert page.locator("#keys").is_visible()
 
 
+def test_on_a_phone_nothing_lies_upon_another(page: Any) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.click("text=Show me the worst one")
+    until(page, "document.querySelectorAll('.tile').length > 0")
+    boxes = {
+        name: page.locator(name).bounding_box() for name in ("#bar", "#choose", "#theme", "#help", "#maps", "#right", "#left", "#tools")
+    }
+    inside = [
+        boxes[name]["y"] >= 0 and boxes[name]["y"] + boxes[name]["height"] <= boxes["#bar"]["height"]
+        for name in ("#choose", "#theme", "#help")
+    ]
+    assert all(inside) and boxes["#help"]["x"] + boxes["#help"]["width"] <= 400
+    ends = [(boxes[name]["y"], boxes[name]["y"] + boxes[name]["height"]) for name in ("#bar", "#maps", "#right", "#left")]
+    assert all(above[1] <= below[0] + 1 for above, below in zip(ends, ends[1:], strict=False)), "map, neighbours, lists, in this order"
+    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    assert boxes["#tools"]["y"] + boxes["#tools"]["height"] == pytest.approx(800, abs=1), "the tools stay at hand"
+    assert page.get_by_role("button", name="Search with a picture").inner_text() == "Search"
+
+
 def test_a_picture_lands_on_the_map_among_its_own(page: Any) -> None:
     page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("red", 77))})
     until(page, "document.querySelector('.visit h2')?.textContent === 'Your picture'")

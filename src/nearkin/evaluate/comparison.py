@@ -158,7 +158,7 @@ def class_labels(labels: Any, count: int, name: str) -> Tensor:
 def finite(x: Any, name: str) -> Tensor:
     """(n, d) with at least one row and no NaN."""
     if not isinstance(x, Tensor) or x.ndim != 2 or 0 in x.shape:
-        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        shape = tuple(x.shape) if isinstance(x, Tensor) else f"{type(x).__name__}; torch.as_tensor(...) makes one"
         raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
     bad = ~torch.isfinite(x).all(1)
     if bool(bad.any()):

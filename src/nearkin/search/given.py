@@ -63,7 +63,8 @@ def checked_points(points: Points | Tensor, name: str) -> Points:
     """Points in float32 or float64, finite, with at least one row."""
     given = points if isinstance(points, Points) else Points(points)
     if not isinstance(given.embeddings, Tensor):
-        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {type(given.embeddings).__name__}")
+        kind = type(given.embeddings).__name__
+        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {kind}; torch.as_tensor(...) makes one")
     _check_shape(given, name)
     return _lifted(given, name, 0)
 
