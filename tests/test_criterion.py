@@ -399,3 +399,7 @@ def test_reduce_weighs_values() -> None:
     assert reduce(outcome, "none") is outcome.values
     light = outcome._replace(weight=torch.tensor([0.25, 0.25, 0.0]))
     assert reduce(light, "mean") == 3, "weights below one still divide"
+    values = torch.ones(2, requires_grad=True)
+    nobody = reduce(Outcome(values, torch.zeros(2), torch.tensor(0)), "mean")
+    (65536 * nobody).backward()  # as a scaler of gradients does
+    assert nobody == 0 and values.grad is not None and values.grad.tolist() == [0, 0]

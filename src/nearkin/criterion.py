@@ -88,8 +88,10 @@ def own_column(affinity: Tensor, column: Tensor, apart: bool = False) -> Outcome
 
 def one_answer(affinity: Tensor, column: Tensor, there: Tensor) -> Outcome:
     """each_positive where query i's one right answer, if it has any, stands in column[i], and the columns `there` (m,) are candidates."""
-    column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no rival
-    outcome = own_column(affinity.masked_fill(~there, torch.finfo(affinity.dtype).min), column)
+    if not (may_read(affinity) and bool(there.all()) and len(there) > 1):
+        column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no rival
+        affinity = affinity.masked_fill(~there, torch.finfo(affinity.dtype).min)
+    outcome = own_column(affinity, column)
     return outcome._replace(active=outcome.weight.sum())
 
 

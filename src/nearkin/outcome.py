@@ -29,4 +29,5 @@ def reduce(outcome: Outcome, reduction: Reduction) -> Tensor:
     total = torch.dot(outcome.weight, outcome.values)
     if reduction == "sum":
         return total
-    return total / outcome.weight.sum().clamp_min(torch.finfo(total.dtype).tiny)
+    weight = outcome.weight.sum()
+    return total / weight.masked_fill(weight == 0, 1.0)
