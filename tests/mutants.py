@@ -39,17 +39,16 @@ TESTS = {
 }
 NOT_READ = "a filler where the row has nothing: what comes of it is replaced or subtracted from itself"
 EQUIVALENT = {
-    "log_sums._apart: whole, part = (logsumexp(x, all_of), logsumexp(x + torch.where(counts, share, 1).log(), counts)) | 1 -> 2": NOT_READ,
-    "log_sums._LogSumExp.forward: shares.div_(sums.masked_fill(empty, 1.0)) | 1.0 -> 2.0": NOT_READ,
-    "log_sums._LogSumExp.forward: _exponentials(shares, top.masked_fill(empty, 0.0)) | 0.0 -> 1.0": NOT_READ,
-    "log_sums._together: whole, part = (torch.where(told, whole, 1), torch.where(told, part, 1)) | 1 -> 2": NOT_READ,
-    "log_sums._together: whole, part = (torch.where(told, whole, 1), torch.where(told, part, 1)) | 1 -> 2 #2": NOT_READ,
-    "log_sums._together: return (whole.log() - part.log(), slope.index_fill_(0, rest, 0.0), rest) | 0.0 -> 1.0": (
-        "these rows have their gradient from elsewhere; a nan must not stay"
+    "log_sums._weighted: return (counts, x + torch.where(counts, share, 1).log()) | 1 -> 2": NOT_READ,
+    "log_sums._summed: return ((top + sums.log())[:, 0], shares.div_(sums.masked_fill(empty, 1.0))) | 1.0 -> 2.0": NOT_READ,
+    "log_sums._summed: _exponentials(shares, top.masked_fill(empty, 0.0)) | 0.0 -> 1.0": NOT_READ,
+    "log_sums._together: told = torch.minimum(whole, part) >= 100000.0 * LEAST / torch.finfo(x.dtype).eps | 100000.0 -> 100001.0": (
+        "either is far enough"
     ),
-    "log_sums._together: told = (whole >= least) & (part >= least) | whole >= least -> whole > least": "the border is told either way",
-    "log_sums._together: told = (whole >= least) & (part >= least) | part >= least -> part > least": "the border is told either way",
-    "log_sums._together: least = 100000.0 * LEAST / torch.finfo(x.dtype).eps | 100000.0 -> 100001.0": "either is far enough",
+    "log_sums._together: told = torch.minimum(whole, part) >= 100000.0 * LEAST / torch.finfo(x.dtype).eps | torch.minimum(whole, part) >= "
+    "100000.0 * LEAST / torch.finfo(x.dtype).eps -> torch.minimum(whole, part) > 100000.0 * LEAST / torch.finfo(x.dtype).eps": (
+        "the border is told either way"
+    ),
     "log_sums.: FAR = 69.0 | 69.0 -> 70.0": "what lies below LEAST becomes zero",
     "log_sums._apart: zero = torch.zeros_like(whole) | torch.zeros_like -> torch.ones_like": NOT_READ,
     "criterion._first: order = x.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True) | True -> False #2": (

@@ -5,8 +5,9 @@ Identity is data, never position: a query meets itself in a memory bank, in a cl
 batch just as it does on a diagonal, and only the id tells.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,30 @@ class Points(NamedTuple):
 
 
 EMPTY = torch.iinfo(torch.int64).min  # the label of a slot that holds no point; no class has it
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_arrays(function: Callable[P, R]) -> Callable[P, R]:
+    """The same for numpy arrays of numbers, alone or in Points, which become tensors, without a copy where torch can share them."""
+
+    @wraps(function)
+    def taking(*given: P.args, **named: P.kwargs) -> R:
+        return function(*map(as_tensors, given), **{name: as_tensors(value) for name, value in named.items()})
+
+    return taking
+
+
+def as_tensors(given: Any) -> Any:
+    """What holds numpy arrays of numbers with tensors in their place; what lies on disk stays there."""
+    if isinstance(given, np.ndarray) and given.dtype.kind in "fiub" and not isinstance(given, np.memmap):
+        return torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ["C", "W"]))
+    if isinstance(given, tuple):  # Points, or the groups of queries and of references
+        parts = map(as_tensors, given)
+        return Points(*parts) if isinstance(given, Points) else tuple(parts)
+    return given
 
 
 def same_point(queries: Points, references: Points) -> Tensor | None:

@@ -11,7 +11,7 @@ from nearkin.affinity import Affinity, InnerProduct, Normalised, cosine
 from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, own_places, whole_numbers_above_zero
 from nearkin.evaluate.neighbours import class_means, soft_probabilities, vote, weighted_vote
 from nearkin.evaluate.score import DRAWS, Score, mean_score
-from nearkin.points import Points
+from nearkin.points import Points, takes_arrays
 from nearkin.search import nearest
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Measure, exact_scores, inverse_lengths, measure, pair_scores
@@ -33,6 +33,7 @@ class ClassRow:
     predicted: int  # as this class
 
 
+@takes_arrays
 def classification(
     queries: Points,
     references: Points | None = None,
@@ -73,6 +74,7 @@ def _hopeless(labels: Tensor, known: Tensor | None) -> tuple[str, ...]:
     return (f"{number} queries are of a class that no reference has; they count as errors",) if number else ()
 
 
+@takes_arrays
 @torch.no_grad()
 def predictions(
     queries: Points,
@@ -104,6 +106,7 @@ def predictions(
     return found
 
 
+@takes_arrays
 def accuracy(
     predicted: Tensor, labels: Tensor, *, name: str = "accuracy", split: str | None = None, draws: int = DRAWS, seed: int = 0
 ) -> Score:
@@ -116,6 +119,7 @@ def accuracy(
     return mean_score(name, right, chance=chance, left_out=left_out, split=split, draws=draws, seed=seed)
 
 
+@takes_arrays
 def confusion(predicted: Tensor, labels: Tensor, classes: int | None = None) -> Tensor:
     """(C, C) counts: row = true class, column = predicted class. Classes are 0..C-1; `encode_labels` makes them so."""
     predicted, labels = _both(predicted, labels)
@@ -128,6 +132,7 @@ def confusion(predicted: Tensor, labels: Tensor, classes: int | None = None) -> 
     return torch.bincount(labels * size + predicted, minlength=size**2).view(size, size)
 
 
+@takes_arrays
 def per_class(predicted: Tensor, labels: Tensor, classes: int | None = None) -> list[ClassRow]:
     """Precision, recall and F1 of each class, by its number."""
     table = confusion(predicted, labels, classes).cpu()

@@ -11,10 +11,11 @@ from nearkin.evaluate.comparison import class_labels, finite
 from nearkin.evaluate.information import adjusted_information, expected_information
 from nearkin.evaluate.k_means import k_means
 from nearkin.evaluate.score import Score
-from nearkin.points import Points
+from nearkin.points import Points, takes_arrays
 from nearkin.search.measure import measure
 
 
+@takes_arrays
 def clustering(
     points: Points,
     affinity: Affinity | None = None,

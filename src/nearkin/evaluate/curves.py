@@ -14,7 +14,7 @@ from torch import Tensor
 from nearkin.affinity import Affinity
 from nearkin.evaluate.comparison import Comparison, Groups, Ranker, compare, ranker
 from nearkin.evaluate.score import DRAWS, Curve, Score, interval, resamples
-from nearkin.points import Points
+from nearkin.points import Points, takes_arrays
 from nearkin.search.threads import dealt_out
 
 PAIRS = 1 << 26  # that are looked at unless told: some seconds
@@ -33,6 +33,7 @@ class _Counts(NamedTuple):
     exact: bool
 
 
+@takes_arrays
 def pr_curve(
     queries: Points,
     gallery: Points | None = None,
@@ -45,6 +46,7 @@ def pr_curve(
     return pair_curves(queries, gallery, affinity, groups=groups, split=split)[0]
 
 
+@takes_arrays
 def roc_curve(
     queries: Points,
     gallery: Points | None = None,
@@ -57,6 +59,7 @@ def roc_curve(
     return pair_curves(queries, gallery, affinity, groups=groups, split=split)[1]
 
 
+@takes_arrays
 @torch.no_grad()
 def pair_curves(
     queries: Points,

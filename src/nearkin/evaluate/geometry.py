@@ -9,7 +9,7 @@ from nearkin.affinity import Affinity
 from nearkin.evaluate.comparison import Groups, compare, finite, own_places, whole_numbers_above_zero
 from nearkin.evaluate.retrieval import NO_KIN, few_pairs, retrieval, retrieval_of
 from nearkin.evaluate.score import DRAWS, Score, mean_score
-from nearkin.points import Points
+from nearkin.points import Points, takes_arrays
 from nearkin.search.exact import scored
 from nearkin.search.measure import measure
 
@@ -19,6 +19,7 @@ NORMAL = 1.96  # standard errors of a 95 % interval
 CLOSE, CLOSER = 1e-6, 1e-12  # shares of a score, and of the largest there may be, by which two must differ to be no tie in float32
 
 
+@takes_arrays
 @torch.no_grad()
 def collapse(points: Points | Tensor, *, split: str | None = None, draws: int = DRAWS, seed: int = 0) -> dict[str, Score]:
     """effective_rank: how many dimensions (n, d) embeddings use, between 1 and min(n - 1, d); 0 if all are one point.
@@ -66,6 +67,7 @@ def _effective_rank(moments: Tensor) -> Tensor:
     return torch.where(total[:, 0] > 0, torch.special.entr(share).sum(1).exp(), 0.0)
 
 
+@takes_arrays
 def consistency(
     points: Points,
     affinity: Affinity | None = None,

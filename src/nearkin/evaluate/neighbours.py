@@ -8,12 +8,13 @@ from torch import Tensor
 
 from nearkin.affinity import Affinity, cosine
 from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, ranker
-from nearkin.points import Points
+from nearkin.points import Points, takes_arrays
 from nearkin.search import nearest
 
 ALMOST = 1 - 1e-12  # weights that differ by less are equal: they were only added in another order
 
 
+@takes_arrays
 def vote(labels: Tensor) -> Tensor:
     """(n, k) labels of neighbours, nearest first, to the majority label (n,).
 
@@ -26,6 +27,7 @@ def vote(labels: Tensor) -> Tensor:
     return weighted_vote(labels, torch.zeros(labels.shape, dtype=torch.float64, device=labels.device))
 
 
+@takes_arrays
 def weighted_vote(labels: Tensor, log_weights: Tensor) -> Tensor:
     """(n, k) labels of neighbours, nearest first, and their log-weights to the label with the largest sum of weights (n,).
 
@@ -46,6 +48,7 @@ def weighted_vote(labels: Tensor, log_weights: Tensor) -> Tensor:
     return labels.gather(1, winner[:, None])[:, 0]
 
 
+@takes_arrays
 def knn_predict(
     queries: Points | Tensor,
     references: Points,
@@ -61,6 +64,7 @@ def knn_predict(
     return vote(labels[_all_there(found.positions)])
 
 
+@takes_arrays
 def weighted_knn_predict(
     queries: Points | Tensor,
     references: Points,
@@ -80,6 +84,7 @@ def weighted_knn_predict(
     return weighted_vote(labels[_all_there(found.positions)], found.affinity)
 
 
+@takes_arrays
 def knn_accuracy(
     queries: Points,
     references: Points,
@@ -97,6 +102,7 @@ def knn_accuracy(
     return float((predicted == queries.labels).double().mean())
 
 
+@takes_arrays
 def class_means(points: Points) -> Points:
     """The mean embedding of every class, (C, d), with its label: [hao2018anchor] eq. (1)."""
     labels = _reference_classes(points)
@@ -107,12 +113,14 @@ def class_means(points: Points) -> Points:
     return Points(means.to(points.embeddings.dtype), classes)
 
 
+@takes_arrays
 def nearest_mean_predict(queries: Points | Tensor, means: Points | Tensor, affinity: Affinity | None = None) -> Tensor:
     """The class of the nearest mean, [hao2018anchor] eq. (3): `class_means(...)`, or anchors (C, d) whose row is their class."""
     at = nearest(queries, means, 1, affinity).positions[:, 0]
     return at if isinstance(means, Tensor) or means.labels is None else means.labels[at]
 
 
+@takes_arrays
 @torch.no_grad()
 def soft_probabilities(
     queries: Points | Tensor, references: Points | None = None, affinity: Affinity | None = None, *, groups: Groups | None = None
@@ -134,6 +142,7 @@ def soft_probabilities(
     return torch.cat(rows), classes
 
 
+@takes_arrays
 @torch.no_grad()
 def soft_mean(
     queries: Points | Tensor,
@@ -152,6 +161,7 @@ def soft_mean(
     return torch.cat(rows).reshape(-1, *targets.shape[1:])
 
 
+@takes_arrays
 @torch.no_grad()
 def knn_regress(
     queries: Points | Tensor,

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from nearkin.evaluate.neighbours import numbers
 from nearkin.evaluate.score import DRAWS, Score, interval, mean_score, resamples
+from nearkin.points import takes_arrays
 
 
+@takes_arrays
 def regression(
     predicted: Tensor, targets: Tensor, *, period: float | None = None, split: str | None = None, draws: int = DRAWS, seed: int = 0
 ) -> dict[str, Score]:
@@ -40,6 +42,7 @@ def regression(
     return found
 
 
+@takes_arrays
 def angular_error(predicted: Tensor, targets: Tensor, *, split: str | None = None, draws: int = DRAWS, seed: int = 0) -> Score:
     """The mean angle in degrees between predicted and true directions (n, t), t >= 2; zero vectors are left out and counted."""
     y = numbers(targets, len(targets), "targets")

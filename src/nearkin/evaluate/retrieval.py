@@ -12,7 +12,7 @@ from nearkin.evaluate.comparison import Comparison, Groups, compare, own_places,
 from nearkin.evaluate.ranks import worth
 from nearkin.evaluate.score import DRAWS, Score, bootstrap_intervals
 from nearkin.evaluate.standing import Standing, single_tie, standing
-from nearkin.points import Points
+from nearkin.points import Points, takes_arrays
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import in_range, measure
 from nearkin.search.threads import dealt_out
@@ -24,6 +24,7 @@ NO_KIN = "no kin in the gallery"
 SMALL = 1 << 20
 
 
+@takes_arrays
 @torch.no_grad()
 def retrieval(
     queries: Points,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.points import Points
+from nearkin.points import Points, as_tensors
 from nearkin.search.exclusion import Exclusion
 from nearkin.shards import Shard, Shards
 
@@ -37,6 +37,7 @@ def _of_shard(shard: Shard) -> Points:
 
 def _cut(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
     whole = some if isinstance(some, Points) else Points(some)  # type: ignore[arg-type]
+    whole = whole._replace(ids=as_tensors(whole.ids))
     _check_shape(whole, "references")
     x: Tensor | np.ndarray = whole.embeddings
     step = block or max(SEGMENT // x.shape[1], 1)
@@ -61,7 +62,7 @@ def exclusion(asked: Points, some: Points, same_id: bool, groups: tuple[Tensor, 
 
 def checked_points(points: Points | Tensor, name: str) -> Points:
     """Points in float32 or float64, finite, with at least one row."""
-    given = points if isinstance(points, Points) else Points(points)
+    given = as_tensors(points if isinstance(points, Points) else Points(points))
     if not isinstance(given.embeddings, Tensor):
         kind = type(given.embeddings).__name__
         raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {kind}; torch.as_tensor(...) makes one")
@@ -100,6 +101,7 @@ def check_groups(groups: tuple[Tensor, Tensor] | None, queries: Tensor) -> tuple
     """One number for each query; those of the references are counted as they come."""
     if groups is None:
         return None
+    groups = as_tensors(groups)
     if not isinstance(groups, tuple) or len(groups) != 2 or not all(isinstance(some, Tensor) and some.ndim == 1 for some in groups):
         raise ValueError("groups must be two tensors of whole numbers: (n,) for the queries and (m,) for the references")
     if len(groups[0]) != len(queries):
