@@ -59,7 +59,6 @@ EQUIVALENT = {
     "torch.zeros_like(terms[0])) | 0 -> 1 #2": "all three terms have the shape",
     "criterion.SmoothBestK.__call__: terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), "
     "strict=True)] | True -> False": "three and three",
-    "triplets._all: running = torch.nn.functional.pad(ranked.double().cumsum(1), (1, 0)) | 0 -> 1": "a column behind the last is not read",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | nearer < count[:, None] -> "
     "nearer <= count[:, None]": "behind the last wrong one stands -inf, which is never inside the margin",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | (nearer < count[:, None]) & "

@@ -159,7 +159,7 @@ def _by_rank(affinity: Tensor, right: Tensor, wrong: Tensor, floor: Tensor) -> _
     inside = torch.searchsorted(ranked, -floor).mul_(right)
     ends = affinity.new_zeros(len(affinity), affinity.shape[1] + 1).scatter_add_(1, inside, right.to(affinity.dtype))
     over = right.sum(1, keepdim=True) - ends.cumsum(1)[:, :-1]  # right ones whose floor is below the wrong one of this rank
-    slope = torch.zeros_like(affinity).scatter_(1, order, over).mul_(wrong)
+    slope = torch.empty_like(affinity).scatter_(1, order, over)
     total = (affinity.double() * slope - floor.double() * inside).sum(1)  # a small difference of long sums
     return _Slopes(total.to(affinity.dtype), slope.sub_(inside), inside.sum(1))
 
