@@ -65,6 +65,9 @@ EQUIVALENT = {
     "(farther > fixed - margin) -> (nearer < count[:, None]) | (farther > fixed - margin)": "beyond the margin any wrong one costs nothing",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | farther > fixed - margin -> "
     "farther >= fixed - margin": "at the margin it costs nothing, like the farthest",
+    "triplets.drawn_by: below = torch.nextafter(total, torch.zeros_like(total)) | torch.zeros_like -> torch.ones_like": (
+        "the largest weight is 1, and a total of just 1 is not reached by rounding"
+    ),
     "triplets.Triplets._drawn: weight = torch.where(some[:, None], log_weight - log_weight.amax(1, keepdim=True), 0.0).exp() | "
     "0.0 -> 1.0": NOT_READ,
     "triplets.Triplets._drawn: square = (2 - 2 * affinity.detach()).clamp(self.nearest ** 2, 3.999) | 3.999 -> 4.9990000000000006": (

@@ -22,12 +22,10 @@ def small(seed: int) -> nn.Sequential:
 
 def kept(folder: Path) -> Path:
     """A model folder with rounds, checkpoints and both weights, each with a seed of its own."""
-    for number in (10, 2):
-        save_file(small(number).state_dict(), folder / f"round-{number}.safetensors")
-    for step in (30, 100):
-        (folder / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
-        tensors = {f"network.{name}": value for name, value in small(step).state_dict().items()} | {"random.torch": torch.zeros(3)}
-        save_file(tensors, folder / "checkpoints" / f"step-{step:08d}" / "tensors.safetensors")
+    for name, seed in {"step-00000025-round-10": 10, "step-00000020-round-2": 2, "step-00000030": 30, "step-00000100": 100}.items():
+        (folder / "checkpoints" / name).mkdir(parents=True)
+        tensors = {f"network.{name}": value for name, value in small(seed).state_dict().items()} | {"random.torch": torch.zeros(3)}
+        save_file(tensors, folder / "checkpoints" / name / "tensors.safetensors")
     save_file(small(1).state_dict(), folder / "best.safetensors")
     save_file(small(100).state_dict(), folder / "weights.safetensors")
     return folder

@@ -148,7 +148,7 @@ def test_without_labels_images_are_told_apart(tmp_path, digits):
     train(override(Run(), settings), tmp_path / "m", data=data, reporter=notes)
     rounds = [line for line in notes.lines if line.startswith("round ")]
     assert rounds[0] == "round 0 of 4: 0 neighbourhoods trusted" and rounds[-1] == "round 4 of 4: 300 neighbourhoods trusted"
-    assert {p.name for p in (tmp_path / "m").glob("round-*")} == {f"round-{r}.safetensors" for r in range(4)}
+    assert [p.name.split("-", 2)[2] for p in sorted((tmp_path / "m" / "checkpoints").glob("*-round-*"))] == [f"round-{r}" for r in range(4)]
     model = nearkin.load(tmp_path / "m")
     assert model.about["objective"] == "neighbourhood_discovery"
     assert model.about["metric"] == "cosine"

@@ -1,6 +1,7 @@
 """Training without labels, or with some: every option of discovery through the Run, its baselines, and what is refused or defined."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -177,18 +178,24 @@ def test_a_training_stopped_before_its_first_checkpoint_begins_anew_and_says_so(
     assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (tmp_path / "cut" / "weights.safetensors").read_bytes()
 
 
-def test_every_round_leaves_the_weights_it_ended_with(tmp_path):
+def test_every_round_leaves_a_checkpoint_from_which_the_very_same_weights_come(tmp_path):
     settings, folder = {"checkpoint_seconds": "0", "epochs": "6", "discovery.rounds": "2"}, tmp_path / "m"
     with pytest.raises(KeyboardInterrupt):
         trained(folder, settings, reporter=Interrupt(9))  # the first step of round 1
-    ended = load_file(folder / "checkpoints" / "step-00000008" / "tensors.safetensors")
-    kept = load_file(folder / "round-0.safetensors")
-    assert kept and all(torch.equal(value, ended[f"network.{name}"]) for name, value in kept.items())
+    ended, kept = (load_file(folder / "checkpoints" / name / "tensors.safetensors") for name in ("step-00000008", "step-00000008-round-0"))
+    assert kept.keys() == ended.keys() and all(torch.equal(kept[name], value) for name, value in ended.items())
     trained(folder, settings, resume=True)
-    rounds = [load_file(folder / name) for name in ("round-0.safetensors", "round-1.safetensors", "weights.safetensors")]
-    assert all(torch.equal(value, kept[name]) for name, value in rounds[0].items())
-    assert all(not torch.equal(a["head.linear.weight"], b["head.linear.weight"]) for a, b in zip(rounds, rounds[1:], strict=False))
-    assert len(list(folder.glob("round-*"))) == 2  # the last round's are the weights themselves
+    saved = sorted((folder / "checkpoints").iterdir())
+    assert [path.name for path in saved] == ["step-00000008-round-0", "step-00000016-round-1", "step-00000023", "step-00000024"]
+    files = [*(path / "tensors.safetensors" for path in (*saved[:2], saved[-1])), folder / "weights.safetensors"]
+    heads = [load_file(file)[name] for file, name in zip(files, [*["network.head.linear.weight"] * 3, "head.linear.weight"], strict=True)]
+    assert not torch.equal(heads[0], heads[1]) and not torch.equal(heads[1], heads[2]) and torch.equal(heads[2], heads[3])
+    whole = (folder / "weights.safetensors").read_bytes()
+    for newer in saved[1:]:
+        shutil.rmtree(newer)
+    (folder / "weights.safetensors").unlink()
+    trained(folder, settings, resume=True)
+    assert '"resuming after step 8"' in (folder / "log.jsonl").read_text() and (folder / "weights.safetensors").read_bytes() == whole
 
 
 def test_time_spent_inside_an_epoch_is_not_forgotten(tmp_path):

@@ -1,6 +1,6 @@
 """Stages of a training: the weights that a model folder kept on the way, and where each of them looks to find a neighbour.
 
-Rounds of discovery keep theirs as round-N.safetensors, any training its checkpoints, the best and the last weights.
+Every training keeps its last checkpoints, the best and the last weights; rounds of discovery leave a checkpoint each.
 """
 
 from pathlib import Path
@@ -28,9 +28,10 @@ class Look(NamedTuple):
 
 def stages(folder: Path) -> dict[str, Path]:
     """Files of weights by name, in the order of the training: rounds, checkpoints, best and last."""
-    rounds = sorted(folder.glob("round-*.safetensors"), key=lambda path: _number(path.stem))
-    steps = sorted((folder / "checkpoints").glob("step-*"), key=lambda path: _number(path.name))
-    found = {f"round {_number(path.stem)}": path for path in rounds}
+    saved = sorted((folder / "checkpoints").glob("step-*"))
+    rounds = [path for path in saved if "-round-" in path.name]
+    steps = [path for path in saved if path not in rounds]
+    found = {f"round {_number(path.name)}": path / "tensors.safetensors" for path in rounds}
     # the newest checkpoint of a finished training holds the last weights
     found |= {f"step {_number(path.name)}": path / "tensors.safetensors" for path in steps[:-1]}
     found |= {name: folder / f"{file}.safetensors" for name, file in (("best", "best"), ("last", "weights"))}

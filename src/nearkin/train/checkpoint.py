@@ -1,7 +1,8 @@
 """Checkpoints that survive a power cut: safetensors and JSON, checksummed, written aside, synced, then renamed.
 
 A checkpoint is a folder `step-00000123` with `tensors.safetensors` and `state.json`, which holds the checksum of the
-tensors and of itself. It appears under its name only when it is whole. Nothing in it is a pickle.
+tensors and of itself. It appears under its name only when it is whole. Nothing in it is a pickle. Those that are to stay
+are called after what they stand for, too: `step-00000123-round-0`.
 """
 
 import hashlib
@@ -30,10 +31,10 @@ class Checkpoint(NamedTuple):
     state: dict[str, Any]
 
 
-def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-    """Write a checkpoint; older ones beyond the last two are removed only after it stands."""
+def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, stays: str = "") -> Path:
+    """Write a checkpoint; older ones beyond the last two are removed only after it stands, but those that `stay` by a name."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"step-{step:08d}"
+    target = folder / "-".join(["step", f"{step:08d}", *([stays] if stays else [])])
     aside = folder / f".writing-{target.name}-{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
@@ -89,7 +90,8 @@ def _load(path: Path) -> Checkpoint:
 
 
 def _tidy(folder: Path) -> None:
-    for old in _saved(folder)[:-KEEP]:
+    passing = [path for path in _saved(folder) if path.name.count("-") == 1]
+    for old in passing[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     for unfinished in folder.glob(".writing-*"):
         shutil.rmtree(unfinished, ignore_errors=True)

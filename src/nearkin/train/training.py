@@ -161,13 +161,13 @@ class Loop:
                 self._maybe_save(last=self.epoch == self.run.epochs)
 
     def _look_around(self, number: int) -> None:
-        """Discovery: look for neighbourhoods where they are due, and keep the weights that the round before has ended with."""
+        """Discovery: look for neighbourhoods where they are due; a checkpoint stays of where the round before has ended."""
         if self.steering is None or not self.steering.due(self.epoch):
             return
         if self.epoch == 0 and isinstance(self.parts.objective, DeepCluster | NoiseAsTargets):
             self._see_everything(self.parts.objective)
-        if self.rank == 0 and number and self.epoch == self.rounds.first_epoch(number):
-            save_weights(self.folder / f"round-{number - 1}.safetensors", self.parts.network.state_dict())
+        if number and self.epoch == self.rounds.first_epoch(number):
+            self._save(stays=f"round-{number - 1}")
         said = self.steering.look(self.epoch)
         if said is not None:
             self.log.message(said)
@@ -322,15 +322,18 @@ class Loop:
         stopping = self.interrupt.asked
         if not (last or stopping) and time.monotonic() - self.saved_at < self.run.checkpoint_seconds:
             return
+        self._save()
+        if stopping:
+            raise KeyboardInterrupt
+
+    def _save(self, stays: str = "") -> None:
         ranks.align(self.parts.network)
         collect(self.parts.objective)
         if self.rank == 0:
             tensors, state = capture_state(self.parts)
             state |= {"points": self.mark, "count": len(self.data.train), "loop": self._standing()}
-            checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state)
+            checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state, stays=stays)
         self.saved_at = time.monotonic()
-        if stopping:
-            raise KeyboardInterrupt
 
     def _standing(self) -> dict[str, Any]:
         names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "curve", "best_against_bank")
