@@ -19,6 +19,7 @@ from nearkin.data.augment import (
     HorizontalFlip,
     PadAndCrop,
     RandomResizedCrop,
+    Swap,
     augmented,
     restore,
     two_views,
@@ -94,6 +95,19 @@ def test_flip():
         HorizontalFlip().apply(images, drawn),
         literal(images, drawn, lambda image, d: [[row[::-1] for row in c] for c in image] if d["flipped"] else image),
     )
+
+
+def test_swap_takes_numbers_of_others_in_the_same_place():
+    vectors = torch.arange(50 * 40).reshape(50, 40)  # every number tells whose it is, and which
+    drawn = Swap(0.3).draw(vectors, seeded())
+    found = augmented(vectors, [Swap(0.3)], seeded())
+    expected = [
+        [float(vectors[int(drawn["whose"][i, j]), j]) if drawn["swapped"][i, j] else float(vectors[i, j]) for j in range(40)]
+        for i in range(50)
+    ]
+    assert found.tolist() == expected and found.dtype == torch.float32
+    assert 0.25 < float((found != vectors).double().mean()) < 0.33 and len(set(drawn["whose"].flatten().tolist())) == 50
+    assert torch.equal(augmented(vectors, [Swap(0.0)], seeded()), vectors.float())
 
 
 @pytest.mark.parametrize("step", [RandomResizedCrop(), RandomResizedCrop(4), RandomResizedCrop(9, scale=(0.2, 1.0)), RandomResizedCrop(1)])
@@ -258,7 +272,10 @@ def test_affine_turns_anticlockwise_and_shifts_right_and_down():
     assert torch.allclose(Affine().apply(images, still), images, atol=1e-6)
 
 
-@pytest.mark.parametrize("steps", [CIFAR_PLUS, AND_CIFAR, tuple(step() for step in STEPS.values())])
+OF_IMAGES = tuple(kind for kind in STEPS.values() if kind is not Swap)
+
+
+@pytest.mark.parametrize("steps", [CIFAR_PLUS, AND_CIFAR, tuple(kind() for kind in OF_IMAGES)])
 def test_compositions_are_seeded_bounded_and_survive_json(steps):
     images = (pictures(b=6, h=8, w=8) * 255).to(torch.uint8)
     got = augmented(images, steps, seeded(5))
@@ -271,18 +288,19 @@ def test_compositions_are_seeded_bounded_and_survive_json(steps):
 def test_an_image_does_not_see_its_neighbours():
     images, other = pictures(b=4), pictures(b=4, seed=9)
     other[2] = images[2]
-    for step in (kind() for kind in STEPS.values()):
+    for step in (kind() for kind in OF_IMAGES):
         drawn = step.draw(images, seeded())
         assert torch.equal(step.apply(images, drawn)[2], step.apply(other, drawn)[2])
 
 
 def test_nothing_is_read_back_so_a_cuda_graph_can_record_it():
     images, generator = (pictures(h=12, w=12) * 255).to(torch.uint8), seeded()
-    steps = tuple(kind() for kind in STEPS.values())
+    steps = tuple(kind() for kind in OF_IMAGES)
     standard = (LocalContrast(3), CIFAR)
     wanted = preprocessed(augmented(images, steps, seeded()), standard)  # and the constants are on their device now
     with Recordable():
         got = preprocessed(augmented(images, steps, generator), standard)
+        augmented(images[:, 0, 0], [Swap()], generator)
     assert torch.equal(got, wanted)
     with Recordable(), pytest.raises(AssertionError, match="_local_scalar_dense"):
         images[0, 0, 0, 0].item()
@@ -303,6 +321,7 @@ def test_two_views_differ_and_keep_the_rows():
         (lambda: PadAndCrop(-1), r"padding \(-1\) must be at least 0"),
         (lambda: PadAndCrop(outside="mirror"), "outside 'mirror' is unknown; choose zeros"),
         (lambda: HorizontalFlip(1.5), r"probability \(1.5\) must be between 0 and 1"),
+        (lambda: Swap(1.5), r"share \(1.5\) must be between 0 and 1"),
         (lambda: Greyscale(-0.1), r"probability \(-0.1\) must be between 0 and 1"),
         (lambda: RandomResizedCrop(scale=(0.5, 1.5)), r"scale \(0.5, 1.5\) must be \(least, most\), both above 0 and at most 1"),
         (lambda: RandomResizedCrop(ratio=(2.0, 1.0)), r"ratio \(2.0, 1.0\) must be \(least, most\), both above 0"),

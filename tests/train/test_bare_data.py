@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from sklearn.datasets import load_digits
 
+from nearkin import Points, knn_accuracy, load
+from nearkin.affinity import cosine
 from nearkin.data import Dataset
+from nearkin.data.augment import Swap
 from nearkin.objectives import NeighbourhoodDiscovery
 from nearkin.run import DiscoveryChoice, Run, override
 from nearkin.train.assemble import assemble, cut
-from nearkin.train.inputs import AUTOMATIC_HUE
+from nearkin.train.inputs import AUTOMATIC_HUE, augmentation
 from nearkin.train.recipes import UNLABELLED, lengthened, settings_for, suited
 from nearkin.train.training import train
 from tests.train.unlabelled import BASE, digits, photographs
@@ -135,3 +139,35 @@ def test_images_without_labels_are_augmented_unless_told_otherwise():
     assert hues == [0.1, 0.3, 0.4]  # nobody named it, nobody but for the hue, the paper's
     known = override(bare, {"objective.name": "nca"})
     assert assemble(known, digits().part("train").renumbered(), torch.device("cpu")).step.augment == ()
+
+
+def test_vectors_without_labels_have_numbers_swapped_unless_told_otherwise():
+    bare = Dataset("bare", torch.randn(30, 4))
+    some = Dataset("some", torch.randn(30, 4), labels=torch.tensor([0, 1, -1] * 10), classes=("a", "b"))
+    known = Dataset("known", torch.randn(30, 4), labels=torch.arange(30) % 2, classes=("a", "b"))
+    assert [augmentation(Run(), data, name) for data, name in ((bare, "neighbourhood_discovery"), (some, "neighbourhood_discovery"))] == [
+        (Swap(),)
+    ] * 2
+    assert (
+        augmentation(Run(), known, "nca") == augmentation(override(Run(), {"augment.name": "none"}), bare, "instance_discrimination") == ()
+    )
+    assert augmentation(override(Run(), {"augment.name": "swap", "augment.options.share": "0.1"}), known, "nca") == (Swap(0.1),)
+    for data, name, words in (
+        (bare, "crop", "changes images, and bare has vectors; set augment.name=none or swap"),
+        (BARE, "swap", "changes vectors"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            augmentation(override(Run(), {"augment.name": name}), data, "neighbourhood_discovery")
+
+
+def test_vectors_without_labels_keep_their_neighbours(tmp_path):
+    """Without swaps a network learns every vector by heart, and what lies near it comes to lie anywhere."""
+    data, place = load_digits(), np.random.default_rng(0).permutation(1797)
+    x, y = torch.from_numpy(data.data[place]).float(), torch.from_numpy(data.target[place])
+    right = {}
+    for name in ("auto", "none"):
+        given = {"augment.name": name, "epochs": "40"}
+        train(override(Run(), given), tmp_path / name, data=Dataset("digits", x[:500]), device="cpu", given=given)
+        z = torch.as_tensor(load(tmp_path / name).encode(x))
+        right[name] = knn_accuracy(Points(z[500:], y[500:]), Points(z[:500], y[:500]), 1, cosine())
+    assert right["auto"] > right["none"] + 0.02 and right["auto"] > 0.94, right

@@ -1,4 +1,4 @@
-"""Augmentation: what may happen to an image without changing what it shows; for training only.
+"""Augmentation: what may happen to an image, or a vector, without changing what it shows; for training only.
 
 Whole batches at once, on the device they are on, and random for EVERY image on its own, like a loader that treats images one by
 one. Each step first draws its random numbers (`draw`) and then uses them (`apply`, which is pure): what was drawn can be
@@ -39,8 +39,8 @@ class Step(Protocol):
 
 
 def augmented(images: Tensor, steps: Sequence[Step], generator: Generator) -> Tensor:
-    """The steps one after the other; uint8 in 0..255 or float in 0..1 in, float32 in 0..1 out."""
-    images = as_float(images)
+    """The steps one after the other; uint8 in 0..255 or float in 0..1 in, float32 in 0..1 out. Vectors (b, d) are taken as they are."""
+    images = images.float() if images.ndim == 2 else as_float(images)
     for step in steps:
         images = step.apply(images, step.draw(images, generator))
     return images
@@ -255,6 +255,24 @@ class Affine:
         return _sampled(images, x + (width - 1) / 2, y + (height - 1) / 2, self.outside)
 
 
+@dataclass(frozen=True)
+class Swap:
+    """Of vectors (b, d): about a `share` of each one's numbers become those of others of the batch in the same place. [bahri2022scarf]"""
+
+    share: float = 0.3
+
+    def __post_init__(self) -> None:
+        _check_between("share", self.share, 0, 1)
+
+    def draw(self, vectors: Tensor, generator: Generator) -> Drawn:
+        drawn = _uniform(vectors, generator, 2 * vectors.shape[1])
+        chosen, whose = drawn.chunk(2, 1)
+        return {"swapped": chosen < self.share, "whose": _whole(whose, len(vectors))}
+
+    def apply(self, vectors: Tensor, drawn: Drawn) -> Tensor:
+        return torch.where(drawn["swapped"], vectors.gather(0, drawn["whose"].long()), vectors)
+
+
 def _uniform(images: Tensor, generator: Generator, count: int) -> Tensor:
     """(b, count) in [0, 1)."""
     drawn = torch.rand(len(images), count, generator=generator, device=generator.device)
@@ -330,7 +348,7 @@ def _check_outside(outside: str) -> None:
         raise ValueError(f"outside {outside!r} is unknown; choose zeros (black) or border (the outermost pixels again)")
 
 
-STEPS: Mapping[str, type] = {s.__name__: s for s in (PadAndCrop, HorizontalFlip, RandomResizedCrop, ColourJitter, Greyscale, Affine)}
+STEPS: Mapping[str, type] = {s.__name__: s for s in (PadAndCrop, HorizontalFlip, RandomResizedCrop, ColourJitter, Greyscale, Affine, Swap)}
 CIFAR_PLUS = (PadAndCrop(4), HorizontalFlip())  # [hao2018anchor] CIFAR10+
 AND_CIFAR = (RandomResizedCrop(scale=(0.2, 1.0)), ColourJitter(0.4, 0.4, 0.4, 0.4), Greyscale(0.2))  # [huang2019and] as released: no flip
 

@@ -36,7 +36,9 @@ AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "crop_flip": lambda pixels=4: (augment.PadAndCrop(pixels), augment.HorizontalFlip()),
     "affine": augment.Affine,
     "discovery": _discovery,
+    "swap": augment.Swap,
 }
+OF_VECTORS = ("none", "swap")
 
 
 def preparation(run: Run, train: Dataset) -> Sequence[Any]:
@@ -88,21 +90,23 @@ class Prepare:
 
 
 def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
-    """The named one; "auto" is none for objectives that are told answers, and discovery's for images that have none to tell.
+    """The named one; "auto" is none for objectives that are told answers; where there are none to tell, discovery's for images and swaps
+    for vectors, of which a network would otherwise learn each by heart.
 
-    That one changes the hue by less than the paper's, which "discovery" keeps when it is named, and flips nothing: letters are no mirrors.
+    Discovery's changes the hue by less than the paper's, which "discovery" keeps when it is named, and flips nothing, as letters want it.
     """
     name, options = run.augment.name, dict(run.augment.options)
     if name == "auto":
-        unlabelled = train.kind == "images" and objective in WITHOUT_LABELS
-        name = "discovery" if unlabelled else "none"
-        options = {"hue": AUTOMATIC_HUE, **options} if unlabelled else options
+        name = ("swap" if train.kind == "vectors" else "discovery") if objective in WITHOUT_LABELS else "none"
+        options = {"hue": AUTOMATIC_HUE, **options} if name == "discovery" else options
     if name == "discovery" and train.kind == "images":
         options = {"colour": train.shape[0] == 3, **options}
     if name not in AUGMENTATIONS:
         raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
-    if name != "none" and train.kind == "vectors":
-        raise ValueError(f"augment {name!r} changes images, and {train.name} has vectors; set augment.name=none")
+    if train.kind == "vectors" and name not in OF_VECTORS:
+        raise ValueError(f"augment {name!r} changes images, and {train.name} has vectors; set augment.name=none or swap")
+    if train.kind != "vectors" and name == "swap":
+        raise ValueError(f"augment {name!r} changes vectors, and {train.name} has {train.kind}; set augment.name=none, or one of images")
     check_options(f"augment {name}", options, AUGMENTATIONS[name])
     made = AUGMENTATIONS[name](**options)
     steps = made if isinstance(made, tuple) else (made,)
