@@ -2,7 +2,6 @@
 optimiser, and call `update` after the optimiser's step."""
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -104,7 +103,7 @@ class Objective(nn.Module, ABC):
         among instead of the objective's own. The arithmetic is float32 or float64, also under autocast.
         """
         door.check_reduction(reduction)
-        with _full_precision(embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"):
+        with torch.autocast(embeddings.device.type if isinstance(embeddings, Tensor) else "cpu", enabled=False):
             batch = self._checked(embeddings, labels, ids)
             if references is not None:
                 references = door.check_references(references, batch, self.supervision)
@@ -120,8 +119,3 @@ class Objective(nn.Module, ABC):
         if known is not None and checked is not None:
             door.check_known(checked, known)
         return Points(embeddings, checked, door.check_ids(ids, embeddings))
-
-
-def _full_precision(device: str) -> AbstractContextManager[None]:
-    """Autocast is turned off where it is on; asking is quicker than turning it."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
