@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from nearkin.discovery import _pair_sums, agreement, curriculum, discover, entropies, keep_only, mutual, trusted
+from nearkin.discovery import _pair_sums, agreement, curriculum, discover, entropies, keep_only, mutual, trusted, weights
 
+PAIR = torch.tensor([[1], [0], [0]])
 TOY = torch.tensor([[1, 0], [0.8, 0.6], [0, 1], [-1, 0]], dtype=torch.float64)
 
 
@@ -14,8 +16,8 @@ def literal_entropies(x, temperature):
     x = torch.nn.functional.normalize(x.double(), dim=1)
     found = []
     for i in range(len(x)):
-        weights = [math.exp(float(x[i] @ x[j]) / temperature - 1 / temperature) for j in range(len(x))]
-        chances = [w / sum(weights) for w in weights]
+        shares = [math.exp(float(x[i] @ x[j]) / temperature - 1 / temperature) for j in range(len(x))]
+        chances = [w / sum(shares) for w in shares]
         found.append(-sum(p * math.log(p) for p in chances if p > 0))
     return torch.tensor(found, dtype=torch.float64)
 
@@ -112,9 +114,56 @@ def test_a_neighbour_that_was_not_kept_agrees_with_nobody():
     assert abs(found.share - 0.1) < 0.03  # classes by chance
 
 
+def test_arrays_do_where_tensors_do():
+    found, same = discover(TOY, 2), discover(TOY.numpy(), 2)
+    assert torch.equal(found.table, same.table) and torch.equal(found.entropy, same.entropy)
+    assert torch.equal(entropies(TOY.numpy()), found.entropy)
+    entropy, table, labels = found.entropy.numpy(), found.table.int().numpy(), np.array([0, 0, 1, 1])
+    chosen, kept = trusted(found.entropy, 0.5), mutual(found.table)
+    assert torch.equal(trusted(entropy, 0.5), chosen) and torch.equal(weights(entropy, 0.5), weights(found.entropy, 0.5))
+    assert torch.equal(mutual(table), kept) and torch.equal(keep_only(table, kept.numpy()), keep_only(found.table, kept))
+    assert agreement(table, labels, chosen.numpy()) == agreement(found.table, torch.from_numpy(labels), chosen)
+
+
+def test_nobody_may_be_left_to_trust():
+    nobody = torch.empty(0)  # every point has a class
+    assert trusted(nobody, 0.5).shape == weights(nobody, 0.5).shape == (0,)
+    assert mutual(torch.empty(0, 2).long()).shape == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: discover([[1.0, 2.0]]), "vectors must be a tensor or a numpy array of numbers in memory, not list"),
+        (lambda: discover(np.array([["a"], ["b"]])), "vectors must be a tensor or a numpy array of numbers"),
+        (lambda: discover(torch.ones(3, 2), k="2"), r"k \('2'\) must be a whole number of at least 1"),
+        (lambda: discover(torch.ones(3, 2), k=1.0), r"k \(1.0\) must be a whole number"),
+        (lambda: discover(torch.ones(3, 2), 1, "0.1"), r"temperature \('0.1'\) must be above 0, a number"),
+        (lambda: discover(torch.ones(0, 2)), r"number of points \(0\) must be at least 2, .*; give more points"),
+        (lambda: entropies(torch.ones(1, 2)), r"number of points \(1\) must be at least 2"),
+        (lambda: entropies(torch.ones(3, 2), block=2.5), r"block \(2.5\) must be a whole number"),
+        (lambda: trusted([0.1, 0.2], 0.5), "entropy must be a tensor or a numpy array .* not list"),
+        (lambda: trusted(torch.ones(3), "half"), r"share \('half'\) must lie between 0 and 1"),
+        (lambda: trusted(torch.tensor([1.0, math.nan]), 0.5), r"entropy holds NaN or infinity in 1 of 2 places, first in \[1\]"),
+        (lambda: weights(torch.tensor([0.1, math.nan, 0.3]), 0.5), r"entropy holds NaN or infinity in 1 of 3 places, first in \[1\]"),
+        (lambda: weights(torch.tensor([0.1, math.inf]), 0), "entropy holds NaN or infinity"),
+        (lambda: weights(torch.ones(3, 2), 0.5), r"entropy has shape \(3, 2\) .* give floats \(n,\)"),
+        (lambda: weights(torch.arange(3), 0.5), "type torch.int64; give floats"),
+        (lambda: weights(torch.ones(3), -1), r"share \(-1\)"),
+        (lambda: curriculum(2.5), r"rounds \(2.5\) must be a whole number of at least 1"),
+        (lambda: curriculum(True), r"rounds \(True\) must be a whole number"),
+        (lambda: mutual(torch.tensor([1, 0, 0])), r"table has shape \(3,\); give \(n, k\)"),
+        (lambda: mutual(torch.tensor([[1], [7]])), "table holds ids from 1 to 7; ids run from 0 to 1"),
+        (lambda: mutual(torch.tensor([[1], [-1]])), "table holds ids from -1 to 1"),
+        (lambda: mutual([[1], [0]]), "table must be a tensor"),
+        (
+            lambda: keep_only(torch.zeros(20, 1).long(), torch.ones(3).bool()),
+            r"kept has shape \(3,\); .* each place of the table, \(20, 1\)",
+        ),
+        (lambda: keep_only(PAIR, torch.ones(3).bool()), r"kept has shape \(3,\)"),  # would be taken for a row
+        (lambda: agreement(PAIR, torch.tensor([0, 1])), r"labels have shape \(2,\) for 3 points; give one class for each"),
+        (lambda: agreement(PAIR, ["a", "a", "b"]), "labels must be a tensor"),
+        (lambda: agreement(PAIR, torch.zeros(3), torch.ones(2).bool()), r"chosen has shape \(2,\); .* each of the 3 points"),
         (lambda: discover(torch.ones(3, 2), 3), r"k \(3\) must be at least 1 and below the number of points \(3\): .* choose such a k"),
         (lambda: discover(torch.ones(3, 2), 0), r"k \(0\)"),
         (lambda: discover(torch.ones(3, 2), 1, 0.0), r"temperature \(0.0\) must be above 0"),
@@ -128,4 +177,17 @@ def test_a_neighbour_that_was_not_kept_agrees_with_nobody():
 )
 def test_errors(call, words):
     with pytest.raises(ValueError, match=words):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: mutual(PAIR.float()), "table is torch.float32; a table holds integer ids"),
+        (lambda: keep_only(PAIR, PAIR), "kept is torch.int64; kept holds truth values"),
+        (lambda: agreement(PAIR, torch.zeros(3), torch.arange(3)), "chosen is torch.int64; chosen holds truth values"),
+    ],
+)
+def test_wrong_types(call, words):
+    with pytest.raises(TypeError, match=words):
         call()

@@ -2,12 +2,14 @@
 
 A point's neighbourhood is its k nearest others and itself. It is trusted by the entropy of the point's own soft choice among all
 points: a low one says that few others are near, and that they are much nearer than the rest. [huang2019and] eq. (1), (5), (6)
+Wherever a tensor is asked for, a numpy array will do.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from nearkin.affinity import cosine, unit
 from nearkin.points import Points
+from nearkin.relation import check_whole, labels_of, table_of, tensor_of, truths_of
 from nearkin.search import nearest
 from nearkin.shards import Shards
 
@@ -49,6 +52,9 @@ def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, 
 @torch.no_grad()
 def neighbourhoods_of(shards: Shards, number: int, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighbourhoods:
     """What `discover` finds for the points of one shard among those of all."""
+    check_whole("number", number, 0, "shards are numbered from 0")
+    if number >= len(shards.records):
+        raise ValueError(f"number ({number}) is no shard; there are {len(shards.records)}, numbered from 0")
     start = shards.starts()[number]
     x = torch.from_numpy(np.array(shards.read(number).vectors))
     own = Points(x, None, torch.arange(start, start + len(x)))
@@ -130,10 +136,7 @@ def _pair_sums(x: Tensor, scale: float, block: int) -> Tensor:
 
 def trusted(entropy: Tensor, share: float) -> Tensor:
     """(n,) truth values: the `share` of points with the lowest entropy, rounded down; among equals the earlier. [huang2019and] eq. (6)"""
-    if not 0 <= share <= 1:
-        raise ValueError(f"share ({share}) must lie between 0 and 1")
-    if entropy.ndim != 1 or not bool(torch.isfinite(entropy).all()):
-        raise ValueError(f"entropy has shape {tuple(entropy.shape)}; give one finite number for each point")
+    entropy = _checked_entropy(entropy, share)
     chosen = torch.zeros(len(entropy), dtype=torch.bool, device=entropy.device)
     count = math.floor(len(entropy) * share + 1e-9)  # 50,000 * 0.7 is 34,999.999 in floats
     chosen[entropy.argsort(stable=True)[:count]] = True
@@ -145,8 +148,7 @@ def weights(entropy: Tensor, share: float) -> Tensor:
 
     The mean weight is the share, as in `trusted`; everybody counts in full at 1 and nobody at 0. Points of equal entropy weigh alike.
     """
-    if not 0 <= share <= 1:
-        raise ValueError(f"share ({share}) must lie between 0 and 1")
+    entropy = _checked_entropy(entropy, share)
     if share == 0:
         return torch.zeros_like(entropy)
     _, place, count = torch.unique(entropy, return_inverse=True, return_counts=True)
@@ -157,19 +159,21 @@ def weights(entropy: Tensor, share: float) -> Tensor:
 
 def curriculum(rounds: int, one_off: bool = False) -> tuple[float, ...]:
     """The share trusted in each round after the instance round: r / R, or everything at once."""
-    if rounds < 1:
-        raise ValueError(f"rounds ({rounds}) must be at least 1")
+    check_whole("rounds", rounds, 1, "each trusts a share")
     return (1.0,) * rounds if one_off else tuple(r / rounds for r in range(1, rounds + 1))
 
 
 def mutual(table: Tensor) -> Tensor:
     """(n, k) truth values: whether a neighbour has the point among its own neighbours, too."""
+    table = table_of(table)
     ids = torch.arange(len(table), device=table.device)
     return (table[table] == ids[:, None, None]).any(2)
 
 
 def keep_only(table: Tensor, kept: Tensor) -> Tensor:
     """The table (n, k) with the point's own id in the place of what is not `kept` (n, k)."""
+    table = table_of(table)
+    kept = truths_of("kept", kept, tuple(table.shape))
     ids = torch.arange(len(table), device=table.device)
     return torch.where(kept, table, ids[:, None])
 
@@ -191,10 +195,12 @@ def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> Ag
 
     Pairs in which a class is not known (-1), and a point's own id, which stands for a neighbour that was not kept, are left out.
     """
+    table = table_of(table)
+    labels = labels_of(labels, len(table))
     ids = torch.arange(len(table), device=table.device)
     counted = (labels[table] >= 0) & (labels[:, None] >= 0) & (table != ids[:, None])
     if chosen is not None:
-        counted &= chosen[:, None]
+        counted &= truths_of("chosen", chosen, (len(table),))[:, None]
     return Agreement(int(counted.sum()), int((counted & (labels[table] == labels[:, None])).sum()))
 
 
@@ -202,7 +208,8 @@ def _block_on(vectors: Tensor) -> int:
     return CUDA_BLOCK if vectors.is_cuda else BLOCK
 
 
-def _checked(vectors: Tensor, k: int, temperature: float, block: int | None) -> Tensor:
+def _checked(given: Any, k: int, temperature: float, block: int | None) -> Tensor:
+    vectors = tensor_of("vectors", given)
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise ValueError(f"vectors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give floats (n, d)")
     _check_settings(len(vectors), k, temperature, block)
@@ -212,10 +219,26 @@ def _checked(vectors: Tensor, k: int, temperature: float, block: int | None) -> 
 
 
 def _check_settings(n: int, k: int, temperature: float, block: int | None) -> None:
-    if k < 1 or k >= n:
+    if n < 2:
+        raise ValueError(f"the number of points ({n}) must be at least 2, for a point's neighbours are others; give more points")
+    check_whole("k", k, 1, "it is the number of neighbours")
+    if k >= n:
         others = f"a point has {n - 1} others; choose such a k, or give more points"
         raise ValueError(f"k ({k}) must be at least 1 and below the number of points ({n}): {others}")
-    if not temperature > 0:
-        raise ValueError(f"temperature ({temperature}) must be above 0")
-    if block is not None and block < 1:
-        raise ValueError(f"block ({block}) must be above 0")
+    if not isinstance(temperature, Real) or not temperature > 0:
+        raise ValueError(f"temperature ({temperature!r}) must be above 0, a number")
+    if block is not None:
+        check_whole("block", block, 1, "it is the number of rows held at once")
+
+
+def _checked_entropy(given: Any, share: float) -> Tensor:
+    if not isinstance(share, Real) or not 0 <= share <= 1:
+        raise ValueError(f"share ({share!r}) must lie between 0 and 1, a number")
+    entropy = tensor_of("entropy", given)
+    if entropy.ndim != 1 or not entropy.is_floating_point():
+        raise ValueError(f"entropy has shape {tuple(entropy.shape)} and type {entropy.dtype}; give floats (n,), one for each point")
+    bad = (~torch.isfinite(entropy)).nonzero()[:, 0]
+    if len(bad):
+        where = f"in {len(bad)} of {len(entropy)} places, first in {bad[:5].tolist()}"
+        raise ValueError(f"entropy holds NaN or infinity {where}; give one finite number for each point")
+    return entropy

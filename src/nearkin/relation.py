@@ -8,12 +8,13 @@ A query's own copy is no candidate and no right answer: its cost is 1.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from numbers import Integral
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from nearkin.points import EMPTY, Points, numbered, same_point
+from nearkin.points import EMPTY, Points, as_tensors, numbered, same_point
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 
@@ -135,6 +136,54 @@ class SameId:
         return Relation((~itself).to(queries.embeddings.dtype), torch.ones_like(itself))
 
 
+def check_whole(name: str, value: Any, least: int, why: str) -> None:
+    """Refuse what is no whole number, or one below the least, in words."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name} ({value!r}) must be {'' if whole else 'a whole number of '}at least {least}: {why}")
+
+
+def tensor_of(name: str, given: Any) -> Tensor:
+    """A tensor, or a numpy array of numbers as one, or an error."""
+    found = as_tensors(given)
+    if not isinstance(found, Tensor):
+        raise ValueError(f"{name} must be a tensor or a numpy array of numbers in memory, not {type(given).__name__}")
+    return found
+
+
+def truths_of(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
+    """Truth values of this shape, or an error."""
+    found = tensor_of(name, given)
+    if found.dtype != torch.bool:
+        raise TypeError(f"{name} is {found.dtype}; {name} holds truth values, of type torch.bool")
+    if found.shape != shape:
+        each = f"each of the {shape[0]} points" if len(shape) == 1 else f"each place of the table, {shape}"
+        raise ValueError(f"{name} has shape {tuple(found.shape)}; give one truth value for {each}")
+    return found
+
+
+def labels_of(given: Any, size: int) -> Tensor:
+    """A class for each of `size` points, or an error."""
+    labels = tensor_of("labels", given)
+    if labels.shape != (size,):
+        raise ValueError(f"labels have shape {tuple(labels.shape)} for {size} points; give one class for each, -1 where none is known")
+    return labels
+
+
+def table_of(given: Any) -> Tensor:
+    """A table (n, k) of ids 0..n-1, as int64, or an error."""
+    table = tensor_of("table", given)
+    if table.ndim != 2:
+        raise ValueError(f"table has shape {tuple(table.shape)}; give (n, k): for every point a row with the ids of its k neighbours")
+    if table.is_floating_point() or table.is_complex() or table.dtype == torch.bool:
+        raise TypeError(f"table is {table.dtype}; a table holds integer ids")
+    if table.numel():
+        least, most = map(int, table.aminmax())
+        if least < 0 or most >= len(table):  # a negative index would silently count from the end
+            raise ValueError(f"table holds ids from {least} to {most}; ids run from 0 to {len(table) - 1}, the rows of the table")
+    return table.long()
+
+
 class ListedNeighbours(nn.Module):
     """A point's right neighbours are itself and, where its neighbourhood is trusted, the ids in its row of a table.
 
@@ -151,12 +200,12 @@ class ListedNeighbours(nn.Module):
 
     def __init__(self, size: int, k: int = 1, *, weighted: bool = False, labels: Tensor | None = None) -> None:
         super().__init__()
-        if labels is not None and labels.shape != (size,):
-            raise ValueError(f"labels have shape {tuple(labels.shape)} for {size} points; give one class for each, -1 where none is known")
+        check_whole("size", size, 1, "the table has one row for each point")
+        check_whole("k", k, 1, "it is the number of neighbours in a row")
         self.register_buffer("table", torch.arange(size)[:, None].repeat(1, k))
         self.register_buffer("trusted", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("weight", torch.ones(size) if weighted else None)
-        self.register_buffer("labels", None if labels is None else labels.clone())
+        self.register_buffer("labels", None if labels is None else labels_of(labels, size).clone())
 
     @property
     def plain(self) -> bool:
@@ -166,22 +215,19 @@ class ListedNeighbours(nn.Module):
     @torch.no_grad()
     def update(self, table: Tensor, trusted: Tensor | None = None, weight: Tensor | None = None) -> None:
         """Set the neighbourhoods: a table of ids (N, k), which rows to trust (all, unless told), and how much each counts (1)."""
-        if table.shape != self.table.shape:
-            expected = tuple(self.table.shape)
-            raise ValueError(f"table has shape {tuple(table.shape)}; this relation holds {expected}: a row for every point")
-        if table.is_floating_point() or (trusted is not None and trusted.dtype != torch.bool):
-            kinds = table.dtype if trusted is None else f"{table.dtype} and {trusted.dtype}"
-            raise TypeError(f"table and trusted are {kinds}; a table holds integer ids, and trusted holds truth values")
-        if int(table.min()) < 0 or int(table.max()) >= len(self.table):
-            raise ValueError(f"table holds ids from {int(table.min())} to {int(table.max())}; ids run from 0 to {len(self.table) - 1}")
-        if trusted is not None and trusted.shape != self.trusted.shape:
-            raise ValueError(f"trusted has shape {tuple(trusted.shape)}; give one truth value for each of the {len(self.table)} points")
+        given, (size, k) = tuple(tensor_of("table", table).shape), self.table.shape
+        if given != (size, k):
+            other = len(given) == 2 and given[0] == size and 0 < given[1] < size
+            mend = f"build it with k={given[1]}, or discover with k={k}" if other else "give such a table"
+            raise ValueError(f"table has shape {given}; this relation holds {(size, k)}: a row for every point, k in a row; {mend}")
+        table = table_of(table)
+        trusted = None if trusted is None else truths_of("trusted", trusted, (size,))
+        weight = None if weight is None else tensor_of("weight", weight)
         if weight is not None and self.weight is None:
             raise ValueError("weight was given to a relation that counts every trusted neighbour alike; build it with weighted=True")
-        if weight is not None and (weight.shape != self.trusted.shape or float(weight.min()) < 0 or float(weight.max()) > 1):
-            raise ValueError(
-                f"weight has shape {tuple(weight.shape)}; give a number between 0 and 1 for each of the {len(self.table)} points"
-            )
+        if weight is not None and (weight.shape != (size,) or not bool(((weight >= 0) & (weight <= 1)).all())):
+            among = f"has shape {tuple(weight.shape)}" if weight.shape != (size,) else "holds numbers below 0 or above 1, or NaN"
+            raise ValueError(f"weight {among}; give a number between 0 and 1 for each of the {size} points")
         self.table.copy_(table)
         self.trusted.copy_(torch.ones_like(self.trusted) if trusted is None else trusted)
         if self.weight is not None:

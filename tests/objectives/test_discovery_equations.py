@@ -174,6 +174,17 @@ def test_the_bank_starts_either_way(start):
     assert bool((lengths - 1).abs().max() < 1e-5) == (start == "normalised") and float(lengths.mean()) == pytest.approx(1, abs=0.01)
 
 
+def test_arrays_are_trusted_like_tensors():
+    table, chosen, weight = torch.tensor([[1], [2], [0]]), torch.tensor([True, False, True]), torch.tensor([0.5, 1, 0])
+    labels = torch.tensor([-1, -1, 2])
+    soft = [NeighbourhoodDiscovery(3, 2, weighted=True, labels=given).relation for given in (labels, labels.numpy())]
+    soft[0].update(table, chosen, weight)
+    soft[1].update(table.int().numpy(), chosen.numpy(), weight.numpy())
+    for one, other in zip(soft[0].buffers(), soft[1].buffers(), strict=True):
+        assert torch.equal(one, other) and one.dtype == other.dtype
+    assert soft[1].table.tolist() == [[1], [2], [0]] and soft[1].weight.tolist() == [0.5, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -188,6 +199,12 @@ def test_the_bank_starts_either_way(start):
         ),
         (lambda: NeighbourhoodDiscovery(5, 2).trust(torch.zeros(5, 1).long(), None, torch.ones(5)), "build it with weighted=True"),
         (lambda: NeighbourhoodDiscovery(5, 2, weighted=True).trust(torch.zeros(5, 1).long(), None, 2 * torch.ones(5)), "between 0 and 1"),
+        (
+            lambda: NeighbourhoodDiscovery(5, 2, weighted=True).trust(torch.zeros(5, 1).long(), None, torch.full((5,), torch.nan)),
+            "weight holds numbers below 0 or above 1, or NaN; give a number between 0 and 1 for each of the 5",
+        ),
+        (lambda: ListedNeighbours(5.0), r"size \(5.0\) must be a whole number of at least 1: the table has one row for each point"),
+        (lambda: ListedNeighbours(5, "2"), r"k \('2'\) must be a whole number of at least 1: it is the number of neighbours in a row"),
         (lambda: NeighbourhoodDiscovery(5, 2, quantifier="all"), "quantifier 'all' is unknown; choose one of any, each"),
         (
             lambda: NeighbourhoodDiscovery(5, 2, quantifier="each", weighted=True),

@@ -93,12 +93,13 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
             raise ValueError(
                 "weighted lets a neighbour count in part, and quantifier 'each' knows only right and wrong; choose one of them"
             )
+        bank = MemoryBank(size, dimension, momentum, start)  # first: it knows what a size is
         if k >= size:
             has = f"a sample has at most {size - 1} neighbours"
             mend = "train on more samples" if size < 2 else "lower k, or train on more samples"
             raise ValueError(f"k ({k}) must be below the number of samples ({size}): {has}; {mend}")
         super().__init__(
-            references=MemoryBank(size, dimension, momentum, start),
+            references=bank,
             affinity=Normalised(InnerProduct(temperature), references=False),
             relation=ListedNeighbours(size, k, weighted=weighted, labels=labels),
             criterion=QUANTIFIERS[quantifier],

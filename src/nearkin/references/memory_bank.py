@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nearkin.affinity import unit
 from nearkin.points import Points, numbered
-from nearkin.references.slot import References, check_count
+from nearkin.references.slot import References
+from nearkin.relation import check_whole, tensor_of
 
 
 class MemoryBank(References):
@@ -34,12 +35,13 @@ class MemoryBank(References):
         labels: Tensor | None = None,
     ) -> None:
         super().__init__()
-        check_count("size", size, 1, "the bank has one slot for each training sample")
-        check_count("dimension", dimension, 1, "it is the embedding's size")
+        check_whole("size", size, 1, "the bank has one slot for each training sample")
+        check_whole("dimension", dimension, 1, "it is the embedding's size")
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum ({momentum}) must lie in (0, 1]: it is the share of the new embedding")
         if start not in ("normalised", "released"):
             raise ValueError(f"start {start!r} is unknown; choose 'normalised' or 'released'")
+        labels = None if labels is None else tensor_of("labels", labels)
         if labels is not None and labels.shape[0] != size:
             raise ValueError(f"labels has {labels.shape[0]} entries for a bank of {size}; give one for each slot")
         self.momentum = momentum
