@@ -47,3 +47,16 @@ def test_arrays_of_one_class_are_told_to_leave_the_labels_out(tmp_path, capsys):
     np.savez(tmp_path / "v.npz", x=np.random.default_rng(0).normal(size=(40, 5)), y=np.full(40, "cat"))
     said = refused(capsys, str(tmp_path / "v.npz"), "--out", str(tmp_path / "m"))
     assert "has one class only (cat)" in said and "leave the labels out to learn without" in said
+
+
+def test_one_photo_is_too_few(tmp_path, capsys):
+    save_tree(tmp_path / "photos", "a.png")
+    said = refused(capsys, str(tmp_path / "photos"), "--out", str(tmp_path / "m"))
+    assert "photos holds 1 image, which has no other to be its neighbour; at least 2 are needed" in said and "k (1)" not in said
+
+
+@pytest.mark.parametrize(("count", "told"), [(3, True), (20, False)])
+def test_a_handful_is_trained_on_and_said_to_teach_nothing(count, told, tmp_path, capsys):
+    save_tree(tmp_path / "photos", *(f"{i}.png" for i in range(count)))
+    assert cli.main(["train", str(tmp_path / "photos"), "--out", str(tmp_path / "m"), *HOW]) == 0
+    assert (f"{count} images: so few teach next to nothing" in capsys.readouterr().err) == told

@@ -6,17 +6,24 @@ from shlex import quote
 
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files
+from nearkin.data.report import Report
 from nearkin.run import Run
 from nearkin.train.choose import WITHOUT_LABELS, objective_for
 
+A_HANDFUL = 20  # points, below which there is next to nothing to learn
 
-def check_enough(run: Run, data: Dataset) -> None:
-    """Two classes at least where classes are learnt from."""
-    source = run.data.source
+
+def check_enough(run: Run, data: Dataset, report: Report) -> None:
+    """Two points at least, and two classes where they are learnt from; a line where it is a handful of points."""
+    source, many = run.data.source, f"{len(data):,} {'image' if data.kind == 'images' else 'point'}{'s' if len(data) > 1 else ''}"
+    if len(data) < 2:
+        raise ValueError(f"{source} holds {many}, which has no other to be its neighbour; at least 2 are needed, better hundreds")
     learns = data.supervision == "classes" and objective_for(data, run.objective.name)[0] not in WITHOUT_LABELS
     if learns and data.labels is not None and not data.partly_labelled and len(data.labels.unique()) == 1:
         name = data.classes[int(data.labels[0])] if data.classes else int(data.labels[0])
         raise ValueError(f"{source} has one class only ({name}), so no neighbour could be wrong; {_mend(source, data)}")
+    if len(data) < A_HANDFUL:
+        report(f"{many}: so few teach next to nothing; give hundreds or more")
 
 
 def _mend(source: str, data: Dataset) -> str:

@@ -39,7 +39,7 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
         report=log.message,
     )
     found = corrected(without_damaged(found, log.message), choice.corrections, log.message)
-    check_enough(run, found)
+    check_enough(run, found, log.message)
     return found
 
 
