@@ -232,6 +232,25 @@ def test_a_run_is_gone_on_with_and_evaluated_from_another_folder(photos: Path, t
     assert cli.main(["evaluate", folder, "--no-pictures", "--device", "cpu"]) == 0
 
 
+def test_a_training_whose_data_were_moved_says_how_to_go_on(photos: Path, tmp_path: Path, capsys) -> None:
+    data, folder = shutil.copytree(photos, tmp_path / "here"), tmp_path / "m"
+    assert cli.main(["train", str(data), "--out", str(folder), *SMALL]) == 0
+    before, page = (folder / "weights.safetensors").read_bytes(), folder / "run.json"
+    moved = data.rename(tmp_path / "there")
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 1
+    said = capsys.readouterr().err
+    assert (
+        f"{folder} was begun with {data}, which is no longer there; put it back, or write where it is now into {page} (data, source)"
+        in said
+    )
+    run = json.loads(page.read_text())
+    run["data"]["source"] = str(moved)
+    page.write_text(json.dumps(run))
+    assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 0  # what was proposed
+    assert (folder / "weights.safetensors").read_bytes() == before
+
+
 def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my runs"
     for words, told in (
