@@ -378,6 +378,28 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("purpose", "device", "gpu", "warned"),
+    [
+        ("discovery", None, False, True),
+        ("discovery", "cpu", True, True),
+        ("discovery", None, True, False),
+        ("retrieval", None, False, False),
+    ],
+)
+def test_for_discovery_without_a_gpu_is_told_what_else_there_is(purpose, device, gpu, warned, tmp_path: Path, capsys, monkeypatch) -> None:
+    """At once, before the data are read and anything is trained."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    monkeypatch.setattr("nearkin.cli.train.train", lambda *_, **__: (_ for _ in ()).throw(ValueError("training begins")))
+    photographs(tmp_path / "my photos", 20)
+    words = ["train", str(tmp_path / "my photos"), "--for", purpose, "--out", str(tmp_path / "m")]
+    assert cli.main([*words, *(["--device", device] if device else [])]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    command = shlex.join(["nearkin", "train", str(tmp_path / "my photos")])
+    warning = f"this purpose is meant for a GPU, and without one may take hours; `{command}` trains a small network instead"
+    assert said.endswith("training begins") and (warning in said) == warned
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--device", "gpu"], "--device 'gpu' cannot be used here"),
