@@ -85,7 +85,7 @@ def _purpose(name: str, given: Mapping[str, str]) -> str:
 
 
 def _without_a_gpu(data: str) -> str:
-    ordinary = f"`{shlex.join(['nearkin', 'train', data])}` trains a small network instead, for at least 1,000 steps"
+    ordinary = f"`{shlex.join(['nearkin', 'train', data])}` trains a small network instead"
     return f"this purpose is meant for a GPU, and without one may take hours; {ordinary}"
 
 

@@ -19,7 +19,7 @@ def check_enough(run: Run, data: Dataset, report: Report) -> None:
     if len(data) < 2:
         raise ValueError(f"{source} holds {many}, which has no other to be its neighbour; at least 2 are needed, better hundreds")
     learns = data.supervision == "classes" and objective_for(data, run.objective.name)[0] not in WITHOUT_LABELS
-    if learns and data.labels is not None and not data.partly_labelled and len(data.labels.unique()) == 1:
+    if learns and data.labels is not None and not data.partly_labelled and bool((data.labels == data.labels[0]).all()):
         name = data.classes[int(data.labels[0])] if data.classes else int(data.labels[0])
         raise ValueError(f"{source} has one class only ({name}), so no neighbour could be wrong; {_mend(source, data)}")
     if len(data) < A_HANDFUL:
