@@ -232,6 +232,25 @@ def test_a_run_is_gone_on_with_and_evaluated_from_another_folder(photos: Path, t
     assert cli.main(["evaluate", folder, "--no-pictures", "--device", "cpu"]) == 0
 
 
+def test_a_training_whose_data_were_moved_says_how_to_go_on(photos: Path, tmp_path: Path, capsys) -> None:
+    data, folder = shutil.copytree(photos, tmp_path / "here"), tmp_path / "m"
+    assert cli.main(["train", str(data), "--out", str(folder), *SMALL]) == 0
+    before, page = (folder / "weights.safetensors").read_bytes(), folder / "run.json"
+    moved = data.rename(tmp_path / "there")
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 1
+    said = capsys.readouterr().err
+    assert (
+        f"{folder} was begun with {data}, which is no longer there; put it back, or write where it is now into {page} (data, source)"
+        in said
+    )
+    run = json.loads(page.read_text())
+    run["data"]["source"] = str(moved)
+    page.write_text(json.dumps(run))
+    assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 0  # what was proposed
+    assert (folder / "weights.safetensors").read_bytes() == before
+
+
 def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my runs"
     for words, told in (
@@ -356,6 +375,28 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
         assert same == settings_for(purpose, "omniglot", {})
     assert cli.main(["train", "digits", "--for", "sleep", "--out", str(tmp_path / "no")]) == 1
     assert "--for 'sleep' is unknown; there are recipes for retrieval" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("purpose", "device", "gpu", "warned"),
+    [
+        ("discovery", None, False, True),
+        ("discovery", "cpu", True, True),
+        ("discovery", None, True, False),
+        ("retrieval", None, False, False),
+    ],
+)
+def test_for_discovery_without_a_gpu_is_told_what_else_there_is(purpose, device, gpu, warned, tmp_path: Path, capsys, monkeypatch) -> None:
+    """At once, before the data are read and anything is trained."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    monkeypatch.setattr("nearkin.cli.train.train", lambda *_, **__: (_ for _ in ()).throw(ValueError("training begins")))
+    photographs(tmp_path / "my photos", 20)
+    words = ["train", str(tmp_path / "my photos"), "--for", purpose, "--out", str(tmp_path / "m")]
+    assert cli.main([*words, *(["--device", device] if device else [])]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    command = shlex.join(["nearkin", "train", str(tmp_path / "my photos")])
+    warning = f"this purpose is meant for a GPU, and without one may take hours; `{command}` trains a small network instead"
+    assert said.endswith("training begins") and (warning in said) == warned
 
 
 @pytest.mark.parametrize(

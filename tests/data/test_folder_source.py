@@ -16,7 +16,9 @@ def test_a_folder_for_each_class(tmp_path):
     assert data.classes == ("cat", "dog") and data.labels.tolist() == [0, 1, 1]
     assert data.supervision == "classes" and set(data.split) == {"all"} and data.name == tmp_path.name
     assert [source.rpartition("/")[2] for source in data.sources] == ["c.png", "b.png", "a.PNG"]
-    assert data.describe().startswith(f"{tmp_path.name}: 3 colour images 8 x 8 (files, decoded when needed); 2 classes (cat, dog)")
+    assert data.describe().startswith(
+        f"{tmp_path.name}: 3 colour images 8 x 8 (files, decoded when needed); 2 classes, by folder (cat, dog)"
+    )
 
 
 def test_a_folder_without_classes(tmp_path):
@@ -55,7 +57,7 @@ def test_one_class_is_read_and_said(tmp_path):
     said = []
     data = open_data(tmp_path, report=said.append)
     assert data.classes == ("cat",) and any("has one class only (cat)" in line for line in said)
-    assert "1 class (cat)" in said[-1]
+    assert "1 class, by folder (cat)" in said[-1]
 
 
 def test_an_empty_class_folder_is_an_error_or_skipped_and_said(tmp_path):

@@ -1,7 +1,10 @@
 """Tables: every column, and every row that is wrong is named as an editor counts it."""
 
+import shlex
+import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from nearkin.data import open as open_data
@@ -98,6 +101,36 @@ def test_many_wrong_paths_are_listed_up_to_ten(table):
 def test_what_is_wrong_is_said(table, text, how, error):
     with pytest.raises(ValueError, match=error):
         open_data(table(text), **how)
+
+
+NUMBERS = [[0.5, 0.0, 0.0, -2.0], [1e-3, 4.0, 5.0, 6.0], [7.0, 8.0, 9.0, 10.0]]
+
+
+@pytest.mark.parametrize(
+    ("header", "at", "ending"),
+    [("c0,c1,c2,c3", None, "npy"), (None, None, "npy"), ("c0,c1,c2,c3,label", 4, "npz"), ("kind,c0,c1,c2,c3", 0, "npz"), (None, 4, "npz")],
+)
+def test_a_table_of_vectors_is_told_the_command_that_makes_arrays_of_it(table, header, at, ending):
+    rows = [[str(number) for number in row] for row in NUMBERS]
+    for row, label in zip(rows, ("cat", "dog", "cat"), strict=True):
+        if at is not None:
+            row.insert(at, label)
+    path = table("\ufeff" + "\n".join([*([header] if header else []), *(",".join(row) for row in rows), ""]))
+    with pytest.raises(
+        ValueError, match="holds numbers: a table lists files; vectors go into an .npz with x .and y.*, or into an .npy: "
+    ) as told:
+        open_data(path)
+    command = shlex.split(str(told.value).rpartition(": python ")[2])
+    subprocess.run([sys.executable, *command], check=True)
+    data = open_data(path.with_suffix(f".{ending}"))
+    assert np.allclose(data.inputs.numpy(), NUMBERS)
+    assert (None if data.labels is None else data.labels.tolist()) == (None if at is None else [0, 1, 0])
+
+
+@pytest.mark.parametrize("text", ["photo,width,height\nimg/a.png,3,4\n", "name,kind,width,height\na,u,3,4\n"])
+def test_a_table_of_other_things_than_vectors_is_asked_for_its_columns(table, text):
+    with pytest.raises(ValueError, match="Name yours with path_column"):
+        open_data(table(text))
 
 
 def test_an_empty_label_is_an_unknown_class(table):

@@ -65,6 +65,16 @@ def test_a_picture_lands_among_its_neighbours(client: TestClient) -> None:
     assert error(client.post(address, content=b"no picture", headers={"Content-Type": "image/png"})) == "422 no_picture"
 
 
+def test_a_slash_at_the_end_leads_to_the_page(client: TestClient, collection: Collection) -> None:
+    answer = client.get("/explore/")
+    assert answer.status_code == 200 and answer.url.path == "/explore" and answer.headers["content-type"].startswith("text/html")
+    assert error(client.get("/explore/more")) == "404 not_found"
+    with TestClient(make_app(collection, method="pca", token=TOKEN), base_url=HERE) as guarded:
+        assert error(guarded.get("/explore/")) == "401 no_token"
+        admitted = guarded.get(f"/explore/?token={TOKEN}")
+        assert admitted.status_code == 200 and admitted.url.path == "/explore" and not admitted.url.query
+
+
 def test_what_is_not_on_the_map_is_refused(client: TestClient) -> None:
     assert error(client.get("/atlas/near/0?version=1")) == "409 not_drawn"
     version = drawn(client)["version"]

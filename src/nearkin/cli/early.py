@@ -17,7 +17,7 @@ def check(arguments: Namespace) -> None:
         model_page(Path(arguments.folder))
     if arguments.verb == "train":
         if arguments.resume is not None:
-            run_page(Path(arguments.resume))
+            _check_data_of(run_page(Path(arguments.resume)))
         override(Run(), set_leaves(arguments.set))
     for what in filter(None, given):
         _check_there(what)
@@ -34,7 +34,20 @@ def set_leaves(items: Iterable[str]) -> dict[str, str]:
     return settings
 
 
+def _check_data_of(page: Path) -> None:
+    """A training goes on with the data it was begun with, which may have been moved since."""
+    choice = Run.from_json(page.read_text(encoding="utf-8")).data
+    for leaf, what in (("source", choice.source), ("corrections", choice.corrections)):
+        if _leads_nowhere(what):
+            moved = f"put it back, or write where it is now into {page} (data, {leaf}), and resume"
+            raise FileNotFoundError(f"{page.parent} was begun with {what}, which is no longer there; {moved}")
+
+
+def _leads_nowhere(what: str) -> bool:
+    """A path without anything; a bare name may be a known set's, and the list of those takes torch to read."""
+    return os.path.basename(what) != what and not os.path.exists(os.path.expanduser(what))
+
+
 def _check_there(what: str) -> None:
-    """A path that leads nowhere; a bare name may be a known set's, and the list of those takes torch to read."""
-    if os.path.basename(what) != what and not os.path.exists(os.path.expanduser(what)):
+    if _leads_nowhere(what):
         raise FileNotFoundError(f"DATA {what!r} is neither a file or folder nor a known data set; mend the path")

@@ -27,6 +27,8 @@ from nearkin.train.rates import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
 from nearkin.train.training import TrainingStopped, train
 
+FOR_A_GPU = ("discovery",)  # purposes whose networks are too large for a CPU
+
 
 def run_train(arguments: Namespace) -> int:
     """Train, or go on training."""
@@ -42,6 +44,8 @@ def run_train(arguments: Namespace) -> int:
     with TrainingView() as view:
         if arguments.purpose and not resume:
             view.message(_purpose(arguments.purpose, given or {}))
+            if arguments.purpose in FOR_A_GPU and _device(arguments).type == "cpu":
+                view.message(_without_a_gpu(arguments.data))
         try:
             metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume, given=given)
         except TrainingStopped as error:
@@ -80,9 +84,18 @@ def _purpose(name: str, given: Mapping[str, str]) -> str:
     return f"for {name}: {recipe.words} ({recipe.source})" + (f"; here with {', '.join(others)}" if others else "")
 
 
+def _without_a_gpu(data: str) -> str:
+    ordinary = f"`{shlex.join(['nearkin', 'train', data])}` trains a small network instead"
+    return f"this purpose is meant for a GPU, and without one may take hours; {ordinary}"
+
+
+def _device(arguments: Namespace) -> torch.device:
+    return torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
 def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments: Namespace) -> Run:
     """The run with the finder's rate; the curve is kept in the model folder."""
-    device = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = _device(arguments)
     with TrainingView("finding the rate") as view:
         learnt_from = cut(run, opened(run, None, arguments.data_root, view)).train
         run = suited(run, learnt_from, given)

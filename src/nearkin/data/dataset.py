@@ -38,6 +38,7 @@ class Dataset:
     ids: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))  # (n,) 0..n-1 if not given
     sources: Sequence[str] = ()  # (n,) the path or row of each, for reports
     by: Supervision | None = None  # what to learn from, if not the first that is known
+    from_folders: bool = False  # whether folders' names were taken for the classes, which may be albums
 
     def __post_init__(self) -> None:
         n = len(self.inputs)
@@ -197,7 +198,8 @@ def _own_sources(data: Dataset) -> Sequence[str]:
 def _known(data: Dataset) -> str:
     """'10 classes (cat, dog, ...), 2 numbers (x, y)'."""
     listed = ", ".join(data.classes[:3]) + (", ..." if len(data.classes) > 3 else "")
-    number = f"{len(data.classes):,} {'class' if len(data.classes) == 1 else 'classes'} ({listed})"
+    by_folder = ", by folder" if data.from_folders else ""
+    number = f"{len(data.classes):,} {'class' if len(data.classes) == 1 else 'classes'}{by_folder} ({listed})"
     if data.labels is not None and data.partly_labelled:
         number += f", known of {int((data.labels >= 0).sum()):,}"
     found = [number] if data.labels is not None else [f"sets of {number}"] if data.sets is not None else []

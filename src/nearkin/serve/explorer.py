@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from fastapi import FastAPI, Query, Request
 from fastapi import Path as InPath
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from nearkin.collection import Collection
 from nearkin.explore.atlas.draw import neighbours_of, placed_on_canvas, restored
@@ -153,6 +153,10 @@ def add_routes(app: FastAPI, explorer: Explorer, service: "Service") -> None:
     @app.get("/explore", include_in_schema=False)
     async def explore() -> Response:
         return Response(content, media_type="text/html", headers=headers)
+
+    @app.get("/explore/", include_in_schema=False)
+    async def explore_typed() -> Response:
+        return RedirectResponse("/explore", 308)  # the page asks for its parts beside it
 
     @app.get("/explorer.{kind}", include_in_schema=False)
     async def part(kind: Literal["js", "css"]) -> Response:

@@ -24,7 +24,7 @@ from nearkin.serve.refusal import Refusal, told
 COOKIE = "nearkin_token"
 DIGITS = 18  # of a length; Python refuses to read numbers of thousands
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-PAGES = ("/", "/explore")  # that a browser may open with the token in the address
+PAGES = ("/", "/explore", "/explore/")  # that a browser may open with the token in the address
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE")
 WORN = {
     "X-Content-Type-Options": "nosniff",

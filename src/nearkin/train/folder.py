@@ -21,6 +21,7 @@ from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
 from nearkin.disk import as_new
 from nearkin.run import Run, run_page
+from nearkin.train.enough import check_enough
 from nearkin.train.report import Reporter
 
 
@@ -37,7 +38,9 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
         on_error=choice.on_error,
         report=log.message,
     )
-    return corrected(without_damaged(found, log.message), choice.corrections, log.message)
+    found = corrected(without_damaged(found, log.message), choice.corrections, log.message)
+    check_enough(run, found, log.message)
+    return found
 
 
 def write_run(folder: Path, run: Run) -> None:

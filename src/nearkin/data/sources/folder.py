@@ -51,7 +51,7 @@ def _dataset(name: str, found: list[tuple[str, str | None, str]], folder: Path, 
     labels, classes = class_numbers([str(label) for label in names])
     if len(classes) == 1:
         tell(wanted.report, f"{folder} has one class only ({classes[0]}): nothing to tell it from; one folder for each class is expected")
-    return Dataset(name, wanted.files(paths), labels=labels, classes=classes).with_split(splits)
+    return Dataset(name, wanted.files(paths), labels=labels, classes=classes, from_folders=True).with_split(splits)
 
 
 def _images(folder: Path, wanted: Wanted) -> list[tuple[str, str | None]]:
