@@ -245,6 +245,18 @@ def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:
     assert "Choices and thresholds" in (folder / "report.html").read_text()
 
 
+def test_methods_that_few_references_cannot_fit_are_left_out_of_the_table_with_a_word(tmp_path: Path, recwarn: Any) -> None:
+    labels = np.array([0] * 5 + [1] * 5 + [2] + [0, 1] * 5)
+    split = np.array(["train"] * 11 + ["test"] * 10)
+    folder = trained(tmp_path, "few", {"data.validation": "0"}, x=PIXELS[:21], y=labels, split=split)
+    said, _ = evaluated(str(folder), "--compare", "--no-pictures")
+    rows = {row["name"]: row for row in json.loads((folder / "evaluation.json").read_text())["comparisons"]}
+    assert rows["LMNN"]["scores"] == {} and "every class, and the smallest has 1" in rows["LMNN"]["note"] and rows["LDA"]["scores"]
+    assert "LMNN: left out, since 3 target neighbours need 4 references" in said and "│ LDA" in said and "│ LMNN" not in said
+    assert "left out, since 3 target neighbours" in (folder / "report.html").read_text()
+    assert not [one for one in recwarn if "Only one sample" in str(one.message)]
+
+
 def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twice = PIXELS[:150].copy()
     twice[77] = twice[5]
