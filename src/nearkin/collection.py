@@ -221,7 +221,10 @@ def _splits(folder: Path, data: Dataset) -> Sequence[str]:
     names = np.array(data.split, dtype="<U10")
     within = np.flatnonzero(names == "train") if "cut" in made else np.arange(len(data))
     cut = made.get("cut", made)
-    if "rows" in cut and cut["points"] == len(within) and data.name in (source.name, source.stem):
+    trained_on = data.name in (source.name, source.stem)
+    if trained_on and "rows" in cut and cut["points"] == len(within):
         for name, rows in cut["rows"].items():
             names[within[rows]] = name
+    elif trained_on and "rows" not in cut:
+        names[names == WHOLE] = "train"  # nothing was held out
     return [str(name) for name in names]

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearkin import networks
-from nearkin.affinity import Affinity, InnerProduct
+from nearkin.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine
 from nearkin.codes import pack, signs, unpack
 from nearkin.data import images as pictures
 from nearkin.data import preprocess
@@ -67,6 +67,17 @@ class Model:
     def smooth_affinity(self) -> Affinity:
         """An affinity with a gradient for the network's own outputs: for codes their product with the other's signs."""
         return InnerProduct() if self.binary else self.affinity
+
+    @property
+    def soft_affinity(self) -> Affinity | None:
+        """The affinity whose softmax says who is a neighbour: at the temperature of the training.
+
+        Where that is not known, Euclidean distances go without one, and of cosines, which all lie in -1..1, no softmax would say anything.
+        """
+        if "temperature" not in self.about:
+            return None if self.about["metric"] == "cosine" else self.affinity
+        temperature = float(self.about["temperature"])
+        return cosine(temperature) if self.about["metric"] == "cosine" else SquaredEuclidean(temperature)
 
     @torch.no_grad()
     def encode(self, inputs: Inputs, batch_size: int = 512) -> Tensor | np.ndarray:

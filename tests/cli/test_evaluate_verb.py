@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from nearkin import cli
+from nearkin import cli, load
 from nearkin.cli import _parser
 from nearkin.cli.evaluate import NOBODY_KNOWS, NOTHING_HELD_OUT, place_of
 from nearkin.data import Dataset
@@ -243,6 +243,42 @@ def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:
     assert list(rows) == ["raw inputs", "PCA", "PPCA", "linear NCA regression", "MLKR"]
     assert rows["MLKR"]["scores"]["mae"]["value"] < rows["PCA"]["scores"]["mae"]["value"]  # two of five columns matter
     assert "Choices and thresholds" in (folder / "report.html").read_text()
+
+
+def test_methods_that_few_references_cannot_fit_are_left_out_of_the_table_with_a_word(tmp_path: Path, recwarn: Any) -> None:
+    labels = np.array([0] * 5 + [1] * 5 + [2] + [0, 1] * 5)
+    split = np.array(["train"] * 11 + ["test"] * 10)
+    folder = trained(tmp_path, "few", {"data.validation": "0"}, x=PIXELS[:21], y=labels, split=split)
+    said, _ = evaluated(str(folder), "--compare", "--no-pictures")
+    rows = {row["name"]: row for row in json.loads((folder / "evaluation.json").read_text())["comparisons"]}
+    assert rows["LMNN"]["scores"] == {} and "every class, and the smallest has 1" in rows["LMNN"]["note"] and rows["LDA"]["scores"]
+    assert "LMNN: left out, since 3 target neighbours need 4 references" in said and "│ LDA" in said and "│ LMNN" not in said
+    assert "left out, since 3 target neighbours" in (folder / "report.html").read_text()
+    assert not [one for one in recwarn if "Only one sample" in str(one.message)]
+
+
+def test_soft_neighbours_are_asked_at_the_temperature_of_the_training(tmp_path: Path) -> None:
+    folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination", "epochs": "15"}, x=PIXELS[:150])
+    np.savez(tmp_path / "labelled.npz", x=PIXELS[150:300], y=DIGITS.target[150:300])
+
+    def soft() -> float | None:
+        evaluated(str(folder), str(tmp_path / "labelled.npz"), "--out", str(tmp_path / "out"), "--no-pictures")
+        found = scores(json.loads((tmp_path / "out" / "evaluation.json").read_text()))
+        assert "1-nn" in found
+        return found["soft neighbours"]["value"] if "soft neighbours" in found else None
+
+    x = np.asarray(load(folder, device="cpu").encode(PIXELS[150:300, None])).astype(np.float64)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    labels, right = DIGITS.target[150:300], {}
+    for temperature in (0.1, 1.0):
+        weights = np.exp(x @ x.T / temperature)
+        np.fill_diagonal(weights, 0)
+        right[temperature] = float(((weights @ np.eye(10)[labels]).argmax(1) == labels).mean())
+    assert soft() == pytest.approx(right[0.1]) and right[0.1] > right[1.0]
+    page = json.loads((folder / "model.json").read_text())
+    assert page.pop("temperature") == 0.1
+    (folder / "model.json").write_text(json.dumps(page))
+    assert soft() is None  # of a folder older than the entry nobody knows
 
 
 def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -244,6 +244,14 @@ def test_ppca_is_the_closed_form():
         ProbabilisticPCA(5).fit(X)
 
 
+@pytest.mark.parametrize("times", [2, 9])  # fewer rows than columns, and more
+def test_ppca_of_rows_that_stand_there_often_magnifies_no_rounding(times):
+    x = np.repeat(RNG.normal(size=(2, 6)), times, axis=0).astype(np.float32)
+    model = ProbabilisticPCA(4).fit(x)
+    assert (np.abs(model.components_[1:]) == 0).all() and np.abs(model.components_[0]).max() > 0  # two places have one direction
+    assert np.isfinite(model.transform(x)).all()
+
+
 @pytest.mark.parametrize("kind", [*ALL, ProbabilisticPCA])
 def test_torch_in_torch_out_pickle_and_clone(kind):
     settings = {} if kind is ProbabilisticPCA else {"max_iter": 5}

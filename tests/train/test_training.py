@@ -13,6 +13,7 @@ from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.networks.mobilenet import MobileNetV2
 from nearkin.run import Run, override
+from nearkin.train.assemble import deployed
 from nearkin.train.choose import OBJECTIVES, build, choose
 from nearkin.train.training import TrainingStopped, train
 
@@ -154,6 +155,21 @@ def test_without_labels_images_are_told_apart(tmp_path, digits):
     assert model.about["metric"] == "cosine"
     with pytest.raises(ValueError, match="trained without labels"):
         model.predict(digits.inputs[:2])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("nca", {"temperature": 0.5}, {"metric": "squared_euclidean", "temperature": 0.5}),
+        ("nca", {"metric": "cosine", "temperature": 0.2}, {"metric": "cosine", "temperature": 0.2}),
+        ("proxy_nca", {"temperature": 0.5}, {"metric": "cosine", "temperature": 0.25}),  # -|q - r|^2 = 2 cos - 2
+        ("instance_discrimination", {}, {"metric": "cosine", "temperature": 0.1}),
+        ("precision_at_k", {"k": 2}, {"metric": "cosine"}),  # it ranks, and has no softmax
+        ("softmax", {}, {"metric": "squared_euclidean"}),
+    ],
+)
+def test_the_temperature_of_a_softmax_is_remembered(name, options, told):
+    assert deployed(build(name, options, num_classes=3, dimension=4, size=9)) == told
 
 
 def test_the_whole_training_set_as_references(tmp_path, digits):

@@ -286,8 +286,9 @@ def _rival_table(findings: Findings) -> Table:
     dimension = findings.subject.queries.points.embeddings.shape[1]
     table.add_row("this model", str(dimension), *(words.number(float(ours[name]) if name in ours else math.nan, name) for name in names))
     for rival in findings.rivals:
-        values = (words.number(float(rival.scores[name]), name) for name in names)
-        table.add_row(rival.name, str(rival.dimension), *values, f"{rival.seconds:.1f}")
+        if rival.scores:
+            values = (words.number(float(rival.scores[name]), name) for name in names)
+            table.add_row(rival.name, str(rival.dimension), *values, f"{rival.seconds:.1f}")
     return table
 
 

@@ -23,7 +23,7 @@ from nearkin.run import NetworkChoice, Part, Run
 from nearkin.search import nearest
 from nearkin.search.contract import METRICS
 from nearkin.train import fit as training
-from nearkin.train.assemble import deployed_metric
+from nearkin.train.assemble import deployed
 from nearkin.train.choose import BETWEEN_EPOCHS, Built, build, choose
 
 
@@ -146,7 +146,7 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             "why": why,
             "network": {"name": named, "dimension": dimension, "normalise": False, "options": dict(self.network_options or {})},
             "prepare": preprocess.describe(steps),
-            "metric": deployed_metric(self.objective_),
+            **deployed(self.objective_),
         }
 
     @torch.no_grad()

@@ -25,15 +25,16 @@ REDUCED = 64  # dimensions of a PCA before NCA and LMNN, whose maps would otherw
 ITERATIONS = 50
 HELD = 8 << 30  # bytes of inputs
 SEED = 0
+TARGETS = 3  # neighbours that LMNN pulls near
 BESIDE_RAW = "Beside raw inputs"
 
 
 @dataclass(frozen=True)
 class Rival:
-    """One row of the comparison."""
+    """One row of the comparison; without scores where it was left out, which the note explains."""
 
     name: str
-    dimension: int
+    dimension: int  # 0 where it was left out
     scores: dict[str, Score]
     seconds: float  # to fit
     note: str = ""
@@ -46,11 +47,10 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Rival]:
     Each is fitted on the references and asked as the model was.
 
     Without references of their own (unseen classes) the maps are fitted on the queries without labels, so only PCA and PPCA are.
+    What cannot be fitted on so few references is left out with its reason.
     """
-    from sklearn.exceptions import ConvergenceWarning
-
     check_comparable(subject)
-    labels = subject.references.points.labels
+    labels = None if subject.references.points.labels is None else subject.references.points.labels.cpu().numpy()
     known, asked = _inputs(subject, subject.references), _inputs(subject, subject.queries)
     fitted = _rows(len(known))
     part = f"fitted on {len(fitted):,} of {len(known):,} references" if len(fitted) < len(known) else ""
@@ -59,13 +59,52 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Rival]:
         began = time.perf_counter()
         method = maker()
         if method is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the note says that it was stopped
-                method.fit(known[fitted], None if labels is None else labels.cpu().numpy()[fitted])
+            rows, answers = known[fitted], None if labels is None else labels[fitted]
+            why = _hindrance(name, rows, answers) or _unfitted(method, rows, answers)
+            if why:
+                yield Rival(name, 0, {}, 0.0, f"left out, since {why}")
+                continue
         seconds = time.perf_counter() - began
-        a, b = (rows if method is None else np.asarray(method.transform(rows)) for rows in (known, asked))
+        a, b = (side if method is None else np.asarray(method.transform(side)) for side in (known, asked))
         scores = _scores(subject, torch.from_numpy(b).float(), torch.from_numpy(a).float())
         yield Rival(name, a.shape[1], scores, seconds, "; ".join(text for text in (note, part if method is not None else "") if text))
+
+
+def _hindrance(name: str, rows: np.ndarray, labels: np.ndarray | None) -> str:
+    """Why a map cannot be fitted on such rows (n, p), or nothing."""
+    if name.startswith("raw"):
+        return ""
+    if len(rows) < 2:
+        return "one reference has no directions"
+    if name == "PPCA" and rows.shape[1] < 2:
+        return "one input leaves no direction to the noise"
+    if name in ("PCA", "PPCA"):
+        return ""
+    assert labels is not None
+    if name in ("linear NCA regression", "MLKR"):
+        return "all targets are equal" if bool((labels == labels[0]).all()) else ""
+    counts = np.unique(labels, return_counts=True)[1]
+    if name == "LDA" and counts.max() < 3:  # of two points shrinkage estimates itself as 0
+        return "no class has 3 references to tell its spread from"
+    if name == "linear NCA" and counts.max() < 2:
+        return "no class has 2 references"
+    if name == "LMNN" and counts.min() <= TARGETS:
+        return f"{TARGETS} target neighbours need {TARGETS + 1} references in every class, and the smallest has {counts.min()}"
+    return ""
+
+
+def _unfitted(method: Any, rows: np.ndarray, labels: np.ndarray | None) -> str:
+    """Fit, or why that was not possible."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the note says that it was stopped
+        warnings.filterwarnings("ignore", "Only one sample available", UserWarning)  # LDA takes the spread from the larger classes
+        try:
+            method.fit(rows, labels)
+        except np.linalg.LinAlgError:
+            return "the references of a class do not differ enough"
+    return ""
 
 
 def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Callable[[], Any], str]]:
@@ -105,7 +144,7 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
         methods += [
             ("LDA", lambda: LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=most), "with shrinkage"),
             ("linear NCA", lambda: reduced(LinearNCA(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
-            ("LMNN", lambda: reduced(LMNN(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
+            ("LMNN", lambda: reduced(LMNN(least, n_neighbors=TARGETS, max_iter=ITERATIONS, random_state=SEED)), stopped),
         ]
     return methods
 

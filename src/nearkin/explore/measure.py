@@ -83,7 +83,10 @@ def _classes(subject: Subject, measured: Measured, found: Neighbours, report: Re
     queries, gallery, affinity = subject.queries.points, _gallery(subject), subject.model.affinity
     ks = ks_up_to(len(subject.references) - (subject.gallery is None))
     tell(report, "predicting classes from neighbours")
-    family = classification(queries, gallery, affinity, (1, min(10, max(ks))), split=subject.split)
+    soft = subject.model.soft_affinity
+    family = classification(queries, gallery, soft or affinity, (1, min(10, max(ks))), split=subject.split)
+    if soft is None:
+        del family["soft neighbours"]
     measured.scores["prediction from neighbours"] = family
     assert queries.labels is not None and subject.references.points.labels is not None
     near = neighbours_of(found, subject.references.points.labels)

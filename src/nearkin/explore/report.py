@@ -140,7 +140,8 @@ def _rivals(findings: Findings) -> str:
     rows: list[tuple[object, ...]] = [("this model", dimension, *(_with_bounds(ours.get(name)) for name in names), "", "")]
     for rival in findings.rivals:
         cells = (_with_bounds(rival.scores.get(name)) for name in names)
-        rows.append((rival.name, rival.dimension, *cells, f"{rival.seconds:.1f}", rival.note))
+        fitted = (rival.dimension, *cells, f"{rival.seconds:.1f}") if rival.scores else (words.UNKNOWN,) * (len(names) + 2)
+        rows.append((rival.name, *fitted, rival.note))
     fed = "The others see what the network is fed, by Euclidean distance where nothing else is noted."
     caption = f"The same queries and references for all, with 95 % intervals. {fed}"
     right = tuple(range(1, len(names) + 3))

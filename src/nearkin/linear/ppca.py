@@ -84,13 +84,17 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
 
 def _spectrum(x: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues and eigenvectors (d, min(n, d)) of the covariance (divided by n), largest first; missing values are zero."""
+    """Eigenvalues and eigenvectors (d, min(n, d)) of the covariance (divided by n), largest first; missing values are zero.
+
+    So are those that are nothing but rounding: a direction in which no points differ would be magnified beyond all numbers.
+    """
     n, d = x.shape
+    rounding = max(n, d) * np.finfo(np.float64).eps
     if n > d:
         centred = x - mean
         values, vectors = np.linalg.eigh(centred.T.astype(np.float64) @ centred / n)
-        return np.maximum(values[::-1], 0), vectors[:, ::-1]
+        return np.where(values > rounding * values[-1], values, 0)[::-1], vectors[:, ::-1]
     _, lengths, turned = np.linalg.svd(x - mean, full_matrices=False)
     values = np.zeros(d)
-    values[: len(lengths)] = lengths**2 / n
+    values[: len(lengths)] = np.where(lengths > rounding * lengths[0], lengths, 0) ** 2 / n
     return values, np.hstack([turned.T, np.zeros((d, d - len(lengths)))])

@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearkin import data as sources
-from nearkin.affinity import Normalised
+from nearkin.affinity import InnerProduct, Normalised, SquaredEuclidean
+from nearkin.criterion import any_positive, each_positive, expected_cost
 from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
@@ -113,7 +114,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         labels=labels_used(run, train),
     ).to(device)
     _check_supervision(run, train, objective, name)
-    about["metric"] = "hamming" if run.codes.learn else deployed_metric(objective)
+    about |= {"metric": "hamming"} if run.codes.learn else deployed(objective)
     sampler = _sampler(run, train, objective)
     _check_statistics(run, network, sampler.batch, about["network"]["name"])
     spread(objective)
@@ -187,11 +188,31 @@ def _of_other_libraries(run: Run) -> dict[str, Any]:
     return {"weights": run.network.weights, "frozen": run.network.frozen}
 
 
-def deployed_metric(objective: Built) -> str:
+def deployed(objective: Built) -> dict[str, Any]:
+    """What model.json says of the affinity: the metric, and the temperature where one is known."""
+    temperature = _temperature(objective)
+    return {"metric": _metric(objective), **({} if temperature is None else {"temperature": temperature})}
+
+
+def _metric(objective: Built) -> str:
     """The metric to search with: cosine where the objective normalised, Euclidean otherwise."""
     if isinstance(objective, NeighbourhoodObjective) and isinstance(objective.affinity, Normalised):
         return "cosine"
     return "squared_euclidean"
+
+
+def _temperature(objective: Built) -> float | None:
+    """The temperature of the deployed metric in the softmax that was trained; None where none was, or by another affinity."""
+    if not isinstance(objective, NeighbourhoodObjective) or objective.criterion not in (any_positive, each_positive, expected_cost):
+        return None
+    affinity = objective.affinity
+    if isinstance(affinity, SquaredEuclidean):
+        return affinity.temperature
+    if isinstance(affinity, Normalised) and isinstance(affinity.of, InnerProduct):
+        return affinity.of.temperature
+    if isinstance(affinity, Normalised) and isinstance(affinity.of, SquaredEuclidean):
+        return affinity.of.temperature / 2  # between unit vectors -|q - r|^2 = 2 cos - 2
+    return None
 
 
 def _agreed(run: Run, train: Dataset) -> Any:
