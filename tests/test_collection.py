@@ -139,12 +139,14 @@ def test_the_split_of_training_is_remembered_and_calibrates(tmp_path: Path) -> N
     data = opened(tmp_path / "pictures").with_split(["test"] * 20 + ["train"] * 40)
     collection, _ = build_index(tmp_path / "model", data, replace=True, device="cpu")
     assert [entry.metadata["split"] for entry in collection.index.entries([0, 20, 21])] == ["test", "validation", "train"]
-    (tmp_path / "model/split.json").write_text('{"how": "given"}')  # nothing was held out of data without parts
+    (tmp_path / "model/split.json").write_text('{"how": "nothing is held out", "points": 60}')
     data = opened(tmp_path / "pictures")
     collection, _ = build_index(tmp_path / "model", data, replace=True, device="cpu")
     assert {entry.metadata["split"] for entry in collection.index.entries(list(range(60)))} == {"train"}
-    collection, _ = build_index(tmp_path / "model", replace(data, name="others"), replace=True, device="cpu")
-    assert all("split" not in entry.metadata for entry in collection.index.entries(list(range(60))))
+    for name, points in (("others", 60), ("pictures", 61)):  # others, and other ones under the same name
+        (tmp_path / "model/split.json").write_text(f'{{"how": "nothing is held out", "points": {points}}}')
+        collection, _ = build_index(tmp_path / "model", replace(data, name=name), replace=True, device="cpu")
+        assert all("split" not in entry.metadata for entry in collection.index.entries(list(range(60))))
 
 
 def test_embeddings_are_the_models(folder: Path) -> None:

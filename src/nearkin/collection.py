@@ -221,10 +221,8 @@ def _splits(folder: Path, data: Dataset) -> Sequence[str]:
     names = np.array(data.split, dtype="<U10")
     within = np.flatnonzero(names == "train") if "cut" in made else np.arange(len(data))
     cut = made.get("cut", made)
-    trained_on = data.name in (source.name, source.stem)
-    if trained_on and "rows" in cut and cut["points"] == len(within):
-        for name, rows in cut["rows"].items():
+    if data.name in (source.name, source.stem) and cut.get("points") == len(within):
+        names[names == WHOLE] = "train"  # where nothing was held out
+        for name, rows in cut.get("rows", {}).items():
             names[within[rows]] = name
-    elif trained_on and "rows" not in cut:
-        names[names == WHOLE] = "train"  # nothing was held out
     return [str(name) for name in names]

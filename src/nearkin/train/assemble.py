@@ -71,7 +71,7 @@ def cut(run: Run, data: Dataset) -> Cut:
         shares = {"train": 1 - choice.validation - choice.test, "validation": choice.validation, "test": choice.test}
         shares = {name: share for name, share in shares.items() if share > 0}
         if len(shares) == 1:
-            data = data.with_split(["train"] * len(data))
+            data, written = data.with_split(["train"] * len(data)), {"how": "nothing is held out", "points": len(data)}
         else:
             made = sources.partition(data, how, shares, run.seed)
             data, written = data.with_split(made.names), made.as_dict()
