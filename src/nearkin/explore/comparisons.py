@@ -164,7 +164,7 @@ def beside_raw(measured: Measured, rivals: Sequence[Rival]) -> Finding:
         f"{name} {words.number(float(score), name)} by {rival}, {words.number(float(ours[name]), name)} here"
         for rival, name, score in ahead
     ]
-    mend = "Train for longer (--epochs) or on more points, and look at the validation part (--part validation) to choose."
+    mend = "Train for longer or less long (--epochs), or on more points, and look at the validation part (--part validation) to choose."
     return Finding(BESIDE_RAW, "look", f"{'; '.join(told)}.", mend)
 
 
