@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nearkin.codes.packing import signs
+from nearkin.log_sums import may_read
 
 
 class Affinity(Protocol):
@@ -95,7 +96,7 @@ NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of
 
 
 def _many(queries: Tensor, references: Tensor) -> bool:
-    return queries.device.type == "cpu" and len(queries) * len(references) >= 2**12
+    return may_read(queries) and len(queries) * len(references) >= 2**12
 
 
 class _Spread(NamedTuple):

@@ -113,8 +113,8 @@ def recorded(settings: dict[str, str], data: Dataset, root: Path, monkeypatch: p
     ids = next(iter(parts.sampler))
     parts.step(ids)  # the first steps are ordinary ones
     monkeypatch.setattr("nearkin.objectives.door._looking", lambda _: False)
-    for home in ("nearkin.log_sums", "nearkin.criterion", "nearkin.objectives.neighbourhood"):
-        monkeypatch.setattr(f"{home}.may_read", lambda _: False)  # as on CUDA
+    for home in ("log_sums", "affinity", "criterion", "triplets", "objectives.neighbourhood"):
+        monkeypatch.setattr(f"nearkin.{home}.may_read", lambda _: False)  # as on CUDA
     monkeypatch.setattr(parts.step, "move", lambda: None)
     with Recordable():
         parts.step(ids)

@@ -28,7 +28,13 @@ class Stopped(Exception):  # noqa: N818
 
 def run_over(shards: Path, objective: str) -> Run:
     settings = {"network.name": "mlp", "network.dimension": "4", "batch_size": "32", "epochs": "2", "checkpoint_seconds": "0"}
-    settings |= {"data.source": str(shards), "data.validation": "0", "data.test": "0", "objective.name": objective}
+    settings |= {
+        "data.source": str(shards),
+        "data.validation": "0",
+        "data.test": "0",
+        "objective.name": objective,
+        "augment.name": "none",
+    }  # ranks draw for themselves
     return override(Run(), settings)
 
 
