@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import cosine, unit
-from nearkin.points import Points
-from nearkin.relation import check_whole, labels_of, table_of, tensor_of, truths_of
+from nearkin.points import Points, check_whole, tensor_of
+from nearkin.relation import labels_of, table_of, truths_of
 from nearkin.search import nearest
 from nearkin.shards import Shards
 

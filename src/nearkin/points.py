@@ -7,6 +7,7 @@ batch just as it does on a diagonal, and only the id tells.
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from numbers import Integral
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -47,6 +48,21 @@ def as_tensors(given: Any) -> Any:
         parts = map(as_tensors, given)
         return Points(*parts) if isinstance(given, Points) else tuple(parts)
     return given
+
+
+def check_whole(name: str, value: Any, least: int, why: str) -> None:
+    """Refuse what is no whole number, or one below the least, in words."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name} ({value!r}) must be {'' if whole else 'a whole number of '}at least {least}: {why}")
+
+
+def tensor_of(name: str, given: Any) -> Tensor:
+    """A tensor, or a numpy array of numbers as one, or an error."""
+    found = as_tensors(given)
+    if not isinstance(found, Tensor):
+        raise ValueError(f"{name} must be a tensor or a numpy array of numbers in memory, not {type(given).__name__}")
+    return found
 
 
 def same_point(queries: Points, references: Points) -> Tensor | None:

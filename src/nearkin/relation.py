@@ -8,13 +8,12 @@ A query's own copy is no candidate and no right answer: its cost is 1.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from nearkin.points import EMPTY, Points, as_tensors, numbered, same_point
+from nearkin.points import EMPTY, Points, check_whole, numbered, same_point, tensor_of
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 
@@ -134,21 +133,6 @@ class SameId:
         if itself is None:
             raise ValueError("ids are missing: instance discrimination knows a point by its id; pass ids=")
         return Relation((~itself).to(queries.embeddings.dtype), torch.ones_like(itself))
-
-
-def check_whole(name: str, value: Any, least: int, why: str) -> None:
-    """Refuse what is no whole number, or one below the least, in words."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise ValueError(f"{name} ({value!r}) must be {'' if whole else 'a whole number of '}at least {least}: {why}")
-
-
-def tensor_of(name: str, given: Any) -> Tensor:
-    """A tensor, or a numpy array of numbers as one, or an error."""
-    found = as_tensors(given)
-    if not isinstance(found, Tensor):
-        raise ValueError(f"{name} must be a tensor or a numpy array of numbers in memory, not {type(given).__name__}")
-    return found
 
 
 def truths_of(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:

@@ -10,8 +10,7 @@ from torch.nn import functional
 from nearkin.affinity import unit
 from nearkin.objectives.objective import Objective
 from nearkin.outcome import Outcome
-from nearkin.points import Points, numbered
-from nearkin.references.slot import check_count
+from nearkin.points import Points, check_whole, numbered
 from nearkin.relation import Supervision
 
 ROUNDS = 20  # of k-means
@@ -39,7 +38,7 @@ class DeepCluster(Objective):
     def __init__(self, size: int, dimension: int, clusters: int = 100) -> None:
         super().__init__()
         _check_sizes(size, dimension)
-        check_count("clusters", clusters, 2, "with one of them nothing could be wrong")
+        check_whole("clusters", clusters, 2, "with one of them nothing could be wrong")
         clusters = min(clusters, size)
         self.head = nn.Linear(dimension, clusters)
         self.register_buffer("seen", torch.zeros(size, dimension))
@@ -95,7 +94,7 @@ class NoiseAsTargets(Objective):
     def __init__(self, size: int, dimension: int, every: int = 3) -> None:
         super().__init__()
         _check_sizes(size, dimension)
-        check_count("every", every, 1, "it counts epochs between two exchanges")
+        check_whole("every", every, 1, "it counts epochs between two exchanges")
         self.every = every
         self.register_buffer("seen", torch.zeros(size, dimension))
         self.register_buffer("targets", unit(torch.randn(size, dimension)))
@@ -155,8 +154,8 @@ def clustered(x: Tensor, clusters: int, seed: int) -> Tensor:
 
 
 def _check_sizes(size: int, dimension: int) -> None:
-    check_count("size", size, 1, "there is one slot for each training sample")
-    check_count("dimension", dimension, 1, "it is the embedding's size")
+    check_whole("size", size, 1, "there is one slot for each training sample")
+    check_whole("dimension", dimension, 1, "it is the embedding's size")
 
 
 def _rows(batch: Points, references: Points | None, size: int) -> Tensor:

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from nearkin.points import Points
-from nearkin.references.slot import References, check_count, class_labels
+from nearkin.points import Points, check_whole
+from nearkin.references.slot import References, class_labels
 
 MOST_COSINES = 2**29  # that packed looks at in all, unless told how often
 
@@ -47,7 +47,7 @@ def assign(vectors: Tensor, seed: int) -> Tensor:
 
 def smallest_angle(vectors: Tensor) -> float:
     """The angle in degrees between the two nearest anchors."""
-    check_count("the number of anchors", len(vectors), 2, "an angle needs two")
+    check_whole("the number of anchors", len(vectors), 2, "an angle needs two")
     v = torch.nn.functional.normalize(vectors.double(), dim=1)
     near = (v @ v.T).fill_diagonal_(-torch.inf).argmax(1)
     other = v[near]
@@ -58,7 +58,7 @@ def smallest_angle(vectors: Tensor) -> float:
 
 def orthonormal(num_classes: int, dimension: int) -> Tensor:
     """The first C unit axes of R^d, 90 degrees apart. [hao2018anchor] section 4"""
-    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     if num_classes > dimension:
         raise ValueError(
             f"{num_classes} orthonormal anchors do not fit into {dimension} dimensions; raise dimension to {num_classes}, or use packed()"
@@ -68,7 +68,7 @@ def orthonormal(num_classes: int, dimension: int) -> Tensor:
 
 def circle(num_classes: int) -> Tensor:
     """C points of the unit circle at the angles 2 pi c / C. [hao2018anchor] section 4.1"""
-    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     angle = torch.arange(num_classes, dtype=torch.float64) * (2 * math.pi / num_classes)
     return torch.stack([angle.cos(), angle.sin()], dim=1).float()
 
@@ -78,7 +78,7 @@ def simplex(num_classes: int, dimension: int) -> Tensor:
 
     Built one dimension at a time: each new axis carries one corner, and the rest is a smaller simplex below it.
     """
-    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     if num_classes > dimension + 1:
         raise ValueError(
             f"a simplex of {num_classes} anchors does not fit into {dimension} dimensions; "
@@ -103,8 +103,8 @@ def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int | None
     Unless told there are 12 starts of 1500 steps up to 172 classes; above, fewer starts and then fewer steps, so that
     starts * steps * C^2 stays below 2^29 (a minute or two on one core), but never fewer than 100 steps.
     """
-    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
-    check_count("dimension", dimension, 2, "on a line only two directions exist")
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_whole("dimension", dimension, 2, "on a line only two directions exist")
     if num_classes <= dimension + 1:
         return simplex(num_classes, dimension)
     if dimension == 2:
@@ -148,8 +148,8 @@ def polar_grid(num_classes: int, dimension: int) -> Tensor:
 
     Only good in the plane: from three dimensions on the points bunch at the poles. [hao2018anchor] section 3.2
     """
-    check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
-    check_count("dimension", dimension, 2, "on a line there is no angle")
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_whole("dimension", dimension, 2, "on a line there is no angle")
     best, widest = None, -1.0
     for counts in _factorisations(num_classes, dimension - 1):
         grid = _mesh(counts)[:num_classes]

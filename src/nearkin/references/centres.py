@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from nearkin.points import Points
-from nearkin.references.slot import References, check_count, class_labels
+from nearkin.points import Points, check_whole
+from nearkin.references.slot import References, class_labels
 
 
 class Centres(References):
@@ -15,8 +15,8 @@ class Centres(References):
 
     def __init__(self, num_classes: int, dimension: int, rate: float = 0.5) -> None:
         super().__init__()
-        check_count("num_classes", num_classes, 1, "every label needs its centre")
-        check_count("dimension", dimension, 1, "it is the embedding's size")
+        check_whole("num_classes", num_classes, 1, "every label needs its centre")
+        check_whole("dimension", dimension, 1, "it is the embedding's size")
         self.rate = rate
         self.register_buffer("vectors", torch.zeros(num_classes, dimension))
         self.register_buffer("labels", class_labels(num_classes), persistent=False)

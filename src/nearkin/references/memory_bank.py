@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from nearkin.affinity import unit
-from nearkin.points import Points, numbered
+from nearkin.points import Points, check_whole, numbered, tensor_of
 from nearkin.references.slot import References
-from nearkin.relation import check_whole, tensor_of
 
 
 class MemoryBank(References):

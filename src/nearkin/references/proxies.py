@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from nearkin.points import Points
-from nearkin.references.slot import References, check_count, class_labels
+from nearkin.points import Points, check_whole
+from nearkin.references.slot import References, class_labels
 
 
 class Proxies(References):
@@ -19,8 +19,8 @@ class Proxies(References):
 
     def __init__(self, num_classes: int, dimension: int, bias: bool = False) -> None:
         super().__init__()
-        check_count("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
-        check_count("dimension", dimension, 1, "it is the embedding's size")
+        check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+        check_whole("dimension", dimension, 1, "it is the embedding's size")
         self.dimension = dimension
         bound = 1 / math.sqrt(dimension)
         self.vectors = nn.Parameter(torch.empty(num_classes, dimension + bias).uniform_(-bound, bound))

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from nearkin.points import EMPTY, Points
-from nearkin.references.slot import References, check_count
+from nearkin.points import EMPTY, Points, check_whole
+from nearkin.references.slot import References
 
 
 class CrossBatchMemory(References):
@@ -21,8 +21,8 @@ class CrossBatchMemory(References):
 
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
-        check_count("size", size, 1, "it is the number of embeddings that are remembered")
-        check_count("dimension", dimension, 1, "it is the embedding's size")
+        check_whole("size", size, 1, "it is the number of embeddings that are remembered")
+        check_whole("dimension", dimension, 1, "it is the embedding's size")
         self.register_buffer("vectors", torch.zeros(size, dimension))
         self.register_buffer("labels", torch.full((size,), EMPTY))
         self.register_buffer("ids", torch.full((size,), EMPTY))

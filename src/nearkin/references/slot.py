@@ -36,9 +36,3 @@ class References(nn.Module, ABC):
 def class_labels(count: int) -> Tensor:
     """Labels 0..C-1 of references that stand for one class each."""
     return torch.arange(count)
-
-
-def check_count(name: str, value: int, least: int, why: str) -> None:
-    """Refuse a size below the least, in words."""
-    if value < least:
-        raise ValueError(f"{name} ({value}) must be at least {least}: {why}")

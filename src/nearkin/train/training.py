@@ -168,8 +168,7 @@ class Loop:
             self._see_everything(self.parts.objective)
         if number and self.epoch == self.rounds.first_epoch(number):
             self._save(stays=f"round-{number - 1}")
-        said = self.steering.look(self.epoch)
-        if said is not None:
+        if (said := self.steering.look(self.epoch)) is not None:
             self.log.message(said)
         if isinstance(self.parts.objective, DeepCluster) and bool((self.parts.objective.cluster == self.parts.objective.cluster[0]).all()):
             why = f"the embedding has collapsed: before epoch {self.epoch + 1} all training points lie in one cluster"
@@ -331,8 +330,8 @@ class Loop:
         collect(self.parts.objective)
         if self.rank == 0:
             tensors, state = capture_state(self.parts)
-            state |= {"points": self.mark, "count": len(self.data.train), "loop": self._standing()}
-            checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state, stays=stays)
+            standing = {"points": self.mark, "count": len(self.data.train), "loop": self._standing()}
+            checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state | standing, stays=stays)
         self.saved_at = time.monotonic()
 
     def _standing(self) -> dict[str, Any]:
@@ -369,8 +368,7 @@ class Loop:
             "weights": "best" if best.exists() else "last",
             "curve": self.curve,
         }
-        if self.steering is not None:
-            metrics["rounds"] = self.steering.told
+        metrics |= {} if self.steering is None else {"rounds": self.steering.told}
         collect(self.parts.objective)
         if self.rank == 0:
             save_weights(self.folder / "weights.safetensors", network.state_dict())
