@@ -34,9 +34,14 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def aside_of(path: Path) -> Path:
+    """Where a page is written before it is put in its place."""
+    return path.with_name(f".{path.name}-{os.getpid()}")
+
+
 def write_page(path: Path, body: Mapping[str, Any]) -> None:
     """JSON that carries its own checksum, swapped in one rename: after a crash there is the old page or the new one."""
-    aside = path.with_name(f".{path.name}-{os.getpid()}")
+    aside = aside_of(path)
     sync(path.parent)  # the names of the files it speaks of
     try:
         with aside.open("w", encoding="utf-8") as file:

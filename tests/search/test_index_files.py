@@ -258,3 +258,46 @@ def test_codes_take_a_bit_a_dimension_and_filters_exclusion_and_copies_hold(tmp_
     index.delete([5])
     index.compact()
     assert LocalIndex.open(tmp_path / "i").search(x[5:6], 1)[0].hits[0].affinity < 0
+
+
+def test_nothing_but_our_own_files_is_ever_removed(tmp_path) -> None:
+    """Files of others stay, whatever they are called: only what the index has written itself is removed."""
+    index = made(tmp_path / "i")
+    others = ["photo.jpg", "segment-00000001-0000.safetensors.bak", "deleted-00000001-0000.safetensors", ".hidden"]
+    for name in others:
+        (tmp_path / "i" / name).write_text("precious")
+    index.add(batch(5))
+    index.delete([3])
+    index.compact()
+    assert all((tmp_path / "i" / name).read_text() == "precious" for name in others)
+    assert len(list((tmp_path / "i").glob("segment-*.safetensors"))) == 1  # and ours of older generations are gone
+    LocalIndex.open(tmp_path / "i").verify()
+
+
+def test_a_folder_of_others_is_refused_before_anything_is_written(tmp_path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk/photo.jpg").write_text("precious")
+    (tmp_path / "i").symlink_to(tmp_path / "disk")
+    for place, message in ((tmp_path / "i", "is a symbolic link"), (tmp_path / "disk", "holds 'photo.jpg', which is no part of an index")):
+        with pytest.raises((ValueError, FileExistsError), match=message):
+            made(place)
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["photo.jpg"]
+    (tmp_path / "disk/photo.jpg").unlink()
+    index = made(tmp_path / "disk")
+    with pytest.raises(ValueError, match="is a symbolic link"):
+        LocalIndex.open(tmp_path / "i").add(batch(2))
+    (tmp_path / "elsewhere").write_text("precious")
+    (tmp_path / "disk/lock").unlink()
+    (tmp_path / "disk/lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="lock is a symbolic link; the files of an index must be real files"):
+        index.add(batch(2))
+    assert (tmp_path / "elsewhere").read_text() == "precious"
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path) -> None:
+    index = made(tmp_path / "i")
+    half = tmp_path / "i/segment-00000009-0000.safetensors"
+    durable.write_arrays(half, {"ids": np.arange(3)})
+    assert half.exists()
+    index.add(batch(1))
+    assert not half.exists()

@@ -1,7 +1,12 @@
-"""Files that survive a kill or a power cut: written, synced, and only then named in a manifest that is swapped in one rename."""
+"""Files that survive a kill or a power cut: written, synced, and only then named in a manifest that is swapped in one rename.
+
+The folder of an index may be anybody's: nothing in it is removed but regular files that this code wrote, which are listed by name in
+the file `lock` before they are written and whose names have our form. A symbolic link is never followed.
+"""
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -11,9 +16,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from nearkin.disk import as_new, digest, read_page, sync, write_page
+from nearkin.disk import aside_of, as_new, digest, read_page, sync, write_page
 
 PATIENCE = 60.0  # seconds a writer waits for another
+MANIFEST, LOCK = "manifest.json", "lock"
+OURS = re.compile(r"(segment|deleted|structure)-\d{8,}-\d{4,}\.safetensors|\.manifest\.json-\d+")
 
 
 class IndexDamagedError(ValueError):
@@ -22,6 +29,7 @@ class IndexDamagedError(ValueError):
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """A safetensors file, on disk when this returns; its record for the manifest: name, bytes, sha256."""
+    _list_as_ours(path)
     try:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
         as_new(path)
@@ -62,6 +70,7 @@ def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool) -> Non
 
 def write_manifest(path: Path, body: Mapping[str, Any]) -> None:
     """Swap the manifest: after a crash there is either the old one or the new one."""
+    _list_as_ours(aside_of(path))
     write_page(path, body)
 
 
@@ -78,7 +87,8 @@ def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     """One writer at a time, across threads and processes; a writer that dies lets go."""
     import fcntl  # not on Windows, where an index can be read but not written
 
-    handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+    check_ours(folder)
+    handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
     try:
         until = time.monotonic() + patience
         while True:
@@ -94,9 +104,36 @@ def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
         os.close(handle)
 
 
+def check_ours(folder: Path) -> None:
+    """Refuse to write through a symbolic link, or into a folder that holds somebody else's files and no index."""
+    if folder.is_symlink():
+        raise ValueError(f"{folder} is a symbolic link to {folder.resolve()}; an index is written only to a real folder: move it, or link its parent")
+    names = sorted(entry.name for entry in folder.iterdir())
+    links = [name for name in names if (folder / name).is_symlink() and (name in (MANIFEST, LOCK) or OURS.fullmatch(name))]
+    if links:
+        raise ValueError(f"{folder / links[0]} is a symbolic link; the files of an index must be real files: replace it by a copy")
+    others = [name for name in names if name not in (MANIFEST, LOCK) and not OURS.fullmatch(name)]
+    if others and MANIFEST not in names:
+        raise FileExistsError(f"{folder} holds {others[0]!r}, which is no part of an index; choose an empty or a new folder")
+
+
 def sweep(folder: Path, keep: set[str]) -> None:
-    """Remove what no manifest names: files of older generations, and what a killed writer left behind."""
-    for path in folder.iterdir():
-        if path.name not in keep and path.name not in ("manifest.json", "lock"):
+    """Remove files of ours that no manifest names: those of older generations, and what a killed writer left behind."""
+    left = []
+    for name in sorted(set(_listed_as_ours(folder))):
+        path = folder / name
+        if name not in keep and OURS.fullmatch(name) and path.is_file() and not path.is_symlink():
             with suppress(OSError):
                 path.unlink()
+        if path.exists():
+            left.append(name)
+    (folder / LOCK).write_text("".join(f"{name}\n" for name in left), encoding="utf-8")
+
+
+def _list_as_ours(path: Path) -> None:
+    with (path.parent / LOCK).open("a", encoding="utf-8") as file:
+        file.write(f"{path.name}\n")
+
+
+def _listed_as_ours(folder: Path) -> list[str]:
+    return (folder / LOCK).read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,7 +1,8 @@
 """An index in a folder on this machine: append-only segments, and one manifest that is the only truth.
 
 Every change writes new files, syncs them, and swaps the manifest in one rename; what `add` and `delete` have returned from
-survives kill -9 and a power cut, and a reader sees the old generation or the new one. Files that no manifest names are swept.
+survives kill -9 and a power cut, and a reader sees the old generation or the new one. Files of its own that no manifest names any
+longer are removed; nothing else in the folder is touched.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
