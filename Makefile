@@ -41,7 +41,7 @@ soak: $(READY)
 	$(BIN)/python -m pytest -m soak
 	$(BIN)/python -m tests.mutants
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OLDEST) scikit-learn==1.5.0
-	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimator_checks.py
+	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimators/estimator_checks.py
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels.soft_neighbours import soft_neighbours
+from nearkin.kernels.soft_neighbors import soft_neighbours
 from nearkin.kernels.work import Form, Work
 
 Evaluate = Callable[[], tuple[Tensor, Tensor]]

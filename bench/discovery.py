@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nearkin.affinity import unit
-from nearkin.discovery import discover
+from nearkin.compose.affinity import unit
+from nearkin.train.discovery import discover
 
 DIMENSION, CLUSTERS = 128, 1000
 BARS = {("cpu", 50_000): 20.0, ("cuda", 50_000): 1.0}  # seconds

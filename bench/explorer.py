@@ -28,12 +28,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.measure import threads
 from bench.service import serving
-from nearkin.collection import Collection, model_version
-from nearkin.explore.atlas.folder import asset, write_page
-from nearkin.explore.atlas.view import Place, View, views
-from nearkin.model import build_network, load
-from nearkin.search.contract import Entries
-from nearkin.search.index import LocalIndex
+from nearkin.index.collection import Collection, model_version
+from nearkin.index.contract import Entries
+from nearkin.index.local import LocalIndex
+from nearkin.models.folder import build_network, load
+from nearkin.serve.atlas.folder import asset, write_page
+from nearkin.serve.atlas.view import Place, View, views
 from nearkin.train.fit import save
 
 D, CLASSES, CLICKS, VISITS = 64, 10, 12, 3

@@ -14,8 +14,8 @@ from torch import Tensor
 from bench.contenders import Contender, Evaluate, drawn, evaluated, siblings
 from bench.exponentials import BLOCK, exponentials
 from bench.measure import errors
-from nearkin.kernels.replay import MOST_PAIRS
-from nearkin.kernels.soft_neighbours import soft_neighbours
+from nearkin.kernels.cuda_graphs import MOST_PAIRS
+from nearkin.kernels.soft_neighbors import soft_neighbours
 from nearkin.kernels.work import Work
 
 Row = dict[str, Any]

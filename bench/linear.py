@@ -28,9 +28,9 @@ import torch
 from bench.measure import ROOT, _resident, interleaved, threads
 from nearkin import LMNN, LinearNCA, Points, knn_accuracy
 from nearkin.data import open as open_data
-from nearkin.linear.prices import WrongChoice, laid_out
-from nearkin.linear.start import starting_point
-from nearkin.linear.units import Units, whitened
+from nearkin.estimators.linear.losses import WrongChoice, laid_out
+from nearkin.estimators.linear.scaling import Units, whitened
+from nearkin.estimators.linear.start import starting_point
 
 Row = dict[str, Any]
 PRINTED_LMNN_ERROR = 1.18  # per cent, table I of ren2014convolutional

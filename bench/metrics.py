@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import torch
 
+from nearkin.compose.points import Points
 from nearkin.evaluate import retrieval
-from nearkin.points import Points
 
 
 def drawn(n: int, d: int, classes: int, seed: int = 0) -> Points:

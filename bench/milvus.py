@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 from bench.service import clustered
+from nearkin.index.contract import Entries, Where
+from nearkin.index.local import LocalIndex
+from nearkin.index.milvus import MilvusIndex
 from nearkin.search import nearest
-from nearkin.search.contract import Entries, Where
-from nearkin.search.index import LocalIndex
-from nearkin.search.milvus import MilvusIndex
 
 K, QUERIES, TENTH = 10, 50, Where(labels=("3",))
 

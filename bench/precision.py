@@ -20,7 +20,7 @@ from bench.contenders import Evaluate, differentiated
 from bench.kernels import processor, versions
 from bench.measure import interleaved
 from nearkin import PrecisionAtK
-from nearkin.affinity import unit
+from nearkin.compose.affinity import unit
 
 K, MARGIN, PER_CLASS, DIMENSION = 5, 0.05, 11, 64
 SMALL, LARGE = 64, 4096

@@ -20,12 +20,13 @@ import torch
 
 from bench.measure import best_seconds, threads
 from bench.service import clustered
-from nearkin.codes import pack
-from nearkin.search import nearest, structure
-from nearkin.search.contract import Entries
+from nearkin.data.shards import Shard, write_shard
+from nearkin.index import structure
+from nearkin.index.contract import Entries
+from nearkin.index.local import LocalIndex
+from nearkin.search import nearest
 from nearkin.search.hamming import nearest_codes
-from nearkin.search.index import LocalIndex
-from nearkin.shards import Shard, write_shard
+from nearkin.search.packing import pack
 
 K, ASKED = 10, 200
 SIZES = (25_000, 100_000)

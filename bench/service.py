@@ -28,11 +28,11 @@ import torch
 from PIL import Image
 
 from bench.measure import threads
-from nearkin.collection import model_version
-from nearkin.model import build_network
+from nearkin.index.collection import model_version
+from nearkin.index.contract import Entries
+from nearkin.index.local import LocalIndex
+from nearkin.models.folder import build_network
 from nearkin.search import nearest
-from nearkin.search.contract import Entries
-from nearkin.search.index import LocalIndex
 from nearkin.train.fit import save
 
 D, K = 64, 10

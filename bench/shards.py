@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from nearkin.data.shards import About, Shard, open_shards, write_manifest, write_shard
 from nearkin.search.exact import Scored, joined, scored, settled
-from nearkin.shards import About, Shard, open_shards, write_manifest, write_shard
 
 D, K = 64, 10
 BILLION = 10**9

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from nearkin.data import Dataset
-from nearkin.run import Run, override
 from nearkin.train.assemble import assemble, captured
+from nearkin.train.config import Run, override
 
 SECONDS = 3.0
 

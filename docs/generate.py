@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nearkin.reproduce import lu2019
-from nearkin.reproduce.gallery import draw, shown
-from nearkin.reproduce.lu2019_answer import answer
-from nearkin.reproduce.page import QUESTION, results_page
-from nearkin.reproduce.tables import TABLES, verdicts
+from papers import lu2019
+from papers.gallery import draw, shown
+from papers.lu2019_answer import answer
+from papers.page import QUESTION, results_page
+from papers.tables import TABLES, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))

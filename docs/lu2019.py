@@ -9,8 +9,8 @@ python docs/lu2019.py --recipe
 import argparse
 from pathlib import Path
 
-from nearkin.reproduce.lu2019_figures import draw
-from nearkin.reproduce.retrieval_recipe import write
+from papers.lu2019_figures import draw
+from papers.retrieval_recipe import write
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, RECIPE = ROOT / "docs/results", ROOT / "src/nearkin/train/retrieval.json"

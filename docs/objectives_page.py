@@ -12,9 +12,10 @@ import unicodedata
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import nearkin
-from nearkin import affinity, criterion, objectives, references, relation, triplets
-from nearkin.papers import bibliography
-from nearkin.train.choose import OBJECTIVES
+from nearkin import objectives
+from nearkin.compose import affinity, criterion, references, relation, triplets
+from nearkin.objectives.papers import bibliography
+from nearkin.train.objective_choice import OBJECTIVES
 from nearkin.train.recipes import RECIPES
 
 FAMILIES = {
@@ -96,7 +97,7 @@ RETRIEVAL
 | none, or some | the same, in rounds | `NeighbourhoodDiscovery(N, d)` | neighbours join in; without labels no better so far | measured |
 | any | several aims at once | `WeightedSum(terms)` | a sum that is updated and saved as one | equation |
 
-`LabelOverlap` and `LabelDistance` live in `nearkin.relation`; anchors come from `nearkin.orthonormal`, `nearkin.simplex`,
+`LabelOverlap` and `LabelDistance` live in `nearkin.compose.relation`; anchors come from `nearkin.orthonormal`, `nearkin.simplex`,
 `nearkin.circle` or `nearkin.packed`.
 """
 
@@ -107,10 +108,10 @@ A composition without a name is written out. This one is a smooth cousin of Prec
 ```python
 import torch
 from nearkin import NeighbourhoodObjective
-from nearkin.affinity import cosine
-from nearkin.criterion import SmoothBestK
-from nearkin.references import InBatch
-from nearkin.relation import SameLabel
+from nearkin.compose.affinity import cosine
+from nearkin.compose.criterion import SmoothBestK
+from nearkin.compose.references import InBatch
+from nearkin.compose.relation import SameLabel
 
 objective = NeighbourhoodObjective(InBatch(), cosine(0.1), SameLabel(), SmoothBestK(k=3))
 print(objective(torch.randn(32, 16), torch.arange(8).repeat(4)))

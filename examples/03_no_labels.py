@@ -4,8 +4,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from nearkin import NeighbourhoodDiscovery, Points, knn_accuracy
-from nearkin.affinity import cosine
-from nearkin.discovery import discover, trusted
+from nearkin.compose.affinity import cosine
+from nearkin.train.discovery import discover, trusted
 
 torch.manual_seed(0)
 order, digits = torch.randperm(1797), load_digits()

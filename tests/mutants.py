@@ -31,11 +31,16 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "nearkin"
 TESTS = {
-    "criterion": ("tests/test_criterion.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
-    "log_sums": ("tests/test_log_sums.py", "tests/test_criterion.py", "tests/objectives/test_laws.py"),
-    "triplets": ("tests/test_criterion.py", "tests/test_triplets.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
-    "relation": ("tests/test_relation.py", "tests/objectives/test_door.py", "tests/objectives/test_traps.py"),
-    "affinity": ("tests/test_affinity.py", "tests/search/test_exact.py", "tests/objectives/test_traps.py"),
+    "criterion": ("tests/compose/test_criterion.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
+    "log_sums": ("tests/compose/test_log_sums.py", "tests/compose/test_criterion.py", "tests/objectives/test_laws.py"),
+    "triplets": (
+        "tests/compose/test_criterion.py",
+        "tests/compose/test_triplets.py",
+        "tests/objectives/test_laws.py",
+        "tests/objectives/test_traps.py",
+    ),
+    "relation": ("tests/compose/test_relation.py", "tests/objectives/test_inputs.py", "tests/objectives/test_traps.py"),
+    "affinity": ("tests/compose/test_affinity.py", "tests/search/test_exact.py", "tests/objectives/test_traps.py"),
 }
 NOT_READ = "a filler where the row has nothing: what comes of it is replaced or subtracted from itself"
 EQUIVALENT = {

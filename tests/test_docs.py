@@ -21,7 +21,9 @@ import pytest
 import torch
 
 import nearkin
-from nearkin import affinity, criterion, explore, objectives, references, relation, triplets
+from nearkin import objectives
+from nearkin import report as explore
+from nearkin.compose import affinity, criterion, references, relation, triplets
 
 ROOT = Path(__file__).resolve().parent.parent
 OBJECTIVES, PEER = ROOT / "docs/objectives.md", ROOT / "docs/from-pytorch-metric-learning.md"

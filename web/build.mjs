@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const page = join(here, "../src/nearkin/explore/atlas/page");
+const page = join(here, "../src/nearkin/serve/atlas/page");
 
 const made = await build({
   absWorkingDir: here,

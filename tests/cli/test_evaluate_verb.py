@@ -18,9 +18,9 @@ from nearkin.cli import _parser
 from nearkin.cli.evaluate import NOBODY_KNOWS, NOTHING_HELD_OUT, place_of
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
-from nearkin.explore.words import definition
-from nearkin.run import Run, override
+from nearkin.report.descriptions import definition
 from nearkin.train.assemble import cut
+from nearkin.train.config import Run, override
 from nearkin.train.training import train
 
 SETTINGS = {"network.dimension": "8", "epochs": "2", "batch_size": "64", "checkpoint_seconds": "9999"}
@@ -91,9 +91,9 @@ def test_every_score_comes_with_chance_interval_and_counts(classes: tuple[Path, 
 
 
 def test_the_figures_are_those_of_the_model_on_the_test_part(classes: tuple[Path, str]) -> None:
+    from nearkin.compose.points import Points
     from nearkin.evaluate import knn_accuracy
-    from nearkin.model import load
-    from nearkin.points import Points
+    from nearkin.models.folder import load
 
     folder, _ = classes
     model = load(folder, device="cpu")

@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 
 from nearkin import cli
 from nearkin.cli.index import parsed_ids
-from nearkin.collection import model_version
-from nearkin.search.index import LocalIndex
+from nearkin.index.collection import model_version
+from nearkin.index.local import LocalIndex
 from tests.serve.small_model import D, make_model, make_pictures, picture
 
 

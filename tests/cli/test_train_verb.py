@@ -21,7 +21,7 @@ from rich.console import Console
 import nearkin
 from nearkin import cli
 from nearkin.cli.progress import TrainingView
-from nearkin.collection import open_index
+from nearkin.index.collection import open_index
 from nearkin.train.recipes import RECIPES, settings_for
 from tests.train.unlabelled import photographs
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from nearkin.model import build_network
+from nearkin.models.folder import build_network
 
 
 def model_folder(folder: Path, shape: tuple[int, ...] = (6,), dimension: int = 4, seed: int = 0, hidden: tuple[int, ...] = ()) -> Path:

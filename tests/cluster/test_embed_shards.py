@@ -18,7 +18,7 @@ from nearkin.cluster import embed as embedding
 from nearkin.cluster.embed import Embedded, embed
 from nearkin.cluster.encoding import pieces
 from nearkin.data.dataset import Dataset
-from nearkin.shards import files, folder, open_shards
+from nearkin.data.shards import files, folder, open_shards
 from tests.cluster.model_folder import model_folder
 
 pytest.importorskip("pyarrow")

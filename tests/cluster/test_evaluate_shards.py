@@ -10,15 +10,15 @@ import torch
 from sklearn.datasets import load_digits
 
 from nearkin import cli
-from nearkin.affinity import Affinity, Hamming, SquaredEuclidean, cosine
 from nearkin.cluster import evaluate as evaluating
 from nearkin.cluster import ranking
 from nearkin.cluster.evaluate import Asked, judge, without
+from nearkin.compose.affinity import Affinity, Hamming, SquaredEuclidean, cosine
+from nearkin.compose.points import Points
+from nearkin.data.shards import About, Shard, Shards, files, open_shards, write_manifest, write_shard
 from nearkin.evaluate import classification, retrieval
-from nearkin.points import Points
-from nearkin.run import Run, override
 from nearkin.search import Neighbours, nearest
-from nearkin.shards import About, Shard, Shards, files, open_shards, write_manifest, write_shard
+from nearkin.train.config import Run, override
 from nearkin.train.training import train
 from tests.search.test_exact_shards import sharded, tied
 

@@ -12,18 +12,18 @@ from PIL import Image
 
 from nearkin import cli
 from nearkin import data as sources
-from nearkin.affinity import cosine
 from nearkin.cluster.embed import Embedded, embed
 from nearkin.cluster.evaluate import Asked, Where, judge
 from nearkin.cluster.search import discover_over, nearest_over
 from nearkin.cluster.session import check_address, session, workers
+from nearkin.compose.affinity import cosine
+from nearkin.compose.points import Points
 from nearkin.data.corrections import points_of
 from nearkin.data.dataset import Dataset
-from nearkin.discovery import discover
-from nearkin.explore.report import figures
-from nearkin.points import Points
+from nearkin.data.shards import ShardDamagedError, open_shards
+from nearkin.report.html import figures
 from nearkin.search import nearest
-from nearkin.shards import ShardDamagedError, open_shards
+from nearkin.train.discovery import discover
 from tests.cluster.loopback import Loopback, loopback
 from tests.cluster.model_folder import model_folder
 
@@ -64,7 +64,7 @@ def each_once(folder: Path, n: int) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
+    monkeypatch.setattr("nearkin.data.progress.PAUSE", 0.0)
     n, out = 10_000, tmp_path / "ray"
     model = model_folder(tmp_path / "model", (64,), 16, hidden=(2048, 2048))  # slow enough to be in the middle of
     with loopback() as nodes, session(nodes.address):  # one session: every new one starts new workers
@@ -113,7 +113,7 @@ def _damaged_pictures(folder: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_twenty_nodes_are_killed_during_an_embedding_of_200_000_rows_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node joins, is killed at another moment of the work, and the next one joins: every row is there once, each time."""
-    monkeypatch.setattr("nearkin.data.report.PAUSE", 0.0)
+    monkeypatch.setattr("nearkin.data.progress.PAUSE", 0.0)
     n, model = 200_000, model_folder(tmp_path / "model", (64,), 16, hidden=(1024,))
     data = points(n)
     with loopback() as nodes, session(nodes.address):

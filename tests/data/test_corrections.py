@@ -7,7 +7,7 @@ import torch
 
 from nearkin.data.corrections import corrected, points_of
 from nearkin.data.dataset import Dataset
-from nearkin.data.door import open as open_data
+from nearkin.data.opener import open as open_data
 from tests.data.picture_files import save_tree
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from nearkin.compose.points import Points
 from nearkin.data.digits import SIDE, LabelledImages, hold_out, moved_digits
 from nearkin.evaluate import knn_accuracy
-from nearkin.points import Points
 
 
 def flat(part: LabelledImages) -> Points:

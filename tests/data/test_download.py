@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from nearkin.data import SETS, DownloadError, Progress, report
+from nearkin.data import SETS, DownloadError, Progress
 from nearkin.data import open as open_data
+from nearkin.data import progress as report
 from nearkin.data.sources.download import _locked, fetch
-from nearkin.data.sources.shelf import MissingFileError, Official
+from nearkin.data.sources.local_files import MissingFileError, Official
 from nearkin.data.sources.unpack import unpack
 from tests.data import official_files as official
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.affinity import SquaredEuclidean
+from nearkin.compose.affinity import SquaredEuclidean
+from nearkin.compose.points import Points
 from nearkin.evaluate import class_means, clustering, knn_accuracy, nearest_mean_predict, retrieval
-from nearkin.points import Points
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 Table = dict[str, tuple[float, float]]

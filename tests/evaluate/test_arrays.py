@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import nearkin.evaluate as ev
-from nearkin.points import Points, as_tensors
+from nearkin.compose.points import Points, as_tensors
 from nearkin.search import nearest
 
 DRAWN = np.random.default_rng(0)

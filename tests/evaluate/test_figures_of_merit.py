@@ -10,7 +10,8 @@ import torch
 from scipy.stats import spearmanr
 from sklearn import metrics as sk
 
-from nearkin.affinity import Euclidean, SquaredEuclidean, cosine
+from nearkin.compose.affinity import Euclidean, SquaredEuclidean, cosine
+from nearkin.compose.points import Points
 from nearkin.evaluate import (
     NOBODY,
     Score,
@@ -28,9 +29,8 @@ from nearkin.evaluate import (
     retrieval,
     roc_curve,
 )
-from nearkin.evaluate import curves as curves_module  # the module, not a function of the package
+from nearkin.evaluate import curves as curves_module
 from nearkin.evaluate.score import bootstrap_intervals, mean_score
-from nearkin.points import Points
 
 
 def drawn(n: int, seed: int, classes: int = 4, d: int = 3) -> Points:

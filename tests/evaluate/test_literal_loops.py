@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from nearkin.compose.points import Points
 from nearkin.evaluate import agreement, angular_error, collapse, confusion, knn_regress, pair_curves, per_class, regression
 from nearkin.evaluate.clustering import _chance
-from nearkin.points import Points
 
 
 def numbers(shape: tuple[int, ...], seed: int) -> torch.Tensor:

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearkin.affinity import Euclidean, InnerProduct, SquaredEuclidean, cosine
+from nearkin.compose.affinity import Euclidean, InnerProduct, SquaredEuclidean, cosine
+from nearkin.compose.points import Points
+from nearkin.compose.references.anchors import circle
 from nearkin.evaluate import (
     NOBODY,
     class_means,
@@ -24,8 +26,6 @@ from nearkin.evaluate import (
     weighted_vote,
 )
 from nearkin.evaluate.probes import SoftmaxRegression, layer_features
-from nearkin.points import Points
-from nearkin.references.anchors import circle
 
 
 def drawn(n: int, seed: int, classes: int = 4, d: int = 3) -> Points:

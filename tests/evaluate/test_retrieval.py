@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.points import Points
 from nearkin.evaluate import Score, consistency, retrieval
 from nearkin.evaluate import comparison as comparing
-from nearkin.points import Points
 from tests.evaluate.metric_oracles import expected
 
 KS = (1, 2, 3, 5)
@@ -164,7 +164,7 @@ def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, m
 FIRST_CALL = """
 import sys, torch
 from nearkin.evaluate import retrieval
-from nearkin.points import Points
+from nearkin.compose.points import Points
 g = torch.Generator().manual_seed(0)
 retrieval(Points(torch.randn(500, 8, generator=g), torch.randint(5, (500,), generator=g)))
 print("numba" in sys.modules)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbours
+from nearkin.kernels import soft_neighbors as soft_neighbours
 from nearkin.kernels.numba_tiles import NumbaTiles
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.work import Engine, Form, Work

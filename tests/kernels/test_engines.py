@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbours
+from nearkin.kernels import soft_neighbors as soft_neighbours
 from nearkin.kernels.numba_tiles import NumbaTiles
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.work import Form, Work

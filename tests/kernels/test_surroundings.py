@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbours
+from nearkin.kernels import soft_neighbors as soft_neighbours
 from nearkin.kernels.work import Form
 from tests.kernels.full_matrix import BOTH, CASES, agree, draw, evaluated, found
 
 PROGRAM = """
 import resource, torch
-from nearkin.kernels.soft_neighbours import soft_neighbours
+from nearkin.kernels.soft_neighbors import soft_neighbours
 from nearkin.kernels.work import Work
 
 print([name for name in ("numba", "triton") if name in sys.modules])

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbours as layer
+from nearkin.kernels import soft_neighbors as layer
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
-from nearkin.kernels.triton_holes import holes_of
+from nearkin.kernels.triton_single_pairs import holes_of
 from nearkin.kernels.triton_tuning import Tile
 from nearkin.kernels.work import Work
 

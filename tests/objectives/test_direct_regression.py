@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 
+from nearkin.compose.points import Points, strangers
 from nearkin.objectives.direct_regression import DirectRegression
-from nearkin.points import Points, strangers
-from nearkin.train.choose import build
+from nearkin.train.objective_choice import build
 from tests import oracles as o
 from tests.batches import Batch, Rows, batches, compare
 

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from nearkin.affinity import InnerProduct, cosine
-from nearkin.criterion import any_positive
-from nearkin.discovery import weights
+from nearkin.compose.affinity import InnerProduct, cosine
+from nearkin.compose.criterion import any_positive
+from nearkin.compose.points import Points
+from nearkin.compose.references import InBatch, MemoryBank
+from nearkin.compose.relation import ListedNeighbours, SameId
 from nearkin.evaluate import weighted_knn_predict
 from nearkin.objectives import InstanceDiscrimination, NeighbourhoodDiscovery, NeighbourhoodObjective
-from nearkin.points import Points
-from nearkin.references import InBatch, MemoryBank
-from nearkin.relation import ListedNeighbours, SameId
+from nearkin.train.discovery import weights
 
 N, D, K, HEAT = 12, 5, 3, 0.3
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.affinity import SquaredEuclidean
-from nearkin.criterion import expected_cost
+from nearkin.compose.affinity import SquaredEuclidean
+from nearkin.compose.criterion import expected_cost
+from nearkin.compose.points import Points
+from nearkin.compose.relation import LabelDistance, Relation
 from nearkin.objectives import NCA, NCARegression
-from nearkin.points import Points
-from nearkin.relation import LabelDistance, Relation
 from tests import gradients
 from tests import oracles as o
 from tests.batches import drawn, near

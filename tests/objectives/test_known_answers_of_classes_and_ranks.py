@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.affinity import InnerProduct
-from nearkin.criterion import BestK, any_positive, expected_cost
+from nearkin.compose.affinity import InnerProduct
+from nearkin.compose.criterion import BestK, any_positive, expected_cost
+from nearkin.compose.points import Points
+from nearkin.compose.references import InBatch, MemoryBank
+from nearkin.compose.references.anchors import circle, orthonormal, packed, polar_grid, simplex, smallest_angle
+from nearkin.compose.relation import ListedNeighbours, Relation, SameId
 from nearkin.objectives import InstanceDiscrimination, NearestClassMean, NeighbourhoodDiscovery, NeighbourhoodObjective, PrecisionAtK
-from nearkin.points import Points
-from nearkin.references import InBatch, MemoryBank
-from nearkin.references.anchors import circle, orthonormal, packed, polar_grid, simplex, smallest_angle
-from nearkin.relation import ListedNeighbours, Relation, SameId
 from nearkin.search import nearest
 from tests import gradients
 from tests import oracles as o

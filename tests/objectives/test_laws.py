@@ -9,8 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearkin.affinity import SquaredEuclidean
-from nearkin.criterion import SmoothBestK
+from nearkin.compose.affinity import SquaredEuclidean
+from nearkin.compose.criterion import SmoothBestK
+from nearkin.compose.points import Points, strangers
+from nearkin.compose.references import InBatch
+from nearkin.compose.references.anchors import simplex
+from nearkin.compose.relation import LabelDistance, LabelOverlap, SameLabel
 from nearkin.objectives import (
     NCA,
     Angular,
@@ -34,10 +38,6 @@ from nearkin.objectives import (
     WeightedSum,
 )
 from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, streams
-from nearkin.points import Points, strangers
-from nearkin.references import InBatch
-from nearkin.references.anchors import simplex
-from nearkin.relation import LabelDistance, LabelOverlap, SameLabel
 
 C, D, BANK = 4, 5, 14
 CLASSES = torch.tensor([2, 0, 1, 0, 3, 1, 2, 0, 2, 1])  # class 3 stands alone

@@ -11,8 +11,10 @@ import pytest
 import torch
 from hypothesis import given
 
-from nearkin.affinity import SquaredEuclidean
-from nearkin.criterion import SmoothBestK
+from nearkin.compose.affinity import SquaredEuclidean
+from nearkin.compose.criterion import SmoothBestK
+from nearkin.compose.references import InBatch
+from nearkin.compose.relation import LabelOverlap, SameLabel
 from nearkin.objectives import (
     NCA,
     Angular,
@@ -34,8 +36,6 @@ from nearkin.objectives import (
     Softmax,
     Triplet,
 )
-from nearkin.references import InBatch
-from nearkin.relation import LabelOverlap, SameLabel
 from tests import oracles as o
 from tests import pair_oracles as pairs
 from tests.batches import BANK, CLASSES, Batch, Rows, batches, compare

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from nearkin.criterion import each_positive
+from nearkin.compose.criterion import each_positive
+from nearkin.compose.points import Points
+from nearkin.compose.relation import Relation
+from nearkin.compose.triplets import Triplets, drawn_by
 from nearkin.objectives import NCA, Angular, CentrePull, InstanceDiscrimination, NPair, PrecisionAtK, Triplet
-from nearkin.points import Points
-from nearkin.relation import Relation
-from nearkin.triplets import Triplets, drawn_by
 from tests import oracles as o
 from tests import pair_oracles as pairs
 from tests.batches import BANK, CLASSES, Batch, batches, close, compare
@@ -55,7 +55,7 @@ def test_distance_weighted_draws(b: Batch, dimension: int) -> None:
     z = b.z.clone().requires_grad_()
     objective = Triplet("distance-weighted", 0.35, dimension=dimension)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearkin.triplets.drawn_by", watched)
+        patch.setattr("nearkin.compose.triplets.drawn_by", watched)
         values = objective(z, b.labels, ids=b.samples, reduction="none")
     (weight, draw), rows = drawn[0], o.scalars(b.z)
     for i in range(len(rows)):

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from nearkin import NeighbourhoodObjective, PrecisionAtK
-from nearkin.affinity import Euclidean, InnerProduct, SquaredEuclidean, cosine
-from nearkin.criterion import BestK
-from nearkin.objectives import neighbourhood, streaming
+from nearkin.compose.affinity import Euclidean, InnerProduct, SquaredEuclidean, cosine
+from nearkin.compose.criterion import BestK
+from nearkin.compose.references import InBatch
+from nearkin.compose.relation import LabelDistance, SameLabel
+from nearkin.objectives import neighborhood as neighbourhood
+from nearkin.objectives import streaming
 from nearkin.objectives.objective import Objective
-from nearkin.references import InBatch
-from nearkin.relation import LabelDistance, SameLabel
 
 N, D = 23, 4
 

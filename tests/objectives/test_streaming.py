@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from nearkin import NCA, InstanceDiscrimination, NCARegression, NeighbourhoodDiscovery, NeighbourhoodObjective, PrecisionAtK
-from nearkin.affinity import InnerProduct, SquaredEuclidean
-from nearkin.criterion import any_positive, each_positive, expected_cost
+from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
+from nearkin.compose.criterion import any_positive, each_positive, expected_cost
+from nearkin.compose.points import Points, strangers
+from nearkin.compose.references import InBatch, MemoryBank, Proxies
+from nearkin.compose.relation import LabelDistance, LabelOverlap, ListedNeighbours, SameId, SameLabel
 from nearkin.objectives import streaming
-from nearkin.points import Points, strangers
-from nearkin.references import InBatch, MemoryBank, Proxies
-from nearkin.relation import LabelDistance, LabelOverlap, ListedNeighbours, SameId, SameLabel
 
 N, D = 37, 5
 
@@ -219,10 +219,10 @@ def test_proxies_get_their_gradient():
 
 def test_auto_streams_only_what_is_large_and_known(monkeypatch):
     z, y, _ = drawn()
-    monkeypatch.setattr("nearkin.objectives.neighbourhood.MANY_ON_CPU", N * N)
+    monkeypatch.setattr("nearkin.objectives.neighborhood.MANY_ON_CPU", N * N)
     called = []
     real = streaming.stream
-    monkeypatch.setattr("nearkin.objectives.neighbourhood.stream", lambda *a, **k: called.append(1) or real(*a, **k))
+    monkeypatch.setattr("nearkin.objectives.neighborhood.stream", lambda *a, **k: called.append(1) or real(*a, **k))
     NCA()(z, y)
     assert called == [1]
     PrecisionAtK(3)(z, y)

@@ -9,8 +9,10 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from nearkin.affinity import InnerProduct, SquaredEuclidean
-from nearkin.criterion import BestK, SmoothBestK, any_positive
+from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
+from nearkin.compose.criterion import BestK, SmoothBestK, any_positive
+from nearkin.compose.references import InBatch
+from nearkin.compose.relation import ListedNeighbours, Relation, SameId, SameLabel
 from nearkin.objectives import (
     NCA,
     CentreLoss,
@@ -25,8 +27,6 @@ from nearkin.objectives import (
     PrecisionAtK,
     Softmax,
 )
-from nearkin.references import InBatch
-from nearkin.relation import ListedNeighbours, Relation, SameId, SameLabel
 from tests import gradients
 from tests.batches import BANK, Batch, batches
 

@@ -11,8 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nearkin.affinity import Normalised, SquaredEuclidean, cosine, unit
-from nearkin.criterion import any_positive
+from nearkin.compose.affinity import Normalised, SquaredEuclidean, cosine, unit
+from nearkin.compose.criterion import any_positive
+from nearkin.compose.points import Points
+from nearkin.compose.references import InBatch, MemoryBank
+from nearkin.compose.references.anchors import simplex
+from nearkin.compose.relation import SameLabel
 from nearkin.objectives import (
     NCA,
     Angular,
@@ -33,10 +37,6 @@ from nearkin.objectives import (
     Softmax,
     Triplet,
 )
-from nearkin.points import Points
-from nearkin.references import InBatch, MemoryBank
-from nearkin.references.anchors import simplex
-from nearkin.relation import SameLabel
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
 IN_BATCH: dict[str, Callable[[], Any]] = {

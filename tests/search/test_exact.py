@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
-from nearkin.points import Points
+from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.points import Points
 from nearkin.search import Neighbours, nearest
 from nearkin.search import exact as module
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine
-from nearkin.points import Points
+from nearkin.compose.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine
+from nearkin.compose.points import Points
+from nearkin.data.shards import About, Shard, ShardDamagedError, Shards, open_shards, write_manifest, write_shard
+from nearkin.data.shards import files as storage
 from nearkin.search import nearest
 from nearkin.search.exact import joined, scored, settled
-from nearkin.shards import About, Shard, ShardDamagedError, Shards, open_shards, write_manifest, write_shard
-from nearkin.shards import files as storage
 
 pytest.importorskip("pyarrow")
 
@@ -113,7 +113,7 @@ def test_what_is_wrong_with_shards_is_said(tmp_path: Path) -> None:
 MEMORY = """
 import resource, sys, torch
 from nearkin.search import nearest
-from nearkin.shards import open_shards
+from nearkin.data.shards import open_shards
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from nearkin.affinity import Hamming
-from nearkin.codes import pack
-from nearkin.points import Points
+from nearkin.compose.affinity import Hamming
+from nearkin.compose.points import Points
 from nearkin.search import hamming, nearest
+from nearkin.search.packing import pack
 
 
 def draw(n: int, d: int, seed: int) -> np.ndarray:

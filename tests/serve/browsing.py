@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from nearkin.collection import Collection
+from nearkin.index.collection import Collection
 from nearkin.serve.listen import serve
 
 

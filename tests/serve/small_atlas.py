@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from nearkin.collection import Collection, build_index
+from nearkin.index.collection import Collection, build_index
 from tests.serve.small_model import COLOURS, make_model, opened, picture
 
 EACH, TESTED = 16, 6

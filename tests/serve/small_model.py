@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from nearkin import data as sources
-from nearkin.collection import Collection, build_index
-from nearkin.model import build_network
+from nearkin.index.collection import Collection, build_index
+from nearkin.models.folder import build_network
 from nearkin.train.fit import save
 
 SIDE, D = 16, 8

@@ -12,8 +12,8 @@ from PIL import Image
 
 from nearkin import cli
 from nearkin import data as sources
-from nearkin.collection import build_index
 from nearkin.data.corrections import corrected
+from nearkin.index.collection import build_index
 from tests.serve.browsing import served, until
 from tests.serve.small_atlas import EACH, TESTED, Folders, make_folders
 from tests.serve.small_model import COLOURS, SIDE, encoded, make_model, picture
@@ -265,7 +265,7 @@ def test_accepted_labels_are_downloaded_and_trained_with(page: Any, folders: Fol
     settings = ("--set", f"data.size={SIDE}", "--set", "data.leaks=allow", "--epochs", "1", "--dimension", "4", "--device", "cpu")
     assert cli.main(["train", str(folders.data), "--labels", str(table), "--out", str(out), *settings]) == 0
     assert cli.main(["index", str(out), str(folders.data), "--device", "cpu"]) == 0
-    from nearkin.collection import open_index
+    from nearkin.index.collection import open_index
 
     index = open_index(out, device="cpu").index
     assert {entry.source: entry.label for entry in index.entries(index.snapshot.ids.tolist())}[rows[0]["path"]] == now
@@ -355,9 +355,9 @@ def test_without_labels_the_page_asks_what_lies_near_and_lists_what_is_there_twi
 
 
 def test_an_empty_index_and_a_service_that_is_gone_are_told(browser: Any, tmp_path: Path) -> None:
-    from nearkin.collection import Collection
-    from nearkin.model import load
-    from nearkin.search.index import LocalIndex
+    from nearkin.index.collection import Collection
+    from nearkin.index.local import LocalIndex
+    from nearkin.models.folder import load
     from tests.serve.small_model import D, make_model
 
     folder = make_model(tmp_path / "model")
@@ -385,9 +385,9 @@ def test_while_it_is_drawn_the_page_says_so(browser: Any, address: str) -> None:
 
 
 def test_numbers_are_coloured_by_target_and_residual(browser: Any, tmp_path: Path) -> None:
-    from nearkin.explore.atlas.folder import write_page
-    from nearkin.explore.atlas.view import Place, views
-    from tests.explore.small_index import index_in
+    from nearkin.serve.atlas.folder import write_page
+    from nearkin.serve.atlas.view import Place, views
+    from tests.serve.small_index import index_in
 
     index = index_in(tmp_path / "model/index", numbers=True)
     (drawn,) = views([Place(tmp_path / "model", index.snapshot)], "pca")

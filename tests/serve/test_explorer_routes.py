@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from nearkin.collection import Collection
-from nearkin.search.contract import Entries
+from nearkin.index.collection import Collection
+from nearkin.index.contract import Entries
 from nearkin.serve.app import make_app
 from tests.serve.small_model import D, encoded, make_collection, picture
 
@@ -119,7 +119,7 @@ def test_the_page_runs_its_own_script_only_and_the_token_opens_it(client: TestCl
 
 
 def test_a_drawing_that_fails_is_told(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nearkin.explore.atlas import census
+    from nearkin.serve.atlas import census
 
     monkeypatch.setattr(census, "MOST", 10)
     for _ in range(200):

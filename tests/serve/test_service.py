@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from nearkin.collection import Collection
-from nearkin.search.contract import Entries
+from nearkin.index.collection import Collection
+from nearkin.index.contract import Entries
 from nearkin.serve.app import make_app
+from nearkin.serve.errors import Refusal
 from nearkin.serve.limits import Limits
 from nearkin.serve.listen import checked_token
-from nearkin.serve.refusal import Refusal
 from tests.serve.small_model import D, encoded, make_collection, picture
 
 HERE = "http://127.0.0.1"
@@ -303,7 +303,7 @@ def test_a_newer_index_is_taken_over_and_a_broken_one_is_not(tmp_path: Path) -> 
                 time.sleep(0.02)
             raise AssertionError(page)
 
-        from nearkin.search.index import LocalIndex
+        from nearkin.index.local import LocalIndex
 
         writer = LocalIndex.open(tmp_path / "model/index")
         writer.add(Entries(np.full((10, D), 1e6), labels=["far"] * 10))

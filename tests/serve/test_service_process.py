@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 from nearkin import cli
-from nearkin.search.contract import Entries
-from nearkin.search.index import LocalIndex
+from nearkin.index.contract import Entries
+from nearkin.index.local import LocalIndex
 from nearkin.serve.listen import opened_here
 from tests.serve.small_model import D, encoded, make_collection, picture
 

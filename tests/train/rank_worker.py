@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from nearkin import objectives as o
-from nearkin.optimise import ConjugateGradient
 from nearkin.train import ranks
-from nearkin.train.choose import OBJECTIVES, build
+from nearkin.train.objective_choice import OBJECTIVES, build
+from nearkin.train.optimizers import ConjugateGradient
 from nearkin.train.step import Step
 from nearkin.train.whole_set import whole_set_step
 

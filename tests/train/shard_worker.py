@@ -11,8 +11,8 @@ from torch import nn
 
 from nearkin import data as sources
 from nearkin import objectives as o
-from nearkin.run import Run, override
 from nearkin.train import ranks
+from nearkin.train.config import Run, override
 from nearkin.train.spread_bank import BankPart, collect, spread
 from nearkin.train.step import Step
 from nearkin.train.training import Loop, train

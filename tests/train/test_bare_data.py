@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 
 from nearkin import Points, knn_accuracy, load
-from nearkin.affinity import cosine
+from nearkin.compose.affinity import cosine
 from nearkin.data import Dataset
 from nearkin.data.augment import Swap
 from nearkin.objectives import NeighbourhoodDiscovery
-from nearkin.run import DiscoveryChoice, Run, override
 from nearkin.train.assemble import assemble, cut
+from nearkin.train.config import DiscoveryChoice, Run, override
 from nearkin.train.inputs import AUTOMATIC_HUE, augmentation
 from nearkin.train.recipes import UNLABELLED, lengthened, settings_for, suited
 from nearkin.train.training import train

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file
 
 from nearkin import cli
-from nearkin.codes import pack
-from nearkin.collection import build_index
 from nearkin.data import open as open_data
-from nearkin.model import load
-from nearkin.run import Run, override
+from nearkin.index.collection import build_index
+from nearkin.models.folder import load
+from nearkin.search.packing import pack
+from nearkin.train.config import Run, override
 from nearkin.train.training import train
 
 QUICK = {"data.source": "digits", "network.name": "mlp", "network.dimension": "16", "epochs": "3", "codes.learn": "true"}

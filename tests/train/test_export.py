@@ -7,7 +7,7 @@ import torch
 import nearkin
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
-from nearkin.run import Run, override
+from nearkin.train.config import Run, override
 from nearkin.train.export import to_onnx
 from nearkin.train.training import train
 

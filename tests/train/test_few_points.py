@@ -11,8 +11,8 @@ from PIL import Image
 
 from nearkin import cli
 from nearkin.data import Dataset
-from nearkin.run import Run, override
 from nearkin.train.assemble import assemble
+from nearkin.train.config import Run, override
 from nearkin.train.recipes import CLIPPED, FEW, SMALL, lengthened, suited
 from nearkin.train.training import train
 from tests.train.unlabelled import digits

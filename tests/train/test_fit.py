@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from nearkin.compose.points import Points
 from nearkin.evaluate import knn_accuracy
-from nearkin.networks.convnet import convnet
+from nearkin.models.convnet import convnet
 from nearkin.objectives import NCA, InstanceDiscrimination, Objective, Softmax
-from nearkin.points import Points
 from nearkin.train.fit import Epoch, embed, fit, one_cycle, save
 
 CLASSES = 3

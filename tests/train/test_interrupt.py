@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nearkin.run import Run, override
 from nearkin.train.checkpoint import name_of_newest
+from nearkin.train.config import Run, override
 from nearkin.train.interrupt import TOGETHER, Interrupt, held
-from nearkin.train.report import Silence
+from nearkin.train.reporter import Silence
 from nearkin.train.training import train
 
 SETTINGS = {"data.source": "digits", "network.name": "mlp", "epochs": "2", "batch_size": "300", "checkpoint_seconds": "1e9"}

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from nearkin.data import Dataset
-from nearkin.kernels.soft_neighbours import Soft
-from nearkin.objectives import NCA, NeighbourhoodDiscovery, WeightedSum, neighbourhood, streaming
-from nearkin.reproduce.huang2019 import TRIALS
-from nearkin.run import Run, override
+from nearkin.kernels.soft_neighbors import Soft
+from nearkin.objectives import NCA, NeighbourhoodDiscovery, WeightedSum, streaming
+from nearkin.objectives import neighborhood as neighbourhood
 from nearkin.train.assemble import assemble, recordable
-from nearkin.train.choose import OBJECTIVES
+from nearkin.train.config import Run, override
+from nearkin.train.objective_choice import OBJECTIVES
+from papers.huang2019 import TRIALS
 
 SETTINGS = {trial.name: trial.settings for trial in TRIALS}
 POINTS, BATCH = 64, 16

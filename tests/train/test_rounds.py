@@ -5,16 +5,16 @@ from functools import partial
 import pytest
 import torch
 
-from nearkin.affinity import unit
+from nearkin.compose.affinity import unit
 from nearkin.data import open as open_data
-from nearkin.discovery import discover, trusted, weights
 from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery
-from nearkin.optimise import make_schedule
-from nearkin.reproduce.after_training import discovery_figures
-from nearkin.run import DiscoveryChoice, Run, ScheduleChoice, override
 from nearkin.train import training
+from nearkin.train.config import DiscoveryChoice, Run, ScheduleChoice, override
+from nearkin.train.discovery import discover, trusted, weights
+from nearkin.train.optimizers import make_schedule
 from nearkin.train.rounds import look_for_neighbours, rounds_of, steering_of
 from nearkin.train.training import train
+from papers.after_training import discovery_figures
 
 BASE = {
     "network.name": "mlp",

@@ -15,9 +15,9 @@ from sklearn.datasets import load_digits
 from nearkin import cli
 from nearkin import data as sources
 from nearkin.data.samplers import Shuffled
+from nearkin.data.shards import About, Shard, write_manifest, write_shard
 from nearkin.data.sources.sharded import ShardRows
-from nearkin.discovery import discover
-from nearkin.shards import About, Shard, write_manifest, write_shard
+from nearkin.train.discovery import discover
 from nearkin.train.training import train
 from tests.train import shard_worker
 

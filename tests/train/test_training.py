@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 import nearkin
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
-from nearkin.networks.mobilenet import MobileNetV2
-from nearkin.run import Run, override
+from nearkin.models.mobilenet import MobileNetV2
 from nearkin.train.assemble import deployed
-from nearkin.train.choose import OBJECTIVES, build, choose
+from nearkin.train.config import Run, override
+from nearkin.train.objective_choice import OBJECTIVES, build, choose
 from nearkin.train.training import TrainingStopped, train
 
 BASE = {

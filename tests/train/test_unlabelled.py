@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from nearkin import load
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
-from nearkin.explore.subject import embedded
 from nearkin.objectives import DeepCluster
-from nearkin.run import DiscoveryChoice, Run, override
+from nearkin.report.subject import embedded
 from nearkin.train import checkpoint
 from nearkin.train.assemble import assemble
+from nearkin.train.config import DiscoveryChoice, Run, override
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import TrainingStopped, train
 from tests.train.unlabelled import BASE, digits, photographs

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from nearkin.affinity import cosine
+from nearkin.compose.affinity import cosine
+from nearkin.compose.points import Points
 from nearkin.data import Dataset
 from nearkin.data.digits import moved_digits
 from nearkin.evaluate import weighted_knn_predict
-from nearkin.points import Points
-from nearkin.reproduce.after_training import voted
-from nearkin.run import Run, override
+from nearkin.train.config import Run, override
 from nearkin.train.training import train
+from papers.after_training import voted
 
 SETTINGS = {
     "network.name": "convnet",

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from nearkin.data import open as open_data
-from nearkin.run import Run, override
+from nearkin.train.config import Run, override
 from nearkin.train.training import train
 
 SETTINGS = {

@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 
 from nearkin import __version__
-from nearkin.cli.early import check
-from nearkin.cli.readers import UNREAD, nobody_reads
+from nearkin.cli.early_checks import check
+from nearkin.cli.pipes import UNREAD, nobody_reads
 
 ABOUT = "Learn embeddings whose nearest neighbours are right: from classes, from numbers, or from no labels at all."
 FIRST = "The first thing to try, about a minute on a laptop:\n  nearkin demo\n\nHelp on a verb:\n  nearkin demo --help"
@@ -105,12 +105,6 @@ EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos new/             writes into runs/photos/evaluation-new, or where --out says
   nearkin evaluate runs/photos --part validation
   nearkin evaluate runs/photos --shards shards/ --engine ray    answered by what `nearkin embed` wrote"""
-REPRODUCE = """Run the cells of the papers' tables: settings are chosen on a validation part, the test part is looked at once. Every run is
-saved when it ends, so a budget or an interruption loses nothing."""
-REPRODUCE_EXAMPLES = """examples:
-  nearkin reproduce --list
-  nearkin reproduce digits                                a small table that runs anywhere
-  nearkin reproduce ren2014 --data-root data --resume --budget 20 --at-once 4"""
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -171,7 +165,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_index(verbs)
     _add_search(verbs)
     _add_serve(verbs)
-    _add_reproduce(verbs)
     return parser
 
 
@@ -346,33 +339,6 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     _add_exploring(parser)
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
     parser.set_defaults(run=_lazily("nearkin.cli.serve"))
-
-
-def _add_reproduce(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = verbs.add_parser(
-        "reproduce",
-        help="the papers' tables, run again beside the printed figures",
-        description=REPRODUCE,
-        epilog=REPRODUCE_EXAMPLES,
-        formatter_class=_RAW,
-    )
-    named = "ren2014, taylor2010, hao2018, huang2019, lu2019, digits, codes, or the beginning of a trial's name (default: all)"
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=named)
-    parser.add_argument("--list", action="store_true", help="only show every cell and its state")
-    parser.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="begin no run after this time")
-    parser.add_argument("--resume", action="store_true", help="keep the runs that are saved; without it they are done anew")
-    parser.add_argument(
-        "--at-once",
-        type=_at_least_one,
-        default=1,
-        metavar="N",
-        help="runs side by side, each in a process of its own (default: 1); on one GPU they take turns unless NVIDIA's MPS runs",
-    )
-    parser.add_argument(
-        "--out", default="docs/results", metavar="FOLDER", help="where runs are saved; the page is FOLDER.md (default: %(default)s)"
-    )
-    _add_places(parser)
-    parser.set_defaults(run=_lazily("nearkin.cli.reproduce"))
 
 
 def _add_exploring(parser: argparse.ArgumentParser) -> None:

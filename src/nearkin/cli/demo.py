@@ -24,14 +24,14 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from nearkin import __version__
-from nearkin.collection import build_index
+from nearkin.compose.points import Points
 from nearkin.data.dataset import Dataset
 from nearkin.data.digits import CANVAS, Split, moved_digits
 from nearkin.evaluate import knn_accuracy
-from nearkin.explore.figures import Panel, scatter
-from nearkin.networks.convnet import convnet
+from nearkin.index.collection import build_index
+from nearkin.models.convnet import convnet
 from nearkin.objectives import NCA, Objective, Softmax
-from nearkin.points import Points
+from nearkin.report.figures import Panel, scatter
 from nearkin.train.fit import Epoch, embed, fit, save
 
 SHAPE = (1, CANVAS, CANVAS)

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 
 from nearkin import data as sources
+from nearkin.cli.datasets import opened
 from nearkin.cli.progress import note
-from nearkin.cli.reading import opened
 from nearkin.cluster.embed import embed
 from nearkin.data.dataset import Dataset
-from nearkin.disk import room
-from nearkin.model import load
+from nearkin.data.disk import room
+from nearkin.models.folder import load
 
 
 def run(arguments: Namespace) -> int:

@@ -22,24 +22,24 @@ from rich.table import Table
 
 from nearkin import __version__
 from nearkin import data as sources
-from nearkin.cli.reading import choice_of, own_data
+from nearkin.cli.datasets import choice_of, own_data
 from nearkin.data import Dataset, Partition
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import WHOLE
 from nearkin.data.loader import without_damaged
-from nearkin.data.report import Progress as Line
-from nearkin.data.report import Report
-from nearkin.explore import words
-from nearkin.explore.checks import inspect
-from nearkin.explore.comparisons import beside_raw, check_comparable, compare
-from nearkin.explore.drawing import save
-from nearkin.explore.illustrate import Illustration, illustrate
-from nearkin.explore.measure import GEOMETRY, PROBES, Measured, measure
-from nearkin.explore.probing import check_probed, probe
-from nearkin.explore.report import Findings, as_html, as_json, table_rows
-from nearkin.explore.sanity import write_suspects
-from nearkin.explore.subject import Subject, embedded, in_classes_of, strangers_to
-from nearkin.model import Model, about_of, brought_to, load
+from nearkin.data.progress import Progress as Line
+from nearkin.data.progress import Report
+from nearkin.models.folder import Model, about_of, brought_to, load
+from nearkin.report import descriptions as words
+from nearkin.report.checks import inspect
+from nearkin.report.comparisons import beside_raw, check_comparable, compare
+from nearkin.report.drawing import save
+from nearkin.report.html import Findings, as_html, as_json, table_rows
+from nearkin.report.illustrate import Illustration, illustrate
+from nearkin.report.measure import GEOMETRY, PROBES, Measured, measure
+from nearkin.report.probing import check_probed, probe
+from nearkin.report.sanity import write_suspects
+from nearkin.report.subject import Subject, embedded, in_classes_of, strangers_to
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
 NOTHING_HELD_OUT = "Without labels the run held nothing out: the points it learnt from ask one another."

@@ -11,12 +11,12 @@ from rich.console import Console
 from nearkin.cli.evaluate import about, asked_of, finite, place_of, put, score_table, watch
 from nearkin.cluster.evaluate import Asked, Where, judge
 from nearkin.cluster.session import check_address
-from nearkin.collection import model_version
 from nearkin.data.corrections import points_of
-from nearkin.explore.report import figures
-from nearkin.explore.subject import embedded, in_classes_of
-from nearkin.model import load
-from nearkin.shards import open_shards
+from nearkin.data.shards import open_shards
+from nearkin.index.collection import model_version
+from nearkin.models.folder import load
+from nearkin.report.html import figures
+from nearkin.report.subject import embedded, in_classes_of
 
 NOTE = (
     "Over shards only what ranks decide is measured. Sums over all references or pairs (nearest class mean, soft neighbours, curves, "

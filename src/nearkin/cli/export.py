@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from nearkin.cli.progress import note
-from nearkin.collection import open_index
-from nearkin.explore.atlas.folder import check_free, write_page
-from nearkin.explore.atlas.view import Place, View, views
-from nearkin.model import load
+from nearkin.index.collection import open_index
+from nearkin.models.folder import load
+from nearkin.serve.atlas.folder import check_free, write_page
+from nearkin.serve.atlas.view import Place, View, views
 from nearkin.train.export import to_onnx
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from nearkin.cli.datasets import opened
 from nearkin.cli.progress import note
-from nearkin.cli.reading import opened
-from nearkin.collection import Added, build_index, model_version, open_index
 from nearkin.data.dataset import Dataset
-from nearkin.remote import Address, address, make_remote, open_remote
-from nearkin.search.contract import VectorIndex
-from nearkin.search.index import LocalIndex
-from nearkin.shards import Shards, is_sharded, open_shards
+from nearkin.data.shards import Shards, is_sharded, open_shards
+from nearkin.index.collection import Added, build_index, model_version, open_index
+from nearkin.index.contract import VectorIndex
+from nearkin.index.local import LocalIndex
+from nearkin.index.remote import Address, address, make_remote, open_remote
 
 
 def run(arguments: Namespace) -> int:

@@ -15,15 +15,15 @@ from rich.text import Text
 
 from nearkin import data as sources
 from nearkin.cli.progress import note
-from nearkin.collection import Collection, open_index
 from nearkin.data.files import listing
 from nearkin.data.images import DamagedImageError
-from nearkin.data.report import few
+from nearkin.data.progress import few
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import tell_unread
-from nearkin.model import brought_to
-from nearkin.remote import RemoteCollection, address, open_remote
-from nearkin.search.contract import Answer, Hit, Where
+from nearkin.index.collection import Collection, open_index
+from nearkin.index.contract import Answer, Hit, Where
+from nearkin.index.remote import RemoteCollection, address, open_remote
+from nearkin.models.folder import brought_to
 
 TOGETHER = 256  # images encoded and searched at once
 SHOWN = 4  # columns for numbers and the like

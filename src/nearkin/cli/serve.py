@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from rich.console import Console
 
-from nearkin.collection import open_index
+from nearkin.index.collection import open_index
 
 
 def run(arguments: Namespace) -> int:

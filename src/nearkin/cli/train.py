@@ -11,19 +11,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from nearkin.cli.early import set_leaves
+from nearkin.cli.datasets import own_data
+from nearkin.cli.early_checks import set_leaves
 from nearkin.cli.progress import TrainingView
-from nearkin.cli.reading import own_data
-from nearkin.data.door import DATA_ROOT
-from nearkin.explore.curves import Series, line
-from nearkin.explore.drawing import save
-from nearkin.run import Run, override, run_page
-from nearkin.shards import is_sharded
+from nearkin.data.opener import DATA_ROOT
+from nearkin.data.shards import is_sharded
+from nearkin.models.paths import run_page
+from nearkin.report.curves import Series, line
+from nearkin.report.drawing import save
 from nearkin.train import ranks
 from nearkin.train.assemble import cut
 from nearkin.train.checkpoint import name_of_newest
+from nearkin.train.config import Run, override
 from nearkin.train.folder import check_folder, opened
-from nearkin.train.rates import find_rate
+from nearkin.train.rate_finder import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
 from nearkin.train.training import TrainingStopped, train
 

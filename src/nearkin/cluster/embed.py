@@ -19,13 +19,13 @@ from typing import Any, Literal, NamedTuple
 
 from nearkin.cluster.encoding import Piece, named, pieces, write_piece
 from nearkin.cluster.session import check_address, session, workers
-from nearkin.collection import model_version
 from nearkin.data.dataset import Dataset
-from nearkin.data.report import Report, Ticker, caution, tell
-from nearkin.disk import room
-from nearkin.model import Model, load
-from nearkin.search.durable import writing
-from nearkin.shards import KEPT, About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
+from nearkin.data.disk import room
+from nearkin.data.progress import Report, Ticker, caution, tell
+from nearkin.data.shards import KEPT, About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
+from nearkin.index.collection import model_version
+from nearkin.index.durable import writing
+from nearkin.models.folder import Model, load
 
 ROWS = 20_000  # points of a shard
 NAMED = 10  # damaged files named one by one; the others are only counted, and listed in the manifest

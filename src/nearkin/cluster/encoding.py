@@ -11,9 +11,9 @@ from nearkin.data.corrections import points_of
 from nearkin.data.dataset import Dataset
 from nearkin.data.labels import BETWEEN
 from nearkin.data.loader import WORTH_WORKERS, Loader
-from nearkin.data.report import Report
-from nearkin.model import Model
-from nearkin.shards import Shard, write_shard
+from nearkin.data.progress import Report
+from nearkin.data.shards import Shard, write_shard
+from nearkin.models.folder import Model
 
 CHUNK = 512  # points read and encoded together; the same everywhere, so that the same numbers come out
 

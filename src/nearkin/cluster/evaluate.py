@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity
 from nearkin.cluster.ranking import Ranked, ranked_over
 from nearkin.cluster.search import Engine, scored_over
+from nearkin.compose.affinity import Affinity
+from nearkin.compose.points import Points
 from nearkin.data.labels import BETWEEN
-from nearkin.data.report import Report, tell
+from nearkin.data.progress import Report, tell
+from nearkin.data.shards import Shards
 from nearkin.evaluate import vote, weighted_vote
 from nearkin.evaluate.classification import WEIGHTED_K, accuracies, sharpened
 from nearkin.evaluate.retrieval import retrieval_of
-from nearkin.explore.measure import AT_ONE, NEAR, Measured, anyone, by_means, by_overlap, by_votes, confusions, ks_up_to
-from nearkin.points import Points
+from nearkin.report.measure import AT_ONE, NEAR, Measured, anyone, by_means, by_overlap, by_votes, confusions, ks_up_to
 from nearkin.search import Neighbours
 from nearkin.search.exact import Scored, settled
-from nearkin.shards import Shards
 
 MOST_RANKED = 10**9  # queries x points that are ranked; of more, a sample of the queries
 FEWEST = 100  # queries of such a sample: with fewer the intervals say nothing

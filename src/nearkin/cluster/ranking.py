@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity
 from nearkin.cluster.search import Engine, in_order
+from nearkin.compose.affinity import Affinity
+from nearkin.data.shards import Shards
 from nearkin.evaluate.comparison import rounded
+from nearkin.evaluate.rank_counts import standing_over
 from nearkin.evaluate.retrieval import Piece, together, worth_of
-from nearkin.evaluate.standing import standing_over
 from nearkin.search.exact import all_pairs
 from nearkin.search.measure import GRAIN, measure
-from nearkin.shards import Shards
 
 HELD = 1 << 22  # affinities to kin, and to strangers, that are held at once
 

@@ -7,13 +7,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity
 from nearkin.cluster.session import session, workers
-from nearkin.discovery import Neighbourhoods, discover, neighbourhoods_of
-from nearkin.points import Points
+from nearkin.compose.affinity import Affinity
+from nearkin.compose.points import Points
+from nearkin.data.shards import Shards
 from nearkin.search import Neighbours
 from nearkin.search.exact import Scored, joined, scored, settled
-from nearkin.shards import Shards
+from nearkin.train.discovery import Neighbourhoods, discover, neighbourhoods_of
 
 RETRIES = 20  # of a shard whose machine died; one that kills every machine must end
 AHEAD = 2  # shards in the works for each worker: answers wait for their turn, so they must not pile up

@@ -5,14 +5,14 @@
 
 from nearkin.data.dataset import Dataset, Supervision
 from nearkin.data.digits import LabelledImages, Split, hold_out, moved_digits
-from nearkin.data.door import open
 from nearkin.data.images import DamagedImageError
 from nearkin.data.leaks import LeakError, check_leaks
 from nearkin.data.loader import Loader
-from nearkin.data.report import Progress, Report
-from nearkin.data.sources.catalogue import SETS
+from nearkin.data.opener import open
+from nearkin.data.progress import Progress, Report
+from nearkin.data.sources.catalog import SETS
 from nearkin.data.sources.download import DownloadError
-from nearkin.data.sources.shelf import MissingFileError
+from nearkin.data.sources.local_files import MissingFileError
 from nearkin.data.splits import Partition, by_group, partition, set_aside, stratified, unseen_classes
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files
-from nearkin.data.report import Report, few, tell
+from nearkin.data.progress import Report, few, tell
 
 
 def corrected(data: Dataset, table: str, report: Report | None = None) -> Dataset:

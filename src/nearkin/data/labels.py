@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nearkin.compose.points import encode_labels
 from nearkin.data.dataset import SPLITS, SYNONYMS
-from nearkin.points import encode_labels
 
 BETWEEN = "|"  # what stands between the members of a set in a table
 

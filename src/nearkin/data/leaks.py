@@ -11,7 +11,7 @@ import torch
 from nearkin.data.dataset import Dataset
 from nearkin.data.files import byte_count, read_bytes
 from nearkin.data.images import Files
-from nearkin.data.report import Report, Ticker
+from nearkin.data.progress import Report, Ticker
 
 LISTED = 10
 CHUNK = 10_000  # rows looked at together

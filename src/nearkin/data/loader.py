@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import DamagedImageError, Files, must_be_whole
-from nearkin.data.report import Report, Ticker, caution
+from nearkin.data.progress import Report, Ticker, caution
 from nearkin.data.sources.sharded import ShardRows
 
 RESIDENT_BYTES = 4 << 30

@@ -5,9 +5,9 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from nearkin.estimators.answers import Answers, understood
 from nearkin.estimators.learning import DeepEstimator
-from nearkin.linear.door import FLOATS, array, like, validated
+from nearkin.estimators.linear.inputs import FLOATS, array, like, validated
+from nearkin.estimators.targets import Answers, understood
 
 
 class NeighbourhoodEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DeepEstimator):  # type: ignore[misc]

@@ -13,18 +13,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from nearkin import networks
+from nearkin import models as networks
+from nearkin.compose.metrics import METRICS
+from nearkin.compose.points import Points
 from nearkin.data import preprocess
-from nearkin.estimators.answers import Answers
-from nearkin.linear.door import FLOATS, check_count, check_positive, like, validated
+from nearkin.estimators.linear.inputs import FLOATS, check_count, check_positive, like, validated
+from nearkin.estimators.targets import Answers
 from nearkin.objectives import Objective, WeightedSum
-from nearkin.points import Points
-from nearkin.run import NetworkChoice, Part, Run
 from nearkin.search import nearest
-from nearkin.search.contract import METRICS
 from nearkin.train import fit as training
 from nearkin.train.assemble import deployed
-from nearkin.train.choose import BETWEEN_EPOCHS, Built, build, choose
+from nearkin.train.config import NetworkChoice, Part, Run
+from nearkin.train.objective_choice import BETWEEN_EPOCHS, Built, build, choose
 
 
 class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]

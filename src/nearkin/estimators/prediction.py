@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from nearkin.estimators.answers import Answers, understood
 from nearkin.estimators.learning import DeepEstimator
-from nearkin.linear.door import FLOATS, array, check_count, like, validated
+from nearkin.estimators.linear.inputs import FLOATS, array, check_count, like, validated
+from nearkin.estimators.targets import Answers, understood
 
 
 class NeighbourhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[misc]

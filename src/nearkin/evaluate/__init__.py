@@ -4,7 +4,7 @@ from nearkin.evaluate.classification import NOBODY, ClassRow, accuracy, classifi
 from nearkin.evaluate.clustering import agreement, clustering
 from nearkin.evaluate.curves import pair_curves, pr_curve, roc_curve
 from nearkin.evaluate.geometry import collapse, consistency
-from nearkin.evaluate.neighbours import (
+from nearkin.evaluate.neighbors import (
     class_means,
     knn_accuracy,
     knn_predict,
@@ -12,14 +12,13 @@ from nearkin.evaluate.neighbours import (
     nearest_mean_predict,
     soft_mean,
     soft_probabilities,
-    vote,
     weighted_knn_predict,
-    weighted_vote,
 )
 from nearkin.evaluate.probes import linear_probes
 from nearkin.evaluate.regression import angular_error, regression
 from nearkin.evaluate.retrieval import retrieval
 from nearkin.evaluate.score import Curve, Score, best
+from nearkin.search.voting import vote, weighted_vote
 
 __all__ = [
     "NOBODY",

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, InnerProduct, Normalised, cosine
+from nearkin.compose.affinity import Affinity, InnerProduct, Normalised, cosine
+from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, own_places, whole_numbers_above_zero
-from nearkin.evaluate.neighbours import class_means, soft_probabilities, vote, weighted_vote
+from nearkin.evaluate.neighbors import class_means, soft_probabilities
 from nearkin.evaluate.score import DRAWS, Score, mean_score
-from nearkin.points import Points, takes_arrays
 from nearkin.search import nearest
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Measure, exact_scores, inverse_lengths, measure, pair_scores
+from nearkin.search.voting import vote, weighted_vote
 
 WEIGHTED_K, WEIGHTED_TEMPERATURE = 200, 0.07  # [huang2019and]
 NOBODY = torch.iinfo(torch.int64).min  # predicted for a query that has no neighbour left

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, unit
+from nearkin.compose.affinity import Affinity, unit
+from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import class_labels, finite
 from nearkin.evaluate.information import adjusted_information, expected_information
 from nearkin.evaluate.k_means import k_means
 from nearkin.evaluate.score import Score
-from nearkin.points import Points, takes_arrays
 from nearkin.search.measure import measure
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, SquaredEuclidean
-from nearkin.points import Points
+from nearkin.compose.affinity import Affinity, SquaredEuclidean
+from nearkin.compose.points import Points
 from nearkin.search.candidates import full_precision
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Factors, Measure, factors, grain, inverse_lengths, measure

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity
+from nearkin.compose.affinity import Affinity
+from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, Ranker, compare, ranker
 from nearkin.evaluate.score import DRAWS, Curve, Score, interval, resamples
-from nearkin.points import Points, takes_arrays
 from nearkin.search.threads import dealt_out
 
 PAIRS = 1 << 26  # that are looked at unless told: some seconds

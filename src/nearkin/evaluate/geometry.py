@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity
+from nearkin.compose.affinity import Affinity
+from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Groups, compare, finite, own_places, whole_numbers_above_zero
 from nearkin.evaluate.retrieval import NO_KIN, few_pairs, retrieval, retrieval_of
 from nearkin.evaluate.score import DRAWS, Score, mean_score
-from nearkin.points import Points, takes_arrays
 from nearkin.search.exact import scored
 from nearkin.search.measure import measure
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearkin.evaluate.standing import Standing
+from nearkin.evaluate.rank_counts import Standing
 from nearkin.search.measure import Factors, Measure, grain, shown, slack
 from nearkin.search.numba_scan import compiled
 

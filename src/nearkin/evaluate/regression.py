@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.evaluate.neighbours import numbers
+from nearkin.compose.points import takes_arrays
+from nearkin.evaluate.neighbors import numbers
 from nearkin.evaluate.score import DRAWS, Score, interval, mean_score, resamples
-from nearkin.points import takes_arrays
 
 
 @takes_arrays

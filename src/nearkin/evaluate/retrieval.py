@@ -7,12 +7,12 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity
+from nearkin.compose.affinity import Affinity
+from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, compare, own_places, ranker, whole_numbers_above_zero
-from nearkin.evaluate.ranks import worth
+from nearkin.evaluate.rank_counts import Standing, single_tie, standing
+from nearkin.evaluate.rank_metrics import worth
 from nearkin.evaluate.score import DRAWS, Score, bootstrap_intervals
-from nearkin.evaluate.standing import Standing, single_tie, standing
-from nearkin.points import Points, takes_arrays
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import in_range, measure
 from nearkin.search.threads import dealt_out
@@ -121,7 +121,7 @@ def _share(n: int) -> int:
 
 
 def _compiled_worth() -> Callable[[Standing, Sequence[int]], dict[str, Tensor]]:
-    from nearkin.evaluate import numba_worth
+    from nearkin.evaluate import numba_rank_metrics as numba_worth
 
     return numba_worth.worth
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nearkin.evaluate.numba_ranks import Gallery, Ladders, bins_for, climb, standing, tally
-from nearkin.evaluate.standing import Standing
+from nearkin.evaluate.rank_counts import Standing
 from nearkin.search.measure import Factors, Measure, factors, inverse_lengths
 from nearkin.search.threads import dealt_out
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.kernels import apart
+from nearkin.kernels import single_pairs as apart
 from nearkin.kernels.layout import Apart, Tile, as_two_sets, lopsided
 from nearkin.kernels.numba_job import Block, Job, cut, prepared
 from nearkin.kernels.numba_loops import HOLE, PARTS, SPREAD, Array, merge_columns, summarise, summarise_each, weigh, weigh_each

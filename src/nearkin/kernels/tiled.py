@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels import apart
-from nearkin.kernels.apart import joined
+from nearkin.kernels import single_pairs as apart
 from nearkin.kernels.layout import FAR, RIGHT, WRONG, Tile, as_two_sets, longest, lopsided, nowhere, set_apart, square_lengths, tiles
+from nearkin.kernels.single_pairs import joined
 from nearkin.kernels.values import values_of
 from nearkin.kernels.work import Form, Values, Work, sizes
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from nearkin.kernels import triton_prepare as prepare
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.triton_gradients import gradients_kernel
-from nearkin.kernels.triton_holes import ENTRIES, Holes, holes_of, listed_gradients_kernel, listed_sums_kernel
+from nearkin.kernels.triton_single_pairs import ENTRIES, Holes, holes_of, listed_gradients_kernel, listed_sums_kernel
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
 from nearkin.kernels.triton_tuning import CAST, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
 from nearkin.kernels.triton_values import values_kernel

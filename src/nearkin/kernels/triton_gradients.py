@@ -17,8 +17,8 @@ in the hot loop.
 import triton
 import triton.language as tl
 
-from nearkin.kernels.triton_holes import first_at, punched
 from nearkin.kernels.triton_prepare import _CAST, _LISTED, _TARGETS, _TF32, to_tf32
+from nearkin.kernels.triton_single_pairs import first_at, punched
 from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points
 
 

@@ -15,8 +15,8 @@ middle it would take their last digits, and it cancels in all that is made of th
 import triton
 import triton.language as tl
 
-from nearkin.kernels.triton_holes import punched
 from nearkin.kernels.triton_prepare import _LISTED, _TARGETS
+from nearkin.kernels.triton_single_pairs import punched
 from nearkin.kernels.triton_tiles import LOWEST, _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points, log_sum
 
 

@@ -3,12 +3,12 @@
 from nearkin.objectives.angular_margin import LargeMarginSoftmax
 from nearkin.objectives.class_vectors import Hinge, NearestClassMean, NormalisedSoftmax, ProxyNCA, Softmax
 from nearkin.objectives.instances import InstanceDiscrimination, NeighbourhoodDiscovery
-from nearkin.objectives.neighbourhood import NeighbourhoodObjective
+from nearkin.objectives.neighborhood import NeighbourhoodObjective
 from nearkin.objectives.objective import Last, Objective
 from nearkin.objectives.pair_coupled import Angular, LiftedStructure
 from nearkin.objectives.pairs_and_triplets import Contrastive, NPair, Triplet
 from nearkin.objectives.pseudo_labels import DeepCluster, NoiseAsTargets
-from nearkin.objectives.soft_neighbours import NCA, NCARegression
+from nearkin.objectives.soft_neighbors import NCA, NCARegression
 from nearkin.objectives.top_k import PrecisionAtK
 from nearkin.objectives.weighted_sum import CentreLoss, CentrePull, WeightedSum
 

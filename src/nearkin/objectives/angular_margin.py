@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from nearkin.compose.outcome import Outcome
+from nearkin.compose.points import Points
+from nearkin.compose.references import Proxies
+from nearkin.compose.relation import Supervision
 from nearkin.objectives.objective import Objective
-from nearkin.outcome import Outcome
-from nearkin.points import Points
-from nearkin.references import Proxies
-from nearkin.relation import Supervision
 
 
 class LargeMarginSoftmax(Objective):

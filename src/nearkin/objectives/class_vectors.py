@@ -6,14 +6,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affine, Affinity, Euclidean, MinusDistance, Normalised, SquaredEuclidean, cosine
-from nearkin.criterion import BestK, Criterion, OneVersusRest, any_positive
-from nearkin.objectives import door
-from nearkin.objectives.neighbourhood import NeighbourhoodObjective
-from nearkin.points import Points
-from nearkin.references import Anchors, Proxies
-from nearkin.relation import SameLabel, SameLabelApart
-from nearkin.triplets import Triplets
+from nearkin.compose.affinity import Affine, Affinity, Euclidean, MinusDistance, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.criterion import BestK, Criterion, OneVersusRest, any_positive
+from nearkin.compose.points import Points
+from nearkin.compose.references import Anchors, Proxies
+from nearkin.compose.relation import SameLabel, SameLabelApart
+from nearkin.compose.triplets import Triplets
+from nearkin.objectives import inputs as door
+from nearkin.objectives.neighborhood import NeighbourhoodObjective
 
 
 class NearestClassMean(NeighbourhoodObjective):

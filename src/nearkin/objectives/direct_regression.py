@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from nearkin.objectives import door
+from nearkin.compose.outcome import Outcome
+from nearkin.compose.points import Points
+from nearkin.compose.relation import Supervision
+from nearkin.objectives import inputs as door
 from nearkin.objectives.objective import Objective
-from nearkin.outcome import Outcome
-from nearkin.points import Points
-from nearkin.relation import Supervision
 
 
 class DirectRegression(Objective):

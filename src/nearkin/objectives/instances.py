@@ -4,12 +4,12 @@ from typing import Literal
 
 from torch import Tensor
 
-from nearkin.affinity import InnerProduct, Normalised
-from nearkin.criterion import any_positive, each_positive
-from nearkin.objectives import door
-from nearkin.objectives.neighbourhood import Engine, NeighbourhoodObjective, Precision
-from nearkin.references import MemoryBank
-from nearkin.relation import ListedNeighbours, SameId
+from nearkin.compose.affinity import InnerProduct, Normalised
+from nearkin.compose.criterion import any_positive, each_positive
+from nearkin.compose.references import MemoryBank
+from nearkin.compose.relation import ListedNeighbours, SameId
+from nearkin.objectives import inputs as door
+from nearkin.objectives.neighborhood import Engine, NeighbourhoodObjective, Precision
 
 QUANTIFIERS = {"any": any_positive, "each": each_positive}
 
@@ -58,7 +58,7 @@ class NeighbourhoodDiscovery(NeighbourhoodObjective):
         loss = mean_(j in N(i)) log( 1 + sum_(k not in N(i)) exp((x_i . v_k - x_i . v_j) / temperature) )
 
     Tell it what was discovered with objective.trust(table, trusted): a table (N, k) of ids and a truth value for each row, as
-    `discover` and `trusted` of nearkin.discovery find them in objective.references.vectors. Until then it is instance discrimination.
+    `discover` and `trusted` of nearkin.train.discovery find them in objective.references.vectors. Until then it is instance discrimination.
     A trusted neighbourhood is what the paper calls an anchor neighbourhood.
     Beyond the paper: with `weighted`, objective.trust(table, None, weight) takes a number between 0 and 1 for each sample, and a neighbour
     j of i counts as weight_i p_ij instead of in full or not at all. With `labels` (N,), -1 where none is known, a sample that has a class

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from nearkin.objectives import door
-from nearkin.outcome import Outcome, Reduction, reduce
-from nearkin.points import Points
-from nearkin.relation import Supervision
+from nearkin.compose.outcome import Outcome, Reduction, reduce
+from nearkin.compose.points import Points
+from nearkin.compose.relation import Supervision
+from nearkin.objectives import inputs as door
 
 
 class Last:

@@ -8,14 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Euclidean, unit
-from nearkin.criterion import misplaced, right_and_wrong, soft_hinge
-from nearkin.log_sums import logsumexp
-from nearkin.objectives import door
+from nearkin.compose.affinity import Euclidean, unit
+from nearkin.compose.criterion import misplaced, right_and_wrong, soft_hinge
+from nearkin.compose.log_sums import logsumexp
+from nearkin.compose.outcome import Outcome
+from nearkin.compose.points import Points
+from nearkin.compose.relation import Relation, SameLabel, Supervision
+from nearkin.objectives import inputs as door
 from nearkin.objectives.objective import Objective
-from nearkin.outcome import Outcome
-from nearkin.points import Points
-from nearkin.relation import Relation, SameLabel, Supervision
 
 
 class PairCoupled(Objective):

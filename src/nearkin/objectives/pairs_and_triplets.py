@@ -5,13 +5,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from nearkin.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
-from nearkin.criterion import Pairs, each_positive
-from nearkin.objectives import door
-from nearkin.objectives.neighbourhood import NeighbourhoodObjective
-from nearkin.references import InBatch, OnePerClass
-from nearkin.relation import SameLabel, SameLabelOfFilled
-from nearkin.triplets import CHOICES, Choice, Triplets
+from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.criterion import Pairs, each_positive
+from nearkin.compose.references import InBatch, OnePerClass
+from nearkin.compose.relation import SameLabel, SameLabelOfFilled
+from nearkin.compose.triplets import CHOICES, Choice, Triplets
+from nearkin.objectives import inputs as door
+from nearkin.objectives.neighborhood import NeighbourhoodObjective
 
 
 class Contrastive(NeighbourhoodObjective):

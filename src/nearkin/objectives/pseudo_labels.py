@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearkin.affinity import unit
+from nearkin.compose.affinity import unit
+from nearkin.compose.outcome import Outcome
+from nearkin.compose.points import Points, check_whole, numbered
+from nearkin.compose.relation import Supervision
 from nearkin.objectives.objective import Objective
-from nearkin.outcome import Outcome
-from nearkin.points import Points, check_whole, numbered
-from nearkin.relation import Supervision
 
 ROUNDS = 20  # of k-means
 LITTLE = 1e-4  # how far from a full cluster's centre an empty one begins anew

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, InnerProduct, Normalised, SquaredEuclidean, unit
-from nearkin.criterion import BestK, Choice, Criterion, any_positive, each_positive, expected_cost
-from nearkin.kernels.soft_neighbours import soft_neighbours
+from nearkin.compose.affinity import Affinity, InnerProduct, Normalised, SquaredEuclidean, unit
+from nearkin.compose.criterion import BestK, Choice, Criterion, any_positive, each_positive, expected_cost
+from nearkin.compose.outcome import Outcome
+from nearkin.compose.points import Points
+from nearkin.compose.relation import LabelDistance, ListedNeighbours, Relating, SameId, SameLabel, squared_distance
+from nearkin.kernels.soft_neighbors import soft_neighbours
 from nearkin.kernels.work import Form, Work, positions_of
-from nearkin.objectives.listed import each, pairwise, weighed
-from nearkin.outcome import Outcome
-from nearkin.points import Points
-from nearkin.relation import LabelDistance, ListedNeighbours, Relating, SameId, SameLabel, squared_distance
+from nearkin.objectives.listed_neighbors import each, pairwise, weighed
 
 Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent
 

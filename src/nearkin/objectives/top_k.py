@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearkin.affinity import cosine, unit
-from nearkin.criterion import BestK
-from nearkin.objectives import door
-from nearkin.objectives.neighbourhood import NeighbourhoodObjective
-from nearkin.references import CrossBatchMemory, InBatch
-from nearkin.relation import SameLabel, SameLabelOfFilled
+from nearkin.compose.affinity import cosine, unit
+from nearkin.compose.criterion import BestK
+from nearkin.compose.references import CrossBatchMemory, InBatch
+from nearkin.compose.relation import SameLabel, SameLabelOfFilled
+from nearkin.objectives import inputs as door
+from nearkin.objectives.neighborhood import NeighbourhoodObjective
 
 
 class PrecisionAtK(NeighbourhoodObjective):

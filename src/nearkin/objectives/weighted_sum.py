@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearkin.affinity import SquaredEuclidean
-from nearkin.criterion import attraction
+from nearkin.compose.affinity import SquaredEuclidean
+from nearkin.compose.criterion import attraction
+from nearkin.compose.outcome import Outcome, Reduction
+from nearkin.compose.points import Points
+from nearkin.compose.references import Centres
+from nearkin.compose.relation import SameLabel
 from nearkin.objectives.class_vectors import Softmax
-from nearkin.objectives.neighbourhood import NeighbourhoodObjective
+from nearkin.objectives.neighborhood import NeighbourhoodObjective
 from nearkin.objectives.objective import Objective
-from nearkin.outcome import Outcome, Reduction
-from nearkin.points import Points
-from nearkin.references import Centres
-from nearkin.relation import SameLabel
 
 
 class WeightedSum(nn.Module):

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, Hamming, SquaredEuclidean
-from nearkin.codes import pack
-from nearkin.points import Points
+from nearkin.compose.affinity import Affinity, Hamming, SquaredEuclidean
+from nearkin.compose.points import Points
 from nearkin.search.candidates import candidates, full_precision, survivors
 from nearkin.search.exclusion import Exclusion
-from nearkin.search.given import References, blocks, check_groups, check_numbers, check_sides, checked_points, exclusion
 from nearkin.search.hamming import nearest_codes
+from nearkin.search.inputs import References, blocks, check_groups, check_numbers, check_sides, checked_points, exclusion
 from nearkin.search.measure import Measure, exact_scores, factors, in_range, inverse_lengths, measure, pair_scores, shown, slack
+from nearkin.search.packing import pack
 
 BLOCK = 4096  # rows and columns of an unknown affinity held at once: 64 MB in float32
 FEW = 4  # queries that are compared with every reference at once

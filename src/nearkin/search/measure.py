@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean
+from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean
 
 SAMPLED = 1000  # rows that tell how far the data spread
 PAIRED = 1 << 22  # numbers gathered at once for exact pairs

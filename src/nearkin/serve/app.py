@@ -23,17 +23,17 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from nearkin import __version__
-from nearkin.collection import Collection
 from nearkin.data.images import DamagedImageError
-from nearkin.explore.projection import Method
-from nearkin.search import thumbnail
-from nearkin.search.contract import Answer, Entry, Hit, Where
-from nearkin.search.snapshot import Snapshot
+from nearkin.index import thumbnail
+from nearkin.index.collection import Collection
+from nearkin.index.contract import Answer, Entry, Hit, Where
+from nearkin.index.snapshot import Snapshot
+from nearkin.report.projection import Method
+from nearkin.serve.errors import Refusal, told
 from nearkin.serve.explorer import Explorer, add_routes
-from nearkin.serve.guard import Guard
 from nearkin.serve.limits import Limits
 from nearkin.serve.metrics import Metrics
-from nearkin.serve.refusal import Refusal, told
+from nearkin.serve.middleware import Guard
 from nearkin.serve.schemas import (
     LARGEST_ID,
     LARGEST_NUMBER,

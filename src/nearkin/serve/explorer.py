@@ -20,14 +20,14 @@ from fastapi import FastAPI, Query, Request
 from fastapi import Path as InPath
 from starlette.responses import RedirectResponse, Response
 
-from nearkin.collection import Collection
-from nearkin.explore.atlas.draw import neighbours_of, placed_on_canvas, restored
-from nearkin.explore.atlas.folder import MARK, asset
-from nearkin.explore.atlas.view import Place, View, views, was_drawn
-from nearkin.explore.atlas.wire import answer, header
-from nearkin.explore.projection import Method, Projection
-from nearkin.search.snapshot import Snapshot
-from nearkin.serve.refusal import Refusal
+from nearkin.index.collection import Collection
+from nearkin.index.snapshot import Snapshot
+from nearkin.report.projection import Method, Projection
+from nearkin.serve.atlas.draw import neighbours_of, placed_on_canvas, restored
+from nearkin.serve.atlas.folder import MARK, asset
+from nearkin.serve.atlas.view import Place, View, views, was_drawn
+from nearkin.serve.atlas.wire import answer, header
+from nearkin.serve.errors import Refusal
 
 if TYPE_CHECKING:
     from nearkin.serve.app import Service

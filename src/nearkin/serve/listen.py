@@ -12,8 +12,8 @@ import numpy as np
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from nearkin.collection import Collection
-from nearkin.explore.projection import Method
+from nearkin.index.collection import Collection
+from nearkin.report.projection import Method
 from nearkin.serve.app import make_app
 from nearkin.serve.limits import Limits
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from nearkin.serve.refusal import Refusal
+from nearkin.serve.errors import Refusal
 
 Found = TypeVar("Found")
 

@@ -8,23 +8,23 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearkin import data as sources
-from nearkin.affinity import InnerProduct, Normalised, SquaredEuclidean
-from nearkin.criterion import any_positive, each_positive, expected_cost
+from nearkin.compose.affinity import InnerProduct, Normalised, SquaredEuclidean
+from nearkin.compose.criterion import any_positive, each_positive, expected_cost
+from nearkin.compose.references import InBatch, MemoryBank, OnePerClass
 from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
 from nearkin.data.sources.sharded import ShardRows
-from nearkin.model import build_network
-from nearkin.networks.catalogue import channels_last, loads_itself
-from nearkin.networks.weights import load_weights
+from nearkin.models.catalog import channels_last, loads_itself
+from nearkin.models.folder import build_network
+from nearkin.models.weights import load_weights
 from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
-from nearkin.optimise import Schedule, make_optimiser, make_schedule
-from nearkin.references import InBatch, MemoryBank, OnePerClass
-from nearkin.run import DiscoveryChoice, NetworkChoice, Run, check_options
 from nearkin.train import ranks
-from nearkin.train.choose import BY_SUPERVISION, Built, build, objective_for, without_labels
+from nearkin.train.config import DiscoveryChoice, NetworkChoice, Run, check_options
 from nearkin.train.inputs import Prepare, augmentation, preparation
-from nearkin.train.own_shards import divide, reads_own
+from nearkin.train.objective_choice import BY_SUPERVISION, Built, build, objective_for, without_labels
+from nearkin.train.optimizers import Schedule, make_optimiser, make_schedule
+from nearkin.train.rank_shards import divide, reads_own
 from nearkin.train.rounds import labels_used
 from nearkin.train.spread_bank import spread
 from nearkin.train.step import CapturedStep, Step

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nearkin.run import Run
+from nearkin.train.config import Run
 
 MOST_ROWS = 20  # of the table of epochs
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nearkin.disk import as_new, digest, sync
+from nearkin.data.disk import as_new, digest, sync
 
 KEEP = 2  # the newest, and one to fall back on
 Report = Callable[[str], None]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearkin.model import Model
+from nearkin.models.folder import Model
 
 TOLERANCE = 1e-4
 

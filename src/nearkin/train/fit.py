@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from nearkin.compose.points import Points
 from nearkin.objectives import Objective
-from nearkin.points import Points
 from nearkin.train.folder import save_weights
 
 WEIGHT_DECAY = 0.01

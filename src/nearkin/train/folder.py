@@ -16,13 +16,14 @@ from torch import Tensor
 from nearkin import data as sources
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
-from nearkin.data.door import from_anywhere
+from nearkin.data.disk import as_new
 from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
-from nearkin.disk import as_new
-from nearkin.run import Run, run_page
-from nearkin.train.enough import check_enough
-from nearkin.train.report import Reporter
+from nearkin.data.opener import from_anywhere
+from nearkin.models.paths import run_page
+from nearkin.train.config import Run
+from nearkin.train.data_checks import check_enough
+from nearkin.train.reporter import Reporter
 
 
 def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from nearkin.data import augment, preprocess
 from nearkin.data.dataset import Dataset
-from nearkin.run import Run, check_options
-from nearkin.train.choose import WITHOUT_LABELS
+from nearkin.train.config import Run, check_options
+from nearkin.train.objective_choice import WITHOUT_LABELS
 
 
 def _crop(size: int) -> tuple[Any, ...]:

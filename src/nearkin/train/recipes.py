@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nearkin.data.dataset import Dataset
-from nearkin.run import OptimiserChoice, Run, override
-from nearkin.train.choose import WITHOUT_LABELS, objective_for
-from nearkin.train.report import Reporter
+from nearkin.train.config import OptimiserChoice, Run, override
+from nearkin.train.objective_choice import WITHOUT_LABELS, objective_for
+from nearkin.train.reporter import Reporter
 
 Leaves = Mapping[str, str]
 

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from nearkin.compose.references import MemoryBank
+from nearkin.compose.relation import ListedNeighbours
 from nearkin.data.dataset import Dataset
-from nearkin.discovery import Agreement, agreement, curriculum, discover, keep_only, mutual, trusted, weights
 from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
-from nearkin.optimise import Schedule
-from nearkin.references import MemoryBank
-from nearkin.relation import ListedNeighbours
-from nearkin.run import DiscoveryChoice, Run
+from nearkin.train.config import DiscoveryChoice, Run
+from nearkin.train.discovery import Agreement, agreement, curriculum, discover, keep_only, mutual, trusted, weights
+from nearkin.train.optimizers import Schedule
 from nearkin.train.spread_bank import BankPart
 
 

@@ -13,16 +13,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from nearkin.affinity import unit
-from nearkin.criterion import any_positive
-from nearkin.discovery import Neighbourhoods, neighbourhoods_among
+from nearkin.compose.affinity import unit
+from nearkin.compose.criterion import any_positive
+from nearkin.compose.outcome import Outcome
+from nearkin.compose.points import Points
+from nearkin.compose.references import MemoryBank
+from nearkin.compose.references.abstract import References
+from nearkin.compose.relation import ListedNeighbours, SameId
 from nearkin.objectives import NeighbourhoodObjective
-from nearkin.outcome import Outcome
-from nearkin.points import Points
-from nearkin.references import MemoryBank
-from nearkin.references.slot import References
-from nearkin.relation import ListedNeighbours, SameId
 from nearkin.train import ranks
+from nearkin.train.discovery import Neighbourhoods, neighbourhoods_among
 
 Price = Callable[[Points, Points | None], Outcome]
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearkin.codes import quantisation_gap, relaxed
 from nearkin.data.augment import augmented
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.train import ranks
+from nearkin.train.relaxation import quantisation_gap, relaxed
 
 
 class Step:

@@ -12,36 +12,26 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from nearkin.compose.points import Points
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, try_files
-from nearkin.model import kept_references
+from nearkin.models.folder import kept_references
 from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
-from nearkin.optimise import set_rate
-from nearkin.points import Points
-from nearkin.run import Run
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
-from nearkin.train.choose import without_labels
+from nearkin.train.config import Run
 from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json, write_run
 from nearkin.train.interrupt import Interrupt, held
-from nearkin.train.own_shards import mine, reads_own
+from nearkin.train.objective_choice import without_labels
+from nearkin.train.optimizers import set_rate
+from nearkin.train.rank_shards import mine, reads_own
 from nearkin.train.recipes import taken
-from nearkin.train.report import Log, Reporter, Silence
+from nearkin.train.reporter import Log, Reporter, Silence
 from nearkin.train.rounds import rounds_for, steering_of
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
-from nearkin.train.validate import (
-    against_bank,
-    all_alike,
-    dimensions_used,
-    embed_all,
-    figures_of,
-    points_of,
-    reported,
-    score,
-    validate,
-)
+from nearkin.train.validate import against_bank, all_alike, dimensions_used, embed_all, figures_of, points_of, reported, score, validate
 from nearkin.train.whole_set import whole_set_step
 
 LOOK_EVERY = 20  # steps between two looks at the loss on CUDA, where a look makes the host wait

@@ -5,20 +5,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from nearkin.affinity import InnerProduct, cosine
-from nearkin.codes import signs
+from nearkin.compose.affinity import InnerProduct, cosine, signs
+from nearkin.compose.metrics import METRICS
+from nearkin.compose.points import Points
+from nearkin.compose.references import Anchors, MemoryBank, Proxies
+from nearkin.compose.relation import ListedNeighbours
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
 from nearkin.evaluate import collapse, knn_accuracy, weighted_knn_predict
 from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
-from nearkin.points import Points
-from nearkin.references import Anchors, MemoryBank, Proxies
-from nearkin.relation import ListedNeighbours
 from nearkin.search import nearest
-from nearkin.search.contract import METRICS
 from nearkin.train.assemble import Parts
-from nearkin.train.choose import Built, without_labels
-from nearkin.train.own_shards import everyone_reads, mine, put_back
+from nearkin.train.objective_choice import Built, without_labels
+from nearkin.train.rank_shards import everyone_reads, mine, put_back
 from nearkin.train.spread_bank import BankPart
 
 CHUNK = 1024

@@ -9,8 +9,8 @@ Several ranks share the second pass, chunk by chunk, and add up their gradients.
 import torch
 from torch import Tensor
 
-from nearkin.optimise import ConjugateGradient
 from nearkin.train import ranks
+from nearkin.train.optimizers import ConjugateGradient
 from nearkin.train.step import Step
 
 

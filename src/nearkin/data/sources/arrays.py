@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nearkin.compose.points import encode_labels
 from nearkin.data.dataset import Dataset
 from nearkin.data.labels import class_numbers, partly_numbered, split_name
-from nearkin.data.report import caution, few
-from nearkin.data.sources.wanted import Wanted
-from nearkin.points import encode_labels
+from nearkin.data.progress import caution, few
+from nearkin.data.sources.options import Wanted
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 INPUTS = ("x", "images", "vectors")

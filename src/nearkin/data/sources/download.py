@@ -15,7 +15,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import BinaryIO
 
-from nearkin.data.report import Report, Ticker, tell
+from nearkin.data.progress import Report, Ticker, tell
 
 try:
     import fcntl

@@ -7,8 +7,8 @@ from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, folders, is_image, listing
 from nearkin.data.images import SKIP
 from nearkin.data.labels import class_numbers, split_name
-from nearkin.data.report import Report, caution, few, tell
-from nearkin.data.sources.wanted import Wanted
+from nearkin.data.progress import Report, caution, few, tell
+from nearkin.data.sources.options import Wanted
 
 
 def open_folder(folder: Path, wanted: Wanted, name: str | None = None) -> Dataset:

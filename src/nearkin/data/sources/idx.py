@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.sources.shelf import Shelf
-from nearkin.data.sources.wanted import Wanted
+from nearkin.data.sources.local_files import Shelf
+from nearkin.data.sources.options import Wanted
 
 PARTS = {"train": "train", "test": "t10k"}
 

@@ -9,8 +9,8 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.files import folders, join, read_bytes
 from nearkin.data.labels import class_numbers, split_name
 from nearkin.data.sources.folder import open_folder
-from nearkin.data.sources.shelf import Shelf
-from nearkin.data.sources.wanted import Wanted
+from nearkin.data.sources.local_files import Shelf
+from nearkin.data.sources.options import Wanted
 
 
 def read_cub(shelf: Shelf, wanted: Wanted) -> Dataset:

@@ -11,8 +11,8 @@ import torch
 from nearkin.data.dataset import Dataset
 from nearkin.data.files import join
 from nearkin.data.images import Files
-from nearkin.data.sources.shelf import Shelf
-from nearkin.data.sources.wanted import Wanted
+from nearkin.data.sources.local_files import Shelf
+from nearkin.data.sources.options import Wanted
 
 SVHN_PARTS = {"train": "train_32x32.mat", "test": "test_32x32.mat", "extra": "extra_32x32.mat"}
 CAR_LISTS = {

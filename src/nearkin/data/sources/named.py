@@ -4,10 +4,10 @@ import difflib
 from pathlib import Path
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.sources.catalogue import SETS
+from nearkin.data.sources.catalog import SETS
 from nearkin.data.sources.download import alone
-from nearkin.data.sources.shelf import MissingFileError, Shelf
-from nearkin.data.sources.wanted import Wanted
+from nearkin.data.sources.local_files import MissingFileError, Shelf
+from nearkin.data.sources.options import Wanted
 
 ALIASES = {"cub": "cub-200-2011", "cub200": "cub-200-2011", "cars196": "cars", "stanfordcars": "cars", "sop": "online-products"}
 ALIASES |= {"stanfordonlineproducts": "online-products", "stanforddogs": "dogs", "fashion": "fashion-mnist"}

@@ -11,9 +11,9 @@ from nearkin.data.files import listing
 from nearkin.data.labels import class_numbers
 from nearkin.data.sources.arrays import read_arrays
 from nearkin.data.sources.folder import open_folder
-from nearkin.data.sources.shelf import Shelf
+from nearkin.data.sources.local_files import Shelf
+from nearkin.data.sources.options import Wanted
 from nearkin.data.sources.table import Columns, open_table
-from nearkin.data.sources.wanted import Wanted
 
 OMNIGLOT_PARTS = {"train": "images_background", "test": "images_evaluation"}
 COIL_FILE = re.compile(r"obj(\d+)__(\d+)\.png$")

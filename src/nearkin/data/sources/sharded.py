@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.shards import Shards, open_shards
+from nearkin.data.shards import Shards, open_shards
 
 PASSING = 2  # shards of others that are kept: enough to go through all of them in order
 

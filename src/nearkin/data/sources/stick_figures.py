@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.sources.shelf import Shelf
-from nearkin.data.sources.wanted import Wanted
+from nearkin.data.sources.local_files import Shelf
+from nearkin.data.sources.options import Wanted
 
 NAME = "stick-figures"
 SIZE, TRAIN, TEST = 128, 10_000, 5_000

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nearkin.compose.points import encode_labels
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import SKIP
 from nearkin.data.labels import BETWEEN, multi_hot, partly_numbered, split_name
-from nearkin.data.report import Report, caution, few, tell
-from nearkin.data.sources.wanted import Wanted
-from nearkin.points import encode_labels
+from nearkin.data.progress import Report, caution, few, tell
+from nearkin.data.sources.options import Wanted
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 

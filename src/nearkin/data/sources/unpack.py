@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from nearkin.data.report import Report, Ticker, tell
+from nearkin.data.progress import Report, Ticker, tell
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".zip")
 

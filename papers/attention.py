@@ -1,0 +1,48 @@
+"""Where the networks of successive rounds of discovery look: the material of figure 7 of [huang2019and]."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.compose.points import Points
+from nearkin.data import Dataset
+from nearkin.models.folder import Model, load
+from nearkin.report.stages import looked, put, stages
+
+SHOWN = 8  # test images, of as many classes as there are
+CHUNK = 1024
+
+
+def looked_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
+    """Of a few test images, after every round: where the network looks to find their nearest training point, and whether that is right.
+
+    images (n, c, h, w), heat (rounds, n, h, w) and right (rounds, n).
+    """
+    model = load(folder, "last")
+    train, test = data.part("train"), data.part("test")
+    assert train.labels is not None and test.labels is not None
+    rows = _of_different_classes(test.labels)
+    images = test.read(test.ids[rows])
+    heat, right = [], []
+    for name, weights in stages(folder).items():
+        if name != "last" and not name.startswith("round"):
+            continue
+        put(model, weights)
+        known = encoded(model, train)
+        seen, found = looked(model, images, Points(known))
+        heat.append(seen.numpy().astype(np.float16))
+        right.append((train.labels[found] == test.labels[rows]).numpy())
+    return {"images": images.numpy(), "heat": np.stack(heat), "right": np.stack(right)}
+
+
+def encoded(model: Model, part: Dataset) -> Tensor:
+    """(n, d) embeddings of a part, which is never read as a whole."""
+    return torch.cat([torch.as_tensor(model.encode(part.read(ids))) for ids in torch.split(part.ids, CHUNK)])
+
+
+def _of_different_classes(labels: Tensor) -> Tensor:
+    """(n,) the first row of each of the first classes."""
+    first = [int((labels == number).nonzero()[0, 0]) for number in torch.unique(labels)[:SHOWN].tolist()]
+    return torch.tensor(first)

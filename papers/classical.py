@@ -1,0 +1,87 @@
+"""The classical rows: raw pixels and linear maps of them, asked by their nearest neighbours."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearkin.compose.points import Points
+from nearkin.data import open as open_data
+from nearkin.estimators.linear import LMNN, LinearNCA, ProbabilisticPCA
+from nearkin.evaluate import knn_accuracy
+from papers.cell import Settings, Trial
+from papers.exhibits import of_map
+
+FITTED = 60_000
+
+
+def perform(trial: Trial, seed: int, chosen: Settings, data_root: Path, device: str) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """1-NN, 3-NN and 10-NN accuracy on the test part, and its map for a picture.
+
+    Settings: `deskew`, whether images are set upright first; `dimension`; `first`, that of a PCA before the map; `fitted`, how many points
+    it is fitted on; `iterations`.
+    """
+    data = open_data(trial.data, data_root=data_root)
+    known, asked = (data.part(name) for name in ("train", "test"))
+    settings = {**trial.settings, **chosen}
+    images = [part.read(part.ids).numpy().astype(np.float32) / 255 for part in (known, asked)]
+    rows = [(upright(some) if settings.get("deskew") == "true" else some).reshape(len(some), -1) for some in images]
+    assert known.labels is not None and asked.labels is not None
+    method = _method(trial.method, settings, seed)
+    if method is not None:
+        some = np.random.default_rng(seed).permutation(len(rows[0]))[: int(settings.get("fitted", FITTED))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the number of iterations is part of the setting
+            method.fit(rows[0][some], known.labels.numpy()[some])
+        rows = [np.asarray(method.transform(part)) for part in rows]
+    there = [torch.from_numpy(part).float().to(device) for part in rows]
+    references, queries = Points(there[0], known.labels.to(device)), Points(there[1], asked.labels.to(device))
+    return {f"{k}-nn": knn_accuracy(queries, references, k) for k in (1, 3, 10)}, of_map(rows[1], asked.labels.numpy())
+
+
+def upright(images: np.ndarray) -> np.ndarray:
+    """Deskewed (n, 1, h, w): rows of each image are slid until their middles lie on a plumb line through the image's centre.
+
+    The slope of that line before is the covariance of row and column over the variance of the rows, weighted by ink.
+    """
+    from scipy.ndimage import affine_transform
+
+    height, width = images.shape[2:]
+    row, column = np.mgrid[:height, :width]
+    middle, done = np.array([height - 1, width - 1]) / 2, images.copy()
+    for image, out in zip(images[:, 0], done[:, 0], strict=True):
+        ink = image.sum()
+        if ink == 0:
+            continue
+        at = np.array([(image * row).sum(), (image * column).sum()]) / ink
+        spread = (image * (row - at[0]) ** 2).sum()
+        slope = (image * (row - at[0]) * (column - at[1])).sum() / spread if spread else 0.0
+        slide = np.array([[1.0, 0.0], [slope, 1.0]])
+        affine_transform(image, slide, at - slide @ middle, output=out, order=1)
+    return done
+
+
+def _method(name: str, settings: Settings, seed: int) -> Any:
+    from sklearn.decomposition import PCA
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.pipeline import make_pipeline
+
+    dimension = int(settings.get("dimension", 2))
+    iterations = int(settings.get("iterations", 50))
+    makers: dict[str, Callable[[], Any]] = {
+        "raw": lambda: None,
+        "pca": lambda: PCA(dimension, random_state=seed),
+        "ppca": lambda: ProbabilisticPCA(dimension),
+        "lda": lambda: LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=dimension),
+        "linear_nca": lambda: LinearNCA(dimension, max_iter=iterations, random_state=seed),
+        "lmnn": lambda: LMNN(dimension, max_iter=iterations, random_state=seed),
+    }
+    if name not in makers:
+        raise ValueError(f"method {name!r} is unknown; choose one of {', '.join(makers)}")
+    made = makers[name]()
+    if made is None or "first" not in settings:
+        return made
+    return make_pipeline(PCA(int(settings["first"]), random_state=seed), made)

@@ -1,0 +1,1 @@
+"""Compose: the four choices an objective is made of."""

@@ -1,0 +1,275 @@
+"""Affinity: how near IS each reference to each query? Larger is nearer, always.
+
+An affinity is a pure function of two sets of embeddings, (n, d) and (m, d), to an (n, m) matrix, divided by a
+temperature. The one an objective was trained with is the one to search with.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nearkin.compose.log_sums import may_read
+
+
+class Affinity(Protocol):
+    """How near is each of m references to each of n queries."""
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class SquaredEuclidean:
+    """Minus the squared Euclidean distance: -|q - r|^2 / temperature.
+
+    Both sides are centred on the mean of the references first. The expansion |q|^2 + |r|^2 - 2 q.r loses half of
+    float32's digits when the data sit far from the origin; distances do not change under a shift, so the shift is free.
+    """
+
+    temperature: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return self.around(references.detach().mean(0), queries, references)
+
+    def around(self, centre: Tensor, queries: Tensor, references: Tensor) -> Tensor:
+        """The same, centred on a given point: blocks of one search must share it, or equal rows would stop being tied."""
+        others = None if references is queries else references - centre
+        squared: Tensor = _Squared.apply(queries - centre, others, -1 / self.temperature)  # type: ignore[no-untyped-call]
+        return squared
+
+
+class _Squared(torch.autograd.Function):
+    """factor |q - r|^2 by the expansion, and its gradient by products of matrices: autograd's own takes the matrix four times more.
+
+    Queries that are their own references come once, and take half of the products backwards.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, references: Tensor | None, factor: float) -> Tensor:
+        ctx.save_for_backward(queries, references)
+        ctx.factor = factor
+        mine = queries.square().sum(1)
+        theirs = mine if references is None else references.square().sum(1)
+        others = queries if references is None else references
+        squared = (mine[:, None] + theirs).addmm_(queries, others.T, alpha=-2).clamp_min_(0)  # (n, m); rounding may dip below zero
+        return squared.mul_(factor)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        queries, references = ctx.saved_tensors
+        pull, twice = upstream[0], 2 * ctx.factor
+        of_queries = of_references = None
+        if references is None:
+            pull, references = pull + pull.T, queries
+        if ctx.needs_input_grad[0]:
+            of_queries = torch.addmm(queries * pull.sum(1)[:, None], pull, references, beta=twice, alpha=-twice)
+        if ctx.needs_input_grad[1]:
+            of_references = torch.addmm(references * pull.sum(0)[:, None], pull.T, queries, beta=twice, alpha=-twice)
+        return of_queries, of_references, None
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """Minus the Euclidean distance: -|q - r| / temperature.
+
+    From differences where points are near, not from the expansion: a root magnifies the error of a small square. Many
+    pairs on a CPU take the expansion for those far apart, where it is as good. The gradient at distance zero, where none
+    exists, is zero.
+    """
+
+    temperature: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        spread = _spread(queries, references) if _many(queries, references) else None
+        if spread is None:
+            distance = torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist")
+        else:
+            distance = _Distance.apply(queries, None if references is queries else references, spread)  # type: ignore[no-untyped-call]
+        return distance / -self.temperature
+
+
+NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of a square is off by some ten roundings at most
+
+
+def _many(queries: Tensor, references: Tensor) -> bool:
+    return may_read(queries) and len(queries) * len(references) >= 2**12
+
+
+class _Spread(NamedTuple):
+    """Distances, and which of them are of near pairs."""
+
+    distance: Tensor  # (n, m)
+    rows: Tensor  # (p,) of the near pairs
+    columns: Tensor  # (p,)
+
+
+@torch.no_grad()
+def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
+    """Distances by a product of matrices, and by differences for the near pairs; None where these are more than a few."""
+    centre = references.mean(0)
+    q = queries - centre
+    r = q if references is queries else references - centre
+    mine = q.square().sum(1)
+    theirs = mine if r is q else r.square().sum(1)
+    most = theirs.max()
+    if not bool(torch.isfinite(mine.max() + most)):
+        return None
+    squared = torch.addmm(theirs, q, r.T, alpha=-2).add_(mine[:, None])
+    near = squared <= NEAR * (mine + most)[:, None]
+    if int(torch.count_nonzero(near)) > max(len(q), len(r)) + near.numel() // 32:
+        return None
+    rows, columns = near.nonzero(as_tuple=True)
+    distance = squared.clamp_min_(0).sqrt_()
+    for here in _blocks(len(rows)):
+        some, others = rows[here], columns[here]
+        distance[some, others] = (queries[some] - references[others]).norm(dim=1)
+    return _Spread(distance, rows, columns)
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Pairs taken together: their differences stay in the cache."""
+    return (slice(start, start + 2**13) for start in range(0, count, 2**13))
+
+
+class _Distance(torch.autograd.Function):
+    """The gradient takes the same two ways as the distances: products of matrices, and differences for near pairs.
+
+    Queries that are their own references come once; every pair pulls at both its ends, which its two entries share.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, references: Tensor | None, spread: _Spread) -> Tensor:
+        ctx.save_for_backward(queries, references, *spread)
+        return spread.distance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        queries, references, distance, rows, columns = ctx.saved_tensors
+        pull = upstream[0] / distance
+        if references is None:
+            pull = pull + pull.T
+        pull_near = torch.where(distance[rows, columns] > 0, pull[rows, columns], 0)
+        pull[rows, columns] = 0
+        others = queries if references is None else references
+        centre = others.mean(0)
+        q = queries - centre
+        r = q if references is None else others - centre
+        of_queries = (q * pull.sum(1)[:, None]).addmm_(pull, r, alpha=-1)
+        of_references = None if references is None else (r * pull.sum(0)[:, None]).addmm_(pull.T, q, alpha=-1)
+        for here in _blocks(len(rows)):
+            force = (queries[rows[here]] - others[columns[here]]).mul_(pull_near[here, None])
+            of_queries.index_add_(0, rows[here], force)
+            if of_references is not None:
+                of_references.index_add_(0, columns[here], force, alpha=-1)
+        return of_queries, of_references, None
+
+
+@dataclass(frozen=True)
+class InnerProduct:
+    """q . r / temperature."""
+
+    temperature: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return (queries / self.temperature) @ references.T  # the matrix is larger than the queries
+
+
+@dataclass(frozen=True)
+class Affine:
+    """w . q + b for references that carry their bias b as one last coordinate: the linear classification head."""
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return torch.cat([queries, queries.new_ones(len(queries), 1)], 1) @ references.T  # cut in two, they would be copied for a gradient
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """Another affinity between unit vectors.
+
+    `references=False` leaves the references as they are, for a memory bank that keeps its own length.
+    """
+
+    of: Affinity
+    references: bool = True
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        return self.of(*self.directions(queries, references))
+
+    def directions(self, queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:
+        """Both sides as the other affinity gets them; once where they are the same."""
+        mine = unit(queries)
+        return mine, (mine if references is queries else unit(references)) if self.references else references
+
+
+def cosine(temperature: float = 1.0) -> Normalised:
+    """cos(q, r) / temperature; the cosine with a zero vector is 0."""
+    return Normalised(InnerProduct(temperature))
+
+
+def signs(x: Tensor) -> Tensor:
+    """+1 where x is not negative, -1 elsewhere: every number has a sign, zero too."""
+    return torch.where(x >= 0, 1.0, -1.0).to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Hamming:
+    """Minus the number of dimensions in which the signs differ: the affinity of codes. A zero counts as positive.
+
+    By a product of signs, whose sums are whole numbers and exact. It has no gradient.
+    """
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        agreeing = signs(queries) @ signs(references).T
+        return (agreeing - queries.shape[1]) / 2
+
+
+@dataclass(frozen=True)
+class MinusDistance:
+    """A caller's own distance(queries, references) -> (n, m), turned round and scaled: -scale * distance."""
+
+    distance: Callable[[Tensor, Tensor], Tensor]
+    scale: float = 1.0
+
+    def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        distance, expected = self.distance(queries, references), (len(queries), len(references))
+        if distance.shape != expected:
+            raise ValueError(f"the given distance returned shape {tuple(distance.shape)}; it must be {expected}: queries by references")
+        return -self.scale * distance
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows of length 1; a zero row stays zero, with a gradient of ordinary size (an epsilon would make it 1e12)."""
+    found: Tensor = _Unit.apply(x)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Unit(torch.autograd.Function):
+    """The gradient is what the upstream one has across the row, over its length: four operations, where autograd's own takes fourteen."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        length = _length(x)
+        rows = x / length
+        ctx.save_for_backward(x, rows, length)
+        return rows
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        x, rows, length = ctx.saved_tensors
+        pull = upstream[0]
+        if torch.is_grad_enabled():  # for a second derivative
+            length = _length(x)
+            rows = x / length
+        along = (pull * rows).sum(-1, keepdim=True)
+        across: Tensor = torch.addcmul(pull, rows, along, value=-1) / length
+        return across
+
+
+def _length(x: Tensor) -> Tensor:
+    """(..., 1) lengths of rows, 1 for those of length 0."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return length.masked_fill(length == 0, 1.0)

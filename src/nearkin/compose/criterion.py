@@ -1,0 +1,355 @@
+"""Criterion: what does the difference between what IS near and what SHOULD be near cost?
+
+Every criterion is a pure function of an (n, m) affinity and a relation, and prices each query. The quantifier over
+right neighbours is the hidden axis, and it is in the name: any of them, each of them, the best k.
+Sums of exponentials are differences of logsumexps, masks come before the reduction, and a row without anything to
+choose is left out by weight, never by an epsilon. Triplets have a file of their own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, pad, softplus
+
+from nearkin.compose.log_sums import log_ratio, logsumexp, may_read
+from nearkin.compose.outcome import Outcome
+from nearkin.compose.relation import Relation
+
+
+class Criterion(Protocol):
+    """Prices every query."""
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome: ...
+
+
+def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
+    """(n, m) masks over the candidates: cost 0 is right, anything above is wrong."""
+    right = relation.cost == 0
+    return right & relation.candidate, ~right & relation.candidate
+
+
+def count(mask: Tensor) -> Tensor:
+    """(n,) how many of each row: on a CPU a few rows at a time, for torch copies truth values to integers to sum them."""
+    if mask.device.type != "cpu" or mask.numel() < 2**17:
+        return mask.sum(1)
+    step = max(1, 2**16 // mask.shape[1])
+    return torch.cat([mask[start : start + step].sum(1) for start in range(0, len(mask), step)])
+
+
+def soft_hinge(x: Tensor) -> Tensor:
+    """log(1 + e^x). torch's default turns into a straight line at 20, which is 2e-9 off in float64; at 40 it is exact."""
+    return softplus(x, threshold=40)
+
+
+def _soft(values: Tensor, priced: Tensor, candidates: Tensor) -> Outcome:
+    """`values` are 0 where they are not `priced`; `candidates` (n,): how many each query has."""
+    return Outcome(values, priced.to(values.dtype), (candidates * priced).sum())
+
+
+def expected_cost(affinity: Tensor, relation: Relation) -> Outcome:
+    """The mean cost of a neighbour drawn by softmax: sum_j p_ij cost_ij. A query needs a candidate to be priced."""
+    cost, candidate = relation
+    log_p = affinity - logsumexp(affinity, candidate).clamp_min(torch.finfo(affinity.dtype).min)[:, None]
+    p = log_p.masked_fill(~candidate, -torch.inf).exp()
+    candidates = candidate.sum(1)
+    return _soft((p * cost).sum(1), candidates > 0, candidates)  # without candidates every p is 0
+
+
+def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
+    """-log of the chance that a neighbour drawn by softmax is right: it is enough that ANY right one is near.
+
+    A graded cost counts with its share 1 - cost; a cost of 1 or more is wrong. A query needs a right neighbour, and a
+    candidate, to be priced.
+    """
+    share = 1 - relation.cost.clamp(0, 1)
+    candidates = count(relation.candidate)
+    priced = (candidates > 0) & (share.sum(1) > 0)
+    return _soft(log_ratio(affinity, relation.candidate, share), priced, candidates)
+
+
+def own_column(affinity: Tensor, column: Tensor, apart: bool = False) -> Outcome:
+    """any_positive where the one right answer of query i stands in column[i] and all columns are candidates, or all others if `apart`.
+
+    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column is not there is not priced.
+    """
+    m = affinity.shape[1]
+    there = (column >= 0) & (column < m)
+    if apart:
+        at = torch.where(there, column, 0).long()[:, None]
+        chosen = logsumexp(affinity, torch.ones_like(affinity, dtype=torch.bool).scatter_(1, at, False))
+        values = torch.where(there, chosen - affinity.gather(1, at)[:, 0], 0.0)
+    else:
+        values = cross_entropy(affinity, torch.where(there, column, -1).long(), reduction="none", ignore_index=-1)
+    return Outcome(values, there.to(values.dtype), there.sum() * (m - apart))
+
+
+def one_answer(affinity: Tensor, column: Tensor, there: Tensor) -> Outcome:
+    """each_positive where query i's one right answer, if it has any, stands in column[i], and the columns `there` (m,) are candidates."""
+    if not (may_read(affinity) and bool(there.all()) and len(there) > 1):
+        column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no rival
+        affinity = affinity.masked_fill(~there, torch.finfo(affinity.dtype).min)
+    outcome = own_column(affinity, column)
+    return outcome._replace(active=outcome.weight.sum())
+
+
+def each_positive(affinity: Tensor, relation: Relation) -> Outcome:
+    """EACH right neighbour against all the wrong ones: mean_j log(1 + sum_k exp(s_ik - s_ij))."""
+    right, wrong = right_and_wrong(relation)
+    rival = logsumexp(affinity, wrong)
+    positives = count(right)
+    priced = (positives > 0) & wrong.any(1)
+    rival = torch.where(priced, rival, torch.zeros_like(rival))
+    if may_read(affinity) and int(positives.sum()) <= right.numel() // 8:  # where they are few, these alone
+        rows, columns = right.nonzero(as_tuple=True)
+        sums = torch.zeros_like(rival).index_add(0, rows, soft_hinge(rival[rows] - affinity[rows, columns]))
+    else:
+        sums = (soft_hinge(rival[:, None] - affinity) * right).sum(1)
+    return _soft(torch.where(priced, sums / positives.clamp_min(1), 0.0), priced, positives)
+
+
+def attraction(affinity: Tensor, relation: Relation) -> Outcome:
+    """Minus the mean affinity of the right neighbours; what is wrong is not looked at (and so it may collapse)."""
+    right, _ = right_and_wrong(relation)
+    positives = right.sum(1)
+    values = -(affinity * right).sum(1) / positives.clamp_min(1)
+    return _soft(values, positives > 0, positives)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Contrastive pairs on minus a distance: right pairs cost d^2, wrong ones [margin - d]+^2; the unit is the pair."""
+
+    margin: float = 1.0
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        right, pairs = relation.cost == 0, count(relation.candidate)
+        off = _off(affinity.detach(), right, relation.candidate, self.margin)
+        values = _OffSquared.apply(affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)  # type: ignore[no-untyped-call]
+        return Outcome(values, pairs.to(values.dtype), torch.count_nonzero(off))
+
+
+def _off(affinity: Tensor, right: Tensor, candidate: Tensor, margin: float) -> Tensor:
+    """(n, m) how far each pair is from where it should be: s for right ones, [margin + s]+ for wrong ones, 0 for no candidates."""
+    return torch.where(right, affinity, (affinity + margin).clamp_min_(0)).mul_(candidate)
+
+
+class _OffSquared(torch.autograd.Function):
+    """Row sums of `off` squared, whose gradient is 2 off on either side of the margin: one matrix kept, and one backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, off: Tensor) -> Tensor:
+        ctx.save_for_backward(affinity, right, candidate, off)
+        ctx.margin = margin
+        squares: Tensor = torch.linalg.vecdot(off, off)
+        return squares
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
+        affinity, right, candidate, off = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            off = _off(affinity, right, candidate, ctx.margin)
+        return (2 * upstream[0])[:, None] * off, None, None, None, None
+
+
+@dataclass(frozen=True)
+class OneVersusRest:
+    """Every candidate is a yes-or-no question: sum_j [margin - t_ij s_ij]+, t = +1 for right and -1 for wrong."""
+
+    margin: float = 1.0
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        right, wrong = right_and_wrong(relation)
+        short = ((self.margin - affinity) * right + (self.margin + affinity) * wrong).clamp_min(0)
+        priced = relation.candidate.any(1)
+        return Outcome(short.sum(1), priced.to(short.dtype), (short > 0).sum())
+
+
+STRIP = 64  # columns whose largest entry is found first
+
+
+def _top(x: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """(n, k) columns of the largest entries of each row of the mask in descending order, and (n,) how many there are.
+
+    Where a row has fewer than k, its last columns are any. Only the k are counted: CUDA copies truth values to integers to sum them.
+    """
+    filled, k = torch.where(mask, x, -torch.inf), min(k, x.shape[1])
+    values, columns = by_strips(filled, k) if _worth_strips(x, k) else filled.topk(k, dim=1)
+    return columns, (values != -torch.inf).sum(1)
+
+
+def _worth_strips(x: Tensor, k: int) -> bool:
+    return x.is_cuda and x.shape[1] >= 2 * k * STRIP
+
+
+def by_strips(filled: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """topk's values and columns for rows of k strips or more: the k largest entries lie in the k strips with the largest maxima.
+
+    CUDA's radix selection reads every row many times over; here it reads the maxima, and then k strips of each row. A strip takes
+    every so many columns, for neighbouring threads then read neighbouring entries.
+    """
+    wide = filled.shape[1]
+    if wide % STRIP:
+        filled = pad(filled, (0, -wide % STRIP), value=-torch.inf)
+    strips = filled.reshape(len(filled), STRIP, -1)  # (n, STRIP, strips)
+    best = strips.amax(1).topk(k, dim=1).indices  # (n, k)
+    values, at = strips.gather(2, best[:, None].expand(-1, STRIP, -1)).flatten(1).topk(k, dim=1)
+    columns = at // k * strips.shape[2] + best.gather(1, at % k)
+    return values, columns.clamp_max(wide - 1)  # what was put behind a row with fewer than k entries is nowhere
+
+
+class Choice(NamedTuple):
+    """Which neighbours of each query bear on the price of its best k; found without a gradient."""
+
+    columns: Tensor  # (n, 2k) the nearest, then the nearest right ones
+    cost: Tensor  # (n, 2k) of those
+    inside: Tensor  # (n, k) bool: of the nearest, those that count
+    rightly: Tensor  # (n, k) bool: of these the wrong ones that stand in the ideal set, too
+    mistakes: Tensor  # (n,) wrong ones that took the place of a right one
+    ideal: Tensor  # (n, k) bool: of the nearest right ones, those in the ideal set
+    best: Tensor  # (n,) right candidates, at most the criterion's k
+    k: Tensor  # (n,) as many neighbours as there are, at most the criterion's k
+    weight: Tensor  # (n,) of each query
+
+    @staticmethod
+    def joined(parts: "Sequence[Choice]") -> "Choice":
+        """The choices of several blocks of queries as one."""
+        return parts[0] if len(parts) == 1 else Choice(*(torch.cat(some) for some in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class BestK:
+    """The gap between the k nearest and the best k there could be, with the wrong ones helped by a margin.
+
+        s'_ij = s_ij + margin cost_ij
+        value = topsum_k(s') - [topsum_a(s' of right) + topsum_(k-a)(s' of wrong)],   a = min(k, number of right)
+
+    Zero exactly when no wrong neighbour stands among the k nearest where a right one could. k above the number of
+    candidates is lowered to it, and counted. `log_sum_exp` adds to each hard top-k sum T the term
+    (2/40) log(1 + sum exp(40 (s' - 1/2))) over its entries, as the authors' released code does and their text does not.
+    `class_balanced` weighs a query by one over the size of its class (itself and its right candidates).
+    """
+
+    k: int = 5
+    margin: float = 0.1
+    log_sum_exp: bool = False
+    class_balanced: bool = False
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        choice = self.choose(affinity, relation)
+        return self.price(affinity.gather(1, choice.columns), choice)
+
+    @torch.no_grad()
+    def choose(self, affinity: Tensor, relation: Relation) -> Choice:
+        """Whom to look at."""
+        right = (relation.cost == 0) & relation.candidate
+        at, k = _top(torch.add(affinity, relation.cost, alpha=self.margin), relation.candidate, self.k)
+        at_kin, best = _top(affinity, right, self.k)
+        rank = torch.arange(at.shape[1], device=at.device)
+        inside = rank < k[:, None]
+        # The ideal set's wrong ones are the first of those that stand among the k nearest already.
+        taken = ~right.gather(1, at) & inside
+        rightly = taken & (taken.cumsum(1) <= (k - best)[:, None])
+        columns = torch.cat([at, at_kin], 1)
+        mistakes = (taken & ~rightly).sum(1)
+        weight = (best > 0).to(affinity.dtype)
+        if self.class_balanced:
+            weight = weight / (right.sum(1) + 1)
+        return Choice(columns, relation.cost.gather(1, columns), inside, rightly, mistakes, rank < best[:, None], best, k, weight)
+
+    def price(self, affinity: Tensor, choice: Choice) -> Outcome:
+        """From the affinities (n, 2k) of those."""
+        nearest, near_kin = torch.add(affinity, choice.cost, alpha=self.margin).chunk(2, 1)  # (n, k) each
+        _, _, inside, rightly, mistakes, ideal, best, k, weight = choice
+        values = (nearest * (inside & ~rightly)).sum(1) - (near_kin * ideal).sum(1)
+        if self.log_sum_exp:
+            # The sum of ALL right ones (fewer than k of them) carries no such term in the released code.
+            sets = torch.stack([nearest, near_kin, nearest]), torch.stack([inside, ideal, rightly])
+            nearest_peak, kin_peak, wrong_peak = _soft_peak(*sets)
+            values = values + nearest_peak - torch.where(best >= k, kin_peak, wrong_peak)
+        priced = best > 0
+        values = torch.where(priced, values, torch.zeros_like(values))
+        return Outcome(values, weight, (mistakes * priced).sum(), (priced & (k < self.k)).sum())
+
+
+def _soft_peak(top: Tensor, kept: Tensor) -> Tensor:
+    return 2 / 40 * soft_hinge(torch.where(kept, 40 * (top - 0.5), -1e30).logsumexp(-1))
+
+
+def misplaced(affinity: Tensor, relation: Relation, k: int, margin: float) -> tuple[Tensor, Tensor]:
+    """[lu2019sampling]'s sets, (n, m) masks: right ones outside the k nearest, and the wrong ones inside that took their place.
+
+    Both have the same size in every row: moving the first in and the second out gives the best k there could be.
+    """
+    right, wrong = right_and_wrong(relation)
+    reach = relation.candidate.sum(1).clamp(max=k)
+    best = torch.minimum(reach, right.sum(1))
+    return _misplaced((affinity + margin * relation.cost).detach(), right, wrong, relation.candidate, reach, best)
+
+
+def _misplaced(helped: Tensor, right: Tensor, wrong: Tensor, candidate: Tensor, k: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    inside = _first(helped, candidate, k)
+    ideal = _first(helped, right, best) | _first(helped, wrong, k - best)
+    return ideal & ~inside & right, inside & ~ideal & wrong
+
+
+def _first(x: Tensor, mask: Tensor, count: Tensor) -> Tensor:
+    """(n, m) mask of the `count` largest entries of each row within the mask; ties go to the earlier column."""
+    order = x.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(1, order, torch.arange(x.shape[1], device=x.device).expand_as(order))
+    return (rank < count[:, None]) & mask
+
+
+@dataclass(frozen=True)
+class SmoothBestK:
+    """BestK with every top-k sum replaced by its smooth version, a log of an elementary symmetric polynomial.
+
+        value = smoothing * (log e_k(x) - log e_a(x of right) - log e_(k-a)(x of wrong)),   x = exp(s' / smoothing)
+
+    That is -log of the chance that a k-subset drawn with weight exp(its sum) is an ideal one. With k = 1 and margin 0
+    it is -log p of NCA; as the smoothing goes to 0 it becomes BestK.
+    """
+
+    k: int = 5
+    margin: float = 0.0
+    smoothing: float = 1.0
+
+    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+        right, wrong = right_and_wrong(relation)
+        helped = (affinity + self.margin * relation.cost) / self.smoothing
+        candidates, kin = relation.candidate.sum(1), right.sum(1)
+        k = candidates.clamp(max=self.k)
+        best = torch.minimum(k, kin)
+        priced = kin > 0
+        logs = [log_symmetric(helped, mask, self.k) for mask in (relation.candidate, right, wrong)]
+        terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), strict=True)]
+        values = self.smoothing * torch.where(priced, terms[0] - terms[1] - terms[2], torch.zeros_like(terms[0]))
+        return Outcome(values, priced.to(values.dtype), (candidates * priced).sum(), (priced & (k < self.k)).sum())
+
+
+def log_symmetric(x: Tensor, mask: Tensor, k: int) -> Tensor:
+    """log e_0 .. log e_k of exp(x) over the mask, (n, k + 1), by multiplying (1 + t exp(x_j)) pairwise in a tree.
+
+    Impossible degrees (more than there are entries) are a huge negative number, not -inf, whose gradient is nan.
+    """
+    nothing = -1e30
+    terms = torch.stack([torch.zeros_like(x), x.masked_fill(~mask, nothing)], dim=2)  # (n, m, 2)
+    while terms.shape[1] > 1:
+        if terms.shape[1] % 2:
+            one = torch.full_like(terms[:, :1], nothing)
+            one[:, :, 0] = 0
+            terms = torch.cat([terms, one], dim=1)
+        terms = _multiply(terms[:, 0::2], terms[:, 1::2], k)
+    return torch.nn.functional.pad(terms[:, 0], (0, k + 1 - terms.shape[2]), value=nothing)
+
+
+def _multiply(a: Tensor, b: Tensor, k: int) -> Tensor:
+    """Product of polynomials given by the logs of their coefficients, up to degree k."""
+    degree = min(a.shape[2] + b.shape[2] - 2, k)
+    sums = []
+    for total in range(degree + 1):
+        low, high = max(0, total - b.shape[2] + 1), min(total, a.shape[2] - 1)
+        sums.append(torch.stack([a[:, :, i] + b[:, :, total - i] for i in range(low, high + 1)]).logsumexp(0))
+    return torch.stack(sums, dim=2)

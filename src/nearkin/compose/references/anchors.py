@@ -1,0 +1,185 @@
+"""Anchors: fixed class vectors, never trained, and the ways to place them far from one another."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from nearkin.compose.points import Points, check_whole
+from nearkin.compose.references.abstract import References, class_labels
+
+MOST_COSINES = 2**29  # that packed looks at in all, unless told how often
+
+
+class Anchors(References):
+    """C given vectors, row c for class c; `assign` deals a layout's rows to classes at random."""
+
+    vectors: Tensor
+    labels: Tensor
+
+    def __init__(self, vectors: Tensor) -> None:
+        super().__init__()
+        if vectors.ndim != 2 or len(vectors) < 2 or not vectors.is_floating_point():
+            raise ValueError(f"anchors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give a float tensor (C, d) with C >= 2")
+        if not bool(torch.isfinite(vectors).all()):
+            raise ValueError("anchors hold NaN or infinity; make them with orthonormal, circle, simplex or packed")
+        self.register_buffer("vectors", vectors.detach().clone())
+        self.register_buffer("labels", class_labels(len(vectors)), persistent=False)
+
+    def forward(self, batch: Points) -> Points:
+        return Points(self.vectors.to(batch.embeddings.dtype), self.labels)
+
+    def update(self, batch: Points) -> None:
+        return None
+
+    def known_classes(self) -> int:
+        return len(self.vectors)
+
+    def known_dimension(self) -> int:
+        return self.vectors.shape[1]
+
+
+def assign(vectors: Tensor, seed: int) -> Tensor:
+    """The same anchors dealt to the classes in a seeded random order."""
+    order = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))
+    return vectors[order.to(vectors.device)]
+
+
+def smallest_angle(vectors: Tensor) -> float:
+    """The angle in degrees between the two nearest anchors."""
+    check_whole("the number of anchors", len(vectors), 2, "an angle needs two")
+    v = torch.nn.functional.normalize(vectors.double(), dim=1)
+    near = (v @ v.T).fill_diagonal_(-torch.inf).argmax(1)
+    other = v[near]
+    # From the sum and the difference: acos of a cosine near +-1 loses half of its digits.
+    angle = 2 * torch.atan2((v - other).norm(dim=1), (v + other).norm(dim=1))
+    return math.degrees(float(angle.min()))
+
+
+def orthonormal(num_classes: int, dimension: int) -> Tensor:
+    """The first C unit axes of R^d, 90 degrees apart. [hao2018anchor] section 4"""
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    if num_classes > dimension:
+        raise ValueError(
+            f"{num_classes} orthonormal anchors do not fit into {dimension} dimensions; raise dimension to {num_classes}, or use packed()"
+        )
+    return torch.eye(num_classes, dimension)
+
+
+def circle(num_classes: int) -> Tensor:
+    """C points of the unit circle at the angles 2 pi c / C. [hao2018anchor] section 4.1"""
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    angle = torch.arange(num_classes, dtype=torch.float64) * (2 * math.pi / num_classes)
+    return torch.stack([angle.cos(), angle.sin()], dim=1).float()
+
+
+def simplex(num_classes: int, dimension: int) -> Tensor:
+    """C unit vectors with every cosine equal to -1 / (C - 1), the widest there is; needs C <= d + 1. [kasarla2022maximum]
+
+    Built one dimension at a time: each new axis carries one corner, and the rest is a smaller simplex below it.
+    """
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    if num_classes > dimension + 1:
+        raise ValueError(
+            f"a simplex of {num_classes} anchors does not fit into {dimension} dimensions; "
+            f"raise dimension to {num_classes - 1}, or use packed()"
+        )
+    corners = torch.zeros(num_classes, dimension, dtype=torch.float64)
+    radius = 1.0
+    for axis in range(num_classes - 1):
+        rest = num_classes - 1 - axis
+        corners[axis, axis] = radius
+        corners[axis + 1 :, axis] = -radius / rest
+        radius *= math.sqrt(1 - 1 / rest**2)
+    return corners.float()
+
+
+def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int | None = None, steps: int | None = None) -> Tensor:
+    """C unit vectors of R^d, as far from one another as is known or found.
+
+    C <= d + 1 is the simplex, d = 2 the circle, and C <= 2 d axes with their opposites, 90 degrees apart: no others are wider.
+    Beyond, vectors are pushed apart by gradient and the best of several starts is taken: a log-sum-exp of the cosines is
+    minimised whose sharpness grows from a gentle mean to the maximum. Deterministic for a seed, which the closed forms do not read.
+    Unless told there are 12 starts of 1500 steps up to 172 classes; above, fewer starts and then fewer steps, so that
+    starts * steps * C^2 stays below 2^29 (a minute or two on one core), but never fewer than 100 steps.
+    """
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_whole("dimension", dimension, 2, "on a line only two directions exist")
+    if num_classes <= dimension + 1:
+        return simplex(num_classes, dimension)
+    if dimension == 2:
+        return circle(num_classes)
+    if num_classes <= 2 * dimension:
+        axes = torch.eye(dimension)
+        return torch.cat([axes, -axes])[:num_classes]
+    restarts, steps = _effort(num_classes, restarts, steps)
+    generator = torch.Generator().manual_seed(seed)
+    v = torch.randn(restarts, num_classes, dimension, dtype=torch.float64, generator=generator, requires_grad=True)
+    own = torch.eye(num_classes, dtype=torch.bool)
+    optimiser = torch.optim.Adam([v], lr=0.05)
+    for step in range(steps):
+        progress = step / steps
+        sharpness = 5.0 * 2000.0**progress
+        optimiser.param_groups[0]["lr"] = 0.05 * 0.002**progress
+        optimiser.zero_grad()
+        direction = v / v.norm(dim=2, keepdim=True)
+        cosine = (direction @ direction.transpose(1, 2)).masked_fill(own, -torch.inf)
+        ((sharpness * cosine).flatten(1).logsumexp(1) / sharpness).sum().backward()
+        optimiser.step()
+    with torch.no_grad():
+        direction = v / v.norm(dim=2, keepdim=True)
+        worst = (direction @ direction.transpose(1, 2)).masked_fill(own, -torch.inf).flatten(1).amax(1)
+        best: Tensor = direction[worst.argmin()].float()
+        return best
+
+
+def _effort(num_classes: int, restarts: int | None, steps: int | None) -> tuple[int, int]:
+    """How many starts and steps packed takes, where it was not told."""
+    rounds = MOST_COSINES // num_classes**2
+    if restarts is None:
+        restarts = min(12, max(1, rounds // (steps or 1500)))
+    if steps is None:
+        steps = min(1500, max(100, rounds // restarts))
+    return restarts, steps
+
+
+def polar_grid(num_classes: int, dimension: int) -> Tensor:
+    """[hao2018anchor]'s own recipe, kept for comparison: a mesh over the polar angles, the best factorisation of C.
+
+    Only good in the plane: from three dimensions on the points bunch at the poles. [hao2018anchor] section 3.2
+    """
+    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
+    check_whole("dimension", dimension, 2, "on a line there is no angle")
+    best, widest = None, -1.0
+    for counts in _factorisations(num_classes, dimension - 1):
+        grid = _mesh(counts)[:num_classes]
+        angle = smallest_angle(grid)
+        if angle > widest:
+            best, widest = grid, angle
+    assert best is not None
+    return best.float()
+
+
+def _factorisations(total: int, parts: int) -> list[tuple[int, ...]]:
+    """Ways to lay out at least `total` points as a grid of `parts` counts, none wasteful."""
+    if parts == 1:
+        return [(total,)]
+    ways = []
+    for first in range(1, total + 1):
+        ways += [(first, *rest) for rest in _factorisations(math.ceil(total / first), parts - 1)]
+        if first > 1 and parts > 3:  # deep grids: every split of a few points is the same poor picture
+            break
+    return ways
+
+
+def _mesh(counts: tuple[int, ...]) -> Tensor:
+    """Unit vectors at the cell middles of the polar angles, and all round for the last angle."""
+    polar = [(torch.arange(c, dtype=torch.float64) + 0.5) * (math.pi / c) for c in counts[:-1]]
+    azimuth = torch.arange(counts[-1], dtype=torch.float64) * (2 * math.pi / counts[-1])
+    angles = torch.cartesian_prod(*polar, azimuth) if polar else azimuth[:, None]
+    angles = angles.reshape(-1, len(counts))
+    columns, sine = [], torch.ones(len(angles), dtype=torch.float64)
+    for axis in range(angles.shape[1]):
+        columns.append(sine * angles[:, axis].cos())
+        sine = sine * angles[:, axis].sin()
+    return torch.stack([*columns, sine], dim=1)

@@ -1,0 +1,40 @@
+"""Centres: one vector a class that follows the mean of its members, outside the gradient."""
+
+import torch
+from torch import Tensor
+
+from nearkin.compose.points import Points, check_whole
+from nearkin.compose.references.abstract import References, class_labels
+
+
+class Centres(References):
+    """C class centres, started at the origin, moved by c_j -= rate * sum_(y_i = j) (c_j - x_i) / (1 + n_j)."""
+
+    vectors: Tensor
+    labels: Tensor
+
+    def __init__(self, num_classes: int, dimension: int, rate: float = 0.5) -> None:
+        super().__init__()
+        check_whole("num_classes", num_classes, 1, "every label needs its centre")
+        check_whole("dimension", dimension, 1, "it is the embedding's size")
+        self.rate = rate
+        self.register_buffer("vectors", torch.zeros(num_classes, dimension))
+        self.register_buffer("labels", class_labels(num_classes), persistent=False)
+
+    def forward(self, batch: Points) -> Points:
+        return Points(self.vectors.to(batch.embeddings.dtype, copy=True), self.labels)
+
+    @torch.no_grad()
+    def update(self, batch: Points) -> None:
+        assert batch.labels is not None
+        x = batch.embeddings.to(self.vectors.dtype)
+        count = torch.zeros(len(self.vectors), dtype=x.dtype, device=x.device)
+        count.index_add_(0, batch.labels, torch.ones_like(x[:, 0]))
+        total = torch.zeros_like(self.vectors).index_add_(0, batch.labels, x)
+        self.vectors -= self.rate * (count[:, None] * self.vectors - total) / (1 + count[:, None])
+
+    def known_classes(self) -> int:
+        return len(self.vectors)
+
+    def known_dimension(self) -> int:
+        return self.vectors.shape[1]

@@ -1,0 +1,244 @@
+"""Relation: how near SHOULD each reference be? It reads labels and ids, never embeddings.
+
+A relation yields two (n, m) matrices. `cost` is what choosing that reference would cost: 0 is a right neighbour,
+1 a wrong one, graded for numbers and sets. `candidate` says whether it may be chosen at all: the denominator of a
+soft choice is a question of its own (the published Proxy-NCA leaves the right answer out of it).
+A query's own copy is no candidate and no right answer: its cost is 1.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.compose.points import EMPTY, Points, check_whole, numbered, same_point, tensor_of
+
+Supervision = Literal["classes", "numbers", "sets", "ids"]
+
+
+class Relation(NamedTuple):
+    """What should be near."""
+
+    cost: Tensor  # (n, m), 0 right .. 1 wrong; any size for numbers
+    candidate: Tensor  # (n, m) bool
+
+
+class Relating(Protocol):
+    """From two sets of points to their relation; `supervision` says what it reads of the labels."""
+
+    @property
+    def supervision(self) -> Supervision: ...
+
+    def __call__(self, queries: Points, references: Points) -> Relation: ...
+
+
+def _labels(points: Points) -> Tensor:
+    if points.labels is None:
+        raise ValueError("labels are missing: this relation compares them; pass labels to queries and references")
+    return points.labels
+
+
+def _without_self(cost: Tensor, queries: Points, references: Points) -> Relation:
+    itself = same_point(queries, references)
+    if itself is None:
+        return Relation(cost, torch.ones_like(cost, dtype=torch.bool))
+    return Relation(cost.masked_fill(itself, 1.0), ~itself)
+
+
+@dataclass(frozen=True)
+class SameLabel:
+    """Cost 0 for the same class, 1 for another; self is no candidate. Labels are compared as integers."""
+
+    supervision: Supervision = "classes"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        differ = _labels(queries)[:, None] != _labels(references)[None, :]
+        itself, dtype = same_point(queries, references), queries.embeddings.dtype
+        if itself is None:
+            return Relation(differ.to(dtype), torch.ones_like(differ))
+        return Relation((differ | itself).to(dtype), ~itself)  # joined as truth values, a quarter of the bytes
+
+
+@dataclass(frozen=True)
+class SameLabelApart:
+    """Like SameLabel, but the right answer stands outside the choice: only wrong references are candidates."""
+
+    supervision: Supervision = "classes"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        cost, candidate = SameLabel()(queries, references)
+        return Relation(cost, candidate & (cost > 0))
+
+
+@dataclass(frozen=True)
+class SameLabelOfFilled:
+    """Like SameLabel, for references of a fixed number some of which are empty slots: those are nobody's candidates."""
+
+    supervision: Supervision = "classes"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        cost, candidate = SameLabel()(queries, references)
+        return Relation(cost, candidate & (_labels(references) != EMPTY))
+
+
+def squared_distance(a: Tensor, b: Tensor) -> Tensor:
+    """|a_i - b_j|^2 of targets (n, t) and (m, t), from differences: targets are few-dimensional."""
+    return (a[:, None, :] - b[None, :, :]).square().sum(2)
+
+
+@dataclass(frozen=True)
+class LabelDistance:
+    """Cost = distance between targets, the squared Euclidean one unless another is given; self is no candidate.
+
+    `distance` takes labels of shape (n, t) and (m, t), with t = 1 for targets of shape (n,), and returns (n, m).
+    """
+
+    distance: Callable[[Tensor, Tensor], Tensor] = squared_distance
+    supervision: Supervision = "numbers"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        a, b = _labels(queries), _labels(references)
+        dtype = queries.embeddings.dtype
+        a, b = a.reshape(len(a), -1).to(dtype), b.reshape(len(b), -1).to(dtype)
+        cost, expected = self.distance(a, b), (len(a), len(b))
+        if cost.shape != expected:
+            raise ValueError(f"the given label distance returned shape {tuple(cost.shape)}; it must be {expected}: queries by references")
+        return _without_self(cost.to(dtype), queries, references)
+
+
+@dataclass(frozen=True)
+class LabelOverlap:
+    """For multi-hot label sets: cost = 1 - |A and B| / |A or B|; two empty sets share nothing (cost 1)."""
+
+    supervision: Supervision = "sets"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        dtype = queries.embeddings.dtype
+        a, b = _labels(queries).to(dtype), _labels(references).to(dtype)
+        both = a @ b.T  # (n, m)
+        either = a.sum(1)[:, None] + b.sum(1)[None, :] - both
+        return _without_self(1 - both / either.clamp_min(1), queries, references)
+
+
+@dataclass(frozen=True)
+class SameId:
+    """Each point's only right neighbour is its own earlier self, and everybody is a candidate."""
+
+    supervision: Supervision = "ids"
+
+    def __call__(self, queries: Points, references: Points) -> Relation:
+        itself = same_point(queries, references)
+        if itself is None:
+            raise ValueError("ids are missing: instance discrimination knows a point by its id; pass ids=")
+        return Relation((~itself).to(queries.embeddings.dtype), torch.ones_like(itself))
+
+
+def truths_of(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
+    """Truth values of this shape, or an error."""
+    found = tensor_of(name, given)
+    if found.dtype != torch.bool:
+        raise TypeError(f"{name} is {found.dtype}; {name} holds truth values, of type torch.bool")
+    if found.shape != shape:
+        each = f"each of the {shape[0]} points" if len(shape) == 1 else f"each place of the table, {shape}"
+        raise ValueError(f"{name} has shape {tuple(found.shape)}; give one truth value for {each}")
+    return found
+
+
+def labels_of(given: Any, size: int) -> Tensor:
+    """A class for each of `size` points, or an error."""
+    labels = tensor_of("labels", given)
+    if labels.shape != (size,):
+        raise ValueError(f"labels have shape {tuple(labels.shape)} for {size} points; give one class for each, -1 where none is known")
+    return labels
+
+
+def table_of(given: Any) -> Tensor:
+    """A table (n, k) of ids 0..n-1, as int64, or an error."""
+    table = tensor_of("table", given)
+    if table.ndim != 2:
+        raise ValueError(f"table has shape {tuple(table.shape)}; give (n, k): for every point a row with the ids of its k neighbours")
+    if table.is_floating_point() or table.is_complex() or table.dtype == torch.bool:
+        raise TypeError(f"table is {table.dtype}; a table holds integer ids")
+    if table.numel():
+        least, most = map(int, table.aminmax())
+        if least < 0 or most >= len(table):  # a negative index would silently count from the end
+            raise ValueError(f"table holds ids from {least} to {most}; ids run from 0 to {len(table) - 1}, the rows of the table")
+    return table.long()
+
+
+class ListedNeighbours(nn.Module):
+    """A point's right neighbours are itself and, where its neighbourhood is trusted, the ids in its row of a table.
+
+    `table` (N, k) holds ids and is indexed by id; it is state, kept in the state_dict, and moves only by `update`. `weighted` lets a
+    trusted row count by a weight (N,) between 0 and 1: its neighbours then cost 1 - weight. `labels` (N,) are the classes of the
+    points that have one, -1 for the others: a point with a class has all of that class as right neighbours, and no row.
+    """
+
+    supervision: Supervision = "ids"
+    table: Tensor
+    trusted: Tensor
+    weight: Tensor | None
+    labels: Tensor | None
+
+    def __init__(self, size: int, k: int = 1, *, weighted: bool = False, labels: Tensor | None = None) -> None:
+        super().__init__()
+        check_whole("size", size, 1, "the table has one row for each point")
+        check_whole("k", k, 1, "it is the number of neighbours in a row")
+        self.register_buffer("table", torch.arange(size)[:, None].repeat(1, k))
+        self.register_buffer("trusted", torch.zeros(size, dtype=torch.bool))
+        self.register_buffer("weight", torch.ones(size) if weighted else None)
+        self.register_buffer("labels", None if labels is None else labels_of(labels, size).clone())
+
+    @property
+    def plain(self) -> bool:
+        """Whether a neighbour is right or wrong by the table alone."""
+        return self.weight is None and self.labels is None
+
+    @torch.no_grad()
+    def update(self, table: Tensor, trusted: Tensor | None = None, weight: Tensor | None = None) -> None:
+        """Set the neighbourhoods: a table of ids (N, k), which rows to trust (all, unless told), and how much each counts (1)."""
+        given, (size, k) = tuple(tensor_of("table", table).shape), self.table.shape
+        if given != (size, k):
+            other = len(given) == 2 and given[0] == size and 0 < given[1] < size
+            mend = f"build it with k={given[1]}, or discover with k={k}" if other else "give such a table"
+            raise ValueError(f"table has shape {given}; this relation holds {(size, k)}: a row for every point, k in a row; {mend}")
+        table = table_of(table)
+        trusted = None if trusted is None else truths_of("trusted", trusted, (size,))
+        weight = None if weight is None else tensor_of("weight", weight)
+        if weight is not None and self.weight is None:
+            raise ValueError("weight was given to a relation that counts every trusted neighbour alike; build it with weighted=True")
+        if weight is not None and (weight.shape != (size,) or not bool(((weight >= 0) & (weight <= 1)).all())):
+            among = f"has shape {tuple(weight.shape)}" if weight.shape != (size,) else "holds numbers below 0 or above 1, or NaN"
+            raise ValueError(f"weight {among}; give a number between 0 and 1 for each of the {size} points")
+        self.table.copy_(table)
+        self.trusted.copy_(torch.ones_like(self.trusted) if trusted is None else trusted)
+        if self.weight is not None:
+            self.weight.copy_(torch.ones_like(self.weight) if weight is None else weight)
+
+    def forward(self, queries: Points, references: Points) -> Relation:
+        own = self.right_ids(queries)  # (n, k + 1)
+        assert references.ids is not None
+        right = (own[:, :, None] == references.ids).any(1)  # (n, m)
+        cost = (~right).to(queries.embeddings.dtype)
+        if self.weight is not None:
+            itself = own[:, :1] == references.ids
+            cost = torch.where(right & ~itself, 1 - self.weight[own[:, 0], None].to(cost.dtype), cost)
+        if self.labels is not None:
+            mine, theirs = self.classes(queries)[:, None], self.classes(references)
+            cost = torch.where(mine >= 0, ((mine != theirs) & (own[:, :1] != references.ids)).to(cost.dtype), cost)
+        return Relation(cost, torch.ones_like(right))
+
+    def right_ids(self, queries: Points) -> Tensor:
+        """(n, k + 1): each query's own id and its trusted neighbours' (its own again where they are not trusted)."""
+        ids = numbered(queries, len(self.table), "discovered neighbours are looked up by id", "the table has the rows")
+        listed = torch.where(self.trusted[ids][:, None], self.table[ids], ids[:, None])
+        return torch.cat([ids[:, None], listed], dim=1)
+
+    def classes(self, points: Points) -> Tensor:
+        """(n,) the labels of points, -1 for those that have none or no row."""
+        ids, labels = points.ids, self.labels
+        assert ids is not None and labels is not None
+        inside = (ids >= 0) & (ids < len(labels))
+        return torch.where(inside, labels[ids.clamp(0, len(labels) - 1)], -1)

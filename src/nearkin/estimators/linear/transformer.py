@@ -1,0 +1,158 @@
+"""What all linear fits share: the checks, the start, the solver, and scikit-learn's manners."""
+
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from nearkin.estimators.linear import plateau
+from nearkin.estimators.linear.inputs import FLOATS, array, check_count, check_positive, like, validated
+from nearkin.estimators.linear.losses import Price
+from nearkin.estimators.linear.scaling import Units, whitened
+from nearkin.estimators.linear.solve import Callback, Solution, minimise
+from nearkin.estimators.linear.start import checked_components, starting_point
+
+
+class LinearTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
+    """z = A x with A found by a solver. Subclasses say what the answers are and what a transformation costs."""
+
+    components_: np.ndarray
+    n_iter_: int
+    loss_: float
+    n_features_in_: int
+    n_components: int | None
+    init: Any
+    solver: str
+    warm_start: bool
+    max_iter: int
+    tol: float
+    callback: Any
+    verbose: int
+    random_state: Any
+
+    @abstractmethod
+    def _answers(self, y: np.ndarray) -> np.ndarray:
+        """y as the price wants it: (n,) class codes, or (n, t) standardised targets."""
+
+    @abstractmethod
+    def _price(self, x: np.ndarray, answers: np.ndarray, units: Units, exact: bool) -> Price:
+        """The price of transformations of x (n, d) in these units; `exact` asks for float64."""
+
+    @abstractmethod
+    def _mean(self, value: float, n: int) -> float:
+        """The price as it is reported in `loss_`, from its sum over n points."""
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Learn the transformation of X (n, d) from y: (n,) classes or numbers, (n, t) numbers where the model takes them."""
+        check_count("max_iter", self.max_iter)
+        check_positive("tol", self.tol)
+        checks: dict[str, Any] = {"multi_output": True, "y_numeric": True} if self._numbers() else {}
+        x, y = validated(self, X, y, dtype=FLOATS, ensure_min_samples=2, **checks)
+        answers = self._answers(y)
+        start, warm = self._start(x, answers)
+        units = whitened(x)
+        point = (start @ units.back).ravel()
+        price = self._price(x, answers, units, exact=False)
+        if not warm:
+            point = self._ready(price, point)
+        if not warm and plateau.flat(price, point):
+            point = point * self._scale(x, answers, units, point)
+        self._say(f"{'iteration':>9} {'objective':>14}")
+        found = self._solved(price, point, self.max_iter, units)
+        if not found.converged and not found.spent:
+            # The line search has met float32's rounding: go on in float64.
+            del price
+            before = found.iterations
+            found = self._solved(self._price(x, answers, units, exact=True), found.point, max(self.max_iter - before, 1), units)
+            found = found._replace(iterations=before + found.iterations)
+        if not found.converged:
+            self._warn(f"did not converge: {found.message}; raise max_iter or tol", ConvergenceWarning)
+        self.components_ = found.point.reshape(start.shape) @ units.forward
+        self.n_iter_ = found.iterations
+        self.loss_ = self._mean(found.value, len(x))
+        return self
+
+    def transform(self, X: Any) -> Any:  # noqa: N803
+        """X A^T, (n, n_components); a tensor for a tensor."""
+        check_is_fitted(self)
+        x = validated(self, X, dtype=FLOATS, reset=False)
+        return like(x @ self.components_.T.astype(x.dtype), X)
+
+    @property
+    def _n_features_out(self) -> int:
+        """For scikit-learn's names of the columns."""
+        return len(self.components_)
+
+    def _numbers(self) -> bool:
+        """Whether y is numbers, not classes."""
+        return False
+
+    def _start(self, x: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, bool]:
+        """The transformation to start from, and whether it is the last fit's."""
+        size = checked_components(self.n_components, x.shape[1])
+        if self.warm_start and hasattr(self, "components_"):
+            if self.components_.shape != (size, x.shape[1]):
+                raise ValueError(
+                    f"warm_start: the last transformation has shape {self.components_.shape} and this fit wants {(size, x.shape[1])}; "
+                    "set warm_start=False"
+                )
+            return self.components_.astype(np.float64), True
+        classes = None if self._numbers() else answers
+        start = starting_point(array(self.init), x, classes, size, self.n_components is not None, self.random_state)
+        return start, False
+
+    def _scale(self, x: np.ndarray, answers: np.ndarray, units: Units, point: np.ndarray) -> float:
+        """The factor that brings the start off a plateau, with a warning; 1 if there is none."""
+        some = np.sort(np.random.default_rng(0).permutation(len(x))[: plateau.SAMPLE])
+        scale = plateau.better_scale(self._price(x[some], answers[some], units, exact=True), point)
+        if scale is None:
+            self._warn("the objective has no gradient at the start, at no scale of it; try another init", ConvergenceWarning)
+            return 1.0
+        self._warn(
+            f"the start puts all points so {'far apart' if scale < 1 else 'close together'} that the objective has no gradient; "
+            f"it was scaled by {scale:.3g}. Scale the features yourself (StandardScaler) to choose",
+            UserWarning,
+        )
+        return scale
+
+    def _solved(self, price: Price, start: np.ndarray, iterations: int, units: Units) -> Solution:
+        count = 0
+
+        def report(point: np.ndarray, value: float) -> None:
+            nonlocal count
+            count += 1
+            self._say(f"{count:>9} {value:>14.6e}")
+            if self.callback is not None:
+                self.callback((point.reshape(-1, units.forward.shape[0]) @ units.forward).ravel(), count)
+
+        return self._descend(price, start, iterations, report)
+
+    def _descend(self, price: Price, start: np.ndarray, iterations: int, report: Callback) -> Solution:
+        return minimise(price, start, self.solver, iterations, self.tol, report)
+
+    def _ready(self, price: Price, point: np.ndarray) -> np.ndarray:
+        """The start as this model wants it."""
+        return point
+
+    def _say(self, line: str) -> None:
+        if self.verbose:
+            sys.stdout.write(f"[{type(self).__name__}] {line}\n")
+
+    def _warn(self, message: str, kind: type[Warning]) -> None:
+        warnings.warn(f"{type(self).__name__}: {message}", kind, stacklevel=4)
+
+    def _more_tags(self) -> dict[str, Any]:
+        """For scikit-learn before 1.6."""
+        return {"requires_y": True, "preserves_dtype": FLOATS, "multioutput": self._numbers()}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = self._numbers()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,132 @@
+"""Other people's networks as bodies under our head: `timm:NAME`, `torchvision:NAME`, or any nn.Module.
+
+Neither library is needed until it is asked for, and nothing is ever downloaded: weights come from a local file. A frozen body is
+left as it is, its batch-normalisation statistics included; otherwise it is fine-tuned, at a learning rate of its own if
+`parameter_groups` is given one.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from nearkin.models.features import nearest_name
+from nearkin.models.head import Head, ImageShape, UnitLength, check_image_shape, features_after
+from nearkin.models.weights import load_weights
+
+
+class Adapted(nn.Module):
+    """A body and a head; a frozen body has no gradients and stays in evaluation mode whatever `train()` says."""
+
+    def __init__(self, body: nn.Module, head: nn.Module, frozen: bool) -> None:
+        super().__init__()
+        self.body = body.requires_grad_(not frozen)
+        self.head = head
+        self.frozen = frozen
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.frozen:
+            self.body.eval()
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        embeddings: Tensor = self.head(self.body(images))
+        return embeddings
+
+
+def adapt(
+    module: nn.Module,
+    image_shape: tuple[int, ...],
+    dimension: int | None = None,
+    *,
+    normalise: bool = False,
+    frozen: bool = False,
+) -> nn.Module:
+    """Any module that makes one tensor of a batch; its output, flattened, is what the head reads.
+
+    Without `dimension` the module's output is the embedding itself. `image_shape` is the shape of one input: (d,) for vectors.
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be an nn.Module, not {type(module).__name__}")
+    features = features_after(module, tuple(image_shape))
+    if dimension is not None:
+        return Adapted(module, Head(features, dimension, normalise=normalise), frozen)
+    return Adapted(module, UnitLength() if normalise else nn.Flatten(), frozen)
+
+
+def from_timm(
+    model: str,
+    image_shape: ImageShape,
+    dimension: int | None = 128,
+    *,
+    normalise: bool = False,
+    weights: str | Path | None = None,
+    frozen: bool = False,
+) -> nn.Module:
+    """One of timm's models without its classifier; `weights` is a local file of that model, its classifier left out."""
+    channels = check_image_shape(image_shape)[0]
+    timm = _library("timm", "timm")
+    if not timm.is_model(model):
+        raise ValueError(f"timm has no model {model!r}{nearest_name(model, timm.list_models())}; timm.list_models() has them all")
+    body = timm.create_model(model, pretrained=False, num_classes=0, in_chans=channels)
+    if weights is not None:
+        classifier = body.pretrained_cfg.get("classifier", "fc")
+        load_weights(body, weights, cut=(classifier,) if isinstance(classifier, str) else tuple(classifier))
+    return adapt(body, image_shape, dimension, normalise=normalise, frozen=frozen)
+
+
+def from_torchvision(
+    model: str,
+    image_shape: ImageShape,
+    dimension: int | None = 128,
+    *,
+    normalise: bool = False,
+    weights: str | Path | None = None,
+    frozen: bool = False,
+) -> nn.Module:
+    """One of torchvision's classification models without its last linear layer; `weights` is a local file of that model."""
+    channels = check_image_shape(image_shape)[0]
+    if channels != 3:
+        raise ValueError(
+            f"image_shape {tuple(image_shape)} has {channels} channels, torchvision's models read 3; repeat the channel, or use timm"
+        )
+    models = _library("torchvision", "torchvision.models")
+    known = models.list_models(models)
+    if model not in known:
+        raise ValueError(
+            f"torchvision has no model {model!r}{nearest_name(model, known)} that classifies; the models are {', '.join(known)}"
+        )
+    body = models.get_model(model, weights=None)
+    body.aux_logits = False  # two of them would give their helper classifiers' output, too, while training
+    classifier = [name for name, layer in body.named_modules() if isinstance(layer, nn.Linear)][-1:]
+    for name in classifier:
+        parent, _, leaf = name.rpartition(".")
+        setattr(body.get_submodule(parent), leaf, nn.Identity())
+    if weights is not None:
+        load_weights(body, weights, cut=classifier)
+    return adapt(body, image_shape, dimension, normalise=normalise, frozen=frozen)
+
+
+def parameter_groups(network: nn.Module, rate: float, *, body_rate: float | None = None) -> list[dict[str, Any]]:
+    """The trained parameters for an optimiser, the body's at a learning rate of its own; frozen ones are left out."""
+    trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+    head = [p for name, p in trained if name.startswith("head.")]
+    body = [p for name, p in trained if not name.startswith("head.")]
+    if not trained:
+        raise ValueError("the network has nothing to train; unfreeze its body or give it a dimension, so that it has a head")
+    if body_rate is None:
+        return [{"params": [p for _, p in trained], "lr": rate}]
+    if not head:
+        raise ValueError(f"body_rate ({body_rate}) needs a network with a trained `head`; wrap it with adapt(module, ..., dimension=...)")
+    groups = [{"params": head, "lr": rate}, {"params": body, "lr": body_rate}]
+    return [group for group in groups if group["params"]]
+
+
+def _library(name: str, module: str) -> Any:
+    try:
+        return import_module(module)
+    except (ImportError, RuntimeError) as error:  # a torchvision made for another torch raises RuntimeError
+        raise ImportError(f"the network {name}:... needs {name}, which cannot be imported ({error}); pip install {name}") from error

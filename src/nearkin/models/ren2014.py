@@ -1,0 +1,47 @@
+"""[ren2014convolutional]'s networks: three tanh convolutions with overlapping max-pools, then two linear layers.
+
+Three times (32 maps of 5 x 5, padding 2, tanh, max-pool 3 x 3 of stride 2), then hidden, tanh, embedding. MNIST: hidden 128, 64
+dimensions; CIFAR-10: hidden 200, 100 dimensions. For pictures of the embedding: dimension=2.
+
+The print leaves three things open. Padding: without it the third filter does not fit, so 2 it must be. Pooling: `floor` (76,864 and
+131,596 parameters) or `ceil`, as the software of that time rounded (97,344 and 176,396). The last tanh ("for each neuron
+layer"): `output="tanh"` has it, `linear` is the usual choice for NCA.
+"""
+
+from collections import OrderedDict
+from functools import partial
+from typing import Literal
+
+from torch import nn
+
+from nearkin.models.head import Head, ImageShape, Output, check_choice, check_count, check_image_shape, features_after
+
+MAPS = 32
+
+
+def ren2014(
+    image_shape: ImageShape,
+    dimension: int = 64,
+    *,
+    normalise: bool = False,
+    hidden: int = 128,
+    pooling: Literal["floor", "ceil"] = "floor",
+    output: Output = "linear",
+) -> nn.Module:
+    """The network of both data sets; they differ in `hidden` and `dimension` only."""
+    channels = check_image_shape(image_shape)[0]
+    check_count("hidden", hidden)
+    check_choice("pooling", pooling, ("floor", "ceil"))
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    for i, maps_in in enumerate((channels, MAPS, MAPS), start=1):
+        layers[f"conv{i}"] = nn.Sequential(nn.Conv2d(maps_in, MAPS, 5, padding=2))
+        # tanh rises, so that it may follow the pool: the same numbers, and a quarter of the tanhs
+        layers[f"pool{i}"] = nn.Sequential(nn.MaxPool2d(3, stride=2, ceil_mode=pooling == "ceil"), nn.Tanh())
+    features = features_after(nn.Sequential(layers), image_shape)
+    layers["fc"] = nn.Sequential(nn.Flatten(), nn.Linear(features, hidden), nn.Tanh())
+    layers["head"] = Head(hidden, dimension, normalise=normalise, output=output)
+    return nn.Sequential(layers)
+
+
+ren2014_mnist = partial(ren2014, dimension=64, hidden=128)
+ren2014_cifar = partial(ren2014, dimension=100, hidden=200)

@@ -1,0 +1,224 @@
+"""Measure: every figure that the data allow, in one go, from the subject of an evaluation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from nearkin.compose.points import Points
+from nearkin.data.progress import Report, tell
+from nearkin.evaluate import (
+    ClassRow,
+    Curve,
+    Score,
+    accuracy,
+    classification,
+    clustering,
+    collapse,
+    confusion,
+    consistency,
+    per_class,
+    regression,
+    retrieval,
+    vote,
+)
+from nearkin.evaluate.curves import pair_curves
+from nearkin.evaluate.score import mean_score
+from nearkin.report.subject import Subject
+from nearkin.search import Neighbours, nearest
+
+KS = (1, 2, 5, 10, 20, 50, 100, 200)  # neighbours asked, as far as there are references
+NEAR = 10  # neighbours looked at one by one: gallery, flow, suspects
+GEOMETRY = "geometry of the references"
+PROBES = "linear probes by layer"  # the family of scores that `probing.probe` adds
+AT_ONE = ("map@1", "consistency@1")  # which are precision@1 by other names
+MOST_PAIRS = 200_000_000  # queries x gallery whose pairs make the curves; of more, a sample of the queries
+MOST_CLUSTERED = 20_000  # points that k-means sees
+
+
+@dataclass
+class Measured:
+    """All figures, by family, and what pictures are drawn from."""
+
+    scores: dict[str, dict[str, Score]] = field(default_factory=dict)
+    by_k: dict[int, Score] = field(default_factory=dict)  # k-NN accuracy, or the error of k-NN regression
+    classes: list[ClassRow] = field(default_factory=list)
+    confusion: Tensor | None = None  # (C, C)
+    flow: Tensor | None = None  # (C, C) classes of queries by classes of their nearest
+    curves: tuple[Curve, Curve] | None = None  # precision over recall, and ROC
+    found: Neighbours | None = None  # (n, NEAR)
+    predicted: Tensor | None = None  # (n, t) numbers
+    notes: list[str] = field(default_factory=list)
+
+
+def measure(subject: Subject, report: Report | None = None) -> Measured:
+    """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: collapse and the nearest few."""
+    measured = Measured(notes=list(subject.notes))
+    queries, references = subject.queries.points, subject.references.points
+    tell(report, "searching neighbours")
+    most = max(ks_up_to(len(subject.references) - (subject.gallery is None)))
+    found = nearest(queries, references, max(most, NEAR), subject.model.affinity, exclude_same_id=True)  # one search for every k
+    measured.found = Neighbours(found.positions[:, :NEAR], found.affinity[:, :NEAR])
+    by: dict[str, Callable[[Subject, Measured, Neighbours, Report | None], None]] = {
+        "classes": _classes,
+        "numbers": _numbers,
+        "sets": _sets,
+    }
+    if subject.supervision in by:
+        by[subject.supervision](subject, measured, found, report)
+    else:
+        measured.notes.append(
+            "These data have no labels: whether the neighbours are right, their consistency included, cannot be measured. "
+            "A few labelled ones can tell: `nearkin evaluate FOLDER DATA`. "
+            "Collapse, duplicates and the gallery below need no labels."
+        )
+    tell(report, "looking for collapse")
+    # Of the references: a few queries cannot fill many dimensions, however good the embedding is.
+    measured.scores[GEOMETRY] = collapse(references, split=subject.split if subject.gallery is None else "train")
+    return measured
+
+
+def _classes(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
+    queries, gallery, affinity = subject.queries.points, _gallery(subject), subject.model.affinity
+    ks = ks_up_to(len(subject.references) - (subject.gallery is None))
+    tell(report, "predicting classes from neighbours")
+    soft = subject.model.soft_affinity
+    family = classification(queries, gallery, soft or affinity, (1, min(10, max(ks))), split=subject.split)
+    if soft is None:
+        del family["soft neighbours"]
+    measured.scores["prediction from neighbours"] = family
+    assert queries.labels is not None and subject.references.points.labels is not None
+    near = neighbours_of(found, subject.references.points.labels)
+    measured.by_k = by_votes(near, queries.labels, ks, subject.split)
+    tell(report, "ranking the gallery")
+    ranked = retrieval(queries, gallery, affinity, [k for k in (1, 5, 10) if k <= max(ks)], split=subject.split)
+    measured.scores["retrieval"] = {name: score for name, score in ranked.items() if name not in AT_ONE}
+    tell(report, "clustering")
+    some = _some(queries, MOST_CLUSTERED)
+    if len(some.embeddings) < len(queries.embeddings):
+        measured.notes.append(f"Clustering saw {len(some.embeddings):,} of {len(queries.embeddings):,} queries, drawn at random.")
+    measured.scores["clustering of the queries"] = clustering(some, affinity, split=subject.split)
+    measured.scores["neighbourhoods among the queries"] = consistency(queries, affinity, (1,), split=subject.split)
+    tell(report, "pairs at every threshold")
+    measured.curves = _curves(subject, measured)
+    confusions(measured, queries.labels, near[:, :NEAR], len(subject.classes))
+
+
+def by_votes(near: Tensor, labels: Tensor, ks: list[int], split: str | None) -> dict[int, Score]:
+    """The accuracy of k-NN for every k, from the classes (n, most) of the nearest."""
+    return {k: accuracy(vote(near[:, :k]), labels, name=f"{k}-nn", split=split) for k in ks}
+
+
+def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
+    queries, gallery = subject.queries.points, _gallery(subject)
+    some = _some(queries, max(100, MOST_PAIRS // len(subject.references)))
+    if len(some.embeddings) < len(queries.embeddings):
+        measured.notes.append(f"The curves of pairs are of {len(some.embeddings):,} queries drawn at random.")
+        gallery = queries if gallery is None else gallery
+    try:
+        curves = pair_curves(some, gallery, subject.model.affinity, split=subject.split)
+    except ValueError as error:  # one class only, or no class in common: that is a finding, not a reason to stop
+        measured.notes.append(f"No curves of pairs: {error}.")
+        return None
+    measured.scores["pairs"] = {curve.area.name: curve.area for curve in curves}
+    return curves
+
+
+def confusions(measured: Measured, labels: Tensor, near: Tensor, count: int) -> None:
+    """Which class is taken for which, from the classes (n, k) of the nearest; -1 is no neighbour."""
+    predicted = near[:, 0]  # 1-NN
+    known = predicted >= 0
+    measured.confusion = confusion(predicted[known], labels[known], count)
+    measured.classes = per_class(predicted[known], labels[known], count)
+    measured.flow = flow_counts(labels, near, count)
+
+
+def flow_counts(labels: Tensor, neighbours: Tensor, count: int) -> Tensor:
+    """(C, C) how many of the neighbours (n, k) of queries of one class (n,) are of each class; -1 is no neighbour."""
+    known = neighbours >= 0
+    pairs = (labels[:, None] * count + neighbours)[known]
+    return torch.bincount(pairs, minlength=count * count).reshape(count, count)
+
+
+def neighbours_of(found: Neighbours, labels: Tensor) -> Tensor:
+    """(n, k) labels of the found references, -1 where there is none."""
+    return torch.where(found.positions >= 0, labels[found.positions.clamp_min(0)], -1)
+
+
+def _numbers(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
+    tell(report, "predicting numbers from neighbours")
+    targets, known = subject.queries.points.labels, subject.references.points.labels
+    assert targets is not None and known is not None
+    ks = ks_up_to(len(subject.references) - (subject.gallery is None))
+    by_means(measured, known[found.positions[:, : max(ks)]], targets, ks, subject.split)
+
+
+def by_means(measured: Measured, near: Tensor, targets: Tensor, ks: list[int], split: str | None) -> None:
+    """The errors of the mean of k neighbours for every k, from the numbers (n, most, t) of the nearest."""
+    for k in ks:
+        predicted = near[:, :k].float().mean(1)
+        scores = regression(predicted, targets, split=split)
+        measured.by_k[k] = scores["mae"]
+        if k == min(10, max(ks)):
+            measured.predicted = predicted
+            measured.scores[f"regression from the {k} nearest"] = scores
+
+
+def _sets(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
+    tell(report, "comparing label sets")
+    asked, known = subject.queries.points.labels, subject.references.points.labels
+    assert asked is not None and known is not None
+    by_overlap(
+        measured, asked, known[found.positions[:, 0].clamp_min(0)], known[anyone(len(known), len(asked)).to(known.device)], subject.split
+    )
+
+
+def anyone(m: int, n: int) -> Tensor:
+    """(n,) rows of m references drawn at random, always the same: what chance is measured by."""
+    return torch.randint(m, (n,), generator=torch.Generator().manual_seed(0))
+
+
+def by_overlap(measured: Measured, asked: Tensor, near: Tensor, drawn: Tensor, split: str | None) -> None:
+    """How far the sets (n, C) of the queries are those of their nearest, and of whoever was drawn."""
+    per_query = overlap(asked, near)
+    chance = float(overlap(asked, drawn).nanmean())
+    empty = int(per_query.isnan().sum())
+    score = mean_score("overlap@1", per_query, chance=chance, left_out={"both sets empty": empty}, split=split)
+    measured.scores["label sets"] = {"overlap@1": score}
+
+
+def overlap(a: Tensor, b: Tensor) -> Tensor:
+    """(n,) members in both of two label sets (n, C) over members in either; NaN where both are empty."""
+    both, either = (a.bool() & b.bool()).sum(1).double(), (a.bool() | b.bool()).sum(1).double()
+    return torch.where(either > 0, both / either.clamp_min(1), torch.nan)
+
+
+def worst_queries(right: Tensor, affinity: Tensor) -> Tensor:
+    """Rows of queries (n,), worst first: fewest right ones (n, k) among the nearest; then the first right one late, and wrong ones near."""
+    k = right.shape[1]
+    rank = torch.where(right.any(1), right.float().argmax(1), k)
+    surest = torch.where(right, -torch.inf, affinity).amax(1)  # how near the nearest wrong one stands
+    order = surest.argsort(descending=True, stable=True)
+    order = order[rank[order].argsort(descending=True, stable=True)]
+    return order[right[order].sum(1).argsort(stable=True)]
+
+
+def _gallery(subject: Subject) -> Points | None:
+    return None if subject.gallery is None else subject.gallery.points
+
+
+def ks_up_to(most: int) -> list[int]:
+    """How many neighbours are asked, when there are `most`."""
+    if most < 1:
+        raise ValueError("there is no reference to answer a query; give data with at least two points")
+    return [k for k in KS if k <= most]
+
+
+def _some(points: Points, most: int) -> Points:
+    """At most so many points, drawn with a fixed seed, in their own order."""
+    n = len(points.embeddings)
+    if n <= most:
+        return points
+    rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].sort().values.to(points.embeddings.device)
+    return Points(points.embeddings[rows], *(None if part is None else part[rows] for part in (points.labels, points.ids)))

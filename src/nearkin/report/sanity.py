@@ -1,0 +1,186 @@
+"""Sanity: what may be wrong with the data or the use of a model, before anybody believes a figure.
+
+Every check is a pure function of arrays; `findings` of a report put them in words with a mend.
+"""
+
+import csv
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nearkin.compose.affinity import Affinity, SquaredEuclidean, cosine, unit
+from nearkin.compose.points import Points
+from nearkin.search import nearest
+from nearkin.search.voting import vote
+
+THUMBNAIL = 16  # side of the pictures that near-duplicates are looked for in
+APART_IMAGES = 0.1  # of two thumbnails' length: a correlation of 0.995
+APART_VECTORS = 1e-3  # vectors of few numbers come near by chance, so only rounding is forgiven
+UNEVEN = 0.05  # spread of lengths over their mean, above which a cosine model's vectors count as unnormalised
+OFF_CENTRE = 5.0  # mean over spread, from which float32 distances lose digits and cosines crowd near 1
+AGREED = 0.6  # share of the neighbours that must agree on another class before a label is suspected
+
+Level = Literal["fine", "look", "wrong"]
+
+
+class Finding(NamedTuple):
+    """One check in words."""
+
+    check: str
+    level: Level
+    found: str
+    mend: str = ""
+
+
+class Pairs(NamedTuple):
+    """Queries and the reference each is (nearly) the same as."""
+
+    queries: np.ndarray  # (p,) rows
+    references: np.ndarray  # (p,) rows
+    apart: np.ndarray  # (p,) distance over length, 0 for the very same
+
+
+class Suspect(NamedTuple):
+    """A label that the neighbours contradict."""
+
+    row: int
+    label: int
+    neighbours_say: int
+    confidence: float  # share of the neighbours that say so
+
+
+def fingerprints(inputs: Tensor) -> Tensor:
+    """Rows (n, p) in which near-duplicates are near: images (n, c, h, w) as thumbnails of mean 0 and length 1; vectors (n, d) as they are.
+
+    Brightness and contrast of an image therefore do not matter, and neither does its size.
+    """
+    if inputs.ndim == 2:
+        return inputs.float()
+    if inputs.ndim != 4:
+        raise ValueError(f"inputs have shape {tuple(inputs.shape)}; give images (n, c, h, w) or vectors (n, d)")
+    x = inputs.float()
+    if max(x.shape[2:]) > THUMBNAIL:
+        x = functional.interpolate(x, (THUMBNAIL, THUMBNAIL), mode="bilinear", antialias=True)
+    rows = x.flatten(1)
+    return unit(rows - rows.mean(1, keepdim=True))
+
+
+def near_duplicates(queries: Tensor, references: Tensor, apart: float) -> Pairs:
+    """Queries (n, p) whose nearest reference (m, p) is nearer than `apart` times the longer of the two, nearest pairs first.
+
+    Both are `fingerprints`; columns of vectors that are not alike in scale go through `scaled_columns` first.
+    """
+    return _nearer_than(apart, queries, references, nearest(queries, references, 1).positions[:, 0])
+
+
+def near_duplicates_among(points: Tensor, rows: np.ndarray, apart: float) -> Pairs:
+    """The same among points (n, p), asked for these rows of them: none is its own, and each pair is told once, the earlier as reference."""
+    ids, asked = torch.arange(len(points)), torch.from_numpy(rows)
+    if len(points) < 2:
+        return Pairs(rows[:0], rows[:0], np.zeros(0))
+    found = nearest(Points(points[asked], ids=ids[asked]), Points(points, ids=ids), 1, exclude_same_id=True)
+    pairs = _nearer_than(apart, points[asked], points, found.positions[:, 0])
+    both = np.sort(np.stack([rows[pairs.queries], pairs.references]), axis=0)  # (2, p)
+    once = np.sort(np.unique(both, axis=1, return_index=True)[1])
+    return Pairs(both[1, once], both[0, once], pairs.apart[once])
+
+
+def _nearer_than(apart: float, queries: Tensor, references: Tensor, at: Tensor) -> Pairs:
+    """The queries whose reference, `at` (n,), is nearer than that."""
+    if not apart > 0:
+        raise ValueError(f"apart ({apart}) must be above 0; {APART_IMAGES} suits images")
+    longer = torch.maximum(queries.norm(dim=1), references[at].norm(dim=1))
+    gap = (queries - references[at]).norm(dim=1)  # from differences: the search's own square may have lost digits
+    relative = torch.where(longer > 0, gap / torch.where(longer > 0, longer, 1.0), 0.0)
+    rows = (relative < apart).nonzero()[:, 0]
+    rows = rows[relative[rows].argsort(stable=True)]
+    return Pairs(rows.cpu().numpy(), at[rows].cpu().numpy(), relative[rows].cpu().numpy())
+
+
+def scaled_columns(queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors (n, d) and (m, d) with every column centred and scaled by the references; constant columns are left out."""
+    mean, spread = references.mean(0), references.std(0, correction=0)
+    moving = spread > 0
+    if not bool(moving.any()):
+        return queries - mean, references - mean
+    return ((queries - mean) / spread.clamp_min(1e-30))[:, moving], ((references - mean) / spread.clamp_min(1e-30))[:, moving]
+
+
+def digests(inputs: Tensor) -> list[bytes]:
+    """A short name for the very bytes of each input (n, ...)."""
+    return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in np.ascontiguousarray(inputs.cpu().numpy())]
+
+
+def same_content(queries: Sequence[bytes], references: Sequence[bytes]) -> Pairs:
+    """Queries whose digest is that of a reference: the query stands in the gallery. The first such reference is named."""
+    where: dict[bytes, int] = {}
+    for row, content in enumerate(references):
+        where.setdefault(content, row)
+    pairs = [(row, where[content]) for row, content in enumerate(queries) if content in where]
+    at = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return Pairs(at[:, 0], at[:, 1], np.zeros(len(at)))
+
+
+def length_spread(embeddings: Tensor) -> float:
+    """The standard deviation of the lengths of embeddings (n, d) over their mean; 0 when all are of one length."""
+    lengths = embeddings.double().norm(dim=1)
+    mean = float(lengths.mean())
+    return float(lengths.std(correction=0)) / mean if mean > 0 else 0.0
+
+
+def changed_by_lengths(queries: Tensor, references: Tensor) -> float:
+    """The share of queries whose nearest reference differs between cosine and Euclidean distance: what forgetting to normalise costs."""
+    by_angle, by_distance = nearest(queries, references, 1, cosine()), nearest(queries, references, 1, SquaredEuclidean())
+    return float((by_angle.positions != by_distance.positions).double().mean())
+
+
+def off_centre(points: Tensor) -> float:
+    """How far the mean of points (n, d) lies from the origin, over their spread, the root of the sum of the columns' variances."""
+    rows = points.double().flatten(1)
+    spread = float(rows.var(0, correction=0).sum().sqrt())
+    distance = float(rows.mean(0).norm())
+    return distance / spread if spread > 0 else (float("inf") if distance > 0 else 0.0)
+
+
+def suspected_labels(labels: Tensor, neighbours: Tensor, agreed: float = AGREED) -> list[Suspect]:
+    """Points whose label (n,) is not what at least `agreed` of their neighbours' labels (n, k) say, the surest first.
+
+    The neighbours must not include the point itself. Entries of -1 are no neighbours and have no vote.
+    """
+    if not 0 < agreed <= 1:
+        raise ValueError(f"agreed ({agreed}) must be a share above 0 and at most 1")
+    if neighbours.ndim != 2 or len(neighbours) != len(labels):
+        raise ValueError(f"neighbours have shape {tuple(neighbours.shape)} for {len(labels)} labels; give (n, k)")
+    known = neighbours >= 0
+    ranked = neighbours.gather(1, (~known).long().argsort(dim=1, stable=True))  # the missing ones last, the order of the others kept
+    strangers = -1 - torch.arange(neighbours.shape[1], device=neighbours.device)  # one vote each, and behind all others: they never win
+    said = vote(torch.where(ranked >= 0, ranked, strangers))
+    share = ((neighbours == said[:, None]) & known).sum(1) / known.sum(1).clamp_min(1)
+    wrong = (said != labels) & (share >= agreed) & known.any(1)
+    rows = wrong.nonzero()[:, 0]
+    rows = rows[share[rows].argsort(descending=True, stable=True)]
+    return [Suspect(int(i), int(labels[i]), int(said[i]), float(share[i])) for i in rows.tolist()]
+
+
+def neighbour_labels(points: Points, references: Points, k: int, affinity: Affinity | None = None) -> Tensor:
+    """(n, k) labels of the k nearest references, the point itself (by id) passed over; -1 where there is none."""
+    assert references.labels is not None
+    found = nearest(points, references, k, affinity, exclude_same_id=True)
+    return torch.where(found.positions >= 0, references.labels[found.positions.clamp_min(0)], -1)
+
+
+def write_suspects(path: str | Path, suspects: Sequence[tuple[str, str, Suspect]], classes: Sequence[str]) -> Path:
+    """CSV with the columns path, label, neighbours_say, confidence, part; rows are (part, path, suspect)."""
+    path = Path(path)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("path", "label", "neighbours_say", "confidence", "part"))
+        for part, source, one in suspects:
+            writer.writerow((source, classes[one.label], classes[one.neighbours_say], f"{one.confidence:.2f}", part))
+    return path

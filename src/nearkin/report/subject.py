@@ -1,0 +1,134 @@
+"""The subject of an evaluation: a model, the queries that are asked and the gallery that answers, with what is known of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nearkin.compose.points import Points
+from nearkin.data import Dataset, Loader
+from nearkin.data.preprocess import preprocessed
+from nearkin.data.progress import Report, Ticker
+from nearkin.models.folder import Model
+from nearkin.report.sanity import digests, fingerprints
+
+CHUNK = 512
+UNKNOWN = "class not known"  # why a point may neither ask nor answer although nothing is wrong with it
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One set of points: queries, or the gallery. Rows agree everywhere."""
+
+    name: str  # of the part: test, training part, ...
+    data: Dataset
+    points: Points  # embeddings (n, d), labels as the data have them, ids
+    prints: Tensor  # (n, p) fingerprints
+    contents: Sequence[bytes]  # (n,) digests
+    off_centre: float  # of what the network is fed
+    left_out: dict[str, int] = field(default_factory=dict)  # reason -> how many
+
+    def __len__(self) -> int:
+        return len(self.points.embeddings)
+
+
+class Subject(NamedTuple):
+    """A model and the points it is judged by. Without a gallery every query is answered by the other queries."""
+
+    model: Model
+    queries: Side
+    gallery: Side | None
+    classes: tuple[str, ...]  # by number, those of the model first
+    supervision: str  # classes, numbers, sets or ids
+    split: str  # the part of the data the queries are
+    notes: tuple[str, ...] = ()  # what the reader should know of the data
+
+    @property
+    def references(self) -> Side:
+        """Whoever answers."""
+        return self.queries if self.gallery is None else self.gallery
+
+
+def embedded(model: Model, data: Dataset, name: str, report: Report | None = None) -> Side:
+    """Embed a data set. Damaged files (where they may be skipped) and points without a finite embedding are left out and counted.
+
+    So are those whose class is not known, where others' are; where nobody's is, the data have no classes.
+    """
+    _check_shape(model, data)
+    data, unknown = _of_known_class(data)
+    loader = Loader(data, device=model.device, report=report)
+    ticker = Ticker(report, f"embedding the {name}", len(data), "points")
+    rows, prints, kept, contents = [], [], [], []
+    total, squares, count = torch.zeros((), dtype=torch.float64), 0.0, 0
+    for inputs, ids in loader(torch.split(data.ids, CHUNK)):
+        rows.append(torch.as_tensor(model.encode(inputs)))
+        fed = prepared(model, inputs).flatten(1).double()
+        total, squares, count = total + fed.sum(0).cpu(), squares + float(fed.square().sum()), count + len(fed)
+        prints.append(fingerprints(inputs).cpu())
+        contents += digests(inputs)
+        kept.append(ids.cpu())
+        ticker.update(sum(map(len, kept)))
+    embeddings, ids = torch.cat(rows), torch.cat(kept)
+    finite = torch.isfinite(embeddings).all(1).cpu()
+    if not bool(finite.any()):
+        raise ValueError(f"no point of the {name} has a finite embedding; look at the inputs, or train again with a lower learning rate")
+    data = data.subset(data.rows(ids)[finite])
+    answers = None if data.answers is None else data.answers.to(embeddings.device)
+    left_out = {"damaged": len(loader.skipped), "embedding not finite": int((~finite).sum()), UNKNOWN: unknown}
+    return Side(
+        name,
+        data,
+        Points(embeddings[finite.to(embeddings.device)], answers, data.ids.to(embeddings.device)),
+        torch.cat(prints)[finite],
+        [content for content, good in zip(contents, finite.tolist(), strict=True) if good],
+        _off_centre(total / count, squares / count),
+        {reason: number for reason, number in left_out.items() if number},
+    )
+
+
+def _of_known_class(data: Dataset) -> tuple[Dataset, int]:
+    """The points whose class is known, and how many others there were; all of them, without classes, where none is known."""
+    if data.labels is None or data.supervision != "classes":
+        return data, 0
+    known = data.labels >= 0
+    if not bool(known.any()):
+        return replace(data, labels=None, classes=(), by="ids"), 0
+    return (data, 0) if bool(known.all()) else (data.subset(known), int((~known).sum()))
+
+
+def prepared(model: Model, inputs: Tensor) -> Tensor:
+    """Inputs as the network is fed: images (n, c, h, w) through the model's preparation, vectors (n, d) as they are."""
+    return preprocessed(inputs.to(model.device), model.prepare) if inputs.ndim == 4 else inputs.to(model.device).float()
+
+
+def in_classes_of(side: Side, classes: Sequence[str]) -> tuple[Side, tuple[str, ...]]:
+    """The side with its classes numbered as in `classes`, and these with any new ones at the end: other data count in their own order."""
+    labels, theirs = side.data.labels, side.data.classes
+    if labels is None or side.points.labels is None or side.data.supervision != "classes":
+        return side, tuple(classes)
+    together = (*classes, *(name for name in theirs if name not in classes))
+    table = torch.tensor([together.index(name) for name in theirs])
+    data = replace(side.data, labels=table[labels], classes=together)
+    return replace(side, data=data, points=side.points._replace(labels=table.to(side.points.labels.device)[side.points.labels])), together
+
+
+def strangers_to(side: Side, gallery: Side) -> Side:
+    """The side with ids that no point of the gallery has: points of other data are not the gallery's, whatever their numbers."""
+    assert side.points.ids is not None and gallery.points.ids is not None
+    shift = int(gallery.points.ids.max()) + 1 - int(side.points.ids.min())
+    return replace(side, points=side.points._replace(ids=side.points.ids + shift))
+
+
+def _off_centre(mean: Tensor, square: float) -> float:
+    """The mean's length over the spread, from the mean (p,) and the mean squared length."""
+    length = float(mean.square().sum())
+    spread = max(square - length, 0.0)
+    return (length / spread) ** 0.5 if spread > 0 else (float("inf") if length > 0 else 0.0)
+
+
+def _check_shape(model: Model, data: Dataset) -> None:
+    wanted = tuple(model.about["shape"])
+    if tuple(data.shape) != wanted:
+        raise ValueError(f"{data.name} holds points of shape {tuple(data.shape)}; this model reads {wanted}")

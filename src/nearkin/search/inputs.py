@@ -1,0 +1,118 @@
+"""What `nearest` is given: checked, lifted to floats, and cut into blocks where it is larger than memory."""
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from numbers import Integral
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.compose.points import Points, as_tensors
+from nearkin.data.shards import Shard, Shards
+from nearkin.search.exclusion import Exclusion
+
+SEGMENT = 1 << 26  # numbers of references taken at once: 256 MB in float32
+
+References = Points | Tensor | np.ndarray | Shards | Iterable[Points | Tensor | np.ndarray]
+
+
+def blocks(references: References, like: Tensor, block: int | None) -> Iterator[Points]:
+    """Consecutive references, a block at a time and where the queries are."""
+    given: Iterable[Points | Tensor | np.ndarray]
+    if isinstance(references, Shards):
+        references = map(_of_shard, references.blocks())
+    given = [references] if isinstance(references, Points | Tensor | np.ndarray) else references
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(f"references must be a tensor (n, d) with at least one row, not {type(references).__name__}")
+    return chain.from_iterable(_cut(some, like, block) for some in given)
+
+
+def _of_shard(shard: Shard) -> Points:
+    """Ids that are texts stay on disk: they are nobody's number."""
+    ids = torch.from_numpy(np.array(shard.ids)) if shard.ids.dtype == np.int64 else None
+    return Points(shard.vectors, None, ids)  # type: ignore[arg-type]
+
+
+def _cut(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
+    whole = some if isinstance(some, Points) else Points(some)  # type: ignore[arg-type]
+    whole = whole._replace(ids=as_tensors(whole.ids))
+    _check_shape(whole, "references")
+    x: Tensor | np.ndarray = whole.embeddings
+    step = block or max(SEGMENT // x.shape[1], 1)
+    for start in range(0, len(x), step):
+        part = x[start : start + step]
+        # a copy: an array mapped from a file may be read-only, and stays on disk otherwise
+        tensor = torch.from_numpy(np.array(part)).to(like.device) if isinstance(part, np.ndarray) else part
+        ids = None if whole.ids is None else whole.ids[start : start + step]
+        yield _lifted(Points(tensor, None, ids), "references", start)
+
+
+def exclusion(asked: Points, some: Points, same_id: bool, groups: tuple[Tensor, Tensor] | None, start: int) -> Exclusion:
+    """Who is passed over in one block of references, the first of which is number `start`."""
+    excluded = Exclusion(asked.ids, some.ids) if same_id else Exclusion()
+    if groups is None:
+        return excluded
+    theirs = groups[1][start : start + len(some.embeddings)]
+    if len(theirs) < len(some.embeddings):
+        raise ValueError(f"groups hold {len(groups[1])} numbers for more references; give one for each")
+    return excluded._replace(groups=groups[0], reference_groups=theirs.to(some.embeddings.device))
+
+
+def checked_points(points: Points | Tensor, name: str) -> Points:
+    """Points in float32 or float64, finite, with at least one row."""
+    given = as_tensors(points if isinstance(points, Points) else Points(points))
+    if not isinstance(given.embeddings, Tensor):
+        kind = type(given.embeddings).__name__
+        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {kind}; torch.as_tensor(...) makes one")
+    _check_shape(given, name)
+    return _lifted(given, name, 0)
+
+
+def _lifted(points: Points, name: str, start: int) -> Points:
+    """In float32 or float64, and finite."""
+    x = points.embeddings
+    x = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    if not all(math.isfinite(end) for end in torch.aminmax(x)):  # NaN shows in both; faster than a mask
+        rows = ((~torch.isfinite(x)).any(1).nonzero()[:5, 0] + start).tolist()
+        raise ValueError(f"{name} hold NaN or infinity, first in rows {rows}; nothing is near to those: drop them")
+    return points._replace(embeddings=x)
+
+
+def _check_shape(points: Points, name: str) -> None:
+    x = points.embeddings
+    if not isinstance(x, Tensor | np.ndarray) or x.ndim != 2 or 0 in x.shape:
+        shape = tuple(x.shape) if isinstance(x, Tensor | np.ndarray) else type(x).__name__
+        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
+    if points.ids is not None and points.ids.shape != (len(x),):
+        raise ValueError(f"{name}.ids have shape {tuple(points.ids.shape)} for {len(x)} embeddings; give one integer for each")
+
+
+def check_numbers(k: int, block: int | None) -> None:
+    """k and the block size are whole and above 0."""
+    if isinstance(k, bool) or not isinstance(k, Integral) or k <= 0:
+        raise ValueError(f"k ({k}) must be a whole number above 0")
+    if block is not None and block <= 0:
+        raise ValueError(f"block ({block}) must be above 0")
+
+
+def check_groups(groups: tuple[Tensor, Tensor] | None, queries: Tensor) -> tuple[Tensor, Tensor] | None:
+    """One number for each query; those of the references are counted as they come."""
+    if groups is None:
+        return None
+    groups = as_tensors(groups)
+    if not isinstance(groups, tuple) or len(groups) != 2 or not all(isinstance(some, Tensor) and some.ndim == 1 for some in groups):
+        raise ValueError("groups must be two tensors of whole numbers: (n,) for the queries and (m,) for the references")
+    if len(groups[0]) != len(queries):
+        raise ValueError(f"groups hold {len(groups[0])} numbers for {len(queries)} queries; give one for each")
+    return groups[0].to(queries.device), groups[1]
+
+
+def check_sides(queries: Points, references: Points, exclude: bool) -> None:
+    """Both sides of one dimension, and with ids where they are needed."""
+    a, b = queries.embeddings.shape[1], references.embeddings.shape[1]
+    if a != b:
+        raise ValueError(f"queries have {a} dimensions and references {b}; both must come from the same network")
+    if exclude and (queries.ids is None or references.ids is None):
+        raise ValueError("exclude_same_id needs ids on both sides; pass Points(embeddings, ids=...) for queries and references")

@@ -1,0 +1,68 @@
+"""An atlas on disk: one safetensors file in the model folder, good for one generation of the index and no other."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from nearkin.data.disk import as_new
+from nearkin.report.sanity import Suspect
+from nearkin.serve.atlas.draw import Atlas
+from nearkin.serve.atlas.lists import Lists
+
+FORMAT = 2
+
+
+def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
+    """Write it aside and put it in its place."""
+    lists = atlas.lists
+    arrays = {
+        "points": atlas.points,
+        "positions": atlas.positions,
+        "affinity": atlas.affinity,
+        "right": atlas.right,
+        "purity": atlas.purity,
+        "worst": lists.worst.astype(np.int64),
+        "duplicates": np.array(lists.duplicates, dtype=np.float64).reshape(-1, 3),
+        "suspects": np.array(lists.suspects, dtype=np.float64).reshape(-1, 4),
+    }
+    if atlas.residual is not None:
+        arrays["residual"] = atlas.residual
+    told = {
+        "key": key,
+        "format": FORMAT,
+        "method": atlas.method,
+        "confused": [[a, b, rows.tolist()] for a, b, rows in lists.confused],
+        "compared": [lists.compared, lists.later],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(".writing")
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, metadata={"atlas": json.dumps(told)})
+    as_new(aside)
+    os.replace(aside, path)
+
+
+def load(path: Path, key: dict[str, Any]) -> Atlas | None:
+    """The atlas drawn for this key, None if there is none, or only one for another key."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            told = json.loads((file.metadata() or {}).get("atlas", "{}"))
+            if told.get("format") != FORMAT or told["key"] != key:
+                return None
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return None
+    lists = Lists(
+        worst=arrays["worst"],
+        confused=[(a, b, np.array(rows, dtype=np.int64)) for a, b, rows in told["confused"]],
+        suspects=[Suspect(int(row), int(label), int(says), float(share)) for row, label, says, share in arrays["suspects"].tolist()],
+        duplicates=[(int(a), int(b), float(apart)) for a, b, apart in arrays["duplicates"].tolist()],
+        compared=told["compared"][0],
+        later=told["compared"][1],
+    )
+    names = ("points", "positions", "affinity", "right", "purity")
+    return Atlas(method=told["method"], **{name: arrays[name] for name in names}, residual=arrays.get("residual"), lists=lists)

@@ -1,0 +1,32 @@
+"""What is saved can be read by whom the user's umask lets read: a model folder is shared with a server of another name."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from nearkin import cli
+from nearkin.models.weights import convert_weights
+
+
+@pytest.fixture(params=[0o022, 0o027], ids=oct)
+def mask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_every_file_of_a_model_and_its_index_is_as_open_as_any_new_file(mask: int, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    words = ["train", "digits", "--network", "mlp", "--epochs", "1", "--set", "checkpoint_seconds=0", "--device", "cpu"]
+    assert cli.main([*words, "--out", str(model)]) == 0 and cli.main(["index", str(model), "digits"]) == 0
+    saved = [path for path in model.rglob("*") if path.is_file()]
+    modes = {path.relative_to(model).as_posix(): path.stat().st_mode & 0o777 for path in saved}
+    assert {name: oct(mode) for name, mode in modes.items() if mode != 0o666 & ~mask} == {}
+    assert len([name for name in modes if name.endswith(".safetensors")]) >= 4 and "model.json" in modes
+
+
+def test_weights_converted_from_a_pickle_are_as_open_as_any_new_file(mask: int, tmp_path: Path) -> None:
+    torch.save({"layer": torch.ones(3)}, tmp_path / "net.pth")
+    assert convert_weights(tmp_path / "net.pth").stat().st_mode & 0o777 == 0o666 & ~mask

@@ -1,0 +1,86 @@
+"""What an evaluation counts by itself, against literal loops; the words beside figures; the page they stand on."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from nearkin.evaluate import Score
+from nearkin.report import descriptions as words
+from nearkin.report import page
+from nearkin.report.measure import flow_counts, neighbours_of, overlap, worst_queries
+from nearkin.search import Neighbours
+
+
+def test_the_flow_counts_every_neighbour_once() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels, neighbours = torch.randint(0, 4, (50,), generator=generator), torch.randint(-1, 4, (50, 6), generator=generator)
+    expected = torch.zeros(4, 4, dtype=torch.int64)
+    for i in range(50):
+        for j in range(6):
+            if neighbours[i, j] >= 0:
+                expected[labels[i], neighbours[i, j]] += 1
+    assert torch.equal(flow_counts(labels, neighbours, 4), expected)
+
+
+def test_no_neighbour_has_no_label() -> None:
+    found = Neighbours(torch.tensor([[1, 0], [0, -1]]), torch.zeros(2, 2))
+    assert neighbours_of(found, torch.tensor([7, 8])).tolist() == [[8, 7], [7, -1]]
+
+
+def test_overlap_of_sets_by_a_literal_loop() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.rand(40, 3, generator=generator) < 0.4 for _ in range(2))
+    for i, found in enumerate(overlap(a, b).tolist()):
+        mine, theirs = set(a[i].nonzero()[:, 0].tolist()), set(b[i].nonzero()[:, 0].tolist())
+        assert math.isnan(found) if not mine | theirs else found == pytest.approx(len(mine & theirs) / len(mine | theirs))
+
+
+def test_the_worst_come_first() -> None:
+    right = torch.tensor([[1, 1, 1], [0, 0, 1], [0, 0, 0], [1, 0, 0], [0, 0, 0], [0, 1, 0]]).bool()
+    affinity = -torch.tensor([[1, 2, 3], [1, 2, 3], [5, 6, 7], [1, 2, 3], [4, 5, 6], [1, 2, 3]]).float()
+    assert worst_queries(right, affinity).tolist() == [4, 2, 1, 5, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("1-nn", "nearest reference has their class"),
+        ("25-nn", "25 nearest"),
+        ("weighted 200-nn", "200 votes"),
+        ("precision@7", "7 nearest"),
+        ("map@r", "cut at R"),
+        ("map@5", "smaller of R and 5"),
+        ("nmi", "arithmetic mean"),
+        ("effective_rank", "collapse"),
+    ],
+)
+def test_every_figure_is_defined_in_words(name: str, says: str) -> None:
+    assert says in words.definition(name)
+
+
+def test_numbers_read_well() -> None:
+    score = Score("1-nn", 0.9312, 0.9, 0.95, 0.1, left_out={"no kin in the gallery": 1234})
+    assert words.number(score.value, "1-nn") == "93.1 %" and words.interval(score) == "90.0 to 95.0 %"
+    assert words.left_out(score) == "1,234 (no kin in the gallery)"
+    assert words.number(None, "1-nn") == words.number(math.nan, "r2") == "-" and words.interval(Score("r2", 0.5)) == "-"
+    assert words.number(-0.25, "r2") == "-0.250" and words.number(12345.6, "mae") == "12,346" and words.definition("no such") == ""
+
+
+def test_a_page_holds_everything_itself_and_believes_nobody() -> None:
+    text = page.document(
+        "<b>",
+        page.headline([("9 %", "a", "<i>")]),
+        [
+            ("A & B", page.table(("x", "<y>"), [("family",), ("<script>", "1")], right=(1,), caption="c")),
+            ("empty", ""),
+            ("pictures", page.picture(b"png", 'says "it"', "caption") + page.findings([("look", "check", "found", "mend")])),
+            ("folded", page.folded("more", page.paragraph("<p>"))),
+        ],
+    )
+    assert "<script" not in text and "&lt;script&gt;" in text and "<title>&lt;b&gt;</title>" in text and "empty" not in text
+    assert 'src="data:image/png;base64,cG5n"' in text and 'alt="says &quot;it&quot;"' in text and "! look" in text
+    assert not re.search(r"https?://|@import|url\(", text) and "prefers-color-scheme: dark" in text
+    assert text.count("<section") == text.count("</section>") == 3 and text.count("<table") == text.count("</table>") == 1
+    assert 'colspan="2"' in text and '<td class="right">1</td>' in text

@@ -1,0 +1,157 @@
+"""Sanity checks: each finds what was planted, finds nothing where nothing is, and equals a literal loop."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nearkin.compose.points import Points
+from nearkin.report.sanity import (
+    APART_IMAGES,
+    APART_VECTORS,
+    Suspect,
+    changed_by_lengths,
+    digests,
+    fingerprints,
+    length_spread,
+    near_duplicates,
+    near_duplicates_among,
+    neighbour_labels,
+    off_centre,
+    same_content,
+    scaled_columns,
+    suspected_labels,
+    write_suspects,
+)
+
+
+def pictures(n: int, side: int = 40, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(n, 3, 6, 6, generator=generator)
+    return (torch.nn.functional.interpolate(coarse, (side, side), mode="bilinear") * 200 + 20).to(torch.uint8)
+
+
+def test_planted_near_duplicates_are_found_and_nothing_else() -> None:
+    queries, references = pictures(20, seed=0), pictures(30, seed=1)
+    queries[3] = references[7]
+    queries[5] = (references[9].float() * 0.7 + 40).to(torch.uint8)  # darker, less contrast
+    noise = torch.randint(-4, 5, references[11].shape, generator=torch.Generator().manual_seed(2))
+    queries[8] = (references[11].int() + noise).clamp(0, 255).to(torch.uint8)  # saved anew
+    found = near_duplicates(fingerprints(queries), fingerprints(references), APART_IMAGES)
+    assert dict(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == {3: 7, 5: 9, 8: 11}
+    assert found.queries[0] == 3 and found.apart[0] == 0 and (found.apart[1:] > 0).all()  # the nearest first
+    exact = same_content(digests(queries), digests(references))
+    assert (exact.queries.tolist(), exact.references.tolist()) == ([3], [7])
+
+
+def test_planted_near_duplicates_in_one_set_are_told_once_and_never_with_themselves() -> None:
+    some = pictures(20, seed=0)
+    some[9] = some[4]
+    some[15] = (some[2].float() * 0.7 + 40).to(torch.uint8)
+    found = near_duplicates_among(fingerprints(some), np.arange(20), APART_IMAGES)
+    assert list(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == [(9, 4), (15, 2)] and found.apart[0] == 0
+    part = near_duplicates_among(fingerprints(some), np.array([0, 2, 5]), APART_IMAGES)  # only these are asked
+    assert (part.queries.tolist(), part.references.tolist()) == ([15], [2])
+    assert len(near_duplicates_among(fingerprints(some[:1]), np.arange(1), APART_IMAGES).queries) == 0
+
+
+def test_a_resized_copy_is_found() -> None:
+    large, small = pictures(5, side=80), pictures(5, side=64)
+    found = near_duplicates(fingerprints(large), fingerprints(small), APART_IMAGES)
+    assert found.queries.tolist() and (found.queries == found.references).all() and len(found.queries) == 5
+
+
+def test_duplicates_of_vectors_by_a_literal_loop() -> None:
+    torch.manual_seed(0)
+    queries, references = torch.randn(15, 4), torch.randn(12, 4) * torch.tensor([1.0, 100.0, 0.01, 0.0]) + 3
+    queries[2] = references[4] * (1 + 1e-6)
+    a, b = scaled_columns(queries, references)
+    assert a.shape == (15, 3)  # the constant column says nothing
+    found = near_duplicates(a, b, APART_VECTORS)
+    expected = []
+    for i in range(len(a)):
+        j = min(range(len(b)), key=lambda j: math.dist(a[i].tolist(), b[j].tolist()))
+        if math.dist(a[i].tolist(), b[j].tolist()) < APART_VECTORS * max(a[i].norm(), b[j].norm()):
+            expected.append((i, j))
+    assert list(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == expected == [(2, 4)]
+
+
+def test_flat_pictures_are_no_duplicates_of_others_but_of_one_another() -> None:
+    flat, some = torch.full((2, 1, 8, 8), 7, dtype=torch.uint8), pictures(4)[:, :1, :8, :8]
+    assert len(near_duplicates(fingerprints(flat), fingerprints(some), APART_IMAGES).queries) == 0
+    assert len(near_duplicates(fingerprints(flat), fingerprints(flat), APART_IMAGES).queries) == 2
+
+
+def test_lengths() -> None:
+    directions = torch.nn.functional.normalize(torch.randn(50, 6, generator=torch.Generator().manual_seed(0)))
+    assert length_spread(directions) == pytest.approx(0, abs=1e-6)
+    assert length_spread(torch.tensor([[3.0, 4.0], [0.0, 15.0]])) == pytest.approx(0.5)  # 5 and 15
+    assert length_spread(torch.zeros(3, 2)) == 0
+    assert changed_by_lengths(directions, directions * 2) == 0
+    query, references = torch.tensor([[1.0, 0.0]]), torch.tensor([[9.0, 0.0], [0.9, 0.3]])
+    assert changed_by_lengths(query, references) == 1  # the angle names the first, the distance the second
+
+
+def test_off_centre_by_hand() -> None:
+    points = torch.tensor([[9.0, 0.0], [11.0, 0.0]])  # mean 10, variance 1 + 0
+    assert off_centre(points) == pytest.approx(10)
+    assert off_centre(points - points.mean(0)) == 0
+    assert off_centre(torch.ones(3, 2)) == math.inf and off_centre(torch.zeros(3, 2)) == 0
+
+
+def literal_suspects(labels: list[int], neighbours: list[list[int]], agreed: float) -> set[tuple[int, int, float]]:
+    found = set()
+    for i, row in enumerate(neighbours):
+        known = [label for label in row if label >= 0]
+        if not known:
+            continue
+        said = max(known, key=lambda label: (known.count(label), -known.index(label)))
+        share = known.count(said) / len(known)
+        if said != labels[i] and share >= agreed:
+            found.add((i, said, round(share, 6)))
+    return found
+
+
+@pytest.mark.parametrize("agreed", [0.3, 0.6, 1.0])
+def test_suspects_by_a_literal_loop(agreed: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 3, (200,), generator=generator)
+    neighbours = torch.randint(-1, 3, (200, 5), generator=generator)
+    found = suspected_labels(labels, neighbours, agreed)
+    assert {(one.row, one.neighbours_say, round(one.confidence, 6)) for one in found} == literal_suspects(
+        labels.tolist(), neighbours.tolist(), agreed
+    )
+    confidence = [one.confidence for one in found]
+    assert confidence == sorted(confidence, reverse=True) and all(one.label == labels[one.row] for one in found)
+
+
+def test_a_planted_wrong_label_is_suspected_though_it_is_its_own_neighbour() -> None:
+    points = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 20])
+    labels = torch.tensor([0] * 20 + [1] * 20)
+    labels[3] = 1
+    known = Points(points, labels, torch.arange(40))
+    found = suspected_labels(labels, neighbour_labels(known, known, 7))
+    assert [(one.row, one.label, one.neighbours_say) for one in found] == [(3, 1, 0)] and found[0].confidence == 1
+
+
+def test_the_csv_of_suspects(tmp_path: Path) -> None:
+    path = write_suspects(tmp_path / "s.csv", [("train", "a, b.png", Suspect(3, 1, 0, 0.875))], ["cat", "dog"])
+    with path.open(encoding="utf-8") as file:
+        assert list(csv.DictReader(file)) == [
+            {"path": "a, b.png", "label": "dog", "neighbours_say": "cat", "confidence": "0.88", "part": "train"}
+        ]
+
+
+def test_errors_of_sanity_checks() -> None:
+    with pytest.raises(ValueError, match=r"inputs have shape \(3,\)"):
+        fingerprints(torch.zeros(3))
+    with pytest.raises(ValueError, match=r"apart \(0\) must be above 0"):
+        near_duplicates(torch.zeros(2, 2), torch.zeros(2, 2), 0)
+    with pytest.raises(ValueError, match=r"agreed \(1.5\) must be a share"):
+        suspected_labels(torch.zeros(2, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long), 1.5)
+    with pytest.raises(ValueError, match=r"neighbours have shape \(3, 3\) for 2 labels"):
+        suspected_labels(torch.zeros(2, dtype=torch.long), torch.zeros(3, 3, dtype=torch.long))
