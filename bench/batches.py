@@ -1,7 +1,7 @@
 """A batch of everyday size: `python -m bench.batches [--out FILE.json]`.
 
 NCA's loss and gradient as people call it, `NCA()(embeddings, labels)`, against pytorch-metric-learning's, 10 classes, d = 64. Points that
-lie near together, as while something is learnt, and points that lie far apart, of whose pairs most have exponentials that are too small
+lie near together, as while something is learned, and points that lie far apart, of whose pairs most have exponentials that are too small
 for a float. One thread's CPU seconds, best of interleaved rounds.
 """
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels.soft_neighbors import soft_neighbours
+from nearkin.kernels.soft_neighbors import soft_neighbors
 from nearkin.kernels.work import Form, Work
 
 Evaluate = Callable[[], tuple[Tensor, Tensor]]
@@ -45,7 +45,7 @@ def evaluated(work: Work, form: Form, engine: str, precision: str = "highest") -
     """Any work through one of our engines, sorted beforehand as an objective would."""
 
     def loss_of(live: Tensor) -> Tensor:
-        return soft_neighbours(work._replace(queries=live), form, 1.0, engine=engine, precision=precision).values.mean()
+        return soft_neighbors(work._replace(queries=live), form, 1.0, engine=engine, precision=precision).values.mean()
 
     return differentiated(loss_of, work.queries)
 
@@ -59,7 +59,7 @@ def ours(engine: str, precision: str = "highest", form: Form = "log") -> Callabl
 
 
 def metric_learning(embeddings: Tensor, labels: Tensor) -> Evaluate:
-    """pytorch-metric-learning's NCALoss with squared, un-normalised distances."""
+    """pytorch-metric-learning's NCALoss with squared, un-normalized distances."""
     from pytorch_metric_learning.distances import LpDistance  # type: ignore[import-untyped]
     from pytorch_metric_learning.losses import NCALoss  # type: ignore[import-untyped]
 
@@ -86,7 +86,7 @@ def compiled(embeddings: Tensor, labels: Tensor) -> Evaluate:
 
 
 def scikit_learn(embeddings: Tensor, labels: Tensor) -> Evaluate:
-    """One evaluation inside NeighborhoodComponentsAnalysis.fit, from the identity, as its optimiser asks for it."""
+    """One evaluation inside NeighborhoodComponentsAnalysis.fit, from the identity, as its optimizer asks for it."""
     import numpy as np
     from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
@@ -169,7 +169,7 @@ def drawn(n: int, d: int, classes: int = 10, device: str = "cpu") -> tuple[Tenso
 
 
 def siblings(n: int, d: int, device: str = "cpu") -> dict[str, tuple[Work, Form]]:
-    """The label form and its siblings on the same points: label distances and neighbour lists."""
+    """The label form and its siblings on the same points: label distances and neighbor lists."""
     embeddings, labels = drawn(n, d, device=device)
     generator = torch.Generator().manual_seed(1)
     base = Work(embeddings, None, True, skip=torch.arange(n, device=device)[:, None])

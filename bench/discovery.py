@@ -1,4 +1,4 @@
-"""Neighbourhoods of a whole bank at once: `python -m bench.discovery [--out FILE.json] [--device cpu|cuda] [--points N ...]`.
+"""Neighborhoods of a whole bank at once: `python -m bench.discovery [--out FILE.json] [--device cpu|cuda] [--points N ...]`.
 
 The nearest other and the entropy of every one of N points of 128 numbers, as between two rounds of discovery. Points lie in clusters
 of different tightness, so that neither is trivial. Wall seconds, best of the rounds; on CUDA also the largest memory beyond the bank.
@@ -23,12 +23,12 @@ BARS = {("cpu", 50_000): 20.0, ("cuda", 50_000): 1.0}  # seconds
 
 
 def bank(n: int, device: str) -> Tensor:
-    """(n, 128) unit vectors around a thousand centres."""
+    """(n, 128) unit vectors around a thousand centers."""
     generator = torch.Generator().manual_seed(0)
-    centres = unit(torch.randn(CLUSTERS, DIMENSION, generator=generator))
+    centers = unit(torch.randn(CLUSTERS, DIMENSION, generator=generator))
     spread = torch.rand(CLUSTERS, 1, generator=generator) * 0.1
     own = torch.randint(CLUSTERS, (n,), generator=generator)
-    return unit(centres[own] + spread[own] * torch.randn(n, DIMENSION, generator=generator)).to(device)
+    return unit(centers[own] + spread[own] * torch.randn(n, DIMENSION, generator=generator)).to(device)
 
 
 def measured(n: int, device: str, rounds: int) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """The explorer measured in headless chromium: `python -m bench.explorer [--quick] [--out FILE.json]`.
 
-60,000 points (bars: all drawn 3 s after navigation, neighbours 300 ms after a click, a bundle below 1 MB, a quiet console) and
+60,000 points (bars: all drawn 3 s after navigation, neighbors 300 ms after a click, a bundle below 1 MB, a quiet console) and
 100,000, from the service and from disk. The points are ten Gaussian clusters in 64 dimensions with pictures of 28 x 28, the map is
 PCA's; drawing it once, before, is timed apart. Every page is opened by a fresh browser context, so nothing is cached.
 """
@@ -34,11 +34,11 @@ from nearkin.index.local import LocalIndex
 from nearkin.models.folder import build_network, load
 from nearkin.serve.atlas.folder import asset, write_page
 from nearkin.serve.atlas.view import Place, View, views
-from nearkin.train.fit import save
+from nearkin.train.loop import save
 
 D, CLASSES, CLICKS, VISITS = 64, 10, 12, 3
 Figures = dict[str, Any]
-# Resolves with the time from the next click to the frame in which the point's neighbours are in the page.
+# Resolves with the time from the next click to the frame in which the point's neighbors are in the page.
 WAIT = """(row) => new Promise((done) => {
   let clicked = 0;
   window.addEventListener("mouseup", () => { clicked = clicked || performance.now(); }, { capture: true, once: true });
@@ -59,7 +59,7 @@ def made(folder: Path, n: int) -> Collection:
         "supervision": "classes",
         "objective": "nca",
         "why": "a benchmark",
-        "network": {"name": "convnet", "dimension": D, "normalise": False, "options": {}},
+        "network": {"name": "convnet", "dimension": D, "normalize": False, "options": {}},
         "prepare": [],
         "metric": "squared_euclidean",
     }
@@ -101,7 +101,7 @@ def visiting(browser: Browser, address: str, said: list[str]) -> Iterator[Page]:
 
 
 def visits(browser: Browser, address: str, n: int) -> Figures:
-    """Seconds from navigation until all points are drawn, visit by visit, and milliseconds from click to neighbours."""
+    """Seconds from navigation until all points are drawn, visit by visit, and milliseconds from click to neighbors."""
     drawn, clicks, said = list[float](), list[float](), list[str]()
     for visit in range(VISITS):
         with visiting(browser, address, said) as page:
@@ -119,7 +119,7 @@ def visits(browser: Browser, address: str, n: int) -> Figures:
 
 
 def clicked(page: Page, row: int) -> float:
-    """A click where the point is; in a dense map a neighbour on the screen may be hit, which is as good."""
+    """A click where the point is; in a dense map a neighbor on the screen may be hit, which is as good."""
     page.keyboard.press("Escape")
     x, y = page.evaluate(f"explorer.screen({row})")
     page.mouse.move(x + 3, y + 3)
@@ -149,7 +149,7 @@ def measured(browser: Browser, n: int) -> Figures:
 
 
 def first_wrong(browser: Browser) -> float:
-    """Seconds from the start of `nearkin serve` on the demo's model to the first wrong neighbour on the screen."""
+    """Seconds from the start of `nearkin serve` on the demo's model to the first wrong neighbor on the screen."""
     with tempfile.TemporaryDirectory() as place:
         subprocess.run([sys.executable, "-m", "nearkin", "demo", "--quick", "--out", place], check=True, capture_output=True)
         started = time.perf_counter()
@@ -166,11 +166,11 @@ def tell(found: Figures) -> None:
             row = one[where]
             print(
                 f"  {where}: all drawn {row['first_drawn_s']:.2f} s after the first navigation, at most {row['slowest_drawn_s']:.2f} s; "
-                f"neighbours {row['click_ms']:.0f} ms after a click, at most {row['slowest_click_ms']:.0f} ms; "
+                f"neighbors {row['click_ms']:.0f} ms after a click, at most {row['slowest_click_ms']:.0f} ms; "
                 f"{row['console_errors']} console errors"
             )
     print(
-        f"bundle {found['bundle_kb']:.0f} kB; from `nearkin serve` on the demo's model to a wrong neighbour {found['first_wrong_s']:.1f} s"
+        f"bundle {found['bundle_kb']:.0f} kB; from `nearkin serve` on the demo's model to a wrong neighbor {found['first_wrong_s']:.1f} s"
     )
 
 

@@ -24,7 +24,7 @@ ALLOWED = {"fp16": 6e-3, "tf32": 6e-3, "fp16x3": 1e-5, "fp16x3-fp16": 2e-3, "bf1
 
 
 def _points(n: int, d: int, generator: torch.Generator) -> Tensor:
-    # Distances of a few bits, so that neither one neighbour nor all of them hold the weight.
+    # Distances of a few bits, so that neither one neighbor nor all of them hold the weight.
     return torch.randn(n, d, generator=generator, device=generator.device) * math.sqrt(8 / d)
 
 
@@ -37,7 +37,7 @@ def _span(labels: Tensor, among: Tensor) -> Tensor:
 
 
 def own(n: int, d: int, seed: int, device: str = "cuda") -> Work:
-    """n labelled points that are each other's references, but not their own."""
+    """n labeled points that are each other's references, but not their own."""
     return make("own-span", n, d, seed, device)
 
 
@@ -213,8 +213,8 @@ def check_work(name: str, scheme: str, d: int, n: int = 1003, tiles: Mapping[Pas
     asked = _rounded(work, scheme) if odd else work
     dense = _Dense(asked)
     truth = dense.summaries()
-    first, second, priced = _finite(*truth, with_targets=work.targets is not None)
-    pull = torch.where(priced, torch.rand(n, device=device), 0.0) / n
+    first, second, valid = _finite(*truth, with_targets=work.targets is not None)
+    pull = torch.where(valid, torch.rand(n, device=device), 0.0) / n
     runs = [_both_passes(engine, work, pull) for _ in range(2)]
     same = all(a is b or torch.equal(a, b) for a, b in zip(*runs, strict=True))
     found = [x for x in runs[0] if x is not None]

@@ -247,7 +247,7 @@ def time_shapes(until: float) -> list[dict[str, Any]]:
 
 def time_whole(until: float) -> list[dict[str, Any]]:
     """Loss and gradient through autograd, launches and all: events, and a host clock over back-to-back steps."""
-    from nearkin.kernels.soft_neighbors import soft_neighbours
+    from nearkin.kernels.soft_neighbors import soft_neighbors
 
     rows = []
     for precision, n in itertools.product(("fast", "high", "highest"), (1000, 4096, 16384, 65536, 131072)):
@@ -258,7 +258,7 @@ def time_whole(until: float) -> list[dict[str, Any]]:
 
         def step(work: Work = work, leaf: Tensor = leaf, precision: str = precision) -> None:
             leaf.grad = None
-            soft_neighbours(work._replace(queries=leaf), "log", 1.0, engine="triton", precision=precision).values.mean().backward()
+            soft_neighbors(work._replace(queries=leaf), "log", 1.0, engine="triton", precision=precision).values.mean().backward()
 
         try:
             torch.cuda.reset_peak_memory_stats()

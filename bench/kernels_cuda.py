@@ -15,7 +15,7 @@ from bench.contenders import Contender, Evaluate, drawn, evaluated, siblings
 from bench.exponentials import BLOCK, exponentials
 from bench.measure import errors
 from nearkin.kernels.cuda_graphs import MOST_PAIRS
-from nearkin.kernels.soft_neighbors import soft_neighbours
+from nearkin.kernels.soft_neighbors import soft_neighbors
 from nearkin.kernels.work import Work
 
 Row = dict[str, Any]
@@ -139,7 +139,7 @@ def bank(n: int, m: int, d: int, precision: str, both: bool) -> Evaluate:
 
     def evaluate() -> tuple[Tensor, Tensor]:
         live, others = queries.detach().requires_grad_(), references.detach().requires_grad_(both)
-        loss = soft_neighbours(Work(live, others, True, span=span), "log", 1.0, engine="triton", precision=precision).values.mean()
+        loss = soft_neighbors(Work(live, others, True, span=span), "log", 1.0, engine="triton", precision=precision).values.mean()
         return loss.detach(), torch.autograd.grad(loss, [live, others] if both else [live])[0]
 
     return evaluate
@@ -176,7 +176,7 @@ def banks(rates: dict[str, float]) -> Iterator[Row]:
 
 
 def relatives(n: int, rates: dict[str, float]) -> Iterator[Row]:
-    """Label distances and neighbour lists, in full precision and in the fastest."""
+    """Label distances and neighbor lists, in full precision and in the fastest."""
     works = siblings(n, 64, "cuda")
     for precision in ("highest", "fast"):
         tasks = {f"{name}, {precision}": evaluated(*work, "triton", precision) for name, work in works.items()}

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours against faiss: `python -m bench.knn [--threads N]`; on CUDA against the matmul itself.
+"""Exact nearest neighbors against faiss: `python -m bench.knn [--threads N]`; on CUDA against the matmul itself.
 
 CPU: 60,000 references, d = 128, k = 1, 10 and 200, best wall seconds of interleaved rounds, times the sgemm floor of the same run,
 and the recall of both when mean / sd = 1,000. CUDA: 60,000 x 10,000, d = 128, k = 10 as a share of the fp32 matmul floor.

@@ -33,7 +33,7 @@ from nearkin.estimators.linear.scaling import Units, whitened
 from nearkin.estimators.linear.start import starting_point
 
 Row = dict[str, Any]
-PRINTED_LMNN_ERROR = 1.18  # per cent, table I of ren2014convolutional
+PRINTED_LMNN_ERROR = 1.18  # percent, table I of ren2014convolutional
 NESTED = "examples/scikit_learn/nested_cross_validation.py"
 PARTS = ("fits", "evaluations", "memory", "lmnn", "nested")
 

@@ -1,6 +1,6 @@
 """Every loss that pytorch-metric-learning has, too: `python -m bench.losses [--device cuda] [--peers FOLDER] [--out FILE.json]`.
 
-Loss and gradients, those of learnt class vectors among them, of a batch with four points a class, d = 128. Both must return the same
+Loss and gradients, those of learned class vectors among them, of a batch with four points a class, d = 128. Both must return the same
 value before either is timed, but for the contrastive loss, which is another function there. Softmax has no peer there and is compared
 with torch's own. Best of interleaved rounds: one thread's CPU seconds, or seconds until the device is idle.
 """
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
     name: str
     ours: Loss
     theirs: Loss
-    learnt: tuple[list[Tensor], list[Tensor]] = ([], [])
+    learned: tuple[list[Tensor], list[Tensor]] = ([], [])
     equal: bool = True
 
 
@@ -40,8 +40,8 @@ def batch(n: int, classes: int, device: str) -> tuple[Tensor, Tensor]:
     """Unit vectors near their class's and the labels of `classes` classes in turn, in no order."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(n).remainder(classes)[torch.randperm(n, generator=generator)]
-    centres, noise = torch.randn(classes, DIMENSION, generator=generator), torch.randn(n, DIMENSION, generator=generator)
-    return torch.nn.functional.normalize(centres[labels] + noise).to(device), labels.to(device)
+    centers, noise = torch.randn(classes, DIMENSION, generator=generator), torch.randn(n, DIMENSION, generator=generator)
+    return torch.nn.functional.normalize(centers[labels] + noise).to(device), labels.to(device)
 
 
 def of_batches(labels: Tensor) -> Iterator[Pair]:
@@ -72,21 +72,21 @@ def of_pairs(labels: Tensor) -> Iterator[Pair]:
 
 
 def of_classes(labels: Tensor, classes: int) -> Iterator[Pair]:
-    """Losses against one learnt vector a class."""
+    """Losses against one learned vector a class."""
     from pytorch_metric_learning import losses
 
     device = labels.device
     made: dict[str, tuple[Any, Any]] = {
         "ProxyNCA": (nearkin.ProxyNCA(classes, DIMENSION, form="softmax"), losses.ProxyNCALoss(classes, DIMENSION, softmax_scale=3)),
-        "NormalisedSoftmax": (nearkin.NormalisedSoftmax(classes, DIMENSION), losses.NormalizedSoftmaxLoss(classes, DIMENSION)),
+        "NormalizedSoftmax": (nearkin.NormalizedSoftmax(classes, DIMENSION), losses.NormalizedSoftmaxLoss(classes, DIMENSION)),
         "LargeMarginSoftmax": (nearkin.LargeMarginSoftmax(classes, DIMENSION, base=0.0), losses.LargeMarginSoftmaxLoss(classes, DIMENSION)),
     }
     for name, (ours, theirs) in made.items():
         weight = theirs.proxies if name == "ProxyNCA" else theirs.W.T
         ours.references.vectors.data.copy_(weight.data)
         ours.to(device), theirs.to(device)
-        learnt = list(ours.parameters()), list(theirs.parameters())
-        yield Pair(name, partial(_called, ours, labels), partial(_called, theirs, labels), learnt)
+        learned = list(ours.parameters()), list(theirs.parameters())
+        yield Pair(name, partial(_called, ours, labels), partial(_called, theirs, labels), learned)
     ours, head = nearkin.Softmax(classes, DIMENSION).to(device), torch.nn.Linear(DIMENSION, classes).to(device)
     ours.references.vectors.data.copy_(torch.cat([head.weight.data, head.bias.data[:, None]], 1))
 
@@ -100,11 +100,11 @@ def _called(loss: Callable[..., Tensor], labels: Tensor, live: Tensor) -> Tensor
     return loss(live, labels)
 
 
-def evaluated(loss_of: Loss, embeddings: Tensor, learnt: list[Tensor]) -> Evaluate:
+def evaluated(loss_of: Loss, embeddings: Tensor, learned: list[Tensor]) -> Evaluate:
     def evaluate() -> tuple[Tensor, Tensor]:
         live = embeddings.detach().requires_grad_()
         loss = loss_of(live)
-        gradients = torch.autograd.grad(loss, [live, *learnt])
+        gradients = torch.autograd.grad(loss, [live, *learned])
         if embeddings.is_cuda:
             torch.cuda.synchronize()
         return loss.detach(), gradients[0]
@@ -114,7 +114,9 @@ def evaluated(loss_of: Loss, embeddings: Tensor, learnt: list[Tensor]) -> Evalua
 
 def measured(pair: Pair, embeddings: Tensor, rounds: int) -> dict[str, Any]:
     """Milliseconds of both, and how many times ours the other's are."""
-    tasks = {name: evaluated(getattr(pair, name), embeddings, learnt) for name, learnt in zip(("ours", "theirs"), pair.learnt, strict=True)}
+    tasks = {
+        name: evaluated(getattr(pair, name), embeddings, learned) for name, learned in zip(("ours", "theirs"), pair.learned, strict=True)
+    }
     values = [task()[0] for task in tasks.values()]
     if pair.equal:
         torch.testing.assert_close(*values, rtol=1e-4, atol=1e-5, msg=lambda words: f"{pair.name}: {words}")

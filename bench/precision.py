@@ -31,8 +31,8 @@ def batch(n: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> tu
     """Embeddings (n, d) of classes that overlap, 11 images each but for the last, and labels."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(n) // PER_CLASS
-    centres = torch.randn(int(labels[-1]) + 1, DIMENSION, generator=generator)
-    z = centres[labels] + 1.5 * torch.randn(n, DIMENSION, generator=generator)
+    centers = torch.randn(int(labels[-1]) + 1, DIMENSION, generator=generator)
+    z = centers[labels] + 1.5 * torch.randn(n, DIMENSION, generator=generator)
     return z.to(device, dtype), labels.to(device)
 
 

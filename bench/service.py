@@ -33,7 +33,7 @@ from nearkin.index.contract import Entries
 from nearkin.index.local import LocalIndex
 from nearkin.models.folder import build_network
 from nearkin.search import nearest
-from nearkin.train.fit import save
+from nearkin.train.loop import save
 
 D, K = 64, 10
 Figures = dict[str, Any]
@@ -41,9 +41,9 @@ Figures = dict[str, Any]
 
 def clustered(n: int, seed: int) -> np.ndarray:
     """(n, D): 100 Gaussian clusters."""
-    centres = np.random.default_rng(0).normal(size=(100, D))
+    centers = np.random.default_rng(0).normal(size=(100, D))
     rng = np.random.default_rng(seed)
-    return (centres[rng.integers(0, 100, n)] + rng.normal(size=(n, D))).astype(np.float32)
+    return (centers[rng.integers(0, 100, n)] + rng.normal(size=(n, D))).astype(np.float32)
 
 
 def model_folder(folder: Path, vectors: np.ndarray) -> Path:
@@ -57,7 +57,7 @@ def model_folder(folder: Path, vectors: np.ndarray) -> Path:
         "supervision": "ids",
         "objective": "nca",
         "why": "a benchmark",
-        "network": {"name": "convnet", "dimension": D, "normalise": False, "options": {}},
+        "network": {"name": "convnet", "dimension": D, "normalize": False, "options": {}},
         "prepare": [],
         "metric": "squared_euclidean",
     }
@@ -104,7 +104,7 @@ def overhead(folder: Path, vectors: np.ndarray, rounds: int) -> Figures:
             true = nearest(torch.from_numpy(query[None]), references, K)
             bare = 1000 * (time.perf_counter() - started)
             vector, page = asked(connection, json.dumps({"vector": query.tolist()}).encode(), "application/json")
-            assert [hit["id"] for hit in page["neighbours"]] == true.positions[0].tolist()
+            assert [hit["id"] for hit in page["neighbors"]] == true.positions[0].tolist()
             image, drawn = asked(connection, file.getvalue(), "image/png")
             if number < 5:
                 continue  # until everything is warm
@@ -133,7 +133,7 @@ def hnsw(folder: Path, n: int, queries: int) -> Figures:
     index = LocalIndex.create(folder, model="m", metric="squared_euclidean", dimension=D)
     index.add(Entries(clustered(n, 1)))
     asked_for = clustered(queries, 2)
-    exact, _, _ = index.snapshot.neighbours(asked_for, K)
+    exact, _, _ = index.snapshot.neighbors(asked_for, K)
     started = time.perf_counter()
     index.build("hnsw")
     built = time.perf_counter() - started
@@ -141,7 +141,7 @@ def hnsw(folder: Path, n: int, queries: int) -> Figures:
         times = []
         for _ in range(5):
             started = time.process_time()
-            found, _, sure = index.snapshot.neighbours(asked_for, K)
+            found, _, sure = index.snapshot.neighbors(asked_for, K)
             times.append(1000 * (time.process_time() - started) / queries)
         started = time.process_time()
         index.search(asked_for, K)

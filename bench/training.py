@@ -1,6 +1,6 @@
 """Training throughput on one GPU against the loop people write today: `python -m bench.training --out FILE.json [--peers DIR]`.
 
-Ours: data on the device as uint8, augmentation, forward, backward, optimiser and objective in one CUDA graph. The peer: a
+Ours: data on the device as uint8, augmentation, forward, backward, optimizer and objective in one CUDA graph. The peer: a
 DataLoader with 0, 4, 8 and 16 persistent pinned workers, torchvision transforms and pytorch-metric-learning's loss on the
 same network and batch; the best of them counts. First-step time (compile, capture) is reported apart; each row is measured
 with the network as it is and through torch.compile.
@@ -83,7 +83,7 @@ def peer(settings: dict[str, str], data: Dataset, workers: int, augment: bool) -
     kept = {"num_workers": workers, "pin_memory": True, "persistent_workers": workers > 0}
     loader = torch.utils.data.DataLoader(_Pictures(data, transform), run.batch_size, shuffle=True, drop_last=True, **kept)
     loss_of = NCALoss(distance=LpDistance(normalize_embeddings=False, power=2))
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     done, started = 0, None
     for count, (x, y) in enumerate(_forever(loader)):
         if count == 3:
@@ -92,9 +92,9 @@ def peer(settings: dict[str, str], data: Dataset, workers: int, augment: bool) -
         with torch.autocast("cuda", torch.bfloat16, enabled=run.precision == "bfloat16"):
             z = network(x.cuda(non_blocking=True).to(memory_format=torch.channels_last))
         loss = loss_of(z.float(), y.cuda(non_blocking=True))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         done += len(x)
         if started is not None and time.perf_counter() - started > SECONDS:
             break
@@ -117,12 +117,12 @@ MNIST = {
 CIFAR = {
     "network.name": "resnet18",
     "network.dimension": "128",
-    "network.normalise": "true",
+    "network.normalize": "true",
     "objective.name": "instance_discrimination",
     "objective.options.precision": "fast",
     "augment.name": "discovery",
     "precision": "bfloat16",
-    "optimiser.learning_rate": "0.03",
+    "optimizer.learning_rate": "0.03",
 }
 
 
@@ -138,12 +138,12 @@ def main() -> None:
         sys.exit("bench.training needs a CUDA device")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    digits, colour = images(60_000, 1, 28), images(50_000, 3, 32)
+    digits, color = images(60_000, 1, 28), images(50_000, 3, 32)
     results: dict[str, object] = {"device": torch.cuda.get_device_name(), "date": datetime.now(UTC).isoformat(), "torch": torch.__version__}
     rows = {
         "ren2014 MNIST net, NCA, batch 1,000": (MNIST, digits, False),
-        "CIFAR ResNet-18, bank of 50,000, bf16, batch 128": ({**CIFAR, "batch_size": "128"}, colour, True),
-        "CIFAR ResNet-18, bank of 50,000, bf16, batch 512": ({**CIFAR, "batch_size": "512"}, colour, True),
+        "CIFAR ResNet-18, bank of 50,000, bf16, batch 128": ({**CIFAR, "batch_size": "128"}, color, True),
+        "CIFAR ResNet-18, bank of 50,000, bf16, batch 512": ({**CIFAR, "batch_size": "512"}, color, True),
     }
     for name, (settings, data, augment) in rows.items():
         row: dict[str, object] = dict(ours(settings, data))

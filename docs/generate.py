@@ -58,7 +58,7 @@ def demo() -> str | None:
     count = len(run["seeds"])
     spread = f"± is the standard deviation over {count} seeds, a row without it has nothing random" if count > 1 else "one seed"
     stopped = f"Linear NCA is scikit-learn's, stopped after {run['settings']['iterations']} iterations."
-    lines += ["", f"Digits moved about on a larger canvas; test accuracy in per cent; {spread}. {stopped}"]
+    lines += ["", f"Digits moved about on a larger canvas; test accuracy in percent; {spread}. {stopped}"]
     lines += [f"The whole run took {run['seconds']:.0f} s on {run['device']}; {versions}."]
     if PICTURE.exists():
         lines += ["", f"![The test digits in two dimensions]({PICTURE.parent.name}/{PICTURE.name})"]

@@ -55,7 +55,7 @@ def cuda_bars(found: Found) -> Iterator[Bar]:
     yield Bar("`highest`, gradient error, N = 4,096", 1e-5, _value(found, highest, 4096, "gradient_error"), most=True)
     yield Bar("`fast`, ms, N = 131,072", 24, ms(fast, 131_072), most=True)
     for n, share in ((65_536, 60), (131_072, 70)):
-        yield Bar(f"`fast`, per cent of the floor's speed, N = {n:,}", share, 100 * _value(found, fast, n, "share_of_floor"))
+        yield Bar(f"`fast`, percent of the floor's speed, N = {n:,}", share, 100 * _value(found, fast, n, "share_of_floor"))
     for name in (highest, fast):
         yield Bar(f"`{name.split(', ')[1]}`, times as fast as torch.compile, N = 4,096", 1.5, ms(COMPILED, 4096) / ms(name, 4096))
     yield from _bank_bars(found["banks"])

@@ -23,7 +23,7 @@ def linear_part(found: dict[str, Any]) -> list[str]:
     lines = ["## Linear fits", "", f"`{found['command']}`, {made}."]
     lines.append(
         "`LinearNCA` and scikit-learn's `NeighborhoodComponentsAnalysis` in turns, CPU seconds of one thread, best of "
-        f"{raced[0]['rounds']}. The objective is the mean chance of a right soft neighbour; fits end where the defaults of each say"
+        f"{raced[0]['rounds']}. The objective is the mean chance of a right soft neighbor; fits end where the defaults of each say"
         + (", and ours never ends more than 0.1 % below." if higher else ".")
     )
     head = ("task", "scikit-learn s", "nearkin s", "times", "wanted", "its objective", "ours")
@@ -59,7 +59,7 @@ def _all_digits(printed: float) -> str:
 
 
 def _nested(row: Row) -> list[str]:
-    told = f"A pipeline of scaling, map and k nearest neighbours against the same with PCA (`{row['data']}`), intervals of 95 %:"
+    told = f"A pipeline of scaling, map and k nearest neighbors against the same with PCA (`{row['data']}`), intervals of 95 %:"
     ends = {end: sum(line.endswith(end) for line in row["lines"]) for end in ("better", "worse", "no difference shown")}
     counted = f"Of {len(row['lines'])} comparisons: {', '.join(f'{count} {end}' for end, count in ends.items())}."
     return [told, "", *(f"- {line}" for line in row["lines"]), "", counted, ""]

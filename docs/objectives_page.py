@@ -19,17 +19,17 @@ from nearkin.train.objective_choice import OBJECTIVES
 from nearkin.train.recipes import RECIPES
 
 FAMILIES = {
-    "Soft neighbours": ("NCA", "NCARegression"),
+    "Soft neighbors": ("NCA", "NCARegression"),
     "Top-k precision": ("PrecisionAtK",),
-    "Class vectors": ("NearestClassMean", "ProxyNCA", "NormalisedSoftmax", "Softmax", "Hinge", "CentrePull"),
+    "Class vectors": ("NearestClassMean", "ProxyNCA", "NormalizedSoftmax", "Softmax", "Hinge", "CenterPull"),
     "Pairs and triplets": ("Triplet", "Contrastive", "NPair"),
-    "Without labels": ("InstanceDiscrimination", "NeighbourhoodDiscovery", "DeepCluster", "NoiseAsTargets"),
-    "Beside the composition": ("LiftedStructure", "Angular", "LargeMarginSoftmax", "CentreLoss", "WeightedSum"),
+    "Without labels": ("InstanceDiscrimination", "NeighborhoodDiscovery", "DeepCluster", "NoiseAsTargets"),
+    "Beside the composition": ("LiftedStructure", "Angular", "LargeMarginSoftmax", "CenterLoss", "WeightedSum"),
 }
 PIECES = (
-    (references, ("InBatch", "OnePerClass", "Anchors", "Proxies", "Centres", "MemoryBank", "CrossBatchMemory")),
-    (affinity, ("SquaredEuclidean", "Euclidean", "InnerProduct", "cosine", "Affine", "Normalised", "MinusDistance")),
-    (relation, ("SameLabel", "SameLabelApart", "SameLabelOfFilled", "LabelDistance", "LabelOverlap", "SameId", "ListedNeighbours")),
+    (references, ("InBatch", "OnePerClass", "Anchors", "Proxies", "Centers", "MemoryBank", "CrossBatchMemory")),
+    (affinity, ("SquaredEuclidean", "Euclidean", "InnerProduct", "cosine", "Affine", "Normalized", "MinusDistance")),
+    (relation, ("SameLabel", "SameLabelApart", "SameLabelOfFilled", "LabelDistance", "LabelOverlap", "SameId", "ListedNeighbors")),
     (criterion, ("any_positive", "expected_cost", "each_positive", "attraction", "BestK", "SmoothBestK", "Pairs", "OneVersusRest")),
     (triplets, ("Triplets",)),
 )
@@ -48,12 +48,12 @@ INTRO = """# Objectives
 
     objective = references x affinity x relation x criterion
 
-- **references**: who may be chosen as a neighbour, and how does that set move?
+- **references**: who may be chosen as a neighbor, and how does that set move?
 - **affinity**: how near IS each of them? Larger is nearer, always.
 - **relation**: how near SHOULD each be? It reads labels and ids, never embeddings.
 - **criterion**: what does the difference cost?
 
-References and affinity stay after training: they are the search index and its metric. Relation and criterion only teach.
+References and affinity stay after training: they are the search index and its metric. Related and criterion only teach.
 
 Every objective is called in the same way:
 
@@ -65,36 +65,36 @@ embeddings, labels = torch.randn(32, 16, requires_grad=True), torch.arange(8).re
 objective = NCA()
 loss = objective(embeddings, labels)  # a scalar; reduction="none" gives the value of every query
 loss.backward()
-objective.update(embeddings, labels)  # after the optimiser's step; moves banks, centres and annealing, where there are any
-print(objective.last)  # how many queries could be priced
+objective.update(embeddings, labels)  # after the optimizer's step; moves banks, centers and annealing, where there are any
+print(objective.last)  # how many queries could be valid
 ```
 
 ## Which objective for my data?
 
 The last column says what the advice rests on. *Equation*: it follows from what the objective computes. *Paper*: it is the
-setting of the source; we have not measured it. *Judgement*: it is our opinion, and not measured. *Measured*: [results.md](results.md)
+setting of the source; we have not measured it. *Judgment*: it is our opinion, and not measured. *Measured*: [results.md](results.md)
 compares it with the others. C is the number of classes, d the embedding's size, N the number of training samples.
 
 | labels | goal | objective | why | rests on |
 |---|---|---|---|---|
-| classes | kNN classification | `NCA()` | it prices the error of a soft nearest neighbour | equation |
+| classes | kNN classification | `NCA()` | it prices the error of a soft nearest neighbor | equation |
 RETRIEVAL
 | classes, many, few examples each | the same, as k nearest | `PrecisionAtK()` | it looks only at who stands in the k nearest | equation |
-| classes, many, few examples each | the same; the usual baseline | `Triplet()` | semi-hard triplets | judgement |
-| more classes than a batch holds | kNN | `NormalisedSoftmax(C, d)` | a proxy for every class, so a batch needs no kin | equation |
+| classes, many, few examples each | the same; the usual baseline | `Triplet()` | semi-hard triplets | judgment |
+| more classes than a batch holds | kNN | `NormalizedSoftmax(C, d)` | a proxy for every class, so a batch needs no kin | equation |
 | more classes than a batch holds | the same on squared distances | `ProxyNCA(C, d)` | as above; two forms of the denominator | equation |
-| classes, a fixed number | classify, or say "none of these" | `NearestClassMean(anchors)` | distances to fixed anchors | judgement |
-| classes | a plain classifier to compare with | `Softmax(C, d)` | search in the layer before the head | judgement |
+| classes, a fixed number | classify, or say "none of these" | `NearestClassMean(anchors)` | distances to fixed anchors | judgment |
+| classes | a plain classifier to compare with | `Softmax(C, d)` | search in the layer before the head | judgment |
 | classes | a classifier with a margin | `Hinge(C, d)`, `LargeMarginSoftmax(C, d)` | in the logit, in the angle | equation |
-| classes | a classifier with tight classes | `CentreLoss(C, d)` | adds a pull to the class's moving centre | equation |
-| classes | to repeat a published comparison | `LiftedStructure()`, `Angular()` | the usual baselines | judgement |
-| numbers | kNN regression | `NCARegression()` | it prices the error of copying a neighbour's number | equation |
-| multi-hot sets | neighbours that share labels | `NCA(relation=LabelOverlap())` | a neighbour counts by its overlap | equation |
-| a tree, a cost table | neighbours with like labels | `NCA("expected", relation=LabelDistance(f))` | f is your label distance | equation |
-| like and unlike pairs | a distance to threshold | `Contrastive()` | its margin is a distance | judgement |
+| classes | a classifier with tight classes | `CenterLoss(C, d)` | adds a pull to the class's moving center | equation |
+| classes | to repeat a published comparison | `LiftedStructure()`, `Angular()` | the usual baselines | judgment |
+| numbers | kNN regression | `NCARegression()` | it prices the error of copying a neighbor's number | equation |
+| multi-hot sets | neighbors that share labels | `NCA(relation=LabelOverlap())` | a neighbor counts by its overlap | equation |
+| a tree, a cost table | neighbors with like labels | `NCA("expected", relation=LabelDistance(f))` | f is your label distance | equation |
+| like and unlike pairs | a distance to threshold | `Contrastive()` | its margin is a distance | judgment |
 | two views of every item | find the other view | `NPair()` | one question and one answer for every item | equation |
-| none | neighbours at all | `InstanceDiscrimination(N, d)` | every sample is its own class | measured |
-| none, or some | the same, in rounds | `NeighbourhoodDiscovery(N, d)` | neighbours join in; without labels no better so far | measured |
+| none | neighbors at all | `InstanceDiscrimination(N, d)` | every sample is its own class | measured |
+| none, or some | the same, in rounds | `NeighborhoodDiscovery(N, d)` | neighbors join in; without labels no better so far | measured |
 | any | several aims at once | `WeightedSum(terms)` | a sum that is updated and saved as one | equation |
 
 `LabelOverlap` and `LabelDistance` live in `nearkin.compose.relation`; anchors come from `nearkin.orthonormal`, `nearkin.simplex`,
@@ -107,13 +107,13 @@ A composition without a name is written out. This one is a smooth cousin of Prec
 
 ```python
 import torch
-from nearkin import NeighbourhoodObjective
+from nearkin import NeighborhoodObjective
 from nearkin.compose.affinity import cosine
 from nearkin.compose.criterion import SmoothBestK
 from nearkin.compose.references import InBatch
 from nearkin.compose.relation import SameLabel
 
-objective = NeighbourhoodObjective(InBatch(), cosine(0.1), SameLabel(), SmoothBestK(k=3))
+objective = NeighborhoodObjective(InBatch(), cosine(0.1), SameLabel(), SmoothBestK(k=3))
 print(objective(torch.randn(32, 16), torch.arange(8).repeat(4)))
 ```
 """
@@ -193,7 +193,7 @@ def short(text: str) -> str:
 
 def built(name: str) -> Any:
     """An instance with sample values for what has no default."""
-    samples = {"num_classes": 10, "dimension": 64, "size": 1000, "anchors": nearkin.orthonormal(10, 64)}
+    samples = {"num_classes": 10, "dimension": 64, "size": 1000, "anchors": nearkin.compose.orthonormal(10, 64)}
     samples["terms"] = {"npair": (1.0, objectives.NPair()), "angular": (2.0, objectives.Angular())}
     cls = getattr(objectives, name)
     needed = [p.name for p in parameters(cls) if p.default is p.empty]
@@ -232,7 +232,7 @@ def allowed(annotation: Any) -> list[str]:
 
 def choices_table(objective: Any) -> list[str]:
     """The four choices, or why the objective stands beside them."""
-    if not isinstance(objective, objectives.NeighbourhoodObjective):
+    if not isinstance(objective, objectives.NeighborhoodObjective):
         return [f"*Beside the composition:* {why_beside(objective)}", ""]
     lines = ["| | choice | in words |", "|---|---|---|"]
     for axis, choice in objective.choices().items():
@@ -246,7 +246,7 @@ def why_beside(objective: Any) -> str:
     """A sum has no choices of its own; for the others their module says it."""
     if isinstance(objective, objectives.WeightedSum):
         terms = " and ".join(f"`{type(term).__name__}`" for term in objective.terms.values())
-        return f"a sum has no neighbours of its own, its terms do (here {terms})."
+        return f"a sum has no neighbors of its own, its terms do (here {terms})."
     return flat(sys.modules[type(objective).__module__].__doc__ or "")
 
 
@@ -302,7 +302,7 @@ def page() -> str:
 def retrieval() -> str:
     """The advice for retrieval is the recipe of `nearkin train --for retrieval`, and rests on what that was made from."""
     recipe = RECIPES["retrieval"]
-    name, basis = recipe.settings["objective.name"], "measured" if recipe.source.startswith("docs/results.md") else "judgement"
+    name, basis = recipe.settings["objective.name"], "measured" if recipe.source.startswith("docs/results.md") else "judgment"
     maker = OBJECTIVES[name].__name__.replace("nearest_class_mean", "NearestClassMean")
     why = f"{recipe.words.partition(';')[0]}: `nearkin train --for retrieval`"
     return f"| classes, many, few examples each | retrieval on unseen classes | `{maker}` | {why} | {basis} |"

@@ -81,7 +81,7 @@ def batches_part(found: dict[str, Any]) -> list[str]:
     """What a batch of everyday size costs, as people call it."""
     said = (
         "`NCA()(embeddings, labels)` with its gradient, d = 64, beside pytorch-metric-learning's: points that lie near together, as while "
-        "something is learnt, and points far apart, most of whose exponentials are too small for a float. One thread's CPU time, best of "
+        "something is learned, and points far apart, most of whose exponentials are too small for a float. One thread's CPU time, best of "
         "interleaved rounds."
     )
     keys = (("ours_ms", ".2f"), ("peer_ms", ".2f"), ("times", ".2f"))
@@ -229,13 +229,13 @@ def discovery_part(found: list[dict[str, Any]]) -> list[str]:
 
 
 def explorer_part(found: dict[str, Any]) -> list[str]:
-    """The explorer's bars: 3 s until 60,000 points are drawn, 300 ms from click to neighbours, a page below 1 MB."""
+    """The explorer's bars: 3 s until 60,000 points are drawn, 300 ms from click to neighbors, a page below 1 MB."""
     busy = f", {found['cores']} cores, load {found['load']:.1f} before it began" if "load" in found else ""
     made = f"headless chromium {found['chromium']} without a GPU, {found['machine']}{busy}, {found['date'][:10]}"
     lines = ["## Explorer", "", f"`{found['command']}`, {made}. Pages are opened {found['visits']} times, each anew."]
     lines.append(f"The page is {found['bundle_kb']:.0f} kB (wanted: below 1,000).")
     lines.append(
-        "From the start of `nearkin serve` on the model of `nearkin demo --quick` to the first wrong neighbour on the screen: "
+        "From the start of `nearkin serve` on the model of `nearkin demo --quick` to the first wrong neighbor on the screen: "
         f"{found['first_wrong_s']:.1f} s."
     )
     rows, once = [], []
@@ -250,12 +250,12 @@ def explorer_part(found: dict[str, Any]) -> list[str]:
         "page",
         "s until all are drawn (wanted: 3)",
         "slowest",
-        "ms from click to neighbours (wanted: 300)",
+        "ms from click to neighbors (wanted: 300)",
         "slowest",
         "console errors",
     )
     lines += ["", *table(head, rows)]
-    return [*lines, f"Before that, once for each index: exact neighbours, lists and a map by PCA, one thread: {'; '.join(once)}.", ""]
+    return [*lines, f"Before that, once for each index: exact neighbors, lists and a map by PCA, one thread: {'; '.join(once)}.", ""]
 
 
 STYLES = ("o-", "s-", "^-", "v--", "D--", "x--", "+--", "*--")
@@ -275,7 +275,7 @@ def draw(axes: Any, rows: list[Row], ours: str) -> None:
     for axis, key, power, title in zip(axes, ("drawn_ms", "drawn_mb"), (2, 1), titles, strict=True):
         last = max((row for row in rows if row["name"] == ours and row.get(key)), key=lambda row: row["n"])
         grown = [last[key] * (n / last["n"]) ** power for n in sizes]
-        axis.loglog(sizes, grown, ":", color="grey", label="a line of our growth: N² of time, N of memory")
+        axis.loglog(sizes, grown, ":", color="gray", label="a line of our growth: N² of time, N of memory")
         axis.set(title=title, xlabel="points N (d = 64)")
         axis.set_xticks(sizes, [f"{n:,}" for n in sizes])
         axis.minorticks_off()

@@ -1,16 +1,16 @@
-"""A plain PyTorch loop: the optimiser gets the objective's own parameters too, and `update` follows its step."""
+"""A plain PyTorch loop: the optimizer gets the objective's own parameters too, and `update` follows its step."""
 
 import torch
 from sklearn.datasets import load_digits
 
-from nearkin import CentreLoss, Points, knn_accuracy
+from nearkin import CenterLoss, Points, knn_accuracy
 
 torch.manual_seed(0)
 x, y = (torch.from_numpy(part) for part in load_digits(return_X_y=True))
 x, (train, test) = x.float() / 16, torch.randperm(1797).split([1200, 597])
 network = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
-objective = CentreLoss(num_classes=10, dimension=8)  # a learnt head, and class centres that follow the embeddings
-optimiser = torch.optim.Adam([*network.parameters(), *objective.parameters()], lr=0.01)
+objective = CenterLoss(num_classes=10, dimension=8)  # a learned head, and class centers that follow the embeddings
+optimizer = torch.optim.Adam([*network.parameters(), *objective.parameters()], lr=0.01)
 
 
 def accuracy(encode):
@@ -22,8 +22,8 @@ print("5-NN accuracy, before training (8 numbers):", accuracy(network))
 for _ in range(15):
     for batch in train[torch.randperm(len(train))].split(100):
         embeddings = network(x[batch])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         objective(embeddings, y[batch]).backward()
-        optimiser.step()
-        objective.update(embeddings, y[batch])  # the centres move here, never inside forward or backward
+        optimizer.step()
+        objective.update(embeddings, y[batch])  # the centers move here, never inside forward or backward
 print("5-NN accuracy, after training (8 numbers):", accuracy(network))

@@ -19,11 +19,11 @@ for seed in range(10):  # 442 patients are few: one split would say little
     train, test = torch.randperm(len(x)).split(len(x) // 2)
     target = (y[train] - y[train].mean()) / y[train].std()
     embed = torch.nn.Linear(10, 3, bias=False)
-    optimiser = torch.optim.Adam(embed.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(embed.parameters(), lr=0.01)
     for _ in range(60):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         objective(embed(x[train]), target).backward()
-        optimiser.step()
+        optimizer.step()
     errors.append([error(encode, k) for k in (10, 20) for encode in (lambda v: v, embed)])
 for k, before, after in zip((10, 20), *torch.tensor(errors).mean(0).reshape(2, 2).T.tolist(), strict=True):
     print(f"mean absolute error of {k}-NN regression over 10 splits: {before:.2f} before, {after:.2f} after")

@@ -20,7 +20,7 @@ from papers.attention import encoded
 def discovery_figures(metrics: dict[str, Any]) -> dict[str, float]:
     """Images through the network, what every round of discovery trusted and how pure it was, and the released protocol's figure.
 
-    "trusted" counts points, "consistent" and "inconsistent" pairs of a trusted point and a neighbour: with k = 1 these are points, too.
+    "trusted" counts points, "consistent" and "inconsistent" pairs of a trusted point and a neighbor: with k = 1 these are points, too.
     """
     found = {"images": float(metrics["images"])} if "images" in metrics else {}
     if "released protocol" in metrics:
@@ -55,7 +55,7 @@ def voted(folder: Path, data: Dataset, shares: tuple[str, ...], seed: int, devic
     assert test.labels is not None
     found = {}
     for share in shares:
-        labels = labels_used(override(Run(), {"discovery.labelled": share, "seed": str(seed)}), train)
+        labels = labels_used(override(Run(), {"discovery.labeled": share, "seed": str(seed)}), train)
         assert labels is not None
         some = labels >= 0
         answering = Points(known[some.to(device)], labels[some].to(device))

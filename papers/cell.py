@@ -89,7 +89,7 @@ class Cell:
         return "" if value is None else f"{value:{form}}"
 
     def value(self, figures: Mapping[str, float]) -> float | None:
-        """The figure of one run in this cell's unit; shares become per cent, accuracies errors where errors are printed."""
+        """The figure of one run in this cell's unit; shares become percent, accuracies errors where errors are printed."""
         if self.figure not in figures:
             return None
         found = figures[self.figure]

@@ -115,10 +115,10 @@ _HAO = (
         ),
     ),
     Claim(
-        "the centre loss alone collapses to a point",
+        "the center loss alone collapses to a point",
         "[hao2018anchor] text, which says: to the origin; figure 2 below has the point's distance from it",
         tuple(
-            _less(f"{said}: E-NCM less centre loss alone", ("hao2018-mnist-2d-e-ncm", figure), ("hao2018-mnist-2d-pull", figure))
+            _less(f"{said}: E-NCM less center loss alone", ("hao2018-mnist-2d-e-ncm", figure), ("hao2018-mnist-2d-pull", figure))
             for said, figure in (("spread about the points' mean", "spread about the mean"), ("1-NN accuracy", "1-nn"))
         ),
     ),
@@ -197,7 +197,7 @@ _HUANG = (
         (_less("100 less 50", _and("e100"), _and("e50")), _less("200 less 100", _and("e200"), _and("e100"))),
     ),
     Claim(
-        "an instance round before the first neighbours is better than none",
+        "an instance round before the first neighbors is better than none",
         _printed_at_200("table 5", SHORT),
         (_less("instance round less random start", _and("base"), _and("random")),),
     ),
@@ -207,7 +207,7 @@ _HUANG = (
         (_less("curriculum less one-off", _and("base"), _and("oneoff")),),
     ),
     Claim(
-        "the smallest neighbourhoods are the best",
+        "the smallest neighborhoods are the best",
         _printed_at_200("figure 4", SHORT),
         tuple(_less(f"k = 1 less k = {k}", _and("base"), _and(f"k{k}")) for k in SIZES[1:]),
     ),
@@ -217,7 +217,7 @@ _HUANG = (
         tuple(_less(f"R = 4 less R = {rounds}", _and("base"), _and(f"r{rounds}")) for rounds in (1, 2)),
     ),
     Claim(
-        "consistent and inconsistent neighbourhoods grow from round to round, and the consistent ones faster",
+        "consistent and inconsistent neighborhoods grow from round to round, and the consistent ones faster",
         "[huang2019and] figure 6",
         (
             *_growth(f"{SHORT} epochs a round", "base"),

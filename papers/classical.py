@@ -1,4 +1,4 @@
-"""The classical rows: raw pixels and linear maps of them, asked by their nearest neighbours."""
+"""The classical rows: raw pixels and linear maps of them, asked by their nearest neighbors."""
 
 import warnings
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def perform(trial: Trial, seed: int, chosen: Settings, data_root: Path, device: 
 
 
 def upright(images: np.ndarray) -> np.ndarray:
-    """Deskewed (n, 1, h, w): rows of each image are slid until their middles lie on a plumb line through the image's centre.
+    """Deskewed (n, 1, h, w): rows of each image are slid until their middles lie on a plumb line through the image's center.
 
     The slope of that line before is the covariance of row and column over the variance of the rows, weighted by ink.
     """

@@ -1,8 +1,8 @@
 """Binary codes of 16 to 128 bits beside the float embedding they replace: MNIST and CIFAR-10, a table of our own.
 
 Every row of a data set has the same network, sampler, augmentation and number of epochs, close to the quick cells of
-[ren2014convolutional], with as many outputs as there are bits. "learnt" was trained as a code; the three others are one training with
-plain NCA: its numbers, their signs, and their signs after iterative quantisation [gong2011iterative], fitted on the training part.
+[ren2014convolutional], with as many outputs as there are bits. "learned" was trained as a code; the three others are one training with
+plain NCA: its numbers, their signs, and their signs after iterative quantization [gong2011iterative], fitted on the training part.
 """
 
 import time
@@ -22,7 +22,7 @@ from nearkin.search.hamming import nearest_codes
 from nearkin.search.packing import pack
 from nearkin.search.voting import vote
 from nearkin.train.config import Run, override
-from nearkin.train.iterative_quantization import IterativeQuantisation
+from nearkin.train.iterative_quantization import IterativeQuantization
 from nearkin.train.training import train
 from papers import ren2014
 from papers.cell import Cell, Settings, Trial
@@ -30,8 +30,8 @@ from papers.cell import Cell, Settings, Trial
 BITS = (16, 32, 64, 128)
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 EPOCHS = {"mnist": 8, "cifar10": 16}
-KINDS = ("float", "sign", "itq", "learnt")
-SAID = {"float": "float embedding", "sign": "sign of the float embedding", "itq": "iterative quantisation of it", "learnt": "learnt code"}
+KINDS = ("float", "sign", "itq", "learned")
+SAID = {"float": "float embedding", "sign": "sign of the float embedding", "itq": "iterative quantization of it", "learned": "learned code"}
 KNOWN, ASKED, TRIES = 60_000, 500, 3  # of the speed cells
 
 
@@ -41,8 +41,8 @@ def _trials() -> tuple[Trial, ...]:
         for bits in BITS:
             settings: Settings = {**ren2014.FAST[data], "network.dimension": str(bits), "epochs": str(EPOCHS[data])}
             found.append(Trial(f"codes-{data}-{bits}-float", data, settings, figure="10-nn", method="codes"))
-            learnt = {**settings, "codes.learn": "true"}
-            found.append(Trial(f"codes-{data}-{bits}-learnt", data, learnt, figure="10-nn", method="codes"))
+            learned = {**settings, "codes.learn": "true"}
+            found.append(Trial(f"codes-{data}-{bits}-learned", data, learned, figure="10-nn", method="codes"))
     found += [Trial(f"codes-speed-{bits}", "none", {"bits": str(bits)}, seeds=1, method="codes_speed") for bits in BITS]
     return tuple(found)
 
@@ -60,7 +60,7 @@ def _cells() -> tuple[Cell, ...]:
     for data, name in DATA.items():
         for bits in BITS:
             for kind in KINDS:
-                trial = f"codes-{data}-{bits}-{'learnt' if kind == 'learnt' else 'float'}"
+                trial = f"codes-{data}-{bits}-{'learned' if kind == 'learned' else 'float'}"
                 note = f"{bytes_a_point(kind, bits)} bytes a point"
                 for figure, said in (("10-nn", "10-NN accuracy"), ("p@10", "P@10")):
                     row = f"{bits} bits, {SAID[kind]}: {said}"
@@ -77,7 +77,7 @@ CELLS = _cells()
 
 
 def perform(trial: Trial, seed: int, data: Dataset, device: str) -> dict[str, float]:
-    """Train on the training part; 10-NN accuracy and P@10 of the test part, for the learnt code or for the other three kinds."""
+    """Train on the training part; 10-NN accuracy and P@10 of the test part, for the learned code or for the other three kinds."""
     plain = {
         "data.source": trial.data,
         "validate_every": "1000000",
@@ -91,8 +91,8 @@ def perform(trial: Trial, seed: int, data: Dataset, device: str) -> dict[str, fl
         model = load(Path(folder) / "model", device=device)
     known, asked = (_embedded(model, data.part(name)) for name in ("train", "test"))
     if run.codes.learn:
-        return _figures("learnt", known, asked, Hamming())
-    turned = IterativeQuantisation(run.network.dimension, seed=seed).fit(known[0])
+        return _figures("learned", known, asked, Hamming())
+    turned = IterativeQuantization(run.network.dimension, seed=seed).fit(known[0])
     return {
         **_figures("float", known, asked, SquaredEuclidean()),
         **_figures("sign", known, asked, Hamming()),

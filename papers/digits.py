@@ -5,13 +5,13 @@ from papers.cell import Cell, Trial
 _SMALL = {"network.dimension": "16", "epochs": "6", "batch_size": "200"}
 TRIALS = (
     Trial(
-        "digits-nca", "digits", {**_SMALL, "objective.name": "nca"}, {"optimiser.learning_rate": ("0.05", "0.2")}, tuning_epochs=3, seeds=2
+        "digits-nca", "digits", {**_SMALL, "objective.name": "nca"}, {"optimizer.learning_rate": ("0.05", "0.2")}, tuning_epochs=3, seeds=2
     ),
     Trial(
         "digits-softmax",
         "digits",
         {**_SMALL, "objective.name": "softmax"},
-        {"optimiser.learning_rate": ("0.05", "0.2")},
+        {"optimizer.learning_rate": ("0.05", "0.2")},
         tuning_epochs=3,
         seeds=2,
     ),

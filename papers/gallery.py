@@ -100,12 +100,12 @@ MNIST_2D = {
     "ren2014-mnist-linear_nca-2d": "linear NCA",
     "ren2014-mnist-nca-2d": "NCA on the convnet",
 }
-COLLAPSED = "centre loss alone"
+COLLAPSED = "center loss alone"
 FLAT = {
     f"hao2018-mnist-2d-{loss}": name
     for loss, name in (
         ("softmax", "SoftMax"),
-        ("centre", "SoftMax and centre loss"),
+        ("center", "SoftMax and center loss"),
         ("c-ncm", "C-NCM"),
         ("e-ncm", "E-NCM"),
         ("pull", COLLAPSED),
@@ -138,7 +138,7 @@ PICTURES = (
         "hao2018-figure-2",
         "[hao2018anchor] figure 2, MNIST in 2-D",
         "3,000 points of the test part, none of the training part, each panel at its own scale. Stars are the anchors, at distance 1 "
-        "from the origin; E-NCM hides them beneath the numbers of the classes that sit on them. The centre loss alone is drawn in "
+        "from the origin; E-NCM hides them beneath the numbers of the classes that sit on them. The center loss alone is drawn in "
         "a frame of E-NCM's size, with the origin in its middle: all classes lie on one spot.",
         FLAT,
         flat,
@@ -153,7 +153,7 @@ PICTURES = (
     ),
     Picture(
         "huang2019-figure-7",
-        "[huang2019and] figure 6: trusted neighbourhoods of round r",
+        "[huang2019and] figure 6: trusted neighborhoods of round r",
         "Figure 7: where the network looks to find the nearest training point, after the instance round and each round of discovery.",
         {"and-base": "AND"},
         looks,
@@ -162,7 +162,7 @@ PICTURES = (
 CELL_CURVES = (
     Curve(
         "huang2019-figure-4",
-        "[huang2019and] figure 4: size k of a neighbourhood",
+        "[huang2019and] figure 4: size k of a neighborhood",
         "Figure 4: CIFAR-10, every k at the same epochs; the band is the margin of the test part or, where wider, of seeds.",
         "k, on a logarithmic axis",
         "weighted kNN accuracy",
@@ -176,8 +176,8 @@ CELL_CURVES = (
     ),
     Curve(
         "huang2019-figure-6",
-        "[huang2019and] figure 6: trusted neighbourhoods of round r",
-        "Figure 6: trusted points of CIFAR-10 whose neighbour is of their class, or is not.",
+        "[huang2019and] figure 6: trusted neighborhoods of round r",
+        "Figure 6: trusted points of CIFAR-10 whose neighbor is of their class, or is not.",
         "round",
         "trusted points",
     ),

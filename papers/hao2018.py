@@ -22,8 +22,8 @@ from papers.cell import Ablation, Cell, Settings, Trial
 _COMMON = {
     "batch_size": "256",
     "precision": "bfloat16",
-    "optimiser.learning_rate": "0.1",
-    "optimiser.weight_decay": "5e-4",
+    "optimizer.learning_rate": "0.1",
+    "optimizer.weight_decay": "5e-4",
     "preprocess.options.per_channel": "false",
     "schedule.name": "cosine",
 }
@@ -49,15 +49,15 @@ _LARGE: dict[int, Settings] = {m: {"objective.name": "large_margin_softmax", "ob
 _LOSSES: dict[str, Settings] = {
     "softmax": {"objective.name": "softmax"},
     "hinge": {"objective.name": "hinge"},
-    "hinge-gentle": {"objective.name": "hinge", "optimiser.learning_rate": "0.01"},
+    "hinge-gentle": {"objective.name": "hinge", "optimizer.learning_rate": "0.01"},
     "hinge-every": {"objective.name": "hinge", "objective.options.form": "weston-watkins"},
-    "hinge-rest": {"objective.name": "hinge", "objective.options.form": "one-vs-rest", "optimiser.learning_rate": "0.01"},
+    "hinge-rest": {"objective.name": "hinge", "objective.options.form": "one-vs-rest", "optimizer.learning_rate": "0.01"},
     **{f"l-softmax-{m}": settings for m, settings in _LARGE.items()},
     **{f"l-softmax-{m}-sooner": {**settings, "objective.options.gamma": "1e-4"} for m, settings in _LARGE.items()},
     "c-ncm": {"objective.name": "nearest_class_mean", "objective.options.metric": "cosine"},
     "e-ncm": {"objective.name": "nearest_class_mean"},
-    "centre": {"objective.name": "centre_loss"},
-    "pull": {"objective.name": "centre_pull"},
+    "center": {"objective.name": "center_loss"},
+    "pull": {"objective.name": "center_pull"},
     "e-ncm-simplex": {"objective.name": "nearest_class_mean", "objective.options.anchors": "simplex"},
     "e-ncm-length-10": {"objective.name": "nearest_class_mean", "objective.options.length": "10.0"},
     "c-ncm-scale-10": {"objective.name": "nearest_class_mean", "objective.options.metric": "cosine", "objective.options.scale": "10.0"},
@@ -127,7 +127,7 @@ _PLAN: tuple[tuple[str, str, str, int], ...] = (
     *((data, loss, "0.1", 1) for loss in ("l-softmax-2", "l-softmax-3") for data in ("cifar10", "cifar10+", "cifar100")),
 )
 TRIALS = (
-    *(_flat(loss) for loss in ("softmax", "c-ncm", "e-ncm", "centre", "pull")),
+    *(_flat(loss) for loss in ("softmax", "c-ncm", "e-ncm", "center", "pull")),
     *(_converging(loss) for loss in ("softmax", "c-ncm", "e-ncm")),
     *(_trial(*one) for one in _PLAN),
 )
@@ -225,7 +225,7 @@ def _table_3() -> tuple[Cell, ...]:
 def _figure_2() -> tuple[Cell, ...]:
     rows = (("SoftMax", 99.32, "softmax"), ("C-NCM", 99.00, "c-ncm"), ("E-NCM", 99.53, "e-ncm"))
     claim = "the document: collapses to the origin; ours is a point (its spread is below), at this distance from it"
-    lengths = (("E-NCM", "e-ncm", ""), ("SoftMax and centre loss", "centre", ""), ("centre loss alone", "pull", claim))
+    lengths = (("E-NCM", "e-ncm", ""), ("SoftMax and center loss", "center", ""), ("center loss alone", "pull", claim))
     extents = (("distance from the origin", "length"), ("spread about the points' mean", "spread about the mean"))
 
     def cell(row: str, printed: float, loss: str) -> Cell:

@@ -1,7 +1,7 @@
-"""Tables 1 and 3 to 6 and figures 4 to 7 of [huang2019and]: neighbourhood discovery, its baselines, and what lies beyond the paper.
+"""Tables 1 and 3 to 6 and figures 4 to 7 of [huang2019and]: neighborhood discovery, its baselines, and what lies beyond the paper.
 
 "Released" is what the authors' code does: batch 128, rate 0.03, times 0.1 at 60 % and 80 % of every round, no flip, a bank that starts
-uniform and not normalised, the release's constants for the colours. Differs: batches are whole, so that 80 of CIFAR's 50,000 images wait
+uniform and not normalized, the release's constants for the colors. Differs: batches are whole, so that 80 of CIFAR's 50,000 images wait
 for another epoch; the network runs in bfloat16. Figures are those of the last epoch, against recomputed features, unless they say
 otherwise. Tables 5 and 6 and figures 4 to 7 are run at one affordable length, the same for every row; options beyond the paper are
 compared on a tenth of the training part that is left out.
@@ -15,10 +15,10 @@ SHORT = 6  # epochs a round where rows are only compared with each other; printe
 ROUNDS = 5  # one of instances and four of discovery
 SIZES = (1, 5, 20, 100)  # k of figure 4
 
-_NETWORK = {"network.name": "resnet18", "network.dimension": "128", "network.normalise": "true"}
+_NETWORK = {"network.name": "resnet18", "network.dimension": "128", "network.normalize": "true"}
 _COMMON = {
     **_NETWORK,
-    "objective.name": "neighbourhood_discovery",
+    "objective.name": "neighborhood_discovery",
     "objective.options.precision": "fast",
     "augment.name": "discovery",
     "precision": "bfloat16",
@@ -28,13 +28,13 @@ _RELEASED = {
     **_COMMON,
     "objective.options.start": "released",
     "batch_size": "128",
-    "optimiser.learning_rate": "0.03",
+    "optimizer.learning_rate": "0.03",
     "schedule.name": "milestones",
     "schedule.milestones": "[0.6, 0.8]",
     "preprocess.name": "cifar",
     "discovery.released_protocol": "true",
 }
-_LARGER = {**_COMMON, "batch_size": "256", "optimiser.learning_rate": "0.06", "schedule.name": "cosine"}
+_LARGER = {**_COMMON, "batch_size": "256", "optimizer.learning_rate": "0.06", "schedule.name": "cosine"}
 _BETTER = {
     **_LARGER,
     "augment.options.flip": "true",
@@ -43,25 +43,25 @@ _BETTER = {
     "discovery.gradual": "true",
     "discovery.restart": "false",
 }
-_DECAYS = {"optimiser.weight_decay": ("5e-4", "1e-3")}  # tried anew with all that the goals take, at twice the length
-CHOSEN = {"optimiser.weight_decay": "1e-3"}  # of them, by goal12
+_DECAYS = {"optimizer.weight_decay": ("5e-4", "1e-3")}  # tried anew with all that the goals take, at twice the length
+CHOSEN = {"optimizer.weight_decay": "1e-3"}  # of them, by goal12
 _COMPILED = {"compile": "true"}  # once in a process for all trials of one network and batch size
 _ALONE = {"compile": "false"}  # nobody shares this one's network or batch size: the wait would be longer than what it gives
 _LONG = {**_COMPILED, "checkpoint_seconds": "45"}  # a machine may be taken away inside such a run
 _BASE = {**_LARGER, **_COMPILED, "epochs": str(SHORT * ROUNDS)}
 _INSTANCES = {"objective.name": "instance_discrimination"}
-_CLUSTERS = {"objective.name": "deep_cluster", "network.normalise": "false", **_ALONE}
-_CLIPPED = {"optimiser.clip": "1.0"}  # nothing bounds these embeddings: without it the stand-in's explode in the first 30 steps
+_CLUSTERS = {"objective.name": "deep_cluster", "network.normalize": "false", **_ALONE}
+_CLIPPED = {"optimizer.clip": "1.0"}  # nothing bounds these embeddings: without it the stand-in's explode in the first 30 steps
 _NOISE = {"objective.name": "noise_as_targets"}
 _EACH = {"objective.options.quantifier": "each"}
-_NEIGHBOURS = {"objective.options.quantifier": ("any", "each")}  # tried by the training of 50 M images
-_RATES = {"optimiser.learning_rate": ("0.06", "0.12")}  # tried with batches of 512, of which an H200 sees more images a second
+_NEIGHBORS = {"objective.options.quantifier": ("any", "each")}  # tried by the training of 50 M images
+_RATES = {"optimizer.learning_rate": ("0.06", "0.12")}  # tried with batches of 512, of which an H200 sees more images a second
 
 
 def _of(settings: Settings) -> Settings:
     """The settings, without what is another objective's: options of the bank, and of discovery."""
     objective = settings["objective.name"]
-    bank, discovers = objective in ("neighbourhood_discovery", "instance_discrimination"), objective == "neighbourhood_discovery"
+    bank, discovers = objective in ("neighborhood_discovery", "instance_discrimination"), objective == "neighborhood_discovery"
     others = (*([] if bank else ["objective.options."]), *([] if discovers else ["discovery."]))
     return {name: value for name, value in settings.items() if not name.startswith(others)}
 
@@ -92,26 +92,26 @@ _OPTIONS: dict[str, tuple[str, Settings]] = {
     "flip": ("flip", {"augment.options.flip": "true"}),
     "hue": ("hue 0.1 instead of 0.4", {"augment.options.hue": "0.1"}),
     "views": ("two views, half the epochs", {"views": "2", "epochs": str(SHORT * ROUNDS // 2), **_ALONE}),
-    "refresh": ("neighbours refreshed every epoch", {"discovery.refresh": "epoch"}),
-    "mutual": ("mutual neighbours only", {"discovery.mutual": "true"}),
+    "refresh": ("neighbors refreshed every epoch", {"discovery.refresh": "epoch"}),
+    "mutual": ("mutual neighbors only", {"discovery.mutual": "true"}),
     "weighted": ("weighted by entropy instead of selected", {"objective.options.weighted": "true"}),
-    "each": ("each neighbour near, not any", _EACH),
+    "each": ("each neighbor near, not any", _EACH),
     "gradual": ("trusted share grows every epoch", {"discovery.refresh": "epoch", "discovery.gradual": "true"}),
     "once": ("one cosine over all rounds", {"discovery.restart": "false"}),
-    "bank": ("bank starts as released, not normalised", {"objective.options.start": "released"}),
-    "rate": ("twice the rate", {"optimiser.learning_rate": "0.12"}),
-    "decay": ("twice the weight decay", {"optimiser.weight_decay": "1e-3"}),
+    "bank": ("bank starts as released, not normalized", {"objective.options.start": "released"}),
+    "rate": ("twice the rate", {"optimizer.learning_rate": "0.12"}),
+    "decay": ("twice the weight decay", {"optimizer.weight_decay": "1e-3"}),
     "cool": ("temperature 0.07 instead of 0.1", {"objective.options.temperature": "0.07"}),
     "warm": ("temperature 0.15 instead of 0.1", {"objective.options.temperature": "0.15"}),
 }
-# The goals' recipe with one thing changed, on the same tenth, for twice as long: where neighbours begin to be right.
+# The goals' recipe with one thing changed, on the same tenth, for twice as long: where neighbors begin to be right.
 _CHANGES: dict[str, tuple[str, Settings]] = {
     "nothing": ("as it is", {}),
     "flip": ("no flip", {"augment.options.flip": "false"}),
     "gradual": ("trusted share grows every round", {"discovery.gradual": "false"}),
-    "refresh": ("neighbours and trusted share anew every round", {"discovery.refresh": "round", "discovery.gradual": "false"}),
+    "refresh": ("neighbors and trusted share anew every round", {"discovery.refresh": "round", "discovery.gradual": "false"}),
     "restart": ("a cosine for every round", {"discovery.restart": "true"}),
-    "mutual": ("mutual neighbours only", {"discovery.mutual": "true"}),
+    "mutual": ("mutual neighbors only", {"discovery.mutual": "true"}),
     "views": ("two views, half the epochs", {"views": "2", "epochs": str(SHORT * ROUNDS), **_ALONE}),
     "weighted": ("weighted by entropy instead of selected", {"objective.options.weighted": "true"}),
 }
@@ -120,7 +120,7 @@ _TRIED = 4 * SHORT * ROUNDS  # epochs, where the longest trainings choose
 _TWICE_LONG = {"epochs": str(2 * SHORT * ROUNDS)}
 _ALEX = {**_LARGER, **_COMPILED, **_TWICE_LONG, "network.name": "alexnet"}
 _SETS = {"alex10": "cifar10", "alex100": "cifar100", "alexsvhn": "svhn"}
-_PHOTOGRAPHS = {"network.options.stem": "large", "batch_size": "128", "optimiser.learning_rate": "0.03", "data.size": "128"}
+_PHOTOGRAPHS = {"network.options.stem": "large", "batch_size": "128", "optimizer.learning_rate": "0.03", "data.size": "128"}
 _BIRDS = {**_LARGER, **_PHOTOGRAPHS, "epochs": str(8 * SHORT * ROUNDS)}
 _METHODS: dict[str, tuple[str, Settings]] = {
     "and": ("AND", {}),
@@ -145,8 +145,8 @@ TRIALS = (
     _trial("instance", _BASE, _INSTANCES),
     _trial("cluster", _BASE, _CLUSTERS),
     _trial("noise", _BASE, _NOISE),
-    *(_trial(f"semi-{name}", _BASE, {"discovery.labelled": share}) for name, share in _FEW.items()),
-    *(_trial(f"semi-each-{name}", _BASE, _EACH, {"discovery.labelled": share}) for name, share in _FEW.items()),
+    *(_trial(f"semi-{name}", _BASE, {"discovery.labeled": share}) for name, share in _FEW.items()),
+    *(_trial(f"semi-each-{name}", _BASE, _EACH, {"discovery.labeled": share}) for name, share in _FEW.items()),
     *(
         _trial(f"{short}-{name}", _ALEX, settings, data=data, probe="conv5")
         for short, data in _SETS.items()
@@ -158,7 +158,7 @@ TRIALS = (
     _trial("goal25", _BETTER, CHOSEN, _LONG, {"epochs": "500"}, seeds=3),
     _trial("alone12", _BETTER, CHOSEN, _LONG, _INSTANCES, {"epochs": "250"}),
     _trial("alone-released", _RELEASED, _LONG, _INSTANCES, {"epochs": "250"}),
-    _trial("best", _BETTER, CHOSEN, _LONG, {"epochs": "1000"}, tune=_NEIGHBOURS, tuning_epochs=_TRIED),
+    _trial("best", _BETTER, CHOSEN, _LONG, {"epochs": "1000"}, tune=_NEIGHBORS, tuning_epochs=_TRIED),
     _trial("most", _BETTER, CHOSEN, _LONG, {"batch_size": "512", "epochs": "1600"}, tune=_RATES, tuning_epochs=_TRIED),
     _trial("longest", _BETTER, CHOSEN, _LONG, {"batch_size": "512", "epochs": "2000"}),  # its rate is the one that the row above chose
     _trial("e100", _RELEASED, _LONG, {"epochs": "500"}),
@@ -198,7 +198,7 @@ def _goals() -> tuple[Cell, ...]:
     for row, trial, wanted, images, seconds, note in (
         ("12.5 M images, 5 minutes", "goal12", 83.3, 12.5, 300.0, ""),
         ("25 M images, 10 minutes", "goal25", 86.5, 25.0, 600.0, ""),
-        ("50 M images", "best", 89.2, None, None, "each neighbour near, not any: chosen by short trainings, on held-out images"),
+        ("50 M images", "best", 89.2, None, None, "each neighbor near, not any: chosen by short trainings, on held-out images"),
         ("80 M images", "most", 89.2, None, None, "batches of 512; the rate chosen by short trainings, on held-out images"),
         ("100 M images", "longest", 89.2, None, None, "as 80 M, and its rate"),
     ):
@@ -208,7 +208,7 @@ def _goals() -> tuple[Cell, ...]:
                 continue
             title = f"[huang2019and] {table}"
             found.append(Cell(title, row, None, unit, f"and-{trial}", figure, unit.split()[-1], wanted=most))  # type: ignore[arg-type]
-    alone = "the first row's recipe without neighbours: what discovery is worth there"
+    alone = "the first row's recipe without neighbors: what discovery is worth there"
     found.append(_accuracy(table, "12.5 M images, Instance", "alone12", column="weighted kNN", note=alone))
     return tuple(found)
 
@@ -225,7 +225,7 @@ def _lengths() -> tuple[Cell, ...]:
         changed = (Ablation(f"{better[0]}, as many epochs", f"and-{better[1]}", _KNN),) if better else ()
         found.append(_accuracy(table, row, trial, printed, ablations=changed, **last))
         found.append(_accuracy(table, row, trial, printed, "released protocol", column="released protocol", note=_AUTHORS))
-    alone = f"the released recipe without neighbours, {_epochs('', 50)}: what discovery is worth there"
+    alone = f"the released recipe without neighbors, {_epochs('', 50)}: what discovery is worth there"
     found.append(_accuracy(table, "ResNet-18, Instance", "alone-released", None, note=alone, **last))
     return tuple(found)
 
@@ -263,10 +263,8 @@ def _table_3() -> tuple[Cell, ...]:
 def _compared() -> tuple[Cell, ...]:
     """Tables 5 and 6 and figures 4 to 6, all rows at one length."""
     fifth, sixth = "table 5: how the network starts", "table 6: curriculum"
-    fourth, rounds = "figure 4: size k of a neighbourhood", "figure 5: rounds R"
-    noise = (
-        f"{SHORT * ROUNDS} epochs in {ROUNDS - 1} rounds; printed: 200 epochs a round; the first neighbours are those of a bank of noise"
-    )
+    fourth, rounds = "figure 4: size k of a neighborhood", "figure 5: rounds R"
+    noise = f"{SHORT * ROUNDS} epochs in {ROUNDS - 1} rounds; printed: 200 epochs a round; the first neighbors are those of a bank of noise"
     found = [
         _accuracy(fifth, "random", "random", 85.7, note=noise, ablations=(Ablation("instance round", "and-base", _KNN),)),
         _accuracy(fifth, "instance round", "base", 86.3, note=_SAID, ablations=(_TWICE, *_LONGER)),
@@ -275,11 +273,11 @@ def _compared() -> tuple[Cell, ...]:
         *(_accuracy(fourth, f"k = {k}", "base" if k == 1 else f"k{k}", note=_SAID) for k in SIZES),
         *(_accuracy(rounds, f"R = {r}", "base" if r == 4 else f"r{r}", note=f"{SHORT * ROUNDS} epochs in all") for r in (1, 2, 4, 8)),
     ]
-    return (*found, *_counted("figure 6: trusted neighbourhoods of round r", "base", _SAID))
+    return (*found, *_counted("figure 6: trusted neighborhoods of round r", "base", _SAID))
 
 
 def _counted(table: str, trial: str, note: str, prefix: str = "") -> tuple[Cell, ...]:
-    """How many trusted neighbourhoods of every round are of one class, and how many are not."""
+    """How many trusted neighborhoods of every round are of one class, and how many are not."""
     return tuple(
         Cell(f"[huang2019and] {table}", f"r = {number}", None, "points", f"and-{trial}", f"round {number} {word}", prefix + word, note=note)
         for number in range(1, ROUNDS)
@@ -288,7 +286,7 @@ def _counted(table: str, trial: str, note: str, prefix: str = "") -> tuple[Cell,
 
 
 def _counted_longer() -> tuple[Cell, ...]:
-    """Figure 6 where neighbours are mostly right, as in the paper: at 6 epochs a round most of them are wrong."""
+    """Figure 6 where neighbors are mostly right, as in the paper: at 6 epochs a round most of them are wrong."""
     table = "figure 6 at 50 epochs a round"
     ours = "our recipe, which looks anew in every epoch: those of the round's last"
     return (*_counted(table, "e50", "", "released: "), *_counted(table, "goal12", ours, "ours: "))
@@ -299,7 +297,7 @@ def _beyond() -> tuple[Cell, ...]:
     changes = "beyond the paper: the goals' recipe with one thing changed, on a validation part"
     others = "baselines and some labels, CIFAR-10, ResNet-18"
     rounds, whole = _epochs("and", SHORT), _epochs("", SHORT)
-    few = f"{rounds}; only the labelled points vote"
+    few = f"{rounds}; only the labeled points vote"
 
     def length(settings: Settings, a_round: int) -> str:
         return _epochs("and", a_round // 2 if "views" in settings else a_round)

@@ -1,11 +1,11 @@
-"""Table 1 of [lu2019sampling] under one protocol: is optimising Prec@k better than other samplings and losses, all else being equal?
+"""Table 1 of [lu2019sampling] under one protocol: is optimizing Prec@k better than other samplings and losses, all else being equal?
 
 Three protocols on unseen classes. "11 per class": every loss gets the same network, batches of 64 with 11 images a class, augmentation,
 iterations, Adam, and four tuning runs of half the length on held-out training classes: two learning rates times two values of the loss's
 own setting, or four rates where nothing else is tuned. "Uniform batches" for losses with class vectors, which batches of six classes
 starve. "The document's": its baselines had 2 images a class, its own loss 11.
 
-CUB-200-2011: classes 1-100 train, 101-200 test, 128 px (random 112 of it), MobileNetV2 pretrained on ImageNet, whose batch normalisation
+CUB-200-2011: classes 1-100 train, 101-200 test, 128 px (random 112 of it), MobileNetV2 pretrained on ImageNet, whose batch normalization
 keeps its statistics (a batch of six classes has others than the test). Omniglot: 30 background alphabets train, 20 evaluation alphabets
 test, 28 px. CIFAR-100: training images of the first 50 classes train, test images of the other 50 test, 32 px. Cars and Online Products
 are set up and not run: their printed rows, whose baselines had 2 images a class, stand beside the first protocol, and the printed NMI and
@@ -17,11 +17,11 @@ with 11 images a class that did best on held-out training classes; those of a fi
 last table of each asks whether longer trainings answer otherwise: both forms of Prec@5 and, on held-out training classes, the best of
 table 1 with 11 images a class, with 2, and the best with class vectors; with the settings that they chose before, one seed.
 
-The protocols of CUB (statistics of batch normalisation) and CIFAR-100 (rates) were changed after a look at figures of the test classes,
+The protocols of CUB (statistics of batch normalization) and CIFAR-100 (rates) were changed after a look at figures of the test classes,
 for all rows alike and by held-out training classes; [the log](log.md) says how.
 
 Floors: what was there before. The pretrained network untouched is its features before the head, also projected to as many dimensions as
-the models have. The untrained network has seen the training images once, for the statistics of its batch normalisation alone.
+the models have. The untrained network has seen the training images once, for the statistics of its batch normalization alone.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from nearkin.train.config import Run
 from papers.cell import Cell, Settings, Trial
 from papers.lu2019_printed import PRINTED
 
-_ADAM: Settings = {"optimiser.name": "adam", "optimiser.weight_decay": "1e-4", "batch_size": "64", "network.normalise": "true"}
+_ADAM: Settings = {"optimizer.name": "adam", "optimizer.weight_decay": "1e-4", "batch_size": "64", "network.normalize": "true"}
 
 
 def _length(iterations: int) -> Settings:
@@ -129,7 +129,7 @@ TABLE_1: Mapping[str, Loss] = {
     "triplet-weighted": _triplet("Distance-weighted triplets", "distance-weighted"),
     "contrastive": Loss("Contrastive", {"objective.name": "contrastive"}, _MARGIN, ("0.5", "1.0")),
     "lifted": Loss("Lifted structure", {"objective.name": "lifted_structure"}, _MARGIN, ("0.5", "1.0")),
-    "npair": Loss("N-pair", {"objective.name": "npair", "network.normalise": "false"}, f"{_OWN}l2", ("0.002", "0.02")),
+    "npair": Loss("N-pair", {"objective.name": "npair", "network.normalize": "false"}, f"{_OWN}l2", ("0.002", "0.02")),
     "angular": Loss("Angular", {"objective.name": "angular"}, f"{_OWN}alpha", ("36.0", "45.0")),
     "proxy": Loss("Proxy-NCA", {"objective.name": "proxy_nca"}, f"{_OWN}temperature", ("0.333", "0.111")),
 }
@@ -158,7 +158,7 @@ MARGINS: Mapping[str, Loss] = {
 WITH_VECTORS: Mapping[str, Loss] = {
     "proxy": TABLE_1["proxy"],
     "e-ncm": OTHERS["e-ncm"],
-    "softmax": Loss("Normalised softmax", {"objective.name": "normalised_softmax"}, f"{_OWN}temperature", ("0.05", "0.1")),
+    "softmax": Loss("Normalized softmax", {"objective.name": "normalized_softmax"}, f"{_OWN}temperature", ("0.05", "0.1")),
 }
 
 _FOLLOWED = ("prec5-printed", "prec5-released", "triplet-semi", "triplet-weighted", "angular", "proxy")  # for the curves of figure 4
@@ -191,9 +191,9 @@ def _trial(data: str, batches: str, name: str, loss: Loss) -> Trial:
     tune: dict[str, tuple[str, ...]]
     if len(loss.values) == 1:
         settings[loss.tuned] = loss.values[0]
-        tune = {"optimiser.learning_rate": shared.rates}  # without a setting of its own: four rates, so four runs like everybody
+        tune = {"optimizer.learning_rate": shared.rates}  # without a setting of its own: four rates, so four runs like everybody
     else:
-        tune = {"optimiser.learning_rate": shared.rates[1::2], loss.tuned: loss.values}
+        tune = {"optimizer.learning_rate": shared.rates[1::2], loss.tuned: loss.values}
     return Trial(f"lu2019-{data}-{batches}-{name}", data, settings, tune, figure="precision@1", method="unseen")
 
 

@@ -32,7 +32,7 @@ def explained(sets: Mapping[str, Found]) -> Iterator[str]:
             f"{own - rivals[len(rivals) // 2]:.1f} points of P@1 above the middle one of the {len(rivals)} losses of table 1 and "
             f"{own - rivals[-1]:.1f} above the strongest. Ours, as released, over the middle one (in brackets: over the strongest); the "
             'middle one, because losses that hardly learn would draw a mean down. "11 instead of 2" is what that changes in the middle '
-            "one. Of the document only the batches are imitated: not its network, image size, optimiser's settings and variants of the "
+            "one. Of the document only the batches are imitated: not its network, image size, optimizer's settings and variants of the "
             "other losses, nor its choice of the best look at the test classes."
         )
         yield from ("| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS), *lines)

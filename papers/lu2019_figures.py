@@ -26,7 +26,7 @@ from papers.lu2019 import OTHERS, OURS, SETS, TABLE_1, table_name
 from papers.unseen import parts_of
 
 CURVE = 500  # points of a curve
-ROWS, FOUND = 5, 8  # queries of the gallery, and neighbours of each
+ROWS, FOUND = 5, 8  # queries of the gallery, and neighbors of each
 MAPPED = 20  # classes of the map
 SHOWN = ("prec5-printed", "triplet-semi")  # in gallery and map
 PHOTOGRAPHS = ("cub", "cars", "products")  # other people's, which a gallery would pass on

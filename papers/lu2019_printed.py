@@ -1,4 +1,4 @@
-"""The printed figures of table 1 of [lu2019sampling], DenseNet201, in per cent: P@1 P@3 P@5 P@10 R@3 R@5 R@10 NMI mAP F1."""
+"""The printed figures of table 1 of [lu2019sampling], DenseNet201, in percent: P@1 P@3 P@5 P@10 R@3 R@5 R@10 NMI mAP F1."""
 
 from collections.abc import Mapping
 

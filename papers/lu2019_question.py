@@ -13,10 +13,10 @@ from papers.lu2019_rows import SINGLE, Found, Rows, best_first, by_set, by_trial
 
 FORMS = {"prec5-printed": "as printed", "prec5-released": "as released"}
 EQUAL = (
-    "Figures are P@1 of the test classes in per cent; network, batches, augmentation, iterations, optimiser and number of tuning runs are "
+    "Figures are P@1 of the test classes in percent; network, batches, augmentation, iterations, optimizer and number of tuning runs are "
     "the same for all."
 )
-QUESTION = "Does optimising Prec@k beat every loss of table 1, all else being equal?"
+QUESTION = "Does optimizing Prec@k beat every loss of table 1, all else being equal?"
 K = 5
 STUCK = 0.999  # of the places that the loss looks at; in a random embedding, where the margin helps strangers, some 0.994 are misplaced
 FLOORS = {True: ("pretrained", "the pretrained network untouched is"), False: ("pixels", "raw pixels are")}  # by whether it is pretrained
@@ -135,7 +135,7 @@ def _not_above_floor(data: str, found: Found, signs: Signs, rows: Rows) -> list[
 
 
 def _stuck(data: str, signs: Signs, rows: Rows) -> str:
-    """What the count of misplaced neighbours says of a training that never got anywhere."""
+    """What the count of misplaced neighbors says of a training that never got anywhere."""
     active = by_set(rows, ACTIVE).get(data, {})
     places = K * int(SETS[data].settings["batch_size"])
     shares = [known(active[f"11-{form}"]) / places for form in signs if f"11-{form}" in active]

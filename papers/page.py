@@ -31,7 +31,7 @@ worse side.
   of the test part.
 - **better**, **short**: it lies outside, on either side. A short row's note names the ablations: what it is with one thing or a few
   changed, each tuned anew where anything is tuned.
-- **wide tables** (of Lu et al.): per cent ([metrics.md](metrics.md) says of what; R@k is recall@k), seconds for 1,000 iterations, and the
+- **wide tables** (of Lu et al.): percent ([metrics.md](metrics.md) says of what; R@k is recall@k), seconds for 1,000 iterations, and the
   pairs or triplets that bore on the loss in one iteration (for Prec@k the misplaced ones, strangers helped by the margin); ours plus or
   minus the larger of two standard deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the range over
   starts of k-means); a row of one seed has the interval alone, which leaves the chance in its training out. Settings are chosen on held-out
@@ -42,7 +42,7 @@ worse side.
   every training did; where only some did, the note counts them, and the figures are those of the others.
 """
 HEADS = ("unit", "printed", "ours", "spread", "seeds", "s a run", "device", "verdict", "note")
-QUESTION = "[lu2019sampling]: does optimising Prec@k beat other losses on unseen classes?"
+QUESTION = "[lu2019sampling]: does optimizing Prec@k beat other losses on unseen classes?"
 WIDTH = 140  # of a line of running text
 TOLD = (ren2014, taylor2010, hao2018, huang2019, codes)  # whose own words stand above their first table
 

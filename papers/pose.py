@@ -1,4 +1,4 @@
-"""Poses as numbers: turns as (sin, cos), errors in degrees and pixels, and predictions by near and by soft neighbours."""
+"""Poses as numbers: turns as (sin, cos), errors in degrees and pixels, and predictions by near and by soft neighbors."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ ASKED = 2000  # training points whose own targets choose the temperature
 
 
 def turns(degrees: Tensor) -> Tensor:
-    """(n,) degrees as (n, 2) sin and cos: neighbours on the circle are neighbours in the plane, 355 and 0 too."""
+    """(n,) degrees as (n, 2) sin and cos: neighbors on the circle are neighbors in the plane, 355 and 0 too."""
     radians = degrees.double().deg2rad()
     return torch.stack([radians.sin(), radians.cos()], dim=1).float()
 
@@ -51,7 +51,7 @@ def pixels_apart(predicted: Tensor, true: Tensor) -> Tensor:
 
 
 def soft_prediction(queries: Tensor, references: Points, temperature: float, own: Tensor | None = None) -> Tensor:
-    """The neighbours' mean target (n, t), weighted as in NCA regression: sum_j p_j y_j, p = softmax(-distance^2 / temperature).
+    """The neighbors' mean target (n, t), weighted as in NCA regression: sum_j p_j y_j, p = softmax(-distance^2 / temperature).
 
     own: (n,) the row among the references that each query is, where it must not choose itself.
     """
@@ -91,7 +91,7 @@ def pose_figures(name: str, predicted: Tensor, true: Tensor, unit: PoseUnit, obj
 def measure_pose(
     queries: Points, references: Points, unit: PoseUnit, temperature: float | None = None, objects: Tensor | None = None
 ) -> dict[str, float]:
-    """The errors of the nearest neighbour's pose and of the soft neighbours' mean pose.
+    """The errors of the nearest neighbor's pose and of the soft neighbors' mean pose.
 
     Labels are (n, 2) sin and cos for degrees, (n, 2 m) places for pixels. temperature: that of the objective the embeddings were
     trained with; None chooses one by leave-one-out among the references. objects: (n,) adds the error up to each object's own zero.

@@ -12,7 +12,7 @@ A candidate is trained on MNIST as long as the row itself, 20 epochs where the r
 although the rows have 60, 100 with crop and flip, and 300; for 60 where the decay of 300 epochs is chosen; for 300 where decay and
 temperature of 600 are; and as long as the row where the epochs themselves are.
 
-NCA's "expected form" is the printed one, the mean chance of a right soft neighbour; the "log form" is the mean logarithm of that chance.
+NCA's "expected form" is the printed one, the mean chance of a right soft neighbor; the "log form" is the mean logarithm of that chance.
 "Captured" trainings replay their steps from a CUDA graph; "compiled" ones go through torch.compile, too, for which the first run pays.
 """
 
@@ -23,8 +23,8 @@ from papers.cell import Ablation, Cell, Keep, Settings, Trial, Unit
 
 Candidates = Mapping[str, tuple[str, ...]]
 
-_RATES = {"optimiser.learning_rate": ("0.1", "0.3")}
-_UNMOVED = {"optimiser.learning_rate": ("0.05", "0.1"), "optimiser.clip": ("0.0", "1.0"), "optimiser.weight_decay": ("1e-4", "1e-3")}
+_RATES = {"optimizer.learning_rate": ("0.1", "0.3")}
+_UNMOVED = {"optimizer.learning_rate": ("0.05", "0.1"), "optimizer.clip": ("0.0", "1.0"), "optimizer.weight_decay": ("1e-4", "1e-3")}
 _COOLER = {"objective.options.temperature": ("0.25", "1.0")}
 _CHOSEN = {"epochs": ("20", "40"), **_COOLER}
 _WIDER = {  # around 20 epochs of 0.25, which those chose and which lay on their edge
@@ -34,17 +34,17 @@ _WIDER = {  # around 20 epochs of 0.25, which those chose and which lay on their
 }
 _SMALLER = {  # more noise and more decay against the overfitting that is left
     "batch_size": ("100", "250"),
-    "optimiser.weight_decay": ("1e-3", "4e-3"),
+    "optimizer.weight_decay": ("1e-3", "4e-3"),
     "objective.options.temperature": ("0.1", "0.25"),
     "epochs": ("12", "20"),
 }
-_DECAYS = {"optimiser.weight_decay": ("1e-4", "5e-4", "1e-3")}  # of trainings that are longer than the document's can have been
+_DECAYS = {"optimizer.weight_decay": ("1e-4", "5e-4", "1e-3")}  # of trainings that are longer than the document's can have been
 _COMMON = {
     "batch_size": "1000",
     "schedule.name": "one_cycle",
     "precision": "bfloat16",
-    "optimiser.weight_decay": "1e-4",
-    "optimiser.clip": "1.0",  # without it the softmax rows diverged in some seeds at either rate
+    "optimizer.weight_decay": "1e-4",
+    "optimizer.clip": "1.0",  # without it the softmax rows diverged in some seeds at either rate
 }
 _MNIST: Settings = {**_COMMON, "network.name": "ren2014-mnist", "network.dimension": "64", "epochs": "20"}
 _CIFAR: Settings = {**_COMMON, "network.name": "ren2014-cifar", "network.dimension": "100", "epochs": "60"}
@@ -56,8 +56,8 @@ _AFFINE = {"augment.name": "affine", "epochs": "120", "batch_size": "500"}
 _CROP = {"augment.name": "crop_flip", "epochs": "100"}
 _CEIL = {"network.options.pooling": "ceil"}
 _HALF = {"batch_size": "500"}
-_LONG = {"optimiser.learning_rate": "0.1"}
-_GENTLE = {"optimiser.learning_rate": "0.05", "optimiser.clip": "0.0"}  # what tuning takes for the log form as it is
+_LONG = {"optimizer.learning_rate": "0.1"}
+_GENTLE = {"optimizer.learning_rate": "0.05", "optimizer.clip": "0.0"}  # what tuning takes for the log form as it is
 
 
 def _mnist(name: str, *settings: Settings, tune: Candidates = _RATES, figure: str = "1-nn", seeds: int = 3, keep: Keep = "") -> Trial:
@@ -83,12 +83,12 @@ def _cifar(
 
 
 _FLAT = {"network.dimension": "2"}
-_WHOLE = {"references": "training_set", "epochs": "150", "schedule.name": "cosine", "optimiser.learning_rate": "0.3"}
+_WHOLE = {"references": "training_set", "epochs": "150", "schedule.name": "cosine", "optimizer.learning_rate": "0.3"}
 _SOME = {"first": "50", "fitted": "10000", "iterations": "30"}
 FEWER = f"fitted on {int(_SOME['fitted']):,} images, {_SOME['iterations']} iterations after PCA to {_SOME['first']}"
 _LMNN = {"dimension": "50", "first": "50", "iterations": "50"}
-_FAST_MNIST = {"epochs": "8", "optimiser.learning_rate": "0.3", **_SHIFT, **_LOG}
-_FAST_CIFAR = {"epochs": "28", "optimiser.learning_rate": "0.1", "augment.name": "crop_flip", **_LOG}
+_FAST_MNIST = {"epochs": "8", "optimizer.learning_rate": "0.3", **_SHIFT, **_LOG}
+_FAST_CIFAR = {"epochs": "28", "optimizer.learning_rate": "0.1", "augment.name": "crop_flip", **_LOG}
 FAST: dict[str, Settings] = {"mnist": {**_MNIST, **_FAST_MNIST}, "cifar10": {**_CIFAR, **_FAST_CIFAR}}  # seconds on a large GPU
 
 TRIALS = (
@@ -104,7 +104,7 @@ TRIALS = (
     _mnist("nca-expected-shift", _EXPECTED, _SHIFT, seeds=2),
     _mnist("nca-beyond", _LOG, {"augment.name": "affine", "epochs": "80"}),
     _mnist("nca-decay", _LOG, _LONG, _AFFINE, tune=_DECAYS),
-    _mnist("nca-cooler", _LOG, _LONG, _AFFINE, tune={**_COOLER, "optimiser.weight_decay": ("1e-3", "3e-3")}, figure="10-nn"),
+    _mnist("nca-cooler", _LOG, _LONG, _AFFINE, tune={**_COOLER, "optimizer.weight_decay": ("1e-3", "3e-3")}, figure="10-nn"),
     _mnist("nca-2d", _LOG, _FLAT, keep="map"),
     _mnist("softmax-2d", _SOFTMAX, _FLAT),
     _mnist("nca-whole-set", _LOG, _WHOLE, tune={}, seeds=1),
@@ -140,7 +140,7 @@ TRIALS = (
         _CROP,
         _LONG,
         {"epochs": "600", **_CEIL},
-        tune={**_COOLER, "optimiser.weight_decay": ("1e-4", "5e-4")},
+        tune={**_COOLER, "optimizer.weight_decay": ("1e-4", "5e-4")},
         tuning_epochs=300,
         figure="10-nn",
         seeds=2,
@@ -312,7 +312,7 @@ CELLS = (*_table_i(), *_table_ii(), *_figure_3(), *_times())
 def _recipe(name: str, data: str) -> str:
     settings = FAST[data]
     moved = {"shift": "shifts", "crop_flip": "crop and flip"}[settings["augment.name"]]
-    return f"{name} {settings['epochs']} epochs, {moved}, rate {settings['optimiser.learning_rate']}"
+    return f"{name} {settings['epochs']} epochs, {moved}, rate {settings['optimizer.learning_rate']}"
 
 
 ABOUT = {  # what is said above a table besides

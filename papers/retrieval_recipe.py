@@ -17,7 +17,7 @@ from papers.running import Ledger
 from papers.tables import verdicts
 from papers.unseen import TASKS
 
-_SHARED = ("objective.", "sampler.", "optimiser.", "batch_size", "network.normalise")
+_SHARED = ("objective.", "sampler.", "optimizer.", "batch_size", "network.normalize")
 _START = ("network.rate", "network.statistics", "preprocess.name")
 _SIZED = ("preprocess.options.crop", "augment.name", "augment.options.size")
 
@@ -40,11 +40,11 @@ def recipe(name: str, fresh: Settings, pretrained: Settings, source: str) -> dic
     """Leaves of a row by batches and name, with what tuning took from scratch and with pretrained weights."""
     settings = next(trial.settings for trial in TRIALS if trial.name == f"lu2019-{PRETRAINED}-{name}")
     shared = {leaf: value for leaf, value in settings.items() if leaf.startswith(_SHARED)}
-    length = "unit length" if settings["network.normalise"] == "true" else "no unit length"
+    length = "unit length" if settings["network.normalize"] == "true" else "no unit length"
     batches = BATCHES[name.partition("-")[0]]
     return {
         "row": name,
-        "words": f"{SINGLE[name].row}, batches of {settings['batch_size']}, {batches}, {length}, {settings['optimiser.name'].capitalize()}",
+        "words": f"{SINGLE[name].row}, batches of {settings['batch_size']}, {batches}, {length}, {settings['optimizer.name'].capitalize()}",
         "source": source,
         "settings": {**shared, **fresh, "least_steps": SETS[SCRATCH[0]].settings["iterations"], "data.split": "classes"},
         "folder": {"data.size": str(TASKS[PRETRAINED].size), "augment.name": SETS[SCRATCH[0]].settings["augment.name"]},

@@ -2,7 +2,7 @@
 
 Three tasks. Stick figures (rendered; head and hands in pixels). COIL-20 at unseen angles: every other picture of every object is for
 testing, so the nearest training picture of the same object is always 5 degrees off, which is the floor of 1-NN and no floor of soft
-neighbours. It is an easy cut: the exact opposite of a test view is never a reference, and the 1-NN median of every method but chance stands
+neighbors. It is an easy cut: the exact opposite of a test view is never a reference, and the 1-NN median of every method but chance stands
 at the floor, that of raw pixels, too, so that 1-NN means say how often and how far a method misses it. COIL-20 with five unseen objects:
 where an object's zero lies is the photographer's choice, so no method can know it, and 90 degrees is chance; the figure "own zero" takes
 each object's mean deviation away and asks whether at least the turning is followed (chance is then a little below 90).
@@ -11,9 +11,9 @@ each object's mean deviation away and asks whether at least the turning is follo
 of a regression head; figures are means over the test pictures unless they say median. C-NCAR is a convnet trained by NCA regression.
 
 Every method sees the same images. Raw pixels and chance have nothing to choose; each other method has two candidates, compared on points
-cut from the training part: linear maps local contrast normalisation or none, networks, which always have it, two rates at about a third of
+cut from the training part: linear maps local contrast normalization or none, networks, which always have it, two rates at about a third of
 their epochs. Raw pixels and PCA have no scale of their own, and neither has the layer
-before a regression head: their soft neighbours take the temperature by which training points best predict one another. NCA regression and
+before a regression head: their soft neighbors take the temperature by which training points best predict one another. NCA regression and
 MLKR use the weights they were trained with.
 
 The networks do not win everywhere: at unseen angles no method beats raw pixels by 1-NN, on unseen objects C-NCAR is worse than chance until
@@ -128,7 +128,7 @@ def _held_out(task: Task, data: Dataset) -> Dataset:
 
 
 def _mapped(method: str, settings: Settings, known: Dataset, asked: Dataset, seed: int) -> tuple[list[Tensor], float | None]:
-    """Embeddings of both parts by a method without a network, and the temperature of its own neighbours if it has one."""
+    """Embeddings of both parts by a method without a network, and the temperature of its own neighbors if it has one."""
     if method == "chance":
         random = torch.Generator().manual_seed(seed)
         return [torch.randn(len(part), 2, generator=random) for part in (known, asked)], None
@@ -211,9 +211,9 @@ _NETWORK: Settings = {
     "network.name": "taylor2010",
     "network.dimension": "32",
     "preprocess.name": "local_contrast",
-    "optimiser.name": "adam",
-    "optimiser.weight_decay": "0",
-    "optimiser.epsilon": "1e-12",  # the published start values make first gradients smaller than the usual 1e-8
+    "optimizer.name": "adam",
+    "optimizer.weight_decay": "0",
+    "optimizer.epsilon": "1e-12",  # the published start values make first gradients smaller than the usual 1e-8
     "schedule.name": "cosine",
 }
 _BY_SIZE: Mapping[int, Settings] = {64: {"network.options.size": "5"}, 128: {"network.options.size": "9"}}
@@ -229,7 +229,7 @@ _TUNING_EPOCHS = {
     "coil-20 unseen angles, 64 px": 50,
     "coil-20 unseen objects, 64 px": 20,
 }
-_RATES = {"optimiser.learning_rate": ("0.005", "0.02")}
+_RATES = {"optimizer.learning_rate": ("0.005", "0.02")}
 _LOOKS = {"preprocess": ("none", "local_contrast")}
 _ROWS = ("chance", "raw pixels", "PCA", "linear NCA regression", "MLKR", "C-NCAR network", "the same network, direct regression")
 
@@ -267,7 +267,7 @@ TRIALS: tuple[Trial, ...] = tuple(trial for short, data in _SHORT.items() for tr
 
 
 def _cells(short: str, data: str) -> tuple[Cell, ...]:
-    """1-NN and soft neighbours of every row, the head's own word where there is one, and the turn up to the object's own zero."""
+    """1-NN and soft neighbors of every row, the head's own word where there is one, and the turn up to the object's own zero."""
     task, cells = TASKS[data], list[Cell]()
     table = f"[taylor2010pose] in its manner: {data.replace('coil', 'COIL')}"
     for row, trial in zip(_ROWS, _trials(short, data), strict=True):

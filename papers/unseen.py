@@ -186,7 +186,7 @@ def training(run: Run, data: Dataset, device: str, iterations: int, looks: int =
         _wait(place)
         began, first = time.perf_counter(), done
         for ids in drawn:
-            set_rate(parts.optimiser, run.optimiser.learning_rate * schedule.factor(done))
+            set_rate(parts.optimizer, run.optimizer.learning_rate * schedule.factor(done))
             loss = step(ids)
             active += parts.objective.last.active_on_device  # type: ignore[union-attr]
             done += 1
@@ -232,10 +232,10 @@ def _floor(settings: Settings, train: Dataset, asked: Dataset, seed: int, where:
     if settings["floor"] in ("pretrained", "projected"):
         parts.network.head = torch.nn.Flatten()
     if settings["floor"] == "projected":
-        learnt = unit(embedded(parts, train))
-        directions: Tensor = torch.linalg.svd(learnt - learnt.mean(0), full_matrices=False).Vh
-        return (unit(embedded(parts, asked)) - learnt.mean(0)) @ directions[: run.network.dimension].T
-    if settings["floor"] == "untrained":  # as it would begin: normalised by what it sees, without which images fade away in a deep one
+        learned = unit(embedded(parts, train))
+        directions: Tensor = torch.linalg.svd(learned - learned.mean(0), full_matrices=False).Vh
+        return (unit(embedded(parts, asked)) - learned.mean(0)) @ directions[: run.network.dimension].T
+    if settings["floor"] == "untrained":  # as it would begin: normalized by what it sees, without which images fade away in a deep one
         seen = (parts.step.prepare(train.read(ids).to(where.device)) for ids in torch.split(train.ids, 256))
         torch.optim.swa_utils.update_bn(seen, parts.network)
     return embedded(parts, asked)

@@ -94,7 +94,7 @@ def _drawn(cell: Cell, runs: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _binomial(cell: Cell, mean: float, size: int | None) -> float:
-    """95 % of what counting a share on so many points leaves open, in per cent; 0 for other units."""
+    """95 % of what counting a share on so many points leaves open, in percent; 0 for other units."""
     if size is None or not cell.unit.endswith("%"):
         return 0.0
     share = min(max(mean / 100, 1 / size), 1 - 1 / size)

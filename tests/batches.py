@@ -21,7 +21,7 @@ BANK = 7
 
 @dataclass(frozen=True)
 class Batch:
-    """A drawn batch and, for the objectives that need them, class vectors, a bank and a table of neighbours."""
+    """A drawn batch and, for the objectives that need them, class vectors, a bank and a table of neighbors."""
 
     z: Tensor  # (n, d)
     labels: list[int]
@@ -89,10 +89,10 @@ def close(found: Tensor, expected: Tensor, atol: float = 1e-11) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=atol)
 
 
-def reduced(priced: o.Priced, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, mean and sum of an oracle; `alive` keeps the graph when no query is priced."""
-    values = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value, _ in priced]) + 0 * alive.sum()
-    weight = torch.tensor([weight for _, weight in priced], dtype=torch.float64)
+def reduced(valid: o.Priced, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, mean and sum of an oracle; `alive` keeps the graph when no query is valid."""
+    values = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value, _ in valid]) + 0 * alive.sum()
+    weight = torch.tensor([weight for _, weight in valid], dtype=torch.float64)
     total = (weight * values).sum()
     return values, total / max(float(weight.sum()), 1e-300), total
 

@@ -15,7 +15,7 @@ def chances(z: Tensor) -> Tensor:
     crowd = o.Crowd(rows, [0] * len(rows), range(len(rows)))
     p = z.new_zeros(len(rows), len(rows))
     for i in range(len(rows)):
-        for j, value in o.neighbour_chances(crowd, i, crowd, o.minus_squared()).items():
+        for j, value in o.neighbor_chances(crowd, i, crowd, o.minus_squared()).items():
             p[i, j] = value
     return p
 
@@ -121,12 +121,12 @@ def ncm_6(f: Tensor, y: Sequence[int], anchors: Tensor, metric: str) -> Tensor:
     return gradient
 
 
-def discovery_9_10_11(x: Tensor, i: int, neighbours: set[int], temperature: float) -> Tensor:
-    """Document 003 for one query i with all x live, its neighbourhood N = neighbours and itself.
+def discovery_9_10_11(x: Tensor, i: int, neighbors: set[int], temperature: float) -> Tensor:
+    """Document 003 for one query i with all x live, its neighborhood N = neighbors and itself.
 
-    Instances (N = {i}), eq. (9); neighbourhoods, eq. (10*) for x_i and (11) for the others.
+    Instances (N = {i}), eq. (9); neighborhoods, eq. (10*) for x_i and (11) for the others.
     """
-    right = {i, *neighbours}
+    right = {i, *neighbors}
     near = [(x[i] @ v / temperature).exp() for v in x]
     p = [e / sum(near) for e in near]
     share = [p[j] / sum(p[k] for k in right) if j in right else torch.zeros_like(p[j]) for j in range(len(x))]

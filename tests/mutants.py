@@ -60,7 +60,7 @@ EQUIVALENT = {
         "torch sorts stably on the CPU unasked; on CUDA it does not"
     ),
     "criterion.soft_hinge: return softplus(x, threshold=40) | 40 -> 41": "exact in float64 on both sides",
-    "criterion.SmoothBestK.__call__: values = self.smoothing * torch.where(priced, terms[0] - terms[1] - terms[2], "
+    "criterion.SmoothBestK.__call__: values = self.smoothing * torch.where(valid, terms[0] - terms[1] - terms[2], "
     "torch.zeros_like(terms[0])) | 0 -> 1 #2": "all three terms have the shape",
     "criterion.SmoothBestK.__call__: terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), "
     "strict=True)] | True -> False": "three and three",
@@ -241,7 +241,7 @@ def run(chosen: list[str], minutes: float, seed: int) -> int:
                 print(f"the tests of {module} fail without any mutant; mend them first")
                 return 1
         limit = 30 + 3 * (time.monotonic() - start)
-        for module in chosen:  # what the first run compiled; a mutant may be written within the clock's tick of its neighbour
+        for module in chosen:  # what the first run compiled; a mutant may be written within the clock's tick of its neighbor
             for compiled in (package / "nearkin" / "__pycache__").glob(f"{module}.*"):
                 compiled.unlink()
         sys.dont_write_bytecode = True

@@ -127,7 +127,7 @@ def split(q: Crowd, i: int, r: Crowd) -> tuple[list[int], list[int]]:
     return [j for j in others if r.y[j] == q.y[i]], [j for j in others if r.y[j] != q.y[i]]
 
 
-# Soft neighbours: documents 000, 001 and 003.
+# Soft neighbors: documents 000, 001 and 003.
 
 
 def chances(near: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -136,7 +136,7 @@ def chances(near: dict[int, Tensor]) -> dict[int, Tensor]:
     return {j: s.exp() / total for j, s in near.items()}
 
 
-def neighbour_chances(q: Crowd, i: int, r: Crowd, near: Near) -> dict[int, Tensor]:
+def neighbor_chances(q: Crowd, i: int, r: Crowd, near: Near) -> dict[int, Tensor]:
     return chances({j: near(q.z[i], r.z[j]) for j in others_of(q, i, r)})
 
 
@@ -144,7 +144,7 @@ def nca_log(q: Crowd, r: Crowd, near: Near) -> Priced:
     """-log p_i, p_i = sum of p_ij over the same class."""
     result: Priced = []
     for i in range(len(q.z)):
-        p = neighbour_chances(q, i, r, near)
+        p = neighbor_chances(q, i, r, near)
         kin = [p[j] for j in p if r.y[j] == q.y[i]]
         result.append((-sum(kin).log(), 1.0) if kin else UNPRICED)
     return result
@@ -154,7 +154,7 @@ def nca_expected(q: Crowd, r: Crowd, near: Near) -> Priced:
     """1 - p_i; without kin p_i = 0."""
     result: Priced = []
     for i in range(len(q.z)):
-        p = neighbour_chances(q, i, r, near)
+        p = neighbor_chances(q, i, r, near)
         result.append((1 - sum(p[j] for j in p if r.y[j] == q.y[i]), 1.0) if p else UNPRICED)
     return result
 
@@ -163,7 +163,7 @@ def expected_cost(q: Crowd, r: Crowd, near: Near, cost: Callable[[Any, Any], flo
     """sum_j p_ij cost(y_i, y_j): NCA regression with the squared distance of targets."""
     result: Priced = []
     for i in range(len(q.z)):
-        p = neighbour_chances(q, i, r, near)
+        p = neighbor_chances(q, i, r, near)
         result.append((sum(p[j] * cost(q.y[i], r.y[j]) for j in p), 1.0) if p else UNPRICED)
     return result
 
@@ -172,7 +172,7 @@ def shared_log(q: Crowd, r: Crowd, near: Near, cost: Callable[[Any, Any], float]
     """-log sum_j p_ij (1 - cost_ij): NCA on label sets."""
     result: Priced = []
     for i in range(len(q.z)):
-        p = neighbour_chances(q, i, r, near)
+        p = neighbor_chances(q, i, r, near)
         share = {j: 1 - cost(q.y[i], r.y[j]) for j in p}
         some = any(s > 0 for s in share.values())
         result.append((-sum(p[j] * share[j] for j in p).log(), 1.0) if some else UNPRICED)
@@ -215,7 +215,7 @@ def softmax(z: list[Row], y: Sequence[int], head: list[Row]) -> Priced:
     return [(_classify([linear(x, w) for w in head], c), 1.0) for x, c in zip(z, y, strict=True)]
 
 
-def normalised_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], temperature: float) -> Priced:
+def normalized_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], temperature: float) -> Priced:
     return [(_classify([cosine(temperature)(x, p) for p in proxies], c), 1.0) for x, c in zip(z, y, strict=True)]
 
 
@@ -274,14 +274,14 @@ def large_margin_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], m: 
     return result
 
 
-def centre_pull(z: list[Row], y: Sequence[int], centres: list[Row]) -> Priced:
-    return [(squared(x, centres[c]) / 2, 1.0) for x, c in zip(z, y, strict=True)]
+def center_pull(z: list[Row], y: Sequence[int], centers: list[Row]) -> Priced:
+    return [(squared(x, centers[c]) / 2, 1.0) for x, c in zip(z, y, strict=True)]
 
 
-def centre_update(centres: list[list[float]], z: list[list[float]], y: Sequence[int], rate: float) -> list[list[float]]:
+def center_update(centers: list[list[float]], z: list[list[float]], y: Sequence[int], rate: float) -> list[list[float]]:
     """c_j -= rate * sum over its members of (c_j - x_i) / (1 + n_j)."""
     moved = []
-    for j, c in enumerate(centres):
+    for j, c in enumerate(centers):
         members = [x for x, label in zip(z, y, strict=True) if label == j]
         moved.append([v - rate * sum(v - x[t] for x in members) / (1 + len(members)) for t, v in enumerate(c)])
     return moved

@@ -29,9 +29,9 @@ Triples = list[tuple[int, int]]
 Choose = Callable[[dict[int, Tensor], list[int], list[int], float], Triples]
 
 
-def contrastive(q: Crowd, margin: float, normalise: bool) -> Priced:
+def contrastive(q: Crowd, margin: float, normalize: bool) -> Priced:
     """Over all pairs: d^2 for kin, [margin - d]+^2 for others. The squared hinge has no corner."""
-    z = [unit(x) for x in q.z] if normalise else q.z
+    z = [unit(x) for x in q.z] if normalize else q.z
     result: Priced = []
     for i in range(len(z)):
         kin, others = split(q, i, q)

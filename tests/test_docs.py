@@ -143,7 +143,7 @@ def test_check_notices_a_page_that_is_out_of_date(
 
 def test_every_named_objective_has_its_section() -> None:
     listed = [name for names in script("objectives_page").FAMILIES.values() for name in names]
-    assert sorted(listed) == sorted(set(objectives.__all__) - {"Last", "NeighbourhoodObjective", "Objective"})
+    assert sorted(listed) == sorted(set(objectives.__all__) - {"Last", "NeighborhoodObjective", "Objective"})
 
 
 def test_every_part_of_a_docstring_reaches_the_page() -> None:
@@ -200,7 +200,7 @@ def test_no_page_holds_a_path_of_some_machine(page: Path) -> None:
     assert not re.search(r"(?<![\w.:/)\]])/\w+/\w+", page.read_text(encoding="utf-8"))
 
 
-OURS = (nearkin, objectives, affinity, relation, criterion, references, triplets, explore, nearkin.NeighbourhoodClassifier)
+OURS = (nearkin, objectives, affinity, relation, criterion, references, triplets, explore, nearkin.NeighborhoodClassifier)
 THEIR_HOMES = ("neighbors", "pipeline", "model_selection", "preprocessing", "exceptions")  # of scikit-learn, which the guide speaks of
 HOMES = (*OURS, *(importlib.import_module(f"sklearn.{name}") for name in THEIR_HOMES))
 

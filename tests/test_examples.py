@@ -44,7 +44,7 @@ def test_eight_trained_numbers_come_near_to_all_pixels() -> None:
     assert raw > after  # said in docs/log.md
 
 
-def test_neighbours_by_outcome_predict_better() -> None:
+def test_neighbors_by_outcome_predict_better() -> None:
     for before, after in printed(2):
         assert 40 < after < before - 0.5
         assert before < 50

@@ -56,7 +56,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively; say nearkin.…"
             if node.module == "nearkin":
-                found |= {f"nearkin.{alias.name}" for alias in node.names if not alias.name.startswith("__")}
+                found |= {f"nearkin.{alias.name}" for alias in node.names if not alias.name.startswith("_")}
             elif node.module and node.module.startswith("nearkin."):
                 found.add(node.module)
     return found

@@ -26,7 +26,7 @@ const files = new Map([["index.html", Buffer.from(html)]]);
 for (const output of made.outputFiles) {
   files.set(output.path.endsWith(".css") ? "explorer.css" : "explorer.js", Buffer.from(output.contents));
 }
-files.set("LICENCES.txt", Buffer.from(licences(Object.keys(made.metafile.inputs))));
+files.set("LICENSES.txt", Buffer.from(licenses(Object.keys(made.metafile.inputs))));
 
 if (process.argv.includes("--check")) {
   const stale = [...files].filter(([name, content]) => !existsSync(join(page, name)) || !readFileSync(join(page, name)).equals(content));
@@ -37,14 +37,14 @@ mkdirSync(page, { recursive: true });
 for (const [name, content] of files) writeFileSync(join(page, name), content);
 console.log([...files].map(([name, content]) => `${name} ${(content.length / 1000).toFixed(1)} kB`).join(", "));
 
-/** The licence of every package in the bundle, as each of them asks for. */
-function licences(inputs) {
+/** The license of every package in the bundle, as each of them asks for. */
+function licenses(inputs) {
   const names = new Set(inputs.map((path) => path.match(/node_modules\/((?:@[^/]+\/)?[^/]+)/)?.[1]).filter(Boolean));
   return [...names].sort().map((name) => {
     const folder = join(here, "node_modules", name);
     const about = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
     const file = ["LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE"].map((one) => join(folder, one)).find(existsSync);
-    const text = file ? readFileSync(file, "utf8").trim() : `Licence: ${about.license}`;
+    const text = file ? readFileSync(file, "utf8").trim() : `License: ${about.license}`;
     return `${name} ${about.version}\n\n${text}\n`;
   }).join("\n----\n\n");
 }

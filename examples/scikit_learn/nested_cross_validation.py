@@ -1,4 +1,4 @@
-"""Is a learnt map better than PCA before k nearest neighbours? Nested cross-validation on three of scikit-learn's sets, with intervals."""
+"""Is a learned map better than PCA before k nearest neighbors? Nested cross-validation on three of scikit-learn's sets, with intervals."""
 
 import warnings
 

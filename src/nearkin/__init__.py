@@ -1,21 +1,22 @@
-"""nearkin: your nearest neighbours should be your kin.
+"""nearkin learns embeddings whose nearest neighbors are right: from class labels, numbers, label sets, or no labels at all.
 
-Learn embeddings whose nearest neighbours are right, from class labels, from numbers, or from no labels at all.
-Names are imported when first used, so that `import nearkin` costs nothing.
+Names are imported when first used, so that `import nearkin` takes milliseconds.
 """
 
+import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "nearkin.compose.points": ("Points", "encode_labels", "strangers"),
+    "nearkin.compose.points": ("Points", "encode_labels"),
     "nearkin.objectives": (
         "NCA",
         "Angular",
-        "CentreLoss",
-        "CentrePull",
+        "CenterLoss",
+        "CenterPull",
         "Contrastive",
         "DeepCluster",
         "Hinge",
@@ -25,10 +26,10 @@ _HOMES = {
         "NCARegression",
         "NPair",
         "NearestClassMean",
-        "NeighbourhoodDiscovery",
-        "NeighbourhoodObjective",
+        "NeighborhoodDiscovery",
+        "NeighborhoodObjective",
         "NoiseAsTargets",
-        "NormalisedSoftmax",
+        "NormalizedSoftmax",
         "Objective",
         "PrecisionAtK",
         "ProxyNCA",
@@ -36,10 +37,9 @@ _HOMES = {
         "Triplet",
         "WeightedSum",
     ),
-    "nearkin.compose.references.anchors": ("assign", "circle", "orthonormal", "packed", "polar_grid", "simplex", "smallest_angle"),
     "nearkin.search": ("nearest",),
     "nearkin.evaluate": ("classification", "clustering", "knn_accuracy", "knn_predict", "retrieval"),
-    "nearkin.estimators": ("NeighbourhoodClassifier", "NeighbourhoodEmbedding", "NeighbourhoodRegressor"),
+    "nearkin.estimators": ("NeighborhoodClassifier", "NeighborhoodEmbedding", "NeighborhoodRegressor"),
     "nearkin.estimators.linear": ("LMNN", "MLKR", "LinearNCA", "LinearNCARegression", "ProbabilisticPCA"),
     "nearkin.objectives.papers": ("cite",),
     "nearkin.models.folder": ("load",),
@@ -47,25 +47,15 @@ _HOMES = {
     "nearkin.index.contract": ("Where",),
     "nearkin.data.shards": ("open_shards",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = ["__version__", *_HOME_OF]  # noqa: PLE0604
+__all__ = ["__version__", *(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from nearkin.compose.points import Points as Points
     from nearkin.compose.points import encode_labels as encode_labels
-    from nearkin.compose.points import strangers as strangers
-    from nearkin.compose.references.anchors import assign as assign
-    from nearkin.compose.references.anchors import circle as circle
-    from nearkin.compose.references.anchors import orthonormal as orthonormal
-    from nearkin.compose.references.anchors import packed as packed
-    from nearkin.compose.references.anchors import polar_grid as polar_grid
-    from nearkin.compose.references.anchors import simplex as simplex
-    from nearkin.compose.references.anchors import smallest_angle as smallest_angle
     from nearkin.data.shards import open_shards as open_shards
-    from nearkin.estimators import NeighbourhoodClassifier as NeighbourhoodClassifier
-    from nearkin.estimators import NeighbourhoodEmbedding as NeighbourhoodEmbedding
-    from nearkin.estimators import NeighbourhoodRegressor as NeighbourhoodRegressor
+    from nearkin.estimators import NeighborhoodClassifier as NeighborhoodClassifier
+    from nearkin.estimators import NeighborhoodEmbedding as NeighborhoodEmbedding
+    from nearkin.estimators import NeighborhoodRegressor as NeighborhoodRegressor
     from nearkin.estimators.linear import LMNN as LMNN
     from nearkin.estimators.linear import MLKR as MLKR
     from nearkin.estimators.linear import LinearNCA as LinearNCA
@@ -84,12 +74,18 @@ if TYPE_CHECKING:
     from nearkin.search import nearest as nearest
 
 
+def _lazy_exports(room: str, homes: Mapping[str, tuple[str, ...]], name: str) -> Any:
+    """The public name of a room, imported from its home when first asked for."""
+    for home, names in homes.items():
+        if name in names:
+            value = getattr(import_module(home), name)
+            setattr(sys.modules[room], name, value)
+            return value
+    raise AttributeError(f"module {room!r} has no attribute {name!r}")
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'nearkin' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+    return _lazy_exports(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

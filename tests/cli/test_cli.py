@@ -143,7 +143,7 @@ def test_ctrl_c_is_one_word_and_no_traceback(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_networks_in_training_hear_of_ctrl_c_at_the_end_of_their_epoch() -> None:
     from nearkin.cli.demo import Watch, one_thread_each
-    from nearkin.train.fit import Epoch
+    from nearkin.train.loop import Epoch
 
     watch, begun, tasks = Watch(total=1), threading.Event(), []
 

@@ -147,7 +147,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_net(classes: tuple[Path, str]
         "Figures",
         "Beside classical methods",
         "Is anything wrong?",
-        "Neighbours",
+        "Neighbors",
         "The embedding",
         "Classes",
         "Inside the network",
@@ -175,7 +175,7 @@ def test_a_browser_shows_it_without_a_word_of_complaint(classes: tuple[Path, str
         browser.close()
     assert not said and len(drawn) >= 9 and all(drawn) and narrow
     assert [url for url in asked if not url.startswith("data:")] == [(classes[0] / "report.html").as_uri()]
-    brightness = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (ink, paper)]
+    brightness = [sum(map(int, re.findall(r"\d+", color)[:3])) for color in (ink, paper)]
     assert (brightness[0] < brightness[1]) == (scheme == "light") and abs(brightness[0] - brightness[1]) > 500
 
 
@@ -202,8 +202,8 @@ def test_training_points_asked_as_other_data_are_called_out(classes: tuple[Path,
 def test_a_wrong_label_is_suspected_and_exported(classes: tuple[Path, str]) -> None:
     with (classes[0] / "suspected_labels.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["path", "label", "neighbours_say", "confidence", "part"]
-    assert any(row["path"].endswith(f"row {ZERO}") and (row["label"], row["neighbours_say"]) == ("digit 4", "digit 0") for row in rows)
+    assert list(rows[0]) == ["path", "label", "neighbors_say", "confidence", "part"]
+    assert any(row["path"].endswith(f"row {ZERO}") and (row["label"], row["neighbors_say"]) == ("digit 4", "digit 0") for row in rows)
 
 
 def test_folders_of_pictures_with_damaged_files_and_names_that_look_like_html(tmp_path: Path) -> None:
@@ -252,20 +252,20 @@ def test_methods_that_few_references_cannot_fit_are_left_out_of_the_table_with_a
     said, _ = evaluated(str(folder), "--compare", "--no-pictures")
     rows = {row["name"]: row for row in json.loads((folder / "evaluation.json").read_text())["comparisons"]}
     assert rows["LMNN"]["scores"] == {} and "every class, and the smallest has 1" in rows["LMNN"]["note"] and rows["LDA"]["scores"]
-    assert "LMNN: left out, since 3 target neighbours need 4 references" in said and "│ LDA" in said and "│ LMNN" not in said
-    assert "left out, since 3 target neighbours" in (folder / "report.html").read_text()
+    assert "LMNN: left out, since 3 target neighbors need 4 references" in said and "│ LDA" in said and "│ LMNN" not in said
+    assert "left out, since 3 target neighbors" in (folder / "report.html").read_text()
     assert not [one for one in recwarn if "Only one sample" in str(one.message)]
 
 
-def test_soft_neighbours_are_asked_at_the_temperature_of_the_training(tmp_path: Path) -> None:
-    folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination", "epochs": "15"}, x=PIXELS[:150])
-    np.savez(tmp_path / "labelled.npz", x=PIXELS[150:300], y=DIGITS.target[150:300])
+def test_soft_neighbors_are_asked_at_the_temperature_of_the_training(tmp_path: Path) -> None:
+    folder = trained(tmp_path, "unlabeled", {"objective.name": "instance_discrimination", "epochs": "15"}, x=PIXELS[:150])
+    np.savez(tmp_path / "labeled.npz", x=PIXELS[150:300], y=DIGITS.target[150:300])
 
     def soft() -> float | None:
-        evaluated(str(folder), str(tmp_path / "labelled.npz"), "--out", str(tmp_path / "out"), "--no-pictures")
+        evaluated(str(folder), str(tmp_path / "labeled.npz"), "--out", str(tmp_path / "out"), "--no-pictures")
         found = scores(json.loads((tmp_path / "out" / "evaluation.json").read_text()))
         assert "1-nn" in found
-        return found["soft neighbours"]["value"] if "soft neighbours" in found else None
+        return found["soft neighbors"]["value"] if "soft neighbors" in found else None
 
     x = np.asarray(load(folder, device="cpu").encode(PIXELS[150:300, None])).astype(np.float64)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -284,41 +284,41 @@ def test_soft_neighbours_are_asked_at_the_temperature_of_the_training(tmp_path: 
 def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twice = PIXELS[:150].copy()
     twice[77] = twice[5]
-    folder = trained(tmp_path, "bare [red]", {"objective.name": "instance_discrimination"}, x=twice)  # no colour, but a name
+    folder = trained(tmp_path, "bare [red]", {"objective.name": "instance_discrimination"}, x=twice)  # no color, but a name
     assert "comparisons need classes or numbers to be judged by" in refused(capsys, str(folder), "--compare")
     said, _ = evaluated(str(folder))
     page = json.loads((folder / "evaluation.json").read_text())
-    assert "consistency included, cannot be measured. A few labelled ones can tell" in said and list(scores(page)) == ["effective_rank"]
+    assert "consistency included, cannot be measured. A few labeled ones can tell" in said and list(scores(page)) == ["effective_rank"]
     assert "150 queries (train) answered by one another" in said
     assert "150 queries from the training part, of which nothing was held out" in (folder / "report.html").read_text()
     assert page["queries"]["points"] == 150 and page["notes"][0] == NOTHING_HELD_OUT
-    assert "<h2>Neighbours</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
+    assert "<h2>Neighbors</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
     assert f"the nearest first: {tmp_path}/bare [red].npz row 5 with " in " ".join(said.split())
     assert "bare [red].npz row 77" in next(one["found"] for one in page["sanity"] if one["check"] == "Near-duplicates")
     said, _ = evaluated(str(folder), str(tmp_path / "bare [red].npz"), "--out", str(tmp_path / "named"), "--no-pictures")
     assert "! look Query inside the gallery: 150 of 150 queries" in " ".join(said.split()) and "✗ wrong" not in said
 
 
-def test_a_model_trained_without_labels_is_judged_by_labelled_data_among_themselves(tmp_path: Path) -> None:
-    """Some of them may be points that it learnt from: their classes were told to nobody."""
-    folder = trained(tmp_path, "unlabelled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
-    np.savez(tmp_path / "labelled.npz", x=PIXELS[100:250], y=DIGITS.target[100:250])
-    said, _ = evaluated(str(folder), str(tmp_path / "labelled.npz"), "--compare", "--no-pictures")
-    page = json.loads((folder / "evaluation-labelled" / "evaluation.json").read_text())
+def test_a_model_trained_without_labels_is_judged_by_labeled_data_among_themselves(tmp_path: Path) -> None:
+    """Some of them may be points that it learned from: their classes were told to nobody."""
+    folder = trained(tmp_path, "unlabeled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
+    np.savez(tmp_path / "labeled.npz", x=PIXELS[100:250], y=DIGITS.target[100:250])
+    said, _ = evaluated(str(folder), str(tmp_path / "labeled.npz"), "--compare", "--no-pictures")
+    page = json.loads((folder / "evaluation-labeled" / "evaluation.json").read_text())
     assert "answered by one another" in said and NOBODY_KNOWS in page["notes"]
     assert scores(page)["1-nn"]["value"] > 0.5 and page["queries"]["points"] == 150
     rows = {row["name"]: row for row in page["comparisons"]}
-    assert list(rows) == ["raw pixels", "raw pixels, centred", "PCA", "PPCA"]  # the model's own metric is cosine
+    assert list(rows) == ["raw pixels", "raw pixels, centerd", "PCA", "PPCA"]  # the model's own metric is cosine
     pixels, labels = PIXELS[100:250].reshape(150, -1).astype(np.float64), DIGITS.target[100:250]
-    centred = pixels - pixels.mean(0)
-    lengths = np.linalg.norm(centred, axis=1)
+    centerd = pixels - pixels.mean(0)
+    lengths = np.linalg.norm(centerd, axis=1)
     for name, affinity in (
         ("raw pixels", -((pixels[:, None] - pixels) ** 2).sum(2)),
-        ("raw pixels, centred", centred @ centred.T / lengths[:, None] / lengths),
+        ("raw pixels, centerd", centerd @ centerd.T / lengths[:, None] / lengths),
     ):
         np.fill_diagonal(affinity, -np.inf)
         assert rows[name]["scores"]["1-nn"]["value"] == pytest.approx((labels[affinity.argmax(1)] == labels).mean())
-    assert rows["raw pixels"]["scores"]["1-nn"] != rows["raw pixels, centred"]["scores"]["1-nn"]
+    assert rows["raw pixels"]["scores"]["1-nn"] != rows["raw pixels, centerd"]["scores"]["1-nn"]
 
 
 def test_sets_are_compared_by_their_overlap(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_model(place / "model")
     make_pictures(place / "pictures")
     (place / "queries").mkdir()
-    for number, colour in enumerate(("red", "green", "blue")):
-        picture(colour, 900 + number).save(place / "queries" / f"{number}-{colour}.png")
+    for number, color in enumerate(("red", "green", "blue")):
+        picture(color, 900 + number).save(place / "queries" / f"{number}-{color}.png")
     assert cli.main(["index", str(place / "model"), str(place / "pictures"), "--device", "cpu"]) == 0
     return place
 
@@ -94,7 +94,7 @@ def test_without_labels_there_is_no_column_for_them(tmp_path: Path, capsys) -> N
     assert head.replace("┃", " ").split() == ["affinity", "id", "path"]
 
 
-def test_numbers_are_shown_beside_the_neighbours(tmp_path: Path, capsys) -> None:
+def test_numbers_are_shown_beside_the_neighbors(tmp_path: Path, capsys) -> None:
     model, pictures = make_model(tmp_path / "model"), make_pictures(tmp_path / "pictures")
     table = tmp_path / "numbers.csv"
     table.write_text("path,target\n" + "".join(f"{path},{row}.5\n" for row, path in enumerate(sorted(pictures.rglob("*.png")))))
@@ -109,8 +109,8 @@ def test_numbers_are_shown_beside_the_neighbours(tmp_path: Path, capsys) -> None
 def test_a_folder_of_queries_and_json(place: Path, capsys) -> None:
     found = json.loads(run(capsys, "search", place / "model", place / "queries", "-k", 2, "--json"))
     assert [Path(one["query"]).name for one in found] == ["0-red.png", "1-green.png", "2-blue.png"]
-    assert [[hit["label"] for hit in one["neighbours"]] for one in found] == [["red"] * 2, ["green"] * 2, ["blue"] * 2]
-    assert set(found[0]["neighbours"][0]) == {"id", "affinity", "label", "source", "metadata", "same_kind"} and found[0]["exact"] is True
+    assert [[hit["label"] for hit in one["neighbors"]] for one in found] == [["red"] * 2, ["green"] * 2, ["blue"] * 2]
+    assert set(found[0]["neighbors"][0]) == {"id", "affinity", "label", "source", "metadata", "same_kind"} and found[0]["exact"] is True
 
 
 def test_a_query_that_cannot_be_read_is_named_and_the_others_are_answered(place: Path, tmp_path: Path, capsys) -> None:
@@ -130,14 +130,14 @@ def test_a_query_that_cannot_be_read_is_named_and_the_others_are_answered(place:
 
 def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:
     by_id = json.loads(run(capsys, "search", place / "model", "--id", 3, "--id", 4, "-k", 2, "--json"))
-    assert [one["query"] for one in by_id] == ["id 3", "id 4"] and 3 not in [hit["id"] for hit in by_id[0]["neighbours"]]
+    assert [one["query"] for one in by_id] == ["id 3", "id 4"] and 3 not in [hit["id"] for hit in by_id[0]["neighbors"]]
     vectors = np.array(LocalIndex.open(place / "model/index").snapshot.vectors[3:5])
     np.save(tmp_path / "q.npy", vectors)
     from_file = json.loads(run(capsys, "search", place / "model", "--vector", tmp_path / "q.npy", "-k", 3, "--json"))
-    assert [one["neighbours"][0]["id"] for one in from_file] == [3, 4]
+    assert [one["neighbors"][0]["id"] for one in from_file] == [3, 4]
     typed = ",".join(str(float(number)) for number in vectors[0])
     found = json.loads(run(capsys, "search", place / "model", f"--vector={typed}", "-k", 3, "--json"))
-    assert [hit["id"] for hit in found[0]["neighbours"]][1:] == [hit["id"] for hit in by_id[0]["neighbours"]]
+    assert [hit["id"] for hit in found[0]["neighbors"]][1:] == [hit["id"] for hit in by_id[0]["neighbors"]]
 
 
 def test_what_embed_wrote_is_asked_by_its_sources(place: Path, tmp_path: Path, capsys) -> None:
@@ -154,7 +154,7 @@ def test_a_model_of_vectors_is_asked_with_new_ones(tmp_path: Path, capsys) -> No
     run(capsys, "train", tmp_path / "x.npz", "--out", tmp_path / "m", "--epochs", 1, "--device", "cpu")
     run(capsys, "index", tmp_path / "m", tmp_path / "x.npz", "--device", "cpu")
     found = json.loads(run(capsys, "search", tmp_path / "m", tmp_path / "new.npy", "-k", 3, "--json", "--device", "cpu"))
-    assert [(one["query"], one["neighbours"][0]["id"]) for one in found] == [
+    assert [(one["query"], one["neighbors"][0]["id"]) for one in found] == [
         (f"{tmp_path}/new.npy row {n}", at) for n, at in ((0, 3), (1, 7))
     ]
 
@@ -163,7 +163,7 @@ def test_filters(place: Path, capsys) -> None:
     found = json.loads(
         run(capsys, "search", place / "model", "--id", 3, "--label", "red", "--label", "green", "--where", "data=pictures", "--json")
     )
-    assert {hit["label"] for hit in found[0]["neighbours"]} <= {"red", "green"} and len(found[0]["neighbours"]) == 10
+    assert {hit["label"] for hit in found[0]["neighbors"]} <= {"red", "green"} and len(found[0]["neighbors"]) == 10
     told = run(capsys, "search", place / "model", "--id", 3, "--where", "data=nothing")
     assert "the 0 nearest" in told and "10 were asked for; there are no more" in told
 

@@ -23,7 +23,7 @@ from nearkin import cli
 from nearkin.cli.progress import TrainingView
 from nearkin.index.collection import open_index
 from nearkin.train.recipes import RECIPES, settings_for
-from tests.train.unlabelled import photographs
+from tests.train.unlabeled import photographs
 
 SMALL = ["--epochs", "2", "--dimension", "4", "--set", "batch_size=32", "--device", "cpu"]
 
@@ -125,7 +125,7 @@ def test_an_export_is_compared_with_the_model_and_told_in_one_line(model: Path, 
 def test_the_rate_is_found_used_and_kept(photos: Path, tmp_path: Path) -> None:
     assert cli.main(["train", str(photos), "--out", str(tmp_path / "m"), "--find-rate", *SMALL]) == 0
     swept = json.loads((tmp_path / "m" / "learning_rate.json").read_text())
-    assert json.loads((tmp_path / "m" / "run.json").read_text())["optimiser"]["learning_rate"] == pytest.approx(swept["rate"])
+    assert json.loads((tmp_path / "m" / "run.json").read_text())["optimizer"]["learning_rate"] == pytest.approx(swept["rate"])
     assert (tmp_path / "m" / "learning_rate.png").exists()
 
 
@@ -174,7 +174,7 @@ def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
     view, drawn = TrainingView(), StringIO()
     view.epoch({"epoch": 1, "loss": 5.83, "steps": 31, "points_per_second": 735, "dimensions used": 36.07})
     view.started(1023, 0)
-    view.step(120, {"loss": 5.83, "priced": "64/64"})
+    view.step(120, {"loss": 5.83, "valid": "64/64"})
     Console(file=drawn, width=columns).print(view.bar.get_renderable())
     lines = drawn.getvalue().splitlines()
     assert len(lines) == 1 + (columns < 100) and lines[0].split()[-3:] == ["120/1023", "0:00:00", "-:--:--"] and "…" not in drawn.getvalue()
@@ -439,4 +439,4 @@ def test_a_folder_called_like_a_known_set_is_told_of(
     words = ["--network", "mlp", "--epochs", "5", "--device", "cpu"]
     assert cli.main(["train", "digits", "--out", "m", *words]) == 0
     assert "digits is a known set, and is taken; for what is here under that name write ./digits" in capsys.readouterr().err
-    assert cli.main(["train", "./digits", "--out", "n", *words]) == 0 and "digits: 20 grey images" in capsys.readouterr().err
+    assert cli.main(["train", "./digits", "--out", "n", *words]) == 0 and "digits: 20 gray images" in capsys.readouterr().err

@@ -24,7 +24,7 @@ def model_folder(folder: Path, shape: tuple[int, ...] = (6,), dimension: int = 4
         "network": {
             "name": "convnet" if len(shape) == 3 else "mlp",
             "dimension": dimension,
-            "normalise": False,
+            "normalize": False,
             "options": {"hidden": list(hidden)} if hidden else {},
         },
         "prepare": [],

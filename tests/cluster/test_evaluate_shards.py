@@ -17,7 +17,7 @@ from nearkin.compose.affinity import Affinity, Hamming, SquaredEuclidean, cosine
 from nearkin.compose.points import Points
 from nearkin.data.shards import About, Shard, Shards, files, open_shards, write_manifest, write_shard
 from nearkin.evaluate import classification, retrieval
-from nearkin.search import Neighbours, nearest
+from nearkin.search import Neighbors, nearest
 from nearkin.train.config import Run, override
 from nearkin.train.training import train
 from tests.search.test_exact_shards import sharded, tied
@@ -57,12 +57,12 @@ def test_shards_of_the_training_part_say_what_the_training_part_says(classes: tu
     with np.load(source) as held:
         np.savez(tmp_path / "digits.npz", x=held["x"][:300], labels=held["labels"][:300])
     assert cli.main(["embed", str(model), str(tmp_path / "digits.npz"), "--out", str(tmp_path / "s"), "--shard-rows", "70"]) == 0
-    # The test part's rows have numbers from 300, so nobody here is their own neighbour.
+    # The test part's rows have numbers from 300, so nobody here is their own neighbor.
     in_memory, over = page_of(model), page_of(model, "--shards", str(tmp_path / "s"))
     assert len(over["by_k"]) == 8
     for name in ("by_k", "per_class", "confusion", "classes", "supervision", "metric"):
         assert over[name] == in_memory[name], name
-    assert set(over["scores"]["prediction from neighbours"]) == {"1-nn", "10-nn", "weighted 200-nn"}
+    assert set(over["scores"]["prediction from neighbors"]) == {"1-nn", "10-nn", "weighted 200-nn"}
     assert set(over["scores"]["retrieval"]) == set(in_memory["scores"]["retrieval"]) and len(over["scores"]) == 2
     for family, scores in over["scores"].items():
         for name, score in scores.items():
@@ -74,13 +74,13 @@ def _same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
         assert ours[name] == (pytest.approx(value, abs=1e-12) if isinstance(value, float) else value), name
 
 
-def test_a_query_that_is_in_the_shards_is_not_its_own_neighbour(
+def test_a_query_that_is_in_the_shards_is_not_its_own_neighbor(
     classes: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, _, shards = classes
     page = page_of(model, "--shards", str(shards))
     assert page["references"]["points"] == 360 and page["queries"]["points"] == 60
-    assert page["scores"]["prediction from neighbours"]["1-nn"]["value"] < 1  # each would be right by itself
+    assert page["scores"]["prediction from neighbors"]["1-nn"]["value"] < 1  # each would be right by itself
     assert "60 queries (test) answered by 360 points" in capsys.readouterr().out
 
 
@@ -124,7 +124,7 @@ def test_options_that_do_not_go_together(
     assert match in capsys.readouterr().err
 
 
-def labelled(folder: Path, vectors: np.ndarray, classes: np.ndarray, sizes: list[int]) -> Shards:
+def labeled(folder: Path, vectors: np.ndarray, classes: np.ndarray, sizes: list[int]) -> Shards:
     """Shards of points of the classes a, b, c, ...; -1 is none. Their sources are p0, p1, ..."""
     names, start, records = [chr(97 + code) for code in range(int(classes.max()) + 1)], 0, []
     folder.mkdir()
@@ -147,7 +147,7 @@ def test_rankings_of_tied_points_are_those_of_memory(
     monkeypatch.setattr(files, "GROUP", 5 * 37)
     x, draw = tied(300) + np.float32(0.5), np.random.default_rng(1)
     classes = draw.integers(-1, 4, 300)
-    shards = labelled(tmp_path / "s", x, classes, [120, 0, 30, 150])
+    shards = labeled(tmp_path / "s", x, classes, [120, 0, 30, 150])
     ids = torch.cat([torch.arange(0, 300, 7), torch.arange(1000, 1020)])  # some are points of the shards, some are strangers
     embeddings = torch.cat([torch.from_numpy(x[::7]), torch.from_numpy(tied(20, seed=3)) + 0.5])
     labels = torch.from_numpy(np.concatenate([classes[::7], draw.integers(0, 4, 20)])).clamp_min(0)
@@ -164,22 +164,22 @@ def test_rankings_of_tied_points_are_those_of_memory(
     assert over.found is not None and torch.equal(over.found.positions, torch.arange(300)[known][found.positions])
     assert torch.equal(over.found.affinity, found.affinity)
     expected = classification(queries, gallery, affinity, (1, 10))
-    for name, score in over.scores["prediction from neighbours"].items():
+    for name, score in over.scores["prediction from neighbors"].items():
         _same(score.as_dict(), expected[name].as_dict())
     assert over.notes == [f"{int((classes < 0).sum())} points of the shards are of no known class and were passed over."]
 
 
 def test_of_too_many_pairs_some_queries_are_ranked_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, classes = tied(200), np.arange(200) % 3
-    shards = labelled(tmp_path / "s", x, classes, [200])
+    shards = labeled(tmp_path / "s", x, classes, [200])
     asked = Asked(Points(torch.from_numpy(x), torch.from_numpy(classes)), [f"p{i}" for i in range(200)], "classes", ("a", "b", "c"))
     monkeypatch.setattr(evaluating, "MOST_RANKED", 200 * 150)
     found = judge(asked, shards, SquaredEuclidean())
-    assert found.scores["retrieval"]["map"].counted == 150 and found.scores["prediction from neighbours"]["1-nn"].counted == 200
+    assert found.scores["retrieval"]["map"].counted == 150 and found.scores["prediction from neighbors"]["1-nn"].counted == 200
     assert found.notes == ["Figures that rank every point (precision@k to mrr) are of 150 of 200 queries, drawn at random."]
     monkeypatch.setattr(evaluating, "MOST_RANKED", 200 * 99)
     found = judge(asked, shards, SquaredEuclidean())
-    assert set(found.scores) == {"prediction from neighbours"} and "more than 19,800 pairs" in found.notes[0]
+    assert set(found.scores) == {"prediction from neighbors"} and "more than 19,800 pairs" in found.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -190,23 +190,23 @@ def test_of_too_many_pairs_some_queries_are_ranked_or_none(tmp_path: Path, monke
     ],
 )
 def test_queries_that_cannot_be_judged(labels: torch.Tensor | None, kind: str, match: str, tmp_path: Path) -> None:
-    shards = labelled(tmp_path / "s", tied(20), np.arange(20) % 2, [20])
+    shards = labeled(tmp_path / "s", tied(20), np.arange(20) % 2, [20])
     with pytest.raises(ValueError, match=match):
         judge(Asked(Points(torch.zeros(4, 5), labels), ["?"] * 4, kind), shards, SquaredEuclidean())
 
 
 def test_shards_without_labels_cannot_judge(tmp_path: Path) -> None:
     found = sharded(tmp_path / "s", np.eye(4, dtype=np.float32), [4])
-    with pytest.raises(ValueError, match="has no labels to judge neighbours by; embed data that have labels"):
+    with pytest.raises(ValueError, match="has no labels to judge neighbors by; embed data that have labels"):
         judge(Asked(Points(torch.eye(4), torch.arange(4)), ["?"] * 4, "classes"), found, SquaredEuclidean())
 
 
 def test_labels_of_some_points_in_any_shape(tmp_path: Path) -> None:
-    shards = labelled(tmp_path / "s", tied(9), np.array([0, 1, 2, -1, 0, 1, 2, 0, 1]), [4, 0, 5])
+    shards = labeled(tmp_path / "s", tied(9), np.array([0, 1, 2, -1, 0, 1, 2, 0, 1]), [4, 0, 5])
     assert shards.labels_at(np.array([[8, 3], [0, 4]])).tolist() == [["b", None], ["a", "a"]]  # type: ignore[union-attr]
 
 
 def test_ones_own_position_is_left_out_and_the_rest_keeps_its_order() -> None:
-    found = Neighbours(torch.tensor([[4, 7, 1], [2, 0, 9]]), -torch.arange(6.0).reshape(2, 3))
+    found = Neighbors(torch.tensor([[4, 7, 1], [2, 0, 9]]), -torch.arange(6.0).reshape(2, 3))
     left = without(found, torch.tensor([7, -1]), 2)
     assert left.positions.tolist() == [[4, 1], [2, 0]] and left.affinity.tolist() == [[0, -2], [-3, -4]]

@@ -12,7 +12,7 @@ from nearkin.compose.affinity import (
     Euclidean,
     InnerProduct,
     MinusDistance,
-    Normalised,
+    Normalized,
     SquaredEuclidean,
     _spread,
     cosine,
@@ -35,20 +35,20 @@ def test_values_by_hand() -> None:
     close(InnerProduct(2.0)(Q, R), [[12.5, 4.0], [0.0, 0.0], [-0.5, -1.0]])
     root = math.sqrt(2)
     close(cosine(0.5)(Q, R), [[2.0, 1.6], [0.0, 0.0], [-0.2 * root, -root]])
-    close(Normalised(SquaredEuclidean())(Q[:1], R), [[0.0, -0.4]])
-    close(Normalised(InnerProduct(), references=False)(Q[:1], R), [[5.0, 1.6]])
+    close(Normalized(SquaredEuclidean())(Q[:1], R), [[0.0, -0.4]])
+    close(Normalized(InnerProduct(), references=False)(Q[:1], R), [[5.0, 1.6]])
     close(Affine()(Q, torch.tensor([[1.0, 2.0, 10.0], [0.0, -1.0, 0.5]]).double()), [[21.0, -3.5], [10.0, 0.5], [9.0, 1.5]])
     close(MinusDistance(lambda q, r: torch.cdist(q, r, p=1), 3.0)(Q, R), [[0.0, -15.0], [-21.0, -6.0], [-21.0, -12.0]])
 
 
 def test_defaults_and_names() -> None:
     assert SquaredEuclidean().temperature == Euclidean().temperature == InnerProduct().temperature == 1.0
-    assert cosine(0.3) == Normalised(InnerProduct(0.3), references=True) and cosine() == cosine(1.0)
+    assert cosine(0.3) == Normalized(InnerProduct(0.3), references=True) and cosine() == cosine(1.0)
     assert torch.equal(MinusDistance(torch.cdist)(Q, R), -torch.cdist(Q, R))
     assert torch.equal(SquaredEuclidean()(Q, R), 4 * SquaredEuclidean(4.0)(Q, R))
 
 
-@pytest.mark.parametrize("affinity", [SquaredEuclidean(), Euclidean(), cosine(), InnerProduct(), Normalised(SquaredEuclidean())], ids=str)
+@pytest.mark.parametrize("affinity", [SquaredEuclidean(), Euclidean(), cosine(), InnerProduct(), Normalized(SquaredEuclidean())], ids=str)
 def test_a_reference_is_never_nearer_than_the_point_itself(affinity: Affinity) -> None:
     x = unit(torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).double())
     near = affinity(x, x)
@@ -56,7 +56,7 @@ def test_a_reference_is_never_nearer_than_the_point_itself(affinity: Affinity) -
     torch.testing.assert_close(near, near.T)
 
 
-@pytest.mark.parametrize("affinity", [SquaredEuclidean(), Euclidean(), cosine(), Normalised(SquaredEuclidean(0.3))], ids=str)
+@pytest.mark.parametrize("affinity", [SquaredEuclidean(), Euclidean(), cosine(), Normalized(SquaredEuclidean(0.3))], ids=str)
 def test_gradients_agree_with_differences(affinity: Affinity) -> None:
     q, r = (t.clone().requires_grad_() for t in (Q[[0, 2]], torch.tensor([[1.0, 0.5], [-2.0, 2.0]], dtype=torch.float64)))
     assert torch.autograd.gradcheck(affinity, (q, r))
@@ -74,12 +74,12 @@ def test_offsets_cost_no_digits() -> None:
     torch.testing.assert_close(Euclidean()(x, x).double(), -(-exact).sqrt(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_shared_centre_makes_blocks_agree_bit_for_bit() -> None:
+def test_a_shared_center_makes_blocks_agree_bit_for_bit() -> None:
     x = torch.randn(40, 8, generator=torch.Generator().manual_seed(0)) + 5
-    centre = x.mean(0)
-    whole = SquaredEuclidean().around(centre, x, x)
+    center = x.mean(0)
+    whole = SquaredEuclidean().around(center, x, x)
     assert torch.equal(whole, SquaredEuclidean()(x, x))
-    halves = torch.cat([SquaredEuclidean().around(centre, x, part) for part in (x[:20], x[20:])], 1)
+    halves = torch.cat([SquaredEuclidean().around(center, x, part) for part in (x[:20], x[20:])], 1)
     torch.testing.assert_close(halves, whole, rtol=1e-6, atol=1e-5)
 
 
@@ -94,7 +94,7 @@ def test_trap_37_near_duplicates_far_from_the_origin_keep_their_distance() -> No
     x, y = torch.cat([base, base + 1e-2]), torch.arange(4).repeat(2)
     exact = -(x.double()[:, None] - x.double()).norm(dim=2)
     torch.testing.assert_close(Euclidean()(x, x).double(), exact, rtol=1e-5, atol=0)
-    loss = Contrastive(1.0, normalise=False)
+    loss = Contrastive(1.0, normalize=False)
     assert float(loss(x, y)) == pytest.approx(float(loss(x.double(), y)), rel=1e-5)
 
 

@@ -32,7 +32,7 @@ from nearkin.compose.outcome import Outcome, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.references import OnePerClass
 from nearkin.compose.references.in_batch import answered, filled
-from nearkin.compose.relation import Relation, SameLabelOfFilled
+from nearkin.compose.relation import Related, SameLabelOfFilled
 from nearkin.compose.triplets import Triplets
 
 Row = list[tuple[float, float, bool]]  # affinity, cost, candidate
@@ -163,20 +163,20 @@ CRITERIA: dict[str, tuple[Criterion, Callable[[Row], Priced]]] = {
 named = pytest.mark.parametrize("name", CRITERIA)
 
 
-def drawn(seed: int, n: int = 12, m: int = 7) -> tuple[Tensor, Relation]:
+def drawn(seed: int, n: int = 12, m: int = 7) -> tuple[Tensor, Related]:
     g = torch.Generator().manual_seed(seed)
     near = torch.randn(n, m, dtype=torch.float64, generator=g)
     cost = torch.tensor([0.0, 1.0, 1.0, 0.5], dtype=torch.float64)[torch.randint(4, (n, m), generator=g)]
     candidate = torch.rand(n, m, generator=g) < torch.linspace(0, 1.2, n)[:, None]  # from none to all
     cost[-1], cost[-2], cost[-3, 1:], cost[-3, 0] = 0, 1, 1, 0  # nothing wrong, nothing right, one right
-    return near, Relation(cost, candidate)
+    return near, Related(cost, candidate)
 
 
-def loop(near: Tensor, relation: Relation, by: Callable[[Row], Priced]) -> tuple[Tensor, Tensor, int]:
+def loop(near: Tensor, relation: Related, by: Callable[[Row], Priced]) -> tuple[Tensor, Tensor, int]:
     rows = [list(zip(*(t[i].tolist() for t in (near, *relation)), strict=True)) for i in range(len(near))]
-    priced = [by(row) for row in rows]
-    values, weights = (torch.tensor([p[i] for p in priced], dtype=torch.float64) for i in (0, 1))
-    return values, weights, sum(p[2] for p in priced)
+    valid = [by(row) for row in rows]
+    values, weights = (torch.tensor([p[i] for p in valid], dtype=torch.float64) for i in (0, 1))
+    return values, weights, sum(p[2] for p in valid)
 
 
 @named
@@ -217,7 +217,7 @@ def test_broken_affinities_break_the_price(name: str) -> None:
 @named
 def test_nothing_to_choose_is_a_zero_with_a_graph(name: str) -> None:
     near = torch.randn(3, 4, requires_grad=True)
-    outcome = CRITERIA[name][0](near, Relation(torch.ones(3, 4), torch.zeros(3, 4, dtype=torch.bool)))
+    outcome = CRITERIA[name][0](near, Related(torch.ones(3, 4), torch.zeros(3, 4, dtype=torch.bool)))
     assert not outcome.weight.any() and not outcome.values.any() and outcome.active == 0
     for reduction in ("mean", "sum"):
         loss = reduce(outcome, reduction)
@@ -227,7 +227,7 @@ def test_nothing_to_choose_is_a_zero_with_a_graph(name: str) -> None:
 
 def test_each_positive_without_any_reference_is_unpriced() -> None:
     near = torch.randn(3, 0, requires_grad=True)
-    outcome = each_positive(near, Relation(torch.ones(3, 0), torch.ones(3, 0, dtype=torch.bool)))
+    outcome = each_positive(near, Related(torch.ones(3, 0), torch.ones(3, 0, dtype=torch.bool)))
     assert outcome.values.tolist() == outcome.weight.tolist() == [0, 0, 0] and outcome.values.requires_grad
 
 
@@ -238,7 +238,7 @@ def test_margins_and_k_have_the_documented_defaults() -> None:
 
 
 def test_right_and_wrong_are_candidates_only() -> None:
-    relation = Relation(torch.tensor([[0.0, 0.0, 0.3, 1.0, 1.0]]), torch.tensor([[True, False, True, True, False]]))
+    relation = Related(torch.tensor([[0.0, 0.0, 0.3, 1.0, 1.0]]), torch.tensor([[True, False, True, True, False]]))
     right, wrong = right_and_wrong(relation)
     assert right.tolist() == [[True, False, False, False, False]] and wrong.tolist() == [[False, False, True, True, False]]
 
@@ -247,15 +247,15 @@ def test_right_and_wrong_are_candidates_only() -> None:
 def test_k_beyond_the_candidates_is_lowered_and_counted(criterion: Criterion) -> None:
     near, relation = drawn(0)
     outcome = criterion(near, relation)
-    priced = outcome.weight > 0
-    assert int(outcome.clamped) == int(priced.sum()) > 0 and outcome.values.abs().max() < 1e-9
+    valid = outcome.weight > 0
+    assert int(outcome.clamped) == int(valid.sum()) > 0 and outcome.values.abs().max() < 1e-9
     few = BestK(3)(near, relation)
     assert int(few.clamped) == int(((few.weight > 0) & (relation.candidate.sum(1) < 3)).sum()) > 0
 
 
 def test_best_k_of_the_released_code() -> None:
     near, right = torch.tensor([[0.5, 0.49, 0.41, 0.4]]).double(), torch.tensor([[False, True, False, True]])
-    relation = Relation((~right).double(), torch.ones(1, 4, dtype=torch.bool))
+    relation = Related((~right).double(), torch.ones(1, 4, dtype=torch.bool))
 
     def peak(*values: float) -> float:
         return 2 / 40 * math.log1p(sum(math.exp(40 * (v - 0.5)) for v in values))
@@ -274,7 +274,7 @@ def test_misplaced_sets_have_equal_size_and_leave_ties_to_the_earlier() -> None:
     for k in (1, 3, 7):
         out, taken = misplaced(near, relation, k, 0.2)
         assert torch.equal(out.sum(1), taken.sum(1)) and not (out & taken).any()
-    tied = Relation(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), torch.ones(1, 4, dtype=torch.bool))
+    tied = Related(torch.tensor([[1.0, 1.0, 0.0, 0.0]]), torch.ones(1, 4, dtype=torch.bool))
     out, taken = misplaced(torch.zeros(1, 4), tied, 2, 0.0)
     assert out.tolist() == [[False, False, True, True]] and taken.tolist() == [[True, True, False, False]]
 
@@ -299,7 +299,7 @@ def test_log_symmetric_polynomials_by_enumeration(m: int) -> None:
 @named
 def test_a_single_reference_is_enough(name: str) -> None:
     for cost in (0.0, 1.0):
-        near, relation = torch.tensor([[-0.5]]).double(), Relation(torch.tensor([[cost]]).double(), torch.ones(1, 1, dtype=torch.bool))
+        near, relation = torch.tensor([[-0.5]]).double(), Related(torch.tensor([[cost]]).double(), torch.ones(1, 1, dtype=torch.bool))
         outcome = CRITERIA[name][0](near, relation)
         values, weights, active = loop(near, relation, CRITERIA[name][1])
         torch.testing.assert_close((outcome.values, outcome.weight), (values, weights))
@@ -308,14 +308,14 @@ def test_a_single_reference_is_enough(name: str) -> None:
 
 def test_ties_at_the_margin_are_neither_active_nor_semi_hard() -> None:
     near = torch.tensor([[0.5, 0.25, 0.5, -0.75]])  # right; at the margin; as near as the right one; far
-    relation = Relation(torch.tensor([[0.0, 1.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
+    relation = Related(torch.tensor([[0.0, 1.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
     assert Triplets("semi-hard", 0.25)(near, relation).values.tolist() == [0.0]  # none strictly inside: the farthest
     outcome = Triplets("uniform", 0.25)(near, relation)
     assert outcome.values.tolist() == pytest.approx([0.25 / 3]) and int(outcome.active) == 1
 
 
 def test_pairs_at_rest_are_not_active() -> None:
-    relation = Relation(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
+    relation = Related(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
     outcome = Pairs(1.0)(torch.tensor([[0.0, -0.5, -1.0, -0.5]]), relation)  # together, apart; outside the margin, inside
     assert int(outcome.active) == 2 and outcome.values.tolist() == [0.125]
 
@@ -327,7 +327,7 @@ def test_a_column_for_a_label_is_priced_as_the_relation_is(apart: bool) -> None:
     near.requires_grad_()
     column = torch.tensor([0, 5, 2, 1, 3, 3, -1, 6, 4])
     cost = (column[:, None] != torch.arange(6)).double()
-    by_mask = any_positive(near, Relation(cost, (cost > 0) if apart else torch.ones(9, 6, dtype=torch.bool)))
+    by_mask = any_positive(near, Related(cost, (cost > 0) if apart else torch.ones(9, 6, dtype=torch.bool)))
     by_column = own_column(near, column, apart)
     torch.testing.assert_close(by_column[:2], by_mask[:2])
     assert by_column.weight.tolist() == [1] * 6 + [0, 0, 1] and by_column.active == by_mask.active == 7 * (6 - apart)
@@ -369,7 +369,7 @@ def test_second_derivatives(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pairs", "each"])
 def test_what_is_not_a_number_shows(name: str) -> None:
-    relation = Relation(torch.tensor([[0.0, 1.0, 1.0] + [1.0] * 9]).expand(2, -1), torch.ones(2, 12, dtype=torch.bool))
+    relation = Related(torch.tensor([[0.0, 1.0, 1.0] + [1.0] * 9]).expand(2, -1), torch.ones(2, 12, dtype=torch.bool))
     for column in (0, 1):
         near = -torch.ones(2, 12)
         near[0, column] = torch.nan
@@ -377,11 +377,11 @@ def test_what_is_not_a_number_shows(name: str) -> None:
 
 
 def test_each_of_a_few_right_ones_is_each_of_many() -> None:
-    """Where right ones are few they are priced alone; both ways equal the loop."""
+    """Where right ones are few they are valid alone; both ways equal the loop."""
     g = torch.Generator().manual_seed(0)
     near = torch.randn(6, 40, dtype=torch.float64, generator=g, requires_grad=True)
     for share in (0.05, 0.6):
-        relation = Relation((torch.rand(6, 40, generator=g) > share).double(), torch.rand(6, 40, generator=g) < 0.9)
+        relation = Related((torch.rand(6, 40, generator=g) > share).double(), torch.rand(6, 40, generator=g) < 0.9)
         outcome = each_positive(near, relation)
         torch.testing.assert_close(outcome.values, loop(near, relation, each_loop)[0])
         assert torch.autograd.gradcheck(lambda near, relation=relation: each_positive(near, relation).values, near)

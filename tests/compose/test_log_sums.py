@@ -110,7 +110,7 @@ def test_rows_without_a_share_or_a_choice_and_what_neither_looks_at_have_no_grad
     assert log_ratio(x[:, :0], mask[:, :0], share[:, :0]).tolist() == [0.0] * 4
 
 
-def test_a_learnt_share_has_a_gradient_and_the_cut_is_below_what_floats_notice():
+def test_a_learned_share_has_a_gradient_and_the_cut_is_below_what_floats_notice():
     x, mask, share = drawn(4, 5, 1.0)
     assert torch.autograd.gradcheck(lambda some: log_ratio(x, mask, some + 0.5), share.requires_grad_())
     assert torch.finfo(torch.float64).eps > 1e5 * LEAST

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nearkin.compose.affinity import unit
 from nearkin.compose.points import EMPTY, Points
-from nearkin.compose.references import Anchors, Centres, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
+from nearkin.compose.references import Anchors, Centers, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
 from nearkin.compose.references.anchors import _effort, assign, circle, orthonormal, packed, polar_grid, simplex, smallest_angle
 from nearkin.compose.references.in_batch import filled
 from nearkin.compose.relation import SameLabelOfFilled
@@ -136,7 +136,7 @@ def test_who_knows_how_many_classes_and_dimensions() -> None:
         Anchors(circle(3)): (3, 2),
         Proxies(4, 3): (4, 3),
         Proxies(4, 3, bias=True): (4, 3),
-        Centres(5, 2): (5, 2),
+        Centers(5, 2): (5, 2),
         MemoryBank(6, 3): (None, 3),
         InBatch(): (None, None),
         OnePerClass(): (None, None),
@@ -157,18 +157,18 @@ def test_proxies_follow_the_gradient_and_nothing_else() -> None:
     assert Proxies(4, 9).vectors.shape == (4, 9) and list(proxies.state_dict()) == ["vectors"]
 
 
-def test_centres_move_by_the_papers_rule() -> None:
-    centres = Centres(3, 3, rate=0.5)
-    assert not centres.vectors.any()
-    centres.vectors.copy_(torch.arange(9.0).reshape(3, 3))
-    before = centres.vectors.clone()
-    centres.update(BATCH)
+def test_centers_move_by_the_papers_rule() -> None:
+    centers = Centers(3, 3, rate=0.5)
+    assert not centers.vectors.any()
+    centers.vectors.copy_(torch.arange(9.0).reshape(3, 3))
+    before = centers.vectors.clone()
+    centers.update(BATCH)
     for c, members in ((0, [0, 3]), (1, []), (2, [1, 2, 4])):
         step = sum((before[c] - X[i] for i in members), torch.zeros(3)) / (1 + len(members))
-        torch.testing.assert_close(centres.vectors[c], before[c] - 0.5 * step)
-    seen = centres(BATCH).embeddings
-    centres.update(BATCH)
-    assert not torch.equal(seen, centres.vectors), "what a step has seen stays as it was"
+        torch.testing.assert_close(centers.vectors[c], before[c] - 0.5 * step)
+    seen = centers(BATCH).embeddings
+    centers.update(BATCH)
+    assert not torch.equal(seen, centers.vectors), "what a step has seen stays as it was"
 
 
 def test_the_bank_moves_by_momentum_at_unit_length() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.compose.points import Points, encode_labels, same_point, strangers
-from nearkin.compose.relation import LabelDistance, LabelOverlap, ListedNeighbours, SameId, SameLabel, SameLabelApart, squared_distance
+from nearkin.compose.points import Points, encode_labels, fresh_ids, same_point
+from nearkin.compose.relation import LabelDistance, LabelOverlap, ListedNeighbors, SameId, SameLabel, SameLabelApart, squared_distance
 from nearkin.objectives import NCA
 
 
@@ -80,8 +80,8 @@ def test_same_id_makes_oneself_the_only_right_answer() -> None:
         SameId()(points([0], None), REFERENCES)
 
 
-def test_listed_neighbours_are_looked_up_by_id_where_trusted() -> None:
-    relation = ListedNeighbours(5, 2)
+def test_listed_neighbors_are_looked_up_by_id_where_trusted() -> None:
+    relation = ListedNeighbors(5, 2)
     queries, references = points(None, [3, 0]), points(None, [4, 3, 2, 1, 0])
     assert rows(relation(queries, references).cost) == [[1, 0, 1, 1, 1], [1, 1, 1, 1, 0]]  # at first, oneself
     relation.update(torch.tensor([[1, 2], [0, 0], [0, 1], [4, 1], [2, 3]]), torch.tensor([False, True, True, True, True]))
@@ -92,10 +92,10 @@ def test_listed_neighbours_are_looked_up_by_id_where_trusted() -> None:
     assert relation.trusted.all() and rows(relation(queries, references).cost)[1] == [1, 1, 0, 0, 0]
 
 
-def test_listed_neighbours_refuse_what_they_cannot_look_up() -> None:
-    relation = ListedNeighbours(5)
+def test_listed_neighbors_refuse_what_they_cannot_look_up() -> None:
+    relation = ListedNeighbors(5)
     assert relation.table.shape == (5, 1)
-    with pytest.raises(ValueError, match="ids are missing: discovered neighbours are looked up by id; pass ids="):
+    with pytest.raises(ValueError, match="ids are missing: discovered neighbors are looked up by id; pass ids="):
         relation(points([0], None), REFERENCES)
     for ids in ([-1, 2], [2, 5]):
         with pytest.raises(ValueError, match=rf"ids run from {ids[0]} to {ids[1]}, but the table has the rows 0 to 4"):
@@ -111,13 +111,13 @@ def test_missing_labels_are_named(relation: SameLabel) -> None:
 def test_what_each_relation_reads() -> None:
     kinds = {SameLabel: "classes", SameLabelApart: "classes", LabelDistance: "numbers", LabelOverlap: "sets", SameId: "ids"}
     assert {kind: kind().supervision for kind in kinds} == kinds
-    assert ListedNeighbours(2).supervision == "ids"
+    assert ListedNeighbors(2).supervision == "ids"
 
 
 def test_strangers_meet_nobody() -> None:
-    assert strangers(3).tolist() == [-1, -2, -3] and strangers(0).tolist() == []
+    assert fresh_ids(3).tolist() == [-1, -2, -3] and fresh_ids(0).tolist() == []
     x, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
-    others = Points(x.flip(0) + 0.1, y, strangers(8))
+    others = Points(x.flip(0) + 0.1, y, fresh_ids(8))
     near = -(x[:, None] - others.embeddings).square().sum(2)
     kin = y[:, None] == y
     expected = torch.logsumexp(near, 1) - torch.logsumexp(near.masked_fill(~kin, -math.inf), 1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nearkin.compose import triplets
-from nearkin.compose.relation import Relation
+from nearkin.compose.relation import Related
 from nearkin.compose.triplets import Triplets, drawn_by
 
 
@@ -13,7 +13,7 @@ def test_distance_weighted_draws_come_from_the_inverse_density(near_one: float, 
     """One right and three wrong ones, the last beyond reach: frequencies follow 1/q(d), with d held above 0.5."""
     distances = torch.tensor([0.9, near_one, far_one, 1.5]).double()
     near = (1 - distances.square() / 2).expand(6000, 4).contiguous()
-    relation = Relation(torch.tensor([0.0, 1, 1, 1]).double().expand(6000, 4), torch.ones(6000, 4, dtype=torch.bool))
+    relation = Related(torch.tensor([0.0, 1, 1, 1]).double().expand(6000, 4), torch.ones(6000, 4, dtype=torch.bool))
     torch.manual_seed(0)
     values = Triplets("distance-weighted", 1.0, dimension=dimension)(near, relation).values
     density = [max(d, 0.5) ** (dimension - 2) * (1 - max(d, 0.5) ** 2 / 4) ** ((dimension - 3) / 2) for d in (near_one, far_one)]
@@ -25,13 +25,13 @@ def test_distance_weighted_draws_come_from_the_inverse_density(near_one: float, 
 
 def test_distance_weighted_draws_with_replacement_up_to_the_very_reach() -> None:
     near = torch.tensor([[0.75, 0.25, 0.5, 0.0]])  # two right ones; a wrong one at distance 1, and one beyond
-    relation = Relation(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
+    relation = Related(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool))
     outcome = Triplets("distance-weighted", 1.0, dimension=4, farthest=1.0)(near, relation)
     assert outcome.values.tolist() == [1.0] and int(outcome.active) == 2  # 0.75 and 1.25, both with the same wrong one
 
 
 def test_distance_weighted_has_nothing_to_draw_beyond_reach() -> None:
-    relation = Relation(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
+    relation = Related(torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool))
     outcome = Triplets("distance-weighted", 1.0, dimension=4)(torch.tensor([[0.5, -0.5]]), relation)
     assert outcome.values.tolist() == outcome.weight.tolist() == [0]
 
@@ -51,7 +51,7 @@ def test_a_row_of_nan_draws_some_column_and_spoils_no_other() -> None:
 
 def test_distance_weighted_draws_in_many_dimensions_stay_in_range() -> None:
     near = torch.tensor([0.9, 0.875, 0.8749, 0.2]).double().expand(400, 4)  # log weights of hundreds, the first two nearly the same
-    relation = Relation(torch.tensor([0.0, 1.0, 1.0, 1.0]).double().expand(400, 4), torch.ones(400, 4, dtype=torch.bool))
+    relation = Related(torch.tensor([0.0, 1.0, 1.0, 1.0]).double().expand(400, 4), torch.ones(400, 4, dtype=torch.bool))
     torch.manual_seed(0)
     values = Triplets("distance-weighted", 0.1, dimension=512)(near, relation).values
     assert set(values.round(decimals=5).tolist()) == {0.075, 0.0749} and 0.4 < float((values > 0.07495).double().mean()) < 0.7
@@ -80,10 +80,10 @@ def test_which_way_all_triplets_take_is_told_by_their_number_and_device(monkeypa
     for kin in (33, 34):  # 32 right ones each, and 33
         labels = torch.arange(2 * kin) % 2
         cost = (labels[:, None] != labels).float()
-        relation = Relation(cost, ~torch.eye(2 * kin, dtype=torch.bool))
+        relation = Related(cost, ~torch.eye(2 * kin, dtype=torch.bool))
         Triplets("uniform", 0.2)(torch.randn(2 * kin, 2 * kin), relation)
     monkeypatch.setattr(triplets, "may_read", lambda _: False)  # as on CUDA
     near = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    relation = Relation((torch.arange(6)[:, None] % 2 != torch.arange(6) % 2).double(), ~torch.eye(6, dtype=torch.bool))
+    relation = Related((torch.arange(6)[:, None] % 2 != torch.arange(6) % 2).double(), ~torch.eye(6, dtype=torch.bool))
     assert torch.autograd.gradcheck(lambda near: Triplets("uniform", 0.2)(near, relation).values, near)
     assert ways[:3] == ["_of_few", "_by_rank", "_by_rank"] and "_of_few" not in ways[1:]

@@ -6,7 +6,7 @@ import torch
 
 from nearkin.data import open as open_data
 
-GREY = np.arange(4 * 6 * 5, dtype=np.uint8).reshape(4, 6, 5)
+GRAY = np.arange(4 * 6 * 5, dtype=np.uint8).reshape(4, 6, 5)
 VECTORS = np.random.default_rng(0).normal(size=(4, 3))
 
 
@@ -33,7 +33,7 @@ def test_y_tells_by_its_kind(y, supervision):
 @pytest.mark.parametrize(
     ("images", "shape"),
     [
-        (GREY, (1, 6, 5)),
+        (GRAY, (1, 6, 5)),
         (np.zeros((4, 6, 5, 3), dtype=np.uint8), (3, 6, 5)),
         (np.zeros((4, 3, 6, 5), dtype=np.uint8), (3, 6, 5)),
         (np.zeros((4, 6, 5, 1), dtype=np.uint8), (1, 6, 5)),
@@ -44,15 +44,15 @@ def test_channels_are_found_on_either_side(images, shape):
 
 
 def test_the_pixels_stay_where_they_were():
-    colour = np.random.default_rng(0).integers(0, 256, (2, 6, 5, 3), dtype=np.uint8)
-    assert np.array_equal(open_data({"images": colour}).read([1])[0].numpy(), colour[1].transpose(2, 0, 1))
-    assert open_data(GREY, size=4, channels=3).shape == (3, 4, 4)
+    color = np.random.default_rng(0).integers(0, 256, (2, 6, 5, 3), dtype=np.uint8)
+    assert np.array_equal(open_data({"images": color}).read([1])[0].numpy(), color[1].transpose(2, 0, 1))
+    assert open_data(GRAY, size=4, channels=3).shape == (3, 4, 4)
 
 
 def test_a_file_with_everything(tmp_path):
     np.savez(
         tmp_path / "all.npz",
-        x=GREY,
+        x=GRAY,
         y=np.array([0, 1, 1, 0]),
         classes=np.array(["no", "yes"]),
         targets=np.arange(4.0),
@@ -83,8 +83,8 @@ def test_missing_labels_are_unknown_classes(labels, classes, numbers):
 
 def test_arrays_nobody_knows_are_said():
     said = []
-    open_data({"x": VECTORS, "colour": np.zeros(4)}, report=said.append)
-    assert "took no notice of colour; known are x, images, vectors" in said[0]
+    open_data({"x": VECTORS, "color": np.zeros(4)}, report=said.append)
+    assert "took no notice of color; known are x, images, vectors" in said[0]
 
 
 def spring():
@@ -106,7 +106,7 @@ def test_no_pickle_is_ever_read(tmp_path):
     ("arrays", "error"),
     [
         ({"y": np.zeros(4)}, r"the arrays must hold one of x, images, vectors, but hold y; name the array of images or vectors x"),
-        ({"x": VECTORS, "images": GREY}, r"must hold one of x, images, vectors, but hold images, x"),
+        ({"x": VECTORS, "images": GRAY}, r"must hold one of x, images, vectors, but hold images, x"),
         ((VECTORS, [1, 2]), r"labels has 2 entries for 4 points; give one for each"),
         ({"x": VECTORS, "split": ["train"] * 3 + ["tarin"]}, r"split of row 3 is 'tarin'; it must be train, validation or test"),
         (

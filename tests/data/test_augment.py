@@ -14,8 +14,8 @@ from nearkin.data.augment import (
     CIFAR_PLUS,
     STEPS,
     Affine,
-    ColourJitter,
-    Greyscale,
+    ColorJitter,
+    Grayscale,
     HorizontalFlip,
     PadAndCrop,
     RandomResizedCrop,
@@ -27,7 +27,7 @@ from nearkin.data.augment import (
 from nearkin.data.preprocess import CIFAR, LocalContrast, describe, preprocessed
 from tests.recording import Recordable
 
-GREY = (0.299, 0.587, 0.114)
+GRAY = (0.299, 0.587, 0.114)
 
 
 def seeded(seed=0):
@@ -178,48 +178,46 @@ def test_random_resized_crop_falls_back_to_the_middle(height, width, box):
 
 
 def jittered(image, d):
-    """ColourJitter in words: four operations on one image, in the image's own order; colorsys for the hue."""
+    """ColorJitter in words: four operations on one image, in the image's own order; colorsys for the hue."""
     pixels = np.array(image)  # (3, h, w)
     for operation in d["order"]:
-        grey = sum(w * channel for w, channel in zip(GREY, pixels, strict=True))
+        gray = sum(w * channel for w, channel in zip(GRAY, pixels, strict=True))
         if operation == 3:
             turned = [colorsys.rgb_to_hsv(*p) for p in pixels.reshape(3, -1).T]
             back = [colorsys.hsv_to_rgb((h + d["turn"]) % 1, s, v) for h, s, v in turned]
             pixels = np.array(back).T.reshape(pixels.shape)
         else:
-            other = [np.zeros_like(grey), np.full_like(grey, grey.mean()), grey][operation]
+            other = [np.zeros_like(gray), np.full_like(gray, gray.mean()), gray][operation]
             factor = d["factors"][operation]
             pixels = np.clip(factor * pixels + (1 - factor) * other, 0, 1)
     return pixels.tolist()
 
 
-@pytest.mark.parametrize(
-    "step", [ColourJitter(), ColourJitter(1.5, 1.5, 1.5, 0.5), ColourJitter(0.3, 0.2, 0.1, 0), ColourJitter(0, 0, 0, 0.2)]
-)
-def test_colour_jitter(step):
+@pytest.mark.parametrize("step", [ColorJitter(), ColorJitter(1.5, 1.5, 1.5, 0.5), ColorJitter(0.3, 0.2, 0.1, 0), ColorJitter(0, 0, 0, 0.2)])
+def test_color_jitter(step):
     images = pictures(b=40, h=3, w=2)
-    images[0] = 0.4  # grey: no hue to turn
+    images[0] = 0.4  # gray: no hue to turn
     images[1] = 0.0
     images[2, 0] = 1.0
     drawn = step.draw(images, seeded())
     agree(step.apply(images, drawn), literal(images, drawn, jittered))
 
 
-def test_colour_jitter_orders_each_image_on_its_own():
-    drawn = ColourJitter().draw(torch.zeros(2400, 3, 2, 2), seeded())
+def test_color_jitter_orders_each_image_on_its_own():
+    drawn = ColorJitter().draw(torch.zeros(2400, 3, 2, 2), seeded())
     orders, counts = drawn["order"].unique(dim=0, return_counts=True)
     assert len(orders) == 24 and counts.min() > 60
     assert ((drawn["factors"] >= 0.6) & (drawn["factors"] <= 1.4)).all() and drawn["turn"].abs().max() <= 0.4
 
 
-def test_colour_jitter_at_zero_changes_nothing():
+def test_color_jitter_at_zero_changes_nothing():
     images = pictures()
-    assert torch.equal(augmented(images, [ColourJitter(0, 0, 0, 0)], seeded()), images)
+    assert torch.equal(augmented(images, [ColorJitter(0, 0, 0, 0)], seeded()), images)
 
 
-def test_colour_jitter_of_grey_images():
+def test_color_jitter_of_gray_images():
     images = pictures(c=1)
-    step = ColourJitter(0.4, 0.4, 0, 0)
+    step = ColorJitter(0.4, 0.4, 0, 0)
     drawn = step.draw(images, seeded())
 
     def one(image, d):
@@ -227,19 +225,19 @@ def test_colour_jitter_of_grey_images():
 
     agree(step.apply(images, drawn), literal(images, drawn, one))
     with pytest.raises(ValueError, match=r"images have 1 channels, but saturation \(0.4\) and hue \(0.4\) need 3; set both to 0"):
-        augmented(images, [ColourJitter()], seeded())
+        augmented(images, [ColorJitter()], seeded())
 
 
-def test_greyscale():
+def test_grayscale():
     images = pictures(b=12)
-    drawn = Greyscale(0.5).draw(images, seeded())
-    assert 0 < drawn["grey"].sum() < 12
+    drawn = Grayscale(0.5).draw(images, seeded())
+    assert 0 < drawn["gray"].sum() < 12
 
     def one(image, d):
-        grey = sum(w * np.array(c) for w, c in zip(GREY, image, strict=True)).tolist()
-        return [grey] * 3 if d["grey"] else image
+        gray = sum(w * np.array(c) for w, c in zip(GRAY, image, strict=True)).tolist()
+        return [gray] * 3 if d["gray"] else image
 
-    agree(Greyscale(0.5).apply(images, drawn), literal(images, drawn, one))
+    agree(Grayscale(0.5).apply(images, drawn), literal(images, drawn, one))
 
 
 @pytest.mark.parametrize("outside", ["zeros", "border"])
@@ -285,7 +283,7 @@ def test_compositions_are_seeded_bounded_and_survive_json(steps):
     assert not torch.equal(got, augmented(images, steps, seeded(6)))
 
 
-def test_an_image_does_not_see_its_neighbours():
+def test_an_image_does_not_see_its_neighbors():
     images, other = pictures(b=4), pictures(b=4, seed=9)
     other[2] = images[2]
     for step in (kind() for kind in OF_IMAGES):
@@ -322,14 +320,14 @@ def test_two_views_differ_and_keep_the_rows():
         (lambda: PadAndCrop(outside="mirror"), "outside 'mirror' is unknown; choose zeros"),
         (lambda: HorizontalFlip(1.5), r"probability \(1.5\) must be between 0 and 1"),
         (lambda: Swap(1.5), r"share \(1.5\) must be between 0 and 1"),
-        (lambda: Greyscale(-0.1), r"probability \(-0.1\) must be between 0 and 1"),
+        (lambda: Grayscale(-0.1), r"probability \(-0.1\) must be between 0 and 1"),
         (lambda: RandomResizedCrop(scale=(0.5, 1.5)), r"scale \(0.5, 1.5\) must be \(least, most\), both above 0 and at most 1"),
         (lambda: RandomResizedCrop(ratio=(2.0, 1.0)), r"ratio \(2.0, 1.0\) must be \(least, most\), both above 0"),
-        (lambda: ColourJitter(hue=0.6), r"hue \(0.6\) must be between 0 and 0.5"),
-        (lambda: ColourJitter(contrast=-1), r"contrast \(-1\) must be at least 0"),
+        (lambda: ColorJitter(hue=0.6), r"hue \(0.6\) must be between 0 and 0.5"),
+        (lambda: ColorJitter(contrast=-1), r"contrast \(-1\) must be at least 0"),
         (lambda: Affine(shear=90), r"shear \(90\) must be between 0 and 80"),
         (lambda: augmented(pictures(), [PadAndCrop(0, size=9)], seeded()), r"size \(9\) is larger than the padded images \(6 x 7"),
-        (lambda: restore([{"step": "Greyscal"}]), r"step 'Greyscal' is unknown \(did you mean 'Greyscale'\?\); the steps are PadAndCrop"),
+        (lambda: restore([{"step": "Grayscal"}]), r"step 'Grayscal' is unknown \(did you mean 'Grayscale'\?\); the steps are PadAndCrop"),
         (lambda: restore([{"step": "Affine", "degree": 3}]), r"Affine has no option 'degree' \(did you mean 'degrees'\?\); its options"),
     ],
 )

@@ -65,7 +65,7 @@ def test_answers_are_what_points_want():
 
 
 def test_describe_says_what_there_is():
-    assert small().describe() == "small: 6 grey images 2 x 2; 2 classes (cat, dog); train 4, test 2; to learn from: classes"
+    assert small().describe() == "small: 6 gray images 2 x 2; 2 classes (cat, dog); train 4, test 2; to learn from: classes"
     assert repr(small()) == f"<Dataset {small().describe()}>"  # not its arrays, nor thousands of paths
     vectors = Dataset("v", torch.zeros(3, 5), targets=torch.zeros(3, 2), target_names=("x", "y"))
     assert vectors.describe() == "v: 3 vectors of 5 numbers; 2 numbers (x, y); all 3; to learn from: numbers"

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from nearkin.compose.points import Points
-from nearkin.data.digits import SIDE, LabelledImages, hold_out, moved_digits
+from nearkin.data.digits import SIDE, LabeledImages, hold_out, moved_digits
 from nearkin.evaluate import knn_accuracy
 
 
-def flat(part: LabelledImages) -> Points:
+def flat(part: LabeledImages) -> Points:
     return Points(part.images.flatten(1), part.labels)
 
 
@@ -60,7 +60,7 @@ def test_hold_out_cuts_the_training_part_in_two() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match=r"canvas \(7\) must be at least 8"):
         moved_digits(canvas=7)
-    data = LabelledImages(torch.zeros(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64))
+    data = LabeledImages(torch.zeros(4, 1, 2, 2), torch.zeros(4, dtype=torch.int64))
     for share in (0.0, 1.0, -0.5):
         with pytest.raises(ValueError, match=r"share .* must leave images on both sides of 4"):
             hold_out(data, share, seed=0)

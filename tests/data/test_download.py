@@ -197,7 +197,7 @@ def test_ranks_that_ask_at_once_fetch_once(server, tmp_path):
 
 
 def serve(server, monkeypatch, name, folder, unpacked=False):
-    """The catalogue's entry, with its files at the loopback server."""
+    """The catalog's entry, with its files at the loopback server."""
     files = []
     for path in sorted(folder.iterdir()):
         server.files["/" + path.name] = path.read_bytes()

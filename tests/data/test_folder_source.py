@@ -17,7 +17,7 @@ def test_a_folder_for_each_class(tmp_path):
     assert data.supervision == "classes" and set(data.split) == {"all"} and data.name == tmp_path.name
     assert [source.rpartition("/")[2] for source in data.sources] == ["c.png", "b.png", "a.PNG"]
     assert data.describe().startswith(
-        f"{tmp_path.name}: 3 colour images 8 x 8 (files, decoded when needed); 2 classes, by folder (cat, dog)"
+        f"{tmp_path.name}: 3 color images 8 x 8 (files, decoded when needed); 2 classes, by folder (cat, dog)"
     )
 
 

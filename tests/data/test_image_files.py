@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from nearkin.data.files import listing, read_bytes
-from nearkin.data.images import DamagedImageError, decode, image_files, recoloured, resized
+from nearkin.data.images import DamagedImageError, decode, image_files, recolored, resized
 from tests.data.picture_files import channels_first, pixels, save
 
 
@@ -31,7 +31,7 @@ def test_names_of_any_script(tmp_path):
     ("orientation", "upright"),
     [(1, lambda a: a), (3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, -1)), (8, np.rot90), (2, lambda a: a[:, ::-1])],
 )
-def test_exif_orientation_is_honoured(tmp_path, orientation, upright):
+def test_exif_orientation_is_honored(tmp_path, orientation, upright):
     array = pixels(0, 4, 6)
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -39,11 +39,11 @@ def test_exif_orientation_is_honoured(tmp_path, orientation, upright):
     assert np.array_equal(decode(path, 3).numpy(), channels_first(upright(array)))
 
 
-def test_grey_is_repeated_and_colour_weighted(tmp_path):
-    grey, colour = save(tmp_path / "grey.png", channels=1), save(tmp_path / "colour.png")
-    assert np.array_equal(decode(str(tmp_path / "grey.png"), 3).numpy(), np.stack([grey] * 3))
-    weighted = (colour @ np.array([0.299, 0.587, 0.114]))[None]
-    assert np.abs(decode(str(tmp_path / "colour.png"), 1).numpy() - weighted).max() <= 1
+def test_gray_is_repeated_and_color_weighted(tmp_path):
+    gray, color = save(tmp_path / "gray.png", channels=1), save(tmp_path / "color.png")
+    assert np.array_equal(decode(str(tmp_path / "gray.png"), 3).numpy(), np.stack([gray] * 3))
+    weighted = (color @ np.array([0.299, 0.587, 0.114]))[None]
+    assert np.abs(decode(str(tmp_path / "color.png"), 1).numpy() - weighted).max() <= 1
 
 
 def test_transparent_pixels_lie_on_white(tmp_path):
@@ -70,7 +70,7 @@ def test_palettes_and_two_levels(tmp_path):
     assert decode(stored(tmp_path / "ink.png", ink), 1).tolist() == [[[255, 0]]]
 
 
-def test_size_resizes_the_short_side_and_cuts_out_the_centre(tmp_path):
+def test_size_resizes_the_short_side_and_cuts_out_the_center(tmp_path):
     array = np.zeros((20, 40, 3), dtype=np.uint8)
     array[:, 10:30] = 200  # the central square
     path = stored(tmp_path / "wide.png", Image.fromarray(array))
@@ -79,33 +79,33 @@ def test_size_resizes_the_short_side_and_cuts_out_the_centre(tmp_path):
     assert np.array_equal(decode(path, 3, 20).numpy(), channels_first(array[:, 10:30]))  # no resizing needed: pixels untouched
 
 
-def test_held_images_are_resized_and_recoloured_as_files_are(tmp_path):
+def test_held_images_are_resized_and_recolored_as_files_are(tmp_path):
     array = np.kron(pixels(1, 6, 8), np.ones((4, 4, 1), dtype=np.uint8))
     path = stored(tmp_path / "a.png", Image.fromarray(array))
     held = torch.from_numpy(channels_first(array).copy())[None]
     assert (resized(held, 12)[0].int() - decode(path, 3, 12).int()).abs().max() <= 1
-    assert (recoloured(held, 1)[0].int() - decode(path, 1).int()).abs().max() <= 1
-    assert torch.equal(recoloured(held[:, :1], 3)[0, 2], held[0, 0])
+    assert (recolored(held, 1)[0].int() - decode(path, 1).int()).abs().max() <= 1
+    assert torch.equal(recolored(held[:, :1], 3)[0, 2], held[0, 0])
 
 
 def test_channels_are_read_off_the_files_unless_given(tmp_path):
     save(tmp_path / "a.png", channels=1)
     save(tmp_path / "b.png", channels=1)
-    grey = listing(tmp_path)
-    assert image_files(grey, None, None, "raise").shape == (1, 8, 8)
+    gray = listing(tmp_path)
+    assert image_files(gray, None, None, "raise").shape == (1, 8, 8)
     save(tmp_path / "c.png")
     assert image_files(listing(tmp_path), None, None, "raise").shape == (3, 8, 8)
-    assert image_files(grey, 4, 3, "raise").shape == (3, 4, 4)
+    assert image_files(gray, 4, 3, "raise").shape == (3, 4, 4)
 
 
-def test_a_colour_file_among_grey_ones_is_not_quietly_made_grey(tmp_path):
+def test_a_color_file_among_gray_ones_is_not_quietly_made_gray(tmp_path):
     for number in range(130):  # enough that not every header is looked at
         save(tmp_path / f"{number:03}.png", number, 2, 2, 3 if number == 129 else 1)
     files = image_files(listing(tmp_path), None, None, "raise")
     assert files.shape[0] == 1 and files.read(0).shape == (1, 2, 2)
     with pytest.raises(
         ValueError,
-        match=r"channels: .*129.png is in colour where .* are grey.* .nearkin train: save",
+        match=r"channels: .*129.png is in color where .* are gray.* .nearkin train: save",
     ):
         files.read(129)
 

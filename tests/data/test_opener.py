@@ -18,7 +18,7 @@ def test_a_name_wins_over_a_folder_of_that_name(tmp_path, monkeypatch):
 def test_the_report_says_what_was_opened():
     said = []
     open_data("digits", report=said.append)
-    assert said == ["digits: 1,797 grey images 8 x 8; 10 classes (0, 1, 2, ...); all 1,797; to learn from: classes"]
+    assert said == ["digits: 1,797 gray images 8 x 8; 10 classes (0, 1, 2, ...); all 1,797; to learn from: classes"]
 
 
 def test_size_and_channels_reach_named_sets():
@@ -29,7 +29,7 @@ def test_size_and_channels_reach_named_sets():
     ("how", "error"),
     [
         ({"size": 0}, r"size \(0\) must be at least 1 pixel"),
-        ({"channels": 2}, r"channels \(2\) must be 1 \(grey\) or 3 \(colour\)"),
+        ({"channels": 2}, r"channels \(2\) must be 1 \(gray\) or 3 \(color\)"),
         ({"on_error": "ignore"}, r"on_error 'ignore' is unknown; choose 'raise' or 'skip'"),
         ({"supervision": "labels"}, r"supervision 'labels' is unknown; choose one of classes, numbers, sets, ids"),
         ({"supervision": "numbers"}, r"supervision 'numbers': digits brings none of it"),

@@ -10,10 +10,10 @@ from nearkin.data.preprocess import (
     CIFAR,
     GIVEN,
     IMAGENET,
-    CentreCrop,
+    CenterCrop,
     LocalContrast,
     Resize,
-    Standardise,
+    Standardize,
     describe,
     preprocessed,
     restore,
@@ -32,13 +32,13 @@ def test_without_steps_the_pixels_are_in_0_to_1():
     assert torch.equal(preprocessed(got, ()), got)  # floats are there already
 
 
-def test_standardise_fits_numpy_s_mean_and_spread():
+def test_standardize_fits_numpy_s_mean_and_spread():
     images = stored()
-    fitted = Standardise.fitted(images)
+    fitted = Standardize.fitted(images)
     wanted = images.numpy() / 255
     assert np.allclose(fitted.mean, wanted.mean((0, 2, 3)), rtol=1e-13)
     assert np.allclose(fitted.std, wanted.std((0, 2, 3)), rtol=1e-12)
-    overall = Standardise.fitted(images, per_channel=False)
+    overall = Standardize.fitted(images, per_channel=False)
     assert np.allclose([*overall.mean, *overall.std], [wanted.mean(), wanted.std()], rtol=1e-12)
     for step in (fitted, overall):
         result = step(images)
@@ -46,26 +46,26 @@ def test_standardise_fits_numpy_s_mean_and_spread():
         assert abs(float(result.mean())) < 1e-6 and abs(float(result.std(correction=0)) - 1) < 1e-6
 
 
-def test_standardise_fitted_by_batches_or_on_floats_is_the_same():
+def test_standardize_fitted_by_batches_or_on_floats_is_the_same():
     images = stored(b=7)
-    whole = Standardise.fitted(images)
-    assert Standardise.fitted(list(images.split(2))) == whole
-    assert Standardise.fitted(images.flip(0)) == whole
-    floats = Standardise.fitted(images.float() / 255)
+    whole = Standardize.fitted(images)
+    assert Standardize.fitted(list(images.split(2))) == whole
+    assert Standardize.fitted(images.flip(0)) == whole
+    floats = Standardize.fitted(images.float() / 255)
     assert np.allclose([*floats.mean, *floats.std], [*whole.mean, *whole.std], rtol=1e-6)
 
 
-def test_standardise_knows_only_what_it_was_fitted_on():
+def test_standardize_knows_only_what_it_was_fitted_on():
     train, test = stored(seed=1), torch.full((2, 3, 12, 10), 255, dtype=torch.uint8)
-    step = Standardise.fitted(train)
+    step = Standardize.fitted(train)
     mean, std = torch.tensor(step.mean), torch.tensor(step.std)
     assert torch.allclose(step(test)[0, :, 0, 0], (1 - mean) / std)
 
 
-def test_a_constant_channel_is_only_centred():
+def test_a_constant_channel_is_only_centerd():
     images = stored()
     images[:, 1] = 77
-    step = Standardise.fitted(images)
+    step = Standardize.fitted(images)
     assert step.std[1] == 1.0 and torch.allclose(step(images)[:, 1], torch.zeros(()), atol=1e-6)
 
 
@@ -128,15 +128,15 @@ def test_resize_equals_pillow():
 
 
 @pytest.mark.parametrize(("height", "width", "size", "top", "left"), [(8, 8, 4, 2, 2), (7, 9, 4, 2, 2), (5, 8, (5, 3), 0, 2)])
-def test_centre_crop(height, width, size, top, left):
+def test_center_crop(height, width, size, top, left):
     images = stored(h=height, w=width)
-    got = CentreCrop(size)(images)
+    got = CenterCrop(size)(images)
     rows, columns = (size, size) if isinstance(size, int) else size
     assert torch.equal(got, images[:, :, top : top + rows, left : left + columns].float() / 255)
 
 
 def test_steps_survive_json():
-    steps = (Resize(10), Resize((9, 8)), CentreCrop(8), LocalContrast(3), Standardise.fitted(stored()), BGR_255)
+    steps = (Resize(10), Resize((9, 8)), CenterCrop(8), LocalContrast(3), Standardize.fitted(stored()), BGR_255)
     again = restore(json.loads(json.dumps(describe(steps))))
     assert again == steps
     images = stored()
@@ -146,16 +146,16 @@ def test_steps_survive_json():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Standardise((0.5,), (0.0,)), r"std \(0.0,\) must be above 0"),
-        (lambda: Standardise((0.5, 0.5), (1.0,)), "mean has 2 numbers and std 1"),
+        (lambda: Standardize((0.5,), (0.0,)), r"std \(0.0,\) must be above 0"),
+        (lambda: Standardize((0.5, 0.5), (1.0,)), "mean has 2 numbers and std 1"),
         (lambda: CIFAR(stored(c=1)), "images have 1 channels, but mean and std are for 3; give one number for each"),
-        (lambda: Standardise.fitted([]), "images is empty; hand in the training images"),
+        (lambda: Standardize.fitted([]), "images is empty; hand in the training images"),
         (lambda: LocalContrast(4), r"size \(4\) must be odd and at least 3"),
         (lambda: LocalContrast(3, 0), r"sigma \(0\) must be above 0"),
         (lambda: LocalContrast(11)(stored()), r"size \(11\) is above the images' side \(10\)"),
-        (lambda: CentreCrop(11)(stored()), r"size \(11 x 11\) is larger than the images \(12 x 10\); put a Resize before"),
+        (lambda: CenterCrop(11)(stored()), r"size \(11 x 11\) is larger than the images \(12 x 10\); put a Resize before"),
         (lambda: preprocessed(torch.zeros(3, 4, 4), ()), r"images have shape \(3, 4, 4\); give a batch"),
-        (lambda: restore([{"step": "Standardize", "mean": [0.0]}]), r"'Standardize' is unknown \(did you mean 'Standardise'\?\)"),
+        (lambda: restore([{"step": "Standardize", "mean": [0.0]}]), r"'Standardize' is unknown \(did you mean 'Standardize'\?\)"),
         (lambda: restore([{"step": "Resize", "side": 3}]), r"Resize has no option 'side' \(did you mean 'size'\?\)"),
     ],
 )

@@ -26,9 +26,9 @@ def test_mnist():
     assert data.parts == {"train": 60_000, "test": 10_000} and data.shape == (1, 28, 28)
     assert torch.bincount(data.part("train").labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     share = np.bincount(data.part("train").inputs.numpy().ravel(), minlength=256) / (60_000 * 28 * 28)
-    grey = np.arange(256) / 255
-    mean = (share * grey).sum()
-    spread = np.sqrt((share * (grey - mean) ** 2).sum())
+    gray = np.arange(256) / 255
+    mean = (share * gray).sum()
+    spread = np.sqrt((share * (gray - mean) ** 2).sum())
     assert abs(mean - 0.1307) < 1e-4 and abs(spread - 0.3081) < 1e-4  # the published constants
 
 

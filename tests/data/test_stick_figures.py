@@ -102,9 +102,9 @@ def test_a_stroke_equals_its_distances_pixel_by_pixel() -> None:
 
 def test_clothes_and_skin_stand_out_and_looks_vary() -> None:
     look = drawn_look(2000, np.random.default_rng(0))
-    for grey in (look.cloth, look.skin):
-        assert np.abs(grey - look.background).min() >= 0.25 - 1e-12 and grey.min() >= 0 and grey.max() <= 1
-        assert 0.2 < (grey > look.background).mean() < 0.8
+    for gray in (look.cloth, look.skin):
+        assert np.abs(gray - look.background).min() >= 0.25 - 1e-12 and gray.min() >= 0 and gray.max() <= 1
+        assert 0.2 < (gray > look.background).mean() < 0.8
     assert look.limb.std() > 0.004 and look.contrast[:, 0].std() > 0.1
 
 

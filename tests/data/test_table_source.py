@@ -136,7 +136,7 @@ def test_a_table_of_other_things_than_vectors_is_asked_for_its_columns(table, te
 def test_an_empty_label_is_an_unknown_class(table):
     said = []
     data = open_data(table("path,label\nimg/a.png,u\nimg/b.png,\n"), report=said.append)
-    assert data.labels.tolist() == [0, -1] and data.classes == ("u",) and data.partly_labelled
+    assert data.labels.tolist() == [0, -1] and data.classes == ("u",) and data.partly_labeled
     assert any("1 of 2 rows have no 'label'; their class is unknown" in line for line in said)
     assert "1 class (u), known of 1" in data.describe()
 

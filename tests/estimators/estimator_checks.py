@@ -19,9 +19,9 @@ SETTINGS = {
     "MLKR": {"max_iter": 10},
     "LMNN": {"n_neighbors": 2, "max_iter": 20},  # the checks' smallest class has three members
     "ProbabilisticPCA": {"n_components": 1},  # some checks have two features
-    "NeighbourhoodEmbedding": {"epochs": 10},
-    "NeighbourhoodClassifier": {"epochs": 10},
-    "NeighbourhoodRegressor": {"epochs": 10},
+    "NeighborhoodEmbedding": {"epochs": 10},
+    "NeighborhoodClassifier": {"epochs": 10},
+    "NeighborhoodRegressor": {"epochs": 10},
 }
 
 

@@ -15,21 +15,21 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import nearkin
-from nearkin import NCA, NeighbourhoodClassifier, NeighbourhoodEmbedding, NeighbourhoodRegressor
+from nearkin import NCA, NeighborhoodClassifier, NeighborhoodEmbedding, NeighborhoodRegressor
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 6))
 Y = (X[:, 0] > 0) + 2 * (X[:, 1] > 0)  # four classes; four of six columns are noise
 
 
-def short(kind=NeighbourhoodEmbedding, **settings):
+def short(kind=NeighborhoodEmbedding, **settings):
     return kind(**{"n_components": 3, "epochs": 5, "random_state": 0, **settings})
 
 
 def test_training_finds_the_columns_that_matter():
     train, test = slice(0, 80), slice(80, None)
     plain = KNeighborsClassifier(5).fit(X[train], Y[train]).score(X[test], Y[test])
-    model = NeighbourhoodClassifier(n_components=2, random_state=0).fit(X[train], Y[train])
+    model = NeighborhoodClassifier(n_components=2, random_state=0).fit(X[train], Y[train])
     assert model.score(X[test], Y[test]) > plain + 0.05
     assert len(model.loss_curve_) == 50 and model.loss_curve_[-1] < model.loss_curve_[0] / 2
 
@@ -73,20 +73,20 @@ def test_targets_in_other_units_give_the_same_embedding():
 
 def test_numpy_gives_numpy_and_torch_gives_torch():
     x, y = torch.from_numpy(X), torch.from_numpy(Y)
-    model = short(NeighbourhoodClassifier).fit(x, y)
+    model = short(NeighborhoodClassifier).fit(x, y)
     assert np.array_equal(model.predict(x).numpy(), model.predict(X)) and isinstance(model.predict(X), np.ndarray)
     distances, positions = model.kneighbors(x)
     assert isinstance(distances, torch.Tensor) and isinstance(positions, torch.Tensor) and distances.dtype == torch.float64
     embedding = short().fit(x, y)
     assert embedding.transform(x.float()).dtype == torch.float32 and embedding.transform(X).dtype == np.float64
-    names = short(NeighbourhoodClassifier).fit(x, np.array(["a", "b", "c", "d"])[Y])
+    names = short(NeighborhoodClassifier).fit(x, np.array(["a", "b", "c", "d"])[Y])
     assert set(names.predict(x)) <= {"a", "b", "c", "d"}
 
 
 @pytest.mark.parametrize("objective", ["nca", "precision_at_k"])  # squared distances and cosines
-def test_neighbours_without_x_are_the_training_rows_without_self(objective):
+def test_neighbors_without_x_are_the_training_rows_without_self(objective):
     doubled = np.repeat(X[:40], 2, axis=0)  # the copy is the nearest, and it is not self
-    model = short(NeighbourhoodClassifier, objective=objective).fit(doubled, np.repeat(Y[:40], 2))
+    model = short(NeighborhoodClassifier, objective=objective).fit(doubled, np.repeat(Y[:40], 2))
     distances, positions = model.kneighbors(n_neighbors=3)
     assert positions.shape == (80, 3) and not (positions == np.arange(80)[:, None]).any()
     assert np.array_equal(positions[:, 0], np.arange(80) ^ 1)
@@ -97,7 +97,7 @@ def test_neighbours_without_x_are_the_training_rows_without_self(objective):
     assert model.kneighbors(n_neighbors=500, return_distance=False).shape == (80, 79)
 
 
-def test_neighbours_are_those_of_the_embedding():
+def test_neighbors_are_those_of_the_embedding():
     model = short().fit(X, Y)
     z = model.transform(X)
     distances = np.linalg.norm(z[:, None] - z[None], axis=2)
@@ -107,40 +107,40 @@ def test_neighbours_are_those_of_the_embedding():
     np.testing.assert_allclose(found[:, 0], distances.min(1), atol=1e-6)
 
 
-def test_probabilities_are_shares_of_neighbours():
-    model = short(NeighbourhoodClassifier, n_neighbors=4).fit(X, Y)
+def test_probabilities_are_shares_of_neighbors():
+    model = short(NeighborhoodClassifier, n_neighbors=4).fit(X, Y)
     shares, positions = model.predict_proba(X), model.kneighbors(X, return_distance=False)
     for row, found in zip(shares, positions, strict=True):
         assert row.tolist() == [np.mean(Y[found] == c) for c in range(4)]
     assert np.array_equal(model.predict(X), model.classes_[shares.argmax(1)])
-    two = short(NeighbourhoodClassifier).fit(X, Y % 2)
+    two = short(NeighborhoodClassifier).fit(X, Y % 2)
     np.testing.assert_allclose(two.decision_function(X), two.predict_proba(X)[:, 1] - 0.5)
     np.testing.assert_allclose(model.decision_function(X), shares)
 
 
 def test_label_sets_are_predicted_label_by_label():
     x, sets = make_multilabel_classification(150, 8, n_classes=3, random_state=0)
-    model = make_pipeline(StandardScaler(), short(NeighbourhoodClassifier, epochs=20)).fit(x, sets)
+    model = make_pipeline(StandardScaler(), short(NeighborhoodClassifier, epochs=20)).fit(x, sets)
     assert model.predict(x).shape == (150, 3) and (model.predict(x) == sets).mean() > 0.8
     shares = model.predict_proba(x)
     assert len(shares) == 3 and shares[0].shape == (150, 2)
     np.testing.assert_allclose(model.decision_function(x)[:, 0], shares[0][:, 1] - 0.5)
 
 
-def test_numbers_are_predicted_by_the_mean_of_neighbours():
+def test_numbers_are_predicted_by_the_mean_of_neighbors():
     targets = np.stack([X[:, 0], X[:, 1] * 3], 1)
-    model = short(NeighbourhoodRegressor, epochs=30).fit(X, targets)
+    model = short(NeighborhoodRegressor, epochs=30).fit(X, targets)
     positions = model.kneighbors(X, return_distance=False)
     np.testing.assert_allclose(model.predict(X), targets[positions].mean(1))
     assert model.score(X, targets) > 0.7
-    assert short(NeighbourhoodRegressor).fit(X, X[:, 0]).predict(X).shape == (120,)
+    assert short(NeighborhoodRegressor).fit(X, X[:, 0]).predict(X).shape == (120,)
 
 
 def test_pipeline_grid_search_cross_validation_and_clone():
     x, y = load_iris(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), short(epochs=10), KNeighborsClassifier(3))
     assert cross_val_score(pipeline, x, y, cv=3).mean() > 0.85
-    search = GridSearchCV(short(NeighbourhoodClassifier), {"n_components": [2, 4], "objective": ["nca", "softmax"]}, cv=2).fit(x, y)
+    search = GridSearchCV(short(NeighborhoodClassifier), {"n_components": [2, 4], "objective": ["nca", "softmax"]}, cv=2).fit(x, y)
     assert set(search.best_params_) == {"n_components", "objective"}
     copy = clone(short(objective=NCA(temperature=2.0)))
     assert copy.objective.affinity.temperature == 2.0 and not hasattr(copy, "network_")
@@ -150,7 +150,7 @@ def test_frames_of_pandas_come_out():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdef"))
     found = short().set_output(transform="pandas").fit(frame, Y).transform(frame)
-    assert list(found.columns) == [f"neighbourhoodembedding{i}" for i in range(3)] and found.index.equals(frame.index)
+    assert list(found.columns) == [f"neighborhoodembedding{i}" for i in range(3)] and found.index.equals(frame.index)
 
 
 def test_a_seed_decides_everything_and_the_generator_is_left_alone():
@@ -165,7 +165,7 @@ def test_a_fit_leaves_what_was_handed_in_alone():
     weights = network.weight.detach().clone()
     model = short(network=network, objective=objective).fit(X, Y)
     assert torch.equal(network.weight, weights) and network.weight.dtype == torch.float32
-    assert model.transform(X).shape == (120, 4) and model.get_feature_names_out().tolist()[-1] == "neighbourhoodembedding3"
+    assert model.transform(X).shape == (120, 4) and model.get_feature_names_out().tolist()[-1] == "neighborhoodembedding3"
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers", "images"])
@@ -173,11 +173,11 @@ def test_a_model_folder_is_written_and_read_back(tmp_path, kind):
     if kind == "images":
         pixels, labels = load_digits(return_X_y=True)
         x, y = pixels[:200] / 16, labels[:200]
-        model = short(NeighbourhoodClassifier, image_shape=(1, 8, 8), epochs=2).fit(x, y)
+        model = short(NeighborhoodClassifier, image_shape=(1, 8, 8), epochs=2).fit(x, y)
         given = x.reshape(-1, 1, 8, 8).astype(np.float32)
     else:
         x, y = X, Y if kind == "classes" else X[:, :2]
-        model = short(NeighbourhoodClassifier if kind == "classes" else NeighbourhoodRegressor).fit(x, y)
+        model = short(NeighborhoodClassifier if kind == "classes" else NeighborhoodRegressor).fit(x, y)
         given = x.astype(np.float32)
     model.save(tmp_path / "model")
     loaded = nearkin.load(tmp_path / "model", device="cpu")
@@ -188,7 +188,7 @@ def test_a_model_folder_is_written_and_read_back(tmp_path, kind):
 
 
 def test_pickled_and_read_back():
-    model = short(NeighbourhoodClassifier).fit(X, Y)
+    model = short(NeighborhoodClassifier).fit(X, Y)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict(X), model.predict(X)) and np.array_equal(again.kneighbors()[1], model.kneighbors()[1])
 
@@ -196,14 +196,14 @@ def test_pickled_and_read_back():
 def test_verbose_tells_every_epoch(capsys):
     short(verbose=1).fit(X, Y)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5 and lines[0].startswith("[NeighbourhoodEmbedding] epoch 1 of 5: loss ")
+    assert len(lines) == 5 and lines[0].startswith("[NeighborhoodEmbedding] epoch 1 of 5: loss ")
     short().fit(X, Y)
     assert capsys.readouterr().out == ""
 
 
 def test_regression_on_real_patients_is_better_than_the_mean():
     x, y = load_diabetes(return_X_y=True)
-    model = make_pipeline(StandardScaler(), NeighbourhoodRegressor(20, epochs=15, random_state=0))
+    model = make_pipeline(StandardScaler(), NeighborhoodRegressor(20, epochs=15, random_state=0))
     assert cross_val_score(model, x, y, cv=3).mean() > 0.3
 
 
@@ -232,29 +232,29 @@ def test_bad_settings_are_refused_in_words(settings, y, message):
         short(**settings).fit(X, y)
 
 
-def test_bad_neighbours_and_folders_are_refused_in_words(tmp_path):
+def test_bad_neighbors_and_folders_are_refused_in_words(tmp_path):
     with pytest.raises(ValueError, match=r"n_neighbors \(0\)"):
-        short(NeighbourhoodClassifier, n_neighbors=0).fit(X, Y)
+        short(NeighborhoodClassifier, n_neighbors=0).fit(X, Y)
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
-        short(NeighbourhoodClassifier).fit(X, X[:, 0])
+        short(NeighborhoodClassifier).fit(X, X[:, 0])
     with pytest.raises(ValueError, match="cannot be built again from a folder"):
         short(network=nn.Linear(6, 2)).fit(X, Y).save(tmp_path)
 
 
-def test_a_rare_class_is_learnt_although_many_batches_lack_it():
+def test_a_rare_class_is_learned_although_many_batches_lack_it():
     rare = np.zeros(120, dtype=int)
     rare[:3] = 1
     for objective in ("nca", "triplet", "npair"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # the schedule goes on without a word
-            model = short(NeighbourhoodClassifier, objective=objective, batch_size=8).fit(X, rare)
+            model = short(NeighborhoodClassifier, objective=objective, batch_size=8).fit(X, rare)
         assert np.isfinite(model.loss_curve_).all() and set(model.classes_) == {0, 1}
     unlucky = [short(batch_size=2, epochs=1, random_state=seed) for seed in range(20)]  # of two classes in two batches, each in its own
     with pytest.raises(ValueError, match=r"batch_size \(2\): every batch held one class only; take larger ones"):
         [model.fit(X[:4], [0, 0, 1, 1]) for model in unlucky]
 
 
-@pytest.mark.parametrize("name", ["neighbourhood_discovery", "deep_cluster", "noise_as_targets"])
+@pytest.mark.parametrize("name", ["neighborhood_discovery", "deep_cluster", "noise_as_targets"])
 def test_objectives_that_look_around_between_epochs_are_refused(name):
     with pytest.raises(
         ValueError, match=f"objective {name} looks at all points between epochs, which fit does not do: `nearkin train` does"

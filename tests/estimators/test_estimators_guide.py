@@ -19,9 +19,9 @@ PAGES = {
     "LinearNCARegression": "linear-nca-regression",
     "MLKR": "mlkr",
     "ProbabilisticPCA": "probabilistic-pca",
-    "NeighbourhoodEmbedding": "neighbourhood-embedding",
-    "NeighbourhoodClassifier": "neighbourhood-classifier",
-    "NeighbourhoodRegressor": "neighbourhood-regressor",
+    "NeighborhoodEmbedding": "neighborhood-embedding",
+    "NeighborhoodClassifier": "neighborhood-classifier",
+    "NeighborhoodRegressor": "neighborhood-regressor",
 }
 
 
@@ -61,7 +61,7 @@ def test_every_example_runs_and_draws_its_picture(page, tmp_path, monkeypatch, c
     assert (tmp_path / f"{page}.png").stat().st_size > 10_000
     figures = [float(number) for number in re.findall(r"-?\d+\.\d+", capsys.readouterr().out)]
     assert len(figures) >= 2
-    if page not in ("mlkr", "probabilistic-pca", "neighbourhood-embedding", "neighbourhood-classifier"):
+    if page not in ("mlkr", "probabilistic-pca", "neighborhood-embedding", "neighborhood-classifier"):
         assert figures[-1] > figures[0]  # the page's own model comes last, and is better
 
 

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nearkin import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
-from nearkin.estimators.linear.solve import minimise
+from nearkin.estimators.linear.solve import minimize
 from nearkin.estimators.linear.start import starting_point
 from tests.estimators.test_linear_losses import nca
 
@@ -213,10 +213,10 @@ def test_lmnn_has_no_plateau_and_knows_no_units():
 
 
 def test_lmnn_refuses_classes_without_enough_kin():
-    """metric-learn takes n_neighbors equal to the class size, and a point becomes its own target neighbour."""
+    """metric-learn takes n_neighbors equal to the class size, and a point becomes its own target neighbor."""
     y = np.array([0] * 80 + [1] * 3 + [2] * 7)
     with pytest.raises(
-        ValueError, match=r"class .*1.* has 3 members, and n_neighbors \(3\) target neighbours need one more; lower n_neighbors to 2"
+        ValueError, match=r"class .*1.* has 3 members, and n_neighbors \(3\) target neighbors need one more; lower n_neighbors to 2"
     ):
         LMNN(n_neighbors=3).fit(X, y)
     with pytest.raises(ValueError, match="one sample only"):
@@ -311,7 +311,7 @@ def test_the_solvers_never_end_above_the_start_and_say_why_they_stopped():
         return float((x**2 * [1, 10, 100]).sum()), 2 * x * np.array([1, 10, 100])
 
     for solver in ("lbfgs", "conjugate_gradient"):
-        found = minimise(bowl, np.ones(3), solver, 100, 1e-9)
+        found = minimize(bowl, np.ones(3), solver, 100, 1e-9)
         assert found.converged and not found.spent and found.value < 1e-6
-        short = minimise(bowl, np.ones(3), solver, 1, 1e-9)
+        short = minimize(bowl, np.ones(3), solver, 1, 1e-9)
         assert short.spent and not short.converged and short.value <= 111 and short.message == "stopped after max_iter (1) iterations"

@@ -167,9 +167,9 @@ def test_agreement_equals_the_loops(seed: int) -> None:
 
 
 def test_clustering_and_super_categories() -> None:
-    centres = torch.tensor([[0.0, 0], [0, 1], [20, 0], [20, 1]])
+    centers = torch.tensor([[0.0, 0], [0, 1], [20, 0], [20, 1]])
     labels = torch.arange(4).repeat_interleave(25)
-    points = Points(centres[labels] + 0.01 * torch.randn(100, 2, generator=torch.Generator().manual_seed(0)), labels)
+    points = Points(centers[labels] + 0.01 * torch.randn(100, 2, generator=torch.Generator().manual_seed(0)), labels)
     fine = clustering(points, restarts=3, split="validation")
     assert list(fine) == ["nmi", "ami", "ari", "pairwise_f1"] and fine["nmi"].split == "validation"
     coarse = clustering(points, labels=labels // 2, restarts=3)

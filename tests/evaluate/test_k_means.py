@@ -15,8 +15,8 @@ from nearkin.evaluate.k_means import k_means, lloyd
 def heaps(n: int, d: int, clusters: int, apart: float) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(n) % clusters
-    centres = apart * torch.randn(clusters, d, generator=generator, dtype=torch.float64)
-    return centres[labels] + torch.randn(n, d, generator=generator, dtype=torch.float64), labels
+    centers = apart * torch.randn(clusters, d, generator=generator, dtype=torch.float64)
+    return centers[labels] + torch.randn(n, d, generator=generator, dtype=torch.float64), labels
 
 
 def test_heaps_far_apart_are_found() -> None:

@@ -1,4 +1,4 @@
-"""Predictions by neighbours: the vote, its ties, and the accuracy against a loop."""
+"""Predictions by neighbors: the vote, its ties, and the accuracy against a loop."""
 
 from collections import Counter
 
@@ -80,7 +80,7 @@ def test_the_affinity_is_the_callers() -> None:
 def test_errors() -> None:
     p = drawn(6, 0)
     with pytest.raises(
-        ValueError, match=r"labels have shape \(3,\) and type torch.int64; give integer classes \(n, k\) of neighbours, k >= 1"
+        ValueError, match=r"labels have shape \(3,\) and type torch.int64; give integer classes \(n, k\) of neighbors, k >= 1"
     ):
         vote(torch.zeros(3, dtype=torch.long))
     with pytest.raises(ValueError, match=r"labels have shape \(3, 0\)"):
@@ -95,7 +95,7 @@ def test_errors() -> None:
         knn_accuracy(p._replace(labels=p.labels[:, None]), p, 1)
     with pytest.raises(ValueError, match=r"references.labels have shape \(7,\) for 6 embeddings; give one class for each"):
         knn_predict(p, p._replace(labels=torch.arange(7)), 1)
-    with pytest.raises(ValueError, match="some queries have no k neighbours left after exclusion; lower k or add references"):
+    with pytest.raises(ValueError, match="some queries have no k neighbors left after exclusion; lower k or add references"):
         knn_predict(p, p, 6, exclude_same_id=True)
-    with pytest.raises(ValueError, match=r"k \(0\) must be a whole number above 0"):
+    with pytest.raises(ValueError, match=r"k \(0\) must be a whole number of at least 1"):
         knn_accuracy(p, p, 0)

@@ -1,4 +1,4 @@
-"""Predictors on neighbours: printed examples, literal loops, exclusion, and what must not overflow."""
+"""Predictors on neighbors: printed examples, literal loops, exclusion, and what must not overflow."""
 
 import math
 from collections import defaultdict
@@ -89,7 +89,7 @@ def test_the_printed_example_of_anchors() -> None:
     assert nearest_mean_predict(torch.tensor([[0.9, 0.1, 0], [0.2, 0.5, 0.4]]), torch.eye(3)).tolist() == [0, 1]
 
 
-def test_soft_neighbours_equal_the_loop() -> None:
+def test_soft_neighbors_equal_the_loop() -> None:
     points = drawn(12, 0)
     shares, classes = soft_probabilities(points, affinity=SquaredEuclidean(0.5))
     assert classes.tolist() == sorted(set(points.labels.tolist()))
@@ -100,7 +100,7 @@ def test_soft_neighbours_equal_the_loop() -> None:
             assert float(shares[i, c]) == pytest.approx(sum(w for j, w in weight.items() if y[j] == label) / sum(weight.values()), abs=1e-6)
 
 
-def test_soft_neighbours_of_the_printed_three_points() -> None:
+def test_soft_neighbors_of_the_printed_three_points() -> None:
     points = Points(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0, 0, 1]))
     shares, _ = soft_probabilities(points)
     torch.testing.assert_close(shares[:, 0], torch.tensor([0.99966465, 0.952574127, 1.0], dtype=torch.float64), atol=1e-8, rtol=0)
@@ -115,7 +115,7 @@ def test_far_points_have_a_soft_prediction() -> None:
     assert shares.tolist() == [[1, 0], [0, 1]]
 
 
-def test_means_of_neighbours() -> None:
+def test_means_of_neighbors() -> None:
     references = Points(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([[1.0, 10.0], [3.0, 30.0], [100.0, 0.0]]))
     assert knn_regress(torch.tensor([[0.2], [4.0]]), references, 2).tolist() == [[2.0, 20.0], [51.5, 15.0]]
     flat = references._replace(labels=torch.tensor([350.0, 10.0, 90.0]))
@@ -132,7 +132,7 @@ def test_means_of_neighbours() -> None:
 def test_all_predictors_and_their_accuracy() -> None:
     queries, references = drawn(60, 0, d=2), drawn(90, 1, d=2)
     named = predictions(queries, references, ks=(1, 7))
-    assert list(named) == ["1-nn", "7-nn", "weighted 90-nn", "nearest class mean", "soft neighbours"]
+    assert list(named) == ["1-nn", "7-nn", "weighted 90-nn", "nearest class mean", "soft neighbors"]
     assert torch.equal(named["7-nn"], knn_predict(queries, references, 7))
     assert torch.equal(named["weighted 90-nn"], weighted_knn_predict(queries, references, 200, SquaredEuclidean()))
     assert torch.equal(named["nearest class mean"], nearest_mean_predict(queries, class_means(references)))
@@ -157,7 +157,7 @@ def test_leave_one_out_equals_the_loop(affinity: Any) -> None:
         one = points.embeddings[i : i + 1]
         assert int(named["3-nn"][i]) == int(knn_predict(one, rest, 3, affinity))
         assert int(named["nearest class mean"][i]) == int(nearest_mean_predict(one, class_means(rest), metric))
-        assert int(named["soft neighbours"][i]) == int(soft_probabilities(one, rest, affinity)[0].argmax())
+        assert int(named["soft neighbors"][i]) == int(soft_probabilities(one, rest, affinity)[0].argmax())
 
 
 def test_a_query_that_stands_among_the_references_has_no_part_in_its_answer() -> None:
@@ -186,7 +186,7 @@ def test_singletons_and_lonely_queries_are_said_and_counted() -> None:
     everybody = predictions(points, gallery, ks=(1,), groups=(groups[0], groups[0]))
     assert all(set(predicted.tolist()) == {NOBODY} for predicted in everybody.values())
     lonely = classification(points, gallery, ks=(1,), groups=(groups[0], groups[0]), draws=0)["1-nn"]
-    assert math.isnan(lonely.value) and lonely.left_out == {"no neighbour left after exclusion": 3} and lonely.chance is None
+    assert math.isnan(lonely.value) and lonely.left_out == {"no neighbor left after exclusion": 3} and lonely.chance is None
 
 
 def test_an_affinity_of_the_callers_own_has_no_leave_one_out_mean() -> None:

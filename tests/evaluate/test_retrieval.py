@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalized, SquaredEuclidean, cosine
 from nearkin.compose.points import Points
 from nearkin.evaluate import Score, consistency, retrieval
 from nearkin.evaluate import comparison as comparing
@@ -38,7 +38,7 @@ def near_of(affinity: Affinity | None, q: Tensor, r: Tensor) -> list[float]:
     """The definition, on whole numbers: exact."""
     if isinstance(affinity, InnerProduct):
         return (r @ q).tolist()
-    if isinstance(affinity, Normalised):  # a cosine of zero may come out as 1e-17: it is a tie with zero
+    if isinstance(affinity, Normalized):  # a cosine of zero may come out as 1e-17: it is a tie with zero
         lengths = (r.double().norm(dim=1) * q.double().norm()).tolist()
         return [round(dot / length, 9) if length else 0.0 for dot, length in zip((r @ q).tolist(), lengths, strict=True)]
     return (-(r - q).square().sum(1)).tolist()
@@ -141,7 +141,7 @@ def test_order_of_rows_blocks_and_threads_change_nothing(affinity: Affinity | No
 
 @pytest.mark.parametrize("engine", ["compiled"], indirect=True)  # the compiled one; torch has no tiles
 @pytest.mark.parametrize("held", [0, 1 << 27])
-@pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Normalised(SquaredEuclidean(), references=False)])
+@pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Normalized(SquaredEuclidean(), references=False)])
 def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole numbers tie, the rest does not; every product is placed by the tiles, among themselves and against a gallery."""
     from nearkin.evaluate import tiles
@@ -179,7 +179,7 @@ def test_a_first_call_of_few_points_does_not_wait_for_a_compiler() -> None:
     assert told.split() == ["False", "True"]
 
 
-@pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Euclidean(2.0), Normalised(SquaredEuclidean(), references=False)])
+@pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Euclidean(2.0), Normalized(SquaredEuclidean(), references=False)])
 def test_consistency_by_the_nearest_is_that_of_the_whole_ranking(affinity: Affinity | None) -> None:
     """With many ties, with few and with none; with a class of one; with ids in any order."""
     whole, fine = lattice(140, 4, 5, d=3), drawn(140, 6, 4)
@@ -326,9 +326,9 @@ def test_an_affinity_of_the_callers_own() -> None:
 
 P = drawn(6, 2, 2)
 ERRORS: list[tuple[Any, dict[str, Any], str]] = [
-    (P, {"ks": (0,)}, r"k \(0\) must be a whole number above 0"),
-    (P, {"ks": (1, -2)}, r"k \(-2\) must be a whole number above 0"),
-    (P, {"ks": (True,)}, r"k \(True\) must be a whole number above 0"),
+    (P, {"ks": (0,)}, r"k \(0\) must be a whole number of at least 1"),
+    (P, {"ks": (1, -2)}, r"k \(-2\) must be a whole number of at least 1"),
+    (P, {"ks": (True,)}, r"k \(True\) must be a whole number of at least 1"),
     (
         P,
         {"gallery": Points(torch.zeros(0, 2), torch.zeros(0).long())},

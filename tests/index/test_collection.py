@@ -91,7 +91,7 @@ def test_other_weights_are_refused(tmp_path: Path, change: str) -> None:
         make_model(tmp_path / "model", seed=1)
     else:
         page = tmp_path / "model/model.json"
-        page.write_text(json.dumps(json.loads(page.read_text()) | {"prepare": [{"step": "CentreCrop", "size": 8}]}))
+        page.write_text(json.dumps(json.loads(page.read_text()) | {"prepare": [{"step": "CenterCrop", "size": 8}]}))
     with pytest.raises(ValueError, match="was made by another model"):
         open_index(tmp_path / "model")
     build_index(tmp_path / "model", opened(tmp_path / "pictures"), replace=True, device="cpu")
@@ -104,7 +104,7 @@ def test_a_model_of_vectors_has_no_pictures(tmp_path: Path) -> None:
     about = json.loads(page.read_text()) | {"kind": "vectors", "shape": [5]}
     about["network"] |= {"name": "mlp"}
     from nearkin.models.folder import build_network
-    from nearkin.train.fit import save
+    from nearkin.train.loop import save
 
     save(folder, build_network(about), about)
     x = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)

@@ -91,7 +91,7 @@ def ids(answer: Answer) -> list[int]:
 
 
 @pytest.mark.parametrize("metric", sorted(METRICS))
-def test_neighbours_are_those_of_the_definition_with_all_that_is_known(maker: Maker, metric: str, vectors, tmp_path) -> None:
+def test_neighbors_are_those_of_the_definition_with_all_that_is_known(maker: Maker, metric: str, vectors, tmp_path) -> None:
     vectors = spread(metric, vectors)
     index = maker(tmp_path / "i", metric, vectors, KNOWN)
     assert (index.count, index.dimension, index.metric, index.model) == (300, D, metric, "m1")

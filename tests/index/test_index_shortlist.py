@@ -41,15 +41,15 @@ def test_the_same_answer(kind: str, metric: str, tmp_path) -> None:
     for row in (0, 7, N - 1):
         query = tensor[row : row + 1] + 0.25
         true = nearest(query, tensor, 15, METRICS[metric])
-        found, affinity, exact = index.snapshot.neighbours(query.numpy(), 15)
+        found, affinity, exact = index.snapshot.neighbors(query.numpy(), 15)
         assert exact.all() and found[0].tolist() == true.positions[0].tolist()
         assert np.array_equal(affinity, true.affinity.numpy())
         true = nearest(query, tensor[inside], 15, METRICS[metric])
-        found, _, _ = index.snapshot.neighbours(query.numpy(), 15, where=Where(labels=("in",)))
+        found, _, _ = index.snapshot.neighbors(query.numpy(), 15, where=Where(labels=("in",)))
         assert found[0].tolist() == inside[true.positions[0]].tolist()
         known = Points(tensor, ids=torch.arange(N))
         true = nearest(Points(tensor[row : row + 1], ids=torch.tensor([row])), known, 15, METRICS[metric], exclude_same_id=True)
-        found, _, _ = index.snapshot.neighbours(x[row : row + 1], 15, exclude=[row])
+        found, _, _ = index.snapshot.neighbors(x[row : row + 1], 15, exclude=[row])
         assert found[0].tolist() == true.positions[0].tolist()
 
 

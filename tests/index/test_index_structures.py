@@ -1,4 +1,4 @@
-"""faiss behind the index: full answers, right affinities, and never an approximate neighbour shown as exact."""
+"""faiss behind the index: full answers, right affinities, and never an approximate neighbor shown as exact."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def test_most_are_found_and_all_are_marked(backend: str, least: float, metric: s
     assert shared and all(hit.affinity == pytest.approx(right[hit.id], rel=1e-4) for hit in shared)
 
 
-def test_far_from_the_origin_neighbours_stay_right(tmp_path) -> None:
+def test_far_from_the_origin_neighbors_stay_right(tmp_path) -> None:
     vectors = clustered(2000, 8) + 1000
     index = made(tmp_path / "i", vectors, "hnsw")
     found = index.search(vectors[:50], 5)

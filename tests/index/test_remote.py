@@ -37,8 +37,8 @@ def test_pictures_in_milvus_are_found_as_in_the_folder(tmp_path: Path, capsys) -
     run(capsys, "index", tmp_path / "local", pictures, "--device", "cpu")
     query = sorted(pictures.rglob("*.png"))[5]
     there, here = (json.loads(run(capsys, "search", folder, query, "-k", 7, "--json")) for folder in (model, tmp_path / "local"))
-    assert [hit["source"] for hit in there[0]["neighbours"]] == [hit["source"] for hit in here[0]["neighbours"]] and there[0]["exact"]
-    by_id = json.loads(run(capsys, "search", model, "--id", 3, "-k", 2, "--label", "red", "--json"))[0]["neighbours"]
+    assert [hit["source"] for hit in there[0]["neighbors"]] == [hit["source"] for hit in here[0]["neighbors"]] and there[0]["exact"]
+    by_id = json.loads(run(capsys, "search", model, "--id", 3, "-k", 2, "--label", "red", "--json"))[0]["neighbors"]
     assert len(by_id) == 2 and {hit["label"] for hit in by_id} == {"red"} and 3 not in {hit["id"] for hit in by_id}
     assert "60 were there already" in run(capsys, "index", model, "--add", pictures)
     assert "2 points removed" in run(capsys, "index", model, "--delete", "0,7")

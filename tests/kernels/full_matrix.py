@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors as soft_neighbours
+from nearkin.kernels import soft_neighbors
 from nearkin.kernels.numba_tiles import NumbaTiles
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.work import Engine, Form, Work
@@ -32,7 +32,7 @@ def log_sum(s: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def oracle(work: Work, form: Form, temperature: float) -> tuple[Tensor, Tensor]:
-    """Values and which queries are priced, from the whole matrix."""
+    """Values and which queries are valid, from the whole matrix."""
     q = work.queries
     r = q if work.references is None else work.references
     n, m = len(q), len(r)
@@ -57,7 +57,7 @@ def oracle(work: Work, form: Form, temperature: float) -> tuple[Tensor, Tensor]:
 
 class Found(NamedTuple):
     values: Tensor
-    priced: Tensor
+    valid: Tensor
     to_queries: Tensor
     to_references: Tensor | None
 
@@ -71,23 +71,23 @@ def found(engine: Engine | None, work: Work, form: Form, temperature: float = 0.
         references = work.references.detach().to(kind).clone().requires_grad_(work.reference_gradient)
     live = work._replace(queries=queries, references=references)
     if engine is None:
-        values, priced = oracle(live, form, temperature)
+        values, valid = oracle(live, form, temperature)
     else:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(soft_neighbours, "choose", lambda *_: engine)
-            values, priced = soft_neighbours.soft_neighbours(live, form, temperature)
+            patch.setattr(soft_neighbors, "choose", lambda *_: engine)
+            values, valid = soft_neighbors.soft_neighbors(live, form, temperature)
     upstream = torch.rand(len(queries), generator=torch.Generator().manual_seed(5), dtype=torch.float64) - 0.3
     wanted = [t for t in (queries, references) if t is not None and t.requires_grad]
     grads = torch.autograd.grad((values * upstream.to(kind)).sum() + 0 * queries.sum(), wanted, allow_unused=True)
-    return Found(values.detach(), priced, grads[0], grads[1] if len(grads) > 1 else None)
+    return Found(values.detach(), valid, grads[0], grads[1] if len(grads) > 1 else None)
 
 
 def evaluated(engine: Engine, work: Work, form: Form, upstream: float = 1.0) -> tuple[Tensor, ...]:
     """Values and the queries' gradient, of the very tensors given."""
     queries = work.queries.detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(soft_neighbours, "choose", lambda *_: engine)
-        values, _ = soft_neighbours.soft_neighbours(work._replace(queries=queries), form, 0.7)
+        patch.setattr(soft_neighbors, "choose", lambda *_: engine)
+        values, _ = soft_neighbors.soft_neighbors(work._replace(queries=queries), form, 0.7)
     return values.detach(), *torch.autograd.grad(values, queries, torch.full_like(values, upstream))
 
 
@@ -97,7 +97,7 @@ def gap(a: Tensor, b: Tensor) -> float:
 
 
 def agree(mine: Found, theirs: Found, tolerance: float) -> None:
-    assert torch.equal(mine.priced, theirs.priced)
+    assert torch.equal(mine.valid, theirs.valid)
     assert gap(mine.values, theirs.values) < tolerance
     assert gap(mine.to_queries, theirs.to_queries) < tolerance
     assert (mine.to_references is None) == (theirs.to_references is None)

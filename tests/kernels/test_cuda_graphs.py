@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import cuda_graphs as replay
-from nearkin.kernels import soft_neighbors as soft_neighbours
+from nearkin.kernels import soft_neighbors
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.work import Form
 from tests.kernels.full_matrix import CASES, draw, found
@@ -167,13 +167,13 @@ def test_a_recording_keeps_nothing_of_the_call_that_made_it(squares: Squares, mo
     """Or the network behind its points would stay in memory."""
     monkeypatch.setattr(TorchTiles, "recordable", lambda *_: True)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True), raising=False)
-    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: TorchTiles())
+    monkeypatch.setattr(soft_neighbors, "choose", lambda *_: TorchTiles())
     gone = []
     for seed in range(5):
         work = draw("span", "separate", seed=seed)
         queries = work.queries.requires_grad_() * 2
         gone += [weakref.ref(queries), weakref.ref(work.skip)]
-        soft_neighbours.soft_neighbours(work._replace(queries=queries), "log", 1.0).values.sum().backward()
+        soft_neighbors.soft_neighbors(work._replace(queries=queries), "log", 1.0).values.sum().backward()
     assert squares.captured == 2
     del work, queries
     assert [ref() for ref in gone] == [None] * len(gone)

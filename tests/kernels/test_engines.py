@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors as soft_neighbours
+from nearkin.kernels import soft_neighbors
 from nearkin.kernels.numba_tiles import NumbaTiles
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.work import Form, Work
@@ -106,8 +106,8 @@ def test_queries_without_right_wrong_or_candidates(kind: type) -> None:
     work = Work(queries, torch.randn(3, 3), True, span=torch.tensor([[0, 3], [0, 0], [0, 2], [1, 2]]))
     work = work._replace(skip=torch.tensor([[-1, -1, -1], [-1, -1, -1], [0, 1, 2], [0, 2, -1]]))
     log, expected = found(kind(block=2), work, "log"), found(kind(block=2), work, "expected")
-    assert log.priced.tolist() == [True, False, False, True] and log.values.tolist() == [0, 0, 0, 0]
-    assert expected.priced.tolist() == [True, True, False, True] and expected.values.tolist() == [0, 1, 0, 0]
+    assert log.valid.tolist() == [True, False, False, True] and log.values.tolist() == [0, 0, 0, 0]
+    assert expected.valid.tolist() == [True, True, False, True] and expected.values.tolist() == [0, 1, 0, 0]
     assert not log.to_queries.any() and not expected.to_queries.any()
 
 
@@ -116,7 +116,7 @@ def test_queries_without_right_wrong_or_candidates(kind: type) -> None:
 def test_one_point_alone(kind: type, relation: str, form: Form) -> None:
     work = draw(relation, "own", n=1)
     alone = found(kind(), work, form)
-    assert not alone.priced.any() and not alone.values.any() and not alone.to_queries.any()
+    assert not alone.valid.any() and not alone.values.any() and not alone.to_queries.any()
 
 
 @BOTH
@@ -126,7 +126,7 @@ def test_nobody_to_choose(kind: type, relation: str, form: Form, n: int, m: int)
     work = draw(relation, "separate", n=4, m=4)
     work = work._replace(queries=work.queries[:n], references=None if n == m else torch.randn(m, 5))
     empty = found(kind(), work, form)
-    assert empty.values.shape == (n,) and not empty.values.any() and not empty.priced.any()
+    assert empty.values.shape == (n,) and not empty.values.any() and not empty.valid.any()
     assert empty.to_queries.shape == (n, 5) and not empty.to_queries.any()
     assert empty.to_references is None or (empty.to_references.shape == (m, 5) and not empty.to_references.any())
 
@@ -143,7 +143,7 @@ def test_other_kinds_of_numbers_are_refused_in_words(queries: torch.dtype, refer
     others = None if references is None else torch.ones(2, 3, dtype=references)
     work = Work(torch.ones(2, 3, dtype=queries), others, True, span=torch.tensor([[0, 1], [1, 2]]))
     with pytest.raises(TypeError, match=words):
-        soft_neighbours.soft_neighbours(work, "log", 1.0)
+        soft_neighbors.soft_neighbors(work, "log", 1.0)
 
 
 @BOTH
@@ -159,9 +159,9 @@ def test_running_out_of_memory_in_either_pass_changes_nothing(kind: type, which:
 
     monkeypatch.setattr(kind, which, starved)
     live = work._replace(queries=work.queries.clone().requires_grad_())
-    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind())
+    monkeypatch.setattr(soft_neighbors, "choose", lambda *_: kind())
     with pytest.raises(torch.OutOfMemoryError, match="no memory left"):
-        soft_neighbours.soft_neighbours(live, "log", 0.7).values.sum().backward()
+        soft_neighbors.soft_neighbors(live, "log", 0.7).values.sum().backward()
     assert live.queries.grad is None and torch.equal(work.queries, points[0]) and torch.equal(cast(Tensor, work.references), points[1])
     monkeypatch.setattr(kind, which, real)
     after = found(kind(), work, "log")
@@ -191,7 +191,7 @@ def hard_data(name: str, n: int = 200, d: int = 64) -> Tensor:
         ("far", 5e-4),
         ("duplicates", 1e-5),
         ("two scales", 1e-5),
-        ("crowded and lonely", 1e-5),
+        ("crowded and lonely", 2e-5),  # the bound that layout.FAR promises; the rounding depends on the processor
         ("offset", 1e-5),
         ("wide", 5e-5),
     ],
@@ -252,9 +252,9 @@ class _Deaf(torch.autograd.Function):
 
 @BOTH
 def test_no_gradient_comes_of_none(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind())
+    monkeypatch.setattr(soft_neighbors, "choose", lambda *_: kind())
     queries = draw("span", "own").queries.requires_grad_()
-    values, _ = soft_neighbours.soft_neighbours(draw("span", "own")._replace(queries=queries), "log", 1.0)
+    values, _ = soft_neighbors.soft_neighbors(draw("span", "own")._replace(queries=queries), "log", 1.0)
     _Deaf.apply(values).backward()  # type: ignore[no-untyped-call]
     assert queries.grad is None
 
@@ -262,10 +262,10 @@ def test_no_gradient_comes_of_none(kind: type, monkeypatch: pytest.MonkeyPatch) 
 @BOTH
 def test_second_derivatives_are_refused(kind: type) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(soft_neighbours, "choose", lambda *_: kind())
+        patch.setattr(soft_neighbors, "choose", lambda *_: kind())
         work = draw("span", "own")
         work.queries.requires_grad_()
-        values, _ = soft_neighbours.soft_neighbours(work, "log", 1.0)
+        values, _ = soft_neighbors.soft_neighbors(work, "log", 1.0)
         (gradient,) = torch.autograd.grad(values.sum(), work.queries, create_graph=True)
         with pytest.raises(RuntimeError, match="first derivatives only; for double backward build the objective with engine='dense'"):
             torch.autograd.grad(gradient.square().sum(), work.queries)

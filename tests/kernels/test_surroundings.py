@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors as soft_neighbours
+from nearkin.kernels import soft_neighbors
 from nearkin.kernels.work import Form
 from tests.kernels.full_matrix import BOTH, CASES, agree, draw, evaluated, found
 
 PROGRAM = """
 import resource, torch
-from nearkin.kernels.soft_neighbors import soft_neighbours
+from nearkin.kernels.soft_neighbors import soft_neighbors
 from nearkin.kernels.work import Work
 
 print([name for name in ("numba", "triton") if name in sys.modules])
@@ -22,7 +22,7 @@ print([name for name in ("numba", "triton") if name in sys.modules])
 def step(n):
     x, edge = torch.randn(n, 64, requires_grad=True), torch.arange(n) // 1000 * 1000
     span = torch.stack([edge, (edge + 1000).clamp(max=n)], 1)
-    soft_neighbours(Work(x, None, True, span=span, skip=torch.arange(n)[:, None]), "log", 1.0, engine="numba").values.mean().backward()
+    soft_neighbors(Work(x, None, True, span=span, skip=torch.arange(n)[:, None]), "log", 1.0, engine="numba").values.mean().backward()
     return x.grad.isfinite().all()
 
 step(1500)
@@ -76,11 +76,11 @@ def test_autocast_around_either_pass_costs_no_digits(kind: type, relation: str, 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's own
 def test_torch_compile_leaves_the_engines_alone(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Followed inside, numba's own compiler is what it would compile, and fail at."""
-    monkeypatch.setattr(soft_neighbours, "choose", lambda *_: kind())
+    monkeypatch.setattr(soft_neighbors, "choose", lambda *_: kind())
     work = draw("span", "own")
 
     def step(queries: Tensor) -> Tensor:
-        return soft_neighbours.soft_neighbours(work._replace(queries=queries), "log", 1.0).values.sum()
+        return soft_neighbors.soft_neighbors(work._replace(queries=queries), "log", 1.0).values.sum()
 
     slopes = []
     for run in (step, torch.compile(step, backend="eager")):

@@ -229,7 +229,7 @@ def test_long_points_are_taken_in_chunks(scheme, d):
 
 
 def test_far_points_two_exps():
-    # Shifts of neighbouring rows differ by hundreds of bits, so that no exp can be shared.
+    # Shifts of neighboring rows differ by hundreds of bits, so that no exp can be shared.
     assert_right(own(span=span(MINE, MINE), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
     assert_right(own(targets=(Y, Y), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
     assert_right(SHAPES["own lists"]._replace(queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
@@ -275,7 +275,7 @@ def test_far_points_keep_their_digits(name, steep):
 def test_the_log_form_of_hard_points_through_autograd(move):
     work = SHAPES["classes, not oneself"]._replace(queries=move(drawn(N, 64, seed=23)))
     live = work.queries.clone().requires_grad_()
-    layer.soft_neighbours(work._replace(queries=live), "log", 1.0, engine="triton").values.mean().backward()
+    layer.soft_neighbors(work._replace(queries=live), "log", 1.0, engine="triton").values.mean().backward()
     exact = work.queries.double().requires_grad_()
     torch.nn.functional.softplus(gaps(exact, exact, Dense(work), 1.0), threshold=40).mean().backward()
     assert_near(live.grad, exact.grad, 2e-4)
@@ -337,8 +337,8 @@ def test_broken_embeddings_break_the_loss(name, value, parts, monkeypatch):
     broken = getattr(work, side).clone()
     broken[7, 1] = value
     monkeypatch.setattr(layer, "choose", lambda *_: engine(tile=SMALL._replace(parts=parts)))
-    values, priced = layer.soft_neighbours(work._replace(**{side: broken}), "expected", 1.0)
-    assert values[priced].isnan().any() and int(values.isnan().sum()) >= N - 2  # those that skip it may be whole
+    values, valid = layer.soft_neighbors(work._replace(**{side: broken}), "expected", 1.0)
+    assert values[valid].isnan().any() and int(values.isnan().sum()) >= N - 2  # those that skip it may be whole
 
 
 @pytest.mark.parametrize("scheme", sorted(ALLOWED))
@@ -347,8 +347,8 @@ def test_the_nan_that_cuda_computes_breaks_the_loss(scheme, monkeypatch):
     broken = work.queries.clone()
     broken[7, 1] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
     monkeypatch.setattr(layer, "choose", lambda *_: engine(scheme))
-    values, priced = layer.soft_neighbours(work._replace(queries=broken), "expected", 1.0)
-    assert bool(priced[7]) and values.isnan().nonzero().flatten().tolist() == [7]
+    values, valid = layer.soft_neighbors(work._replace(queries=broken), "expected", 1.0)
+    assert bool(valid[7]) and values.isnan().nonzero().flatten().tolist() == [7]
 
 
 def test_no_queries_and_no_references():
@@ -378,7 +378,7 @@ def test_both_forms_through_autograd(form, monkeypatch):
     monkeypatch.setattr(layer, "choose", lambda *_: engine())
     work = SHAPES["references"]._replace(skip=None)
     q, r = work.queries.clone().requires_grad_(), work.references.clone().requires_grad_()
-    layer.soft_neighbours(work._replace(queries=q, references=r), form, 0.7).values.sum().backward()
+    layer.soft_neighbors(work._replace(queries=q, references=r), form, 0.7).values.sum().backward()
     p, o = work.queries.double().requires_grad_(), work.references.double().requires_grad_()
     gap = gaps(p, o, Dense(work), 0.7)
     (torch.nn.functional.softplus(gap) if form == "log" else torch.sigmoid(gap)).sum().backward()

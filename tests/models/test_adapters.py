@@ -63,7 +63,7 @@ def whole(tmp_path):
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
 def test_a_library_s_model_under_our_head(library, libraries, whole):
-    network = build(f"{library}:tiny", image_shape=SHAPE, dimension=4, normalise=True, weights=str(whole.path)).eval()
+    network = build(f"{library}:tiny", image_shape=SHAPE, dimension=4, normalize=True, weights=str(whole.path)).eval()
     images = torch.randn(2, *SHAPE)
     trunk = whole.model.norm(whole.model.conv(images)).mean((2, 3))
     assert torch.allclose(network.body(images), trunk, atol=1e-6)
@@ -105,9 +105,9 @@ def test_frozen_bodies_stay_as_they_are(libraries, whole):
     before = {name: value.clone() for name, value in network.state_dict().items()}
     network.train()
     assert network.head.training and not network.body.norm.training
-    optimiser = torch.optim.SGD(parameter_groups(network, 0.1))
+    optimizer = torch.optim.SGD(parameter_groups(network, 0.1))
     network(torch.randn(4, *SHAPE)).square().sum().backward()
-    optimiser.step()
+    optimizer.step()
     changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"head.linear.weight", "head.linear.bias"}
 
@@ -132,7 +132,7 @@ def test_any_module():
     assert isinstance(plain, Adapted)
     module.eval()
     assert torch.equal(plain(images), module(images))
-    assert torch.allclose(adapt(module, SHAPE, normalise=True)(images).norm(dim=1), torch.ones(2))
+    assert torch.allclose(adapt(module, SHAPE, normalize=True)(images).norm(dim=1), torch.ones(2))
     assert adapt(module, SHAPE, 3)(images).shape == (2, 3)
     assert adapt(nn.Conv2d(3, 2, 3), SHAPE, 3)(images).shape == (2, 3)  # maps are flattened
     assert adapt(nn.Linear(5, 4), (5,), 3)(torch.randn(2, 5)).shape == (2, 3)

@@ -58,7 +58,7 @@ def test_vectors():
 def test_head():
     torch.manual_seed(0)
     x = torch.randn(4, 5)
-    head = Head(5, 3, normalise=True)
+    head = Head(5, 3, normalize=True)
     assert torch.allclose(head(x).norm(dim=1), torch.ones(4))
     plain = Head(5, 3, output="tanh")
     plain.load_state_dict(head.state_dict())
@@ -131,9 +131,9 @@ def test_features_errors():
         ("resnet18", {"dimension_in": 5}, r"give image_shape=\(channels, height, width\) or dimension_in, one of the two"),
         ("mlp", {"image_shape": None}, "give image_shape=.* or dimension_in, one of the two"),
         ("mlp", {"activation": "swish"}, "activation 'swish' is unknown; choose one of relu, gelu, tanh"),
-        ("mlp", {"hidden": (0,)}, r"hidden \(0\) must be a whole number above 0"),
+        ("mlp", {"hidden": (0,)}, r"hidden \(0\) must be a whole number of at least 1"),
         ("mlp", {"dropout": -1}, r"dropout \(-1\) must be at least 0 and below 1"),
-        ("linear", {"image_shape": None, "dimension_in": 0}, r"dimension_in \(0\) must be a whole number above 0"),
+        ("linear", {"image_shape": None, "dimension_in": 0}, r"dimension_in \(0\) must be a whole number of at least 1"),
     ],
 )
 def test_errors(name, options, words):

@@ -34,21 +34,21 @@ def test_what_is_seen_does_not_depend_on_where_it_stands() -> None:
 
 
 def test_unit_length_on_request() -> None:
-    network = convnet((1, 8, 8), 5, normalise=True)
+    network = convnet((1, 8, 8), 5, normalize=True)
     torch.testing.assert_close(network(torch.rand(4, 1, 8, 8)).norm(dim=1), torch.ones(4))
     assert isinstance(network.head, Head)
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match=r"dimension \(0\) must be a whole number above 0"):
+    with pytest.raises(ValueError, match=r"dimension \(0\) must be a whole number of at least 1"):
         convnet((1, 16, 16), 0)
     with pytest.raises(ValueError, match=r"image_shape \(16, 16\) must be \(channels, height, width\)"):
         convnet((16, 16), 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="widths is empty"):
         convnet((1, 16, 16), 2, widths=())
-    with pytest.raises(ValueError, match=r"widths \(0\) must be a whole number above 0"):
+    with pytest.raises(ValueError, match=r"widths \(0\) must be a whole number of at least 1"):
         convnet((1, 16, 16), 2, widths=(8, 0))
     with pytest.raises(ValueError, match=r"size \(4\) must be odd"):
         convnet((1, 16, 16), 2, size=4)
-    with pytest.raises(ValueError, match=r"hidden \(0\) must be a whole number above 0"):
+    with pytest.raises(ValueError, match=r"hidden \(0\) must be a whole number of at least 1"):
         convnet((1, 16, 16), 2, hidden=0)

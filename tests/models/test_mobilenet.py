@@ -36,7 +36,7 @@ def test_an_image_is_halved_five_times_and_averaged() -> None:
 def test_weights_of_a_file_are_taken_and_its_classifier_is_left_out(tmp_path: Path) -> None:
     held = MobileNetV2().state_dict()
     save_file({**held, "classifier.1.weight": torch.zeros(1000, 1280), "classifier.1.bias": torch.zeros(1000)}, tmp_path / "m.safetensors")
-    network = build("mobilenet-v2", image_shape=(3, 32, 32), dimension=4, normalise=True, weights=tmp_path / "m.safetensors", frozen=True)
+    network = build("mobilenet-v2", image_shape=(3, 32, 32), dimension=4, normalize=True, weights=tmp_path / "m.safetensors", frozen=True)
     torch.testing.assert_close(network.body.features[0][0].weight, held["features.0.0.weight"])
     assert [name for name, p in network.named_parameters() if p.requires_grad] == ["head.linear.weight", "head.linear.bias"]
     torch.testing.assert_close(network(torch.randn(3, 3, 32, 32)).norm(dim=1), torch.ones(3))

@@ -108,7 +108,7 @@ def test_hao2018_drops_after_the_first_two_pools_only():
 def test_resnet_is_the_released_one(name, bottleneck, counts):
     """The release in words: stem without a pool, blocks of two or three convolutions, strides 1 2 2 2, mean, linear, unit length."""
     torch.manual_seed(0)
-    network = build(name, image_shape=CIFAR, normalise=True).eval()
+    network = build(name, image_shape=CIFAR, normalize=True).eval()
     state = iter([p for n, p in network.state_dict().items() if "num_batches" not in n])
 
     def convolved(x, stride=1):
@@ -148,7 +148,7 @@ def test_alexnet_is_the_stand_in():
 @pytest.mark.parametrize("name", ["ren2014-cifar", "hao2018-mnist", "resnet18", "alexnet"])
 def test_every_parameter_is_reached(name):
     torch.manual_seed(0)
-    network = build(name, image_shape=(3, 16, 16), normalise=True)
+    network = build(name, image_shape=(3, 16, 16), normalize=True)
     z = network(torch.randn(4, 3, 16, 16))
     assert torch.allclose(z.norm(dim=1), torch.ones(4), atol=1e-5)
     (z @ torch.randn(z.shape[1])).square().sum().backward()
@@ -160,8 +160,8 @@ def test_every_parameter_is_reached(name):
     [
         ("ren2014-mnist", {"pooling": "round"}, "pooling 'round' is unknown; choose one of floor, ceil"),
         ("ren2014-mnist", {"output": "relu"}, "output 'relu' is unknown; choose linear or tanh"),
-        ("ren2014-mnist", {"hidden": 0}, r"hidden \(0\) must be a whole number above 0"),
-        ("ren2014-mnist", {"dimension": 0}, r"dimension \(0\) must be a whole number above 0"),
+        ("ren2014-mnist", {"hidden": 0}, r"hidden \(0\) must be a whole number of at least 1"),
+        ("ren2014-mnist", {"dimension": 0}, r"dimension \(0\) must be a whole number of at least 1"),
         ("ren2014-mnist", {"image_shape": (1, 4, 4)}, r"images of 1 x 4 x 4 do not go through this network"),
         ("hao2018-mnist", {"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1"),
         ("resnet18", {"image_shape": (3, 32)}, r"image_shape \(3, 32\) must be \(channels, height, width\)"),

@@ -213,7 +213,7 @@ def test_start_values_of_the_sibling_network():
         ),
         ({"image_shape": (1, 128, 130)}, r"image width \(130\) does not come out even .* to 128 or 148"),
         ({"image_shape": (1, 128, 128), "connections": 17}, r"connections \(17\) must be between 1 and the number of first maps \(16\)"),
-        ({"image_shape": (1, 128, 128), "size": 0}, r"size \(0\) must be a whole number above 0"),
+        ({"image_shape": (1, 128, 128), "size": 0}, r"size \(0\) must be a whole number of at least 1"),
     ],
 )
 def test_errors(options, words):

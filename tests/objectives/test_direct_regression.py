@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from nearkin.compose.points import Points, strangers
+from nearkin.compose.points import Points, fresh_ids
 from nearkin.objectives.direct_regression import DirectRegression
 from nearkin.train.objective_choice import build
 from tests import oracles as o
@@ -52,17 +52,17 @@ def test_it_finds_a_linear_map() -> None:
     torch.manual_seed(0)
     objective = DirectRegression(4, 2)
     answers = Z @ torch.tensor([[1.0, 0.0], [0.0, -2.0], [0.5, 0.5], [0.0, 1.0]]) + 3
-    optimiser = torch.optim.LBFGS(objective.parameters(), max_iter=100, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(objective.parameters(), max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> float:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = objective(Z, answers)
         loss.backward()
         return loss.item()
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     torch.testing.assert_close(objective.predict(Z), answers, atol=1e-2, rtol=1e-2)
-    assert objective.last is not None and objective.last.priced == 6
+    assert objective.last is not None and objective.last.valid == 6
 
 
 def test_what_is_wrong_is_said() -> None:
@@ -75,10 +75,10 @@ def test_what_is_wrong_is_said() -> None:
         objective.predict(Z[:, :3])
     with pytest.raises(ValueError, match=r"labels are missing; pass the targets, shape \(n,\) or \(n, t\)"):
         objective(Z)
-    with pytest.raises(ValueError, match="DirectRegression asks no neighbours and takes no references="):
-        objective(Z, Y[:, 0], ids=torch.arange(6), references=Points(Z, Y[:, :1], strangers(6)))
+    with pytest.raises(ValueError, match="DirectRegression asks no neighbors and takes no references="):
+        objective(Z, Y[:, 0], ids=torch.arange(6), references=Points(Z, Y[:, :1], fresh_ids(6)))
     for bad in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match=rf"targets \({bad}\) must be a whole number above 0"):
+        with pytest.raises(ValueError, match=rf"targets \({bad}\) must be a whole number of at least 1"):
             DirectRegression(4, bad)
 
 

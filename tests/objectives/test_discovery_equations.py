@@ -1,4 +1,4 @@
-"""Neighbourhood discovery against its printed equations (as corrected) and against literal loops, in float64."""
+"""Neighborhood discovery against its printed equations (as corrected) and against literal loops, in float64."""
 
 import math
 
@@ -9,9 +9,9 @@ from nearkin.compose.affinity import InnerProduct, cosine
 from nearkin.compose.criterion import any_positive
 from nearkin.compose.points import Points
 from nearkin.compose.references import InBatch, MemoryBank
-from nearkin.compose.relation import ListedNeighbours, SameId
+from nearkin.compose.relation import ListedNeighbors, SameId
 from nearkin.evaluate import weighted_knn_predict
-from nearkin.objectives import InstanceDiscrimination, NeighbourhoodDiscovery, NeighbourhoodObjective
+from nearkin.objectives import InstanceDiscrimination, NeighborhoodDiscovery, NeighborhoodObjective
 from nearkin.train.discovery import weights
 
 N, D, K, HEAT = 12, 5, 3, 0.3
@@ -21,7 +21,7 @@ def drawn(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def neighbours(seed=1):
+def neighbors(seed=1):
     """(N, K) ids of others."""
     order = torch.rand(N, N, generator=torch.Generator().manual_seed(seed)).fill_diagonal_(2).argsort(1)
     return order[:, :K]
@@ -29,7 +29,7 @@ def neighbours(seed=1):
 
 def gradients(relation, x, i):
     """All points alive: the gradient of point i's loss."""
-    objective = NeighbourhoodObjective(InBatch(), InnerProduct(HEAT), relation, any_positive)
+    objective = NeighborhoodObjective(InBatch(), InnerProduct(HEAT), relation, any_positive)
     x = x.clone().requires_grad_()
     return torch.autograd.grad(objective(x, ids=torch.arange(N), reduction="none")[i], x)[0]
 
@@ -46,10 +46,10 @@ def test_equation_9(i):
 
 @pytest.mark.parametrize("i", [0, 7])
 def test_equations_10_as_corrected_and_11(i):
-    x, relation = drawn(N, D), ListedNeighbours(N, K)
-    relation.update(neighbours())
+    x, relation = drawn(N, D), ListedNeighbors(N, K)
+    relation.update(neighbors())
     p = (x[i] @ x.T / HEAT).softmax(0)
-    own = {i, *neighbours()[i].tolist()}
+    own = {i, *neighbors()[i].tolist()}
     share = {j: p[j] / sum(p[k] for k in own) for j in own}
     expected = torch.stack([(p[j] - share.get(j, 0)) * x[i] / HEAT for j in range(N)])
     pulled = sum(p[k] * x[k] for k in range(N)) - sum(share[k] * x[k] for k in own)
@@ -66,34 +66,34 @@ def literal(objective, x, ids, trusted, weight, labels):
         if labels is not None and labels[own] >= 0:
             right = sum(p[j] for j in range(N) if labels[j] == labels[own])
         elif trusted[own]:
-            right += (1.0 if weight is None else float(weight[own])) * sum(p[j] for j in neighbours()[own].tolist())
+            right += (1.0 if weight is None else float(weight[own])) * sum(p[j] for j in neighbors()[own].tolist())
         found.append(-math.log(right / sum(p)))
     return torch.tensor(found, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("labelled", [False, True])
-def test_weights_and_labels_are_the_literal_loop(weighted, labelled):
-    labels = torch.tensor([-1, 0, 1, 1, -1, 0, -1, -1, 1, -1, 2, -1]) if labelled else None
-    objective = NeighbourhoodDiscovery(N, D, K, HEAT, weighted=weighted, labels=labels).double()
+@pytest.mark.parametrize("labeled", [False, True])
+def test_weights_and_labels_are_the_literal_loop(weighted, labeled):
+    labels = torch.tensor([-1, 0, 1, 1, -1, 0, -1, -1, 1, -1, 2, -1]) if labeled else None
+    objective = NeighborhoodDiscovery(N, D, K, HEAT, weighted=weighted, labels=labels).double()
     trusted, weight = torch.arange(N) % 3 > 0, torch.linspace(0, 1, N, dtype=torch.float64) if weighted else None
-    objective.trust(neighbours(), trusted, weight)
+    objective.trust(neighbors(), trusted, weight)
     x, ids = drawn(N, D, seed=3), torch.arange(N).flip(0)
     told = literal(objective, x, ids, trusted, objective.relation.weight, labels)
     torch.testing.assert_close(objective(x, ids=ids, reduction="none"), told, atol=1e-9, rtol=1e-9)
     assert torch.autograd.gradcheck(lambda z: objective(z, ids=ids), x.clone().requires_grad_())
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-def test_each_of_the_neighbours_is_the_literal_loop(labelled):
+@pytest.mark.parametrize("labeled", [False, True])
+def test_each_of_the_neighbors_is_the_literal_loop(labeled):
     """Every right one against all that are wrong; the right ones are no rivals of each other."""
-    labels = torch.tensor([-1, 0, 1, 1, -1, 0, -1, -1, 1, -1, 2, -1]) if labelled else None
-    objective = NeighbourhoodDiscovery(N, D, K, HEAT, quantifier="each", labels=labels).double()
-    objective.trust(neighbours(), torch.arange(N) % 3 > 0)
+    labels = torch.tensor([-1, 0, 1, 1, -1, 0, -1, -1, 1, -1, 2, -1]) if labeled else None
+    objective = NeighborhoodDiscovery(N, D, K, HEAT, quantifier="each", labels=labels).double()
+    objective.trust(neighbors(), torch.arange(N) % 3 > 0)
     x, ids, told = drawn(N, D, seed=3), torch.arange(N).flip(0), []
     for one, own in zip(x, ids.tolist(), strict=True):
         near = [float(one @ v) / one.norm().item() / HEAT for v in objective.references.vectors]
-        right = {own, *(neighbours()[own].tolist() if own % 3 else ())}
+        right = {own, *(neighbors()[own].tolist() if own % 3 else ())}
         if labels is not None and labels[own] >= 0:
             right = {j for j in range(N) if labels[j] == labels[own]}
         rivals = [near[j] for j in range(N) if j not in right]
@@ -102,26 +102,26 @@ def test_each_of_the_neighbours_is_the_literal_loop(labelled):
     assert torch.autograd.gradcheck(lambda z: objective(z, ids=ids), x.clone().requires_grad_())
 
 
-def test_each_pulls_at_a_neighbour_that_any_leaves_alone():
-    """A sample at its own place in the bank and far from its neighbour: content for "any", not for "each"; alone they are one."""
+def test_each_pulls_at_a_neighbor_that_any_leaves_alone():
+    """A sample at its own place in the bank and far from its neighbor: content for "any", not for "each"; alone they are one."""
     pulls, prices = {}, {}
     for quantifier in ("any", "each"):
-        objective = NeighbourhoodDiscovery(3, 2, quantifier=quantifier).double()
+        objective = NeighborhoodDiscovery(3, 2, quantifier=quantifier).double()
         objective.references.vectors.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
         x, ids = torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True), torch.tensor([0])
         prices[quantifier] = float(objective(x, ids=ids).detach())
         objective.trust(torch.tensor([[1], [0], [0]]))
-        pulls[quantifier] = -float(torch.autograd.grad(objective(x, ids=ids), x)[0][0, 1])  # towards its neighbour
+        pulls[quantifier] = -float(torch.autograd.grad(objective(x, ids=ids), x)[0][0, 1])  # toward its neighbor
     assert prices["any"] == pytest.approx(prices["each"], rel=1e-12)
     assert 0 <= pulls["any"] < 1e-2 and pulls["each"] > 1
 
 
 def test_a_weight_of_one_or_none_is_trust_or_none():
-    plain, soft = NeighbourhoodDiscovery(N, D, K).double(), NeighbourhoodDiscovery(N, D, K, weighted=True).double()
+    plain, soft = NeighborhoodDiscovery(N, D, K).double(), NeighborhoodDiscovery(N, D, K, weighted=True).double()
     soft.references.vectors.copy_(plain.references.vectors)
     x, ids, some = drawn(N, D, seed=3), torch.arange(N), torch.arange(N) < 5
-    plain.trust(neighbours(), some)
-    soft.trust(neighbours(), None, some.double())
+    plain.trust(neighbors(), some)
+    soft.trust(neighbors(), None, some.double())
     torch.testing.assert_close(soft(x, ids=ids), plain(x, ids=ids))
 
 
@@ -168,16 +168,16 @@ def test_the_bank_moves_after_and_never_during_backward():
     assert torch.equal(moved[0][1], moved[1][1]) and not torch.equal(moved[0][1], before)
 
 
-@pytest.mark.parametrize("start", ["normalised", "released"])
+@pytest.mark.parametrize("start", ["normalized", "released"])
 def test_the_bank_starts_either_way(start):
-    lengths = NeighbourhoodDiscovery(2000, 128, start=start).references.vectors.norm(dim=1)
-    assert bool((lengths - 1).abs().max() < 1e-5) == (start == "normalised") and float(lengths.mean()) == pytest.approx(1, abs=0.01)
+    lengths = NeighborhoodDiscovery(2000, 128, start=start).references.vectors.norm(dim=1)
+    assert bool((lengths - 1).abs().max() < 1e-5) == (start == "normalized") and float(lengths.mean()) == pytest.approx(1, abs=0.01)
 
 
 def test_arrays_are_trusted_like_tensors():
     table, chosen, weight = torch.tensor([[1], [2], [0]]), torch.tensor([True, False, True]), torch.tensor([0.5, 1, 0])
     labels = torch.tensor([-1, -1, 2])
-    soft = [NeighbourhoodDiscovery(3, 2, weighted=True, labels=given).relation for given in (labels, labels.numpy())]
+    soft = [NeighborhoodDiscovery(3, 2, weighted=True, labels=given).relation for given in (labels, labels.numpy())]
     soft[0].update(table, chosen, weight)
     soft[1].update(table.int().numpy(), chosen.numpy(), weight.numpy())
     for one, other in zip(soft[0].buffers(), soft[1].buffers(), strict=True):
@@ -188,30 +188,30 @@ def test_arrays_are_trusted_like_tensors():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: NeighbourhoodDiscovery(5, 2, k=5), r"k \(5\) must be below the number of samples \(5\): .*; lower k, or train on more"),
+        (lambda: NeighborhoodDiscovery(5, 2, k=5), r"k \(5\) must be below the number of samples \(5\): .*; lower k, or train on more"),
         (
-            lambda: NeighbourhoodDiscovery(1, 2),
-            r"k \(1\) must be below the number of samples \(1\): .* at most 0 neighbours; train on more",
+            lambda: NeighborhoodDiscovery(1, 2),
+            r"k \(1\) must be below the number of samples \(1\): .* at most 0 neighbors; train on more",
         ),
         (
-            lambda: NeighbourhoodDiscovery(5, 2, labels=torch.zeros(4)),
+            lambda: NeighborhoodDiscovery(5, 2, labels=torch.zeros(4)),
             r"labels have shape \(4,\) for 5 points; give one class",
         ),
-        (lambda: NeighbourhoodDiscovery(5, 2).trust(torch.zeros(5, 1).long(), None, torch.ones(5)), "build it with weighted=True"),
-        (lambda: NeighbourhoodDiscovery(5, 2, weighted=True).trust(torch.zeros(5, 1).long(), None, 2 * torch.ones(5)), "between 0 and 1"),
+        (lambda: NeighborhoodDiscovery(5, 2).trust(torch.zeros(5, 1).long(), None, torch.ones(5)), "build it with weighted=True"),
+        (lambda: NeighborhoodDiscovery(5, 2, weighted=True).trust(torch.zeros(5, 1).long(), None, 2 * torch.ones(5)), "between 0 and 1"),
         (
-            lambda: NeighbourhoodDiscovery(5, 2, weighted=True).trust(torch.zeros(5, 1).long(), None, torch.full((5,), torch.nan)),
+            lambda: NeighborhoodDiscovery(5, 2, weighted=True).trust(torch.zeros(5, 1).long(), None, torch.full((5,), torch.nan)),
             "weight holds numbers below 0 or above 1, or NaN; give a number between 0 and 1 for each of the 5",
         ),
-        (lambda: ListedNeighbours(5.0), r"size \(5.0\) must be a whole number of at least 1: the table has one row for each point"),
-        (lambda: ListedNeighbours(5, "2"), r"k \('2'\) must be a whole number of at least 1: it is the number of neighbours in a row"),
-        (lambda: NeighbourhoodDiscovery(5, 2, quantifier="all"), "quantifier 'all' is unknown; choose one of any, each"),
+        (lambda: ListedNeighbors(5.0), r"size \(5.0\) must be a whole number of at least 1: the table has one row for each point"),
+        (lambda: ListedNeighbors(5, "2"), r"k \('2'\) must be a whole number of at least 1: it is the number of neighbors in a row"),
+        (lambda: NeighborhoodDiscovery(5, 2, quantifier="all"), "quantifier 'all' is unknown; choose one of any, each"),
         (
-            lambda: NeighbourhoodDiscovery(5, 2, quantifier="each", weighted=True),
+            lambda: NeighborhoodDiscovery(5, 2, quantifier="each", weighted=True),
             "quantifier 'each' knows only right and wrong; choose one",
         ),
         (
-            lambda: NeighbourhoodDiscovery(5, 2, quantifier="each", labels=torch.zeros(5), engine="torch"),
+            lambda: NeighborhoodDiscovery(5, 2, quantifier="each", labels=torch.zeros(5), engine="torch"),
             "engine 'torch' does not know this composition",
         ),
         (

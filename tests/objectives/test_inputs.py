@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from nearkin import objectives as nk
 from nearkin.compose.affinity import Euclidean, cosine
 from nearkin.compose.criterion import any_positive, each_positive
-from nearkin.compose.points import Points, strangers
+from nearkin.compose.points import Points, fresh_ids
 from nearkin.compose.references import InBatch, MemoryBank
 from nearkin.compose.references.anchors import circle, orthonormal, packed, polar_grid, simplex, smallest_angle
 from nearkin.compose.relation import LabelDistance, LabelOverlap, SameLabel
-from nearkin.objectives import NCA, NCARegression, NearestClassMean, NeighbourhoodObjective, WeightedSum
+from nearkin.objectives import NCA, NCARegression, NearestClassMean, NeighborhoodObjective, WeightedSum
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 0, 1, 1, 2, 2])
@@ -36,7 +36,7 @@ EVERY: dict[str, Callable[[], nn.Module]] = {
     "Softmax": lambda: nk.Softmax(3, 4),
     "Hinge": lambda: nk.Hinge(3, 4),
     "ProxyNCA": lambda: nk.ProxyNCA(3, 4),
-    "NormalisedSoftmax": lambda: nk.NormalisedSoftmax(3, 4),
+    "NormalizedSoftmax": lambda: nk.NormalizedSoftmax(3, 4),
     "LargeMarginSoftmax": lambda: nk.LargeMarginSoftmax(3, 4),
     "Contrastive": nk.Contrastive,
     "Triplet": nk.Triplet,
@@ -45,12 +45,12 @@ EVERY: dict[str, Callable[[], nn.Module]] = {
     "Angular": nk.Angular,
     "PrecisionAtK": nk.PrecisionAtK,
     "InstanceDiscrimination": lambda: nk.InstanceDiscrimination(6, 4),
-    "NeighbourhoodDiscovery": lambda: nk.NeighbourhoodDiscovery(6, 4),
-    "CentrePull": lambda: nk.CentrePull(3, 4),
-    "CentreLoss": lambda: nk.CentreLoss(3, 4),
+    "NeighborhoodDiscovery": lambda: nk.NeighborhoodDiscovery(6, 4),
+    "CenterPull": lambda: nk.CenterPull(3, 4),
+    "CenterLoss": lambda: nk.CenterLoss(3, 4),
 }
-OWN_VECTORS = ("NearestClassMean", "Softmax", "Hinge", "ProxyNCA", "NormalisedSoftmax", "LargeMarginSoftmax", "CentrePull", "CentreLoss")
-BANKS = ("InstanceDiscrimination", "NeighbourhoodDiscovery")
+OWN_VECTORS = ("NearestClassMean", "Softmax", "Hinge", "ProxyNCA", "NormalizedSoftmax", "LargeMarginSoftmax", "CenterPull", "CenterLoss")
+BANKS = ("InstanceDiscrimination", "NeighborhoodDiscovery")
 CLASSED = [name for name in EVERY if name not in ("NCARegression", *BANKS)]
 BATCHES = [name for name in CLASSED if name not in OWN_VECTORS]
 every, classed = pytest.mark.parametrize("name", EVERY), pytest.mark.parametrize("name", CLASSED)
@@ -106,7 +106,7 @@ def test_bad_classes(name: str, y: Any, error: type[Exception], match: str) -> N
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_one_class_only(name: str) -> None:
-    with pytest.raises(ValueError, match=r"labels hold one class only \(7\): no neighbour could be wrong; draw batches with at least two"):
+    with pytest.raises(ValueError, match=r"labels hold one class only \(7\): no neighbor could be wrong; draw batches with at least two"):
         EVERY[name]()(X, torch.full((6,), 7))
 
 
@@ -121,9 +121,9 @@ def test_a_point_alone_costs_nothing(name: str) -> None:
 
 def test_one_class_in_the_batch_and_another_among_the_references_is_fine() -> None:
     same = torch.zeros(6, dtype=torch.long)
-    assert NCA()(X, same, ids=IDS, references=Points(X, Y, strangers(6))).isfinite()
+    assert NCA()(X, same, ids=IDS, references=Points(X, Y, fresh_ids(6))).isfinite()
     with pytest.raises(ValueError, match="one class only"):
-        NCA()(X, same, ids=IDS, references=Points(X, same, strangers(6)))
+        NCA()(X, same, ids=IDS, references=Points(X, same, fresh_ids(6)))
 
 
 @pytest.mark.parametrize("name", OWN_VECTORS)
@@ -137,7 +137,7 @@ def test_labels_must_be_known_and_dimensions_must_fit(name: str) -> None:
         objective(X[:, :3], Y)
 
 
-@pytest.mark.parametrize("name", ["CentrePull", "CentreLoss", *BANKS])
+@pytest.mark.parametrize("name", ["CenterPull", "CenterLoss", *BANKS])
 def test_update_checks_as_the_call_does(name: str) -> None:
     objective = EVERY[name]()
     with pytest.raises(ValueError, match="embeddings have 1 dimensions, but this objective was built for 4"):
@@ -230,7 +230,7 @@ def test_bad_reduction(name: str) -> None:
         (Points(X, None, IDS), ValueError, "references.labels are missing"),
         (Points(X, Y[:4], IDS), ValueError, "references.labels has 4 entries for 6 embeddings"),
         (Points(X, Y.float(), IDS), TypeError, "references.labels are torch.float32"),
-        (Points(X, Y, None), ValueError, r"references need ids, and so does the batch: .* use ids=nearkin.strangers\(m\)"),
+        (Points(X, Y, None), ValueError, r"references need ids, and so does the batch: .* use ids=nearkin.compose.fresh_ids\(m\)"),
         (Points(X, Y, IDS[:2]), ValueError, r"references.ids has shape \(2,\) for 6 embeddings"),
     ],
 )
@@ -247,7 +247,7 @@ def test_references_without_ids_in_the_batch_and_of_other_columns() -> None:
     assert NCA()(X, Y, ids=IDS, references=(X, Y, IDS)) == NCA()(X, Y), "a plain tuple will do"
 
 
-@pytest.mark.parametrize("name", ["LargeMarginSoftmax", "LiftedStructure", "Angular", "Softmax", "Hinge", "CentreLoss"])
+@pytest.mark.parametrize("name", ["LargeMarginSoftmax", "LiftedStructure", "Angular", "Softmax", "Hinge", "CenterLoss"])
 def test_objectives_that_take_no_references(name: str) -> None:
     with pytest.raises(ValueError, match="and takes no references="):
         EVERY[name]()(X, Y, ids=IDS, references=FINE)
@@ -267,9 +267,9 @@ def test_banks_know_points_by_their_ids(name: str) -> None:
 def test_relations_by_id_say_when_ids_are_missing_or_unknown() -> None:
     away = Points(X, None, IDS)
     with pytest.raises(ValueError, match="ids run from -1 to 4, but the table has the rows 0 to 5"):
-        nk.NeighbourhoodDiscovery(6, 4)(X, ids=IDS - 1, references=away)
+        nk.NeighborhoodDiscovery(6, 4)(X, ids=IDS - 1, references=away)
     with pytest.raises(ValueError, match="labels are missing: this relation compares them"):
-        NeighbourhoodObjective(MemoryBank(6, 4), cosine(), SameLabel(), any_positive)(X, Y, ids=IDS)
+        NeighborhoodObjective(MemoryBank(6, 4), cosine(), SameLabel(), any_positive)(X, Y, ids=IDS)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_relations_by_id_say_when_ids_are_missing_or_unknown() -> None:
     ],
 )
 def test_bad_discoveries(table: Tensor, trusted: Tensor | None, error: type[Exception], match: str) -> None:
-    objective = nk.NeighbourhoodDiscovery(6, 4, k=2)
+    objective = nk.NeighborhoodDiscovery(6, 4, k=2)
     with pytest.raises(error, match=match):
         objective.trust(table, trusted)
     assert not objective.relation.trusted.any()
@@ -316,40 +316,40 @@ BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: nk.Hinge(3, 4, margin=0), r"margin \(0\) must be above 0"),
     (lambda: nk.ProxyNCA(3, 4, "paper"), "form 'paper' is unknown; choose one of published, softmax"),
     (lambda: nk.ProxyNCA(3, 4, temperature=0), r"temperature \(0\) must be above 0"),
-    (lambda: nk.NormalisedSoftmax(3, 4, 0), r"temperature \(0\) must be above 0"),
+    (lambda: nk.NormalizedSoftmax(3, 4, 0), r"temperature \(0\) must be above 0"),
     (lambda: nk.Softmax(1, 4), r"num_classes \(1\) must be at least 2: with fewer there is nothing to tell apart"),
     (lambda: nk.Softmax(3, 0), r"dimension \(0\) must be at least 1: it is the embedding's size"),
     (lambda: nk.LargeMarginSoftmax(3, 4, m=5), r"m \(5\) must be 1, 2, 3 or 4"),
     (lambda: nk.Contrastive(0), r"margin \(0\) must be above 0"),
-    (lambda: nk.Contrastive(2.5), r"margin \(2.5\) is above 2, the largest distance of unit vectors; lower it or pass normalise=False"),
+    (lambda: nk.Contrastive(2.5), r"margin \(2.5\) is above 2, the largest distance of unit vectors; lower it or pass normalize=False"),
     (lambda: nk.Triplet("easy"), "choice 'easy' is unknown; choose one of uniform, hard, semi-hard, distance-weighted, misplaced"),
     (lambda: nk.Triplet(metric="euclidean"), "metric 'euclidean' is unknown; choose one of cosine, squared_euclidean"),
     (lambda: nk.Triplet(margin=-1), r"margin \(-1\) must be above 0"),
-    (lambda: nk.Triplet("misplaced", k=0), r"k \(0\) must be a whole number above 0"),
+    (lambda: nk.Triplet("misplaced", k=0), r"k \(0\) must be a whole number of at least 1"),
     (lambda: nk.Triplet("distance-weighted"), r"dimension \(0\) must be the embedding's size, at least 3, for distance-weighted draws"),
     (lambda: nk.Triplet("distance-weighted", metric="squared_euclidean", dimension=4), "metric 'squared_euclidean' does not go with"),
     (lambda: nk.NPair(-0.1), r"l2 \(-0.1\) must not be negative; it weighs the embeddings' squared length"),
     (lambda: nk.LiftedStructure(0), r"margin \(0\) must be above 0"),
     (lambda: nk.Angular(0), r"alpha \(0\) must lie in \(0, 60\] degrees; the paper uses 36 to 55"),
     (lambda: nk.Angular(61), r"alpha \(61\) must lie in \(0, 60\]"),
-    (lambda: nk.PrecisionAtK(0), r"k \(0\) must be a whole number above 0"),
-    (lambda: nk.PrecisionAtK(2.5), r"k \(2.5\) must be a whole number above 0"),
-    (lambda: nk.PrecisionAtK(True), r"k \(True\) must be a whole number above 0"),
+    (lambda: nk.PrecisionAtK(0), r"k \(0\) must be a whole number of at least 1"),
+    (lambda: nk.PrecisionAtK(2.5), r"k \(2.5\) must be a whole number of at least 1"),
+    (lambda: nk.PrecisionAtK(True), r"k \(True\) must be a whole number of at least 1"),
     (lambda: nk.PrecisionAtK(5, 0), r"margin \(0\) must be above 0"),
     (lambda: nk.InstanceDiscrimination(6, 4, 0), r"temperature \(0\) must be above 0"),
     (lambda: nk.InstanceDiscrimination(0, 4), r"size \(0\) must be at least 1: the bank has one slot for each training sample"),
     (lambda: nk.InstanceDiscrimination(6, 0), r"dimension \(0\) must be at least 1"),
     (lambda: nk.InstanceDiscrimination(6, 4, momentum=0), r"momentum \(0\) must lie in \(0, 1\]: it is the share of the new embedding"),
-    (lambda: nk.InstanceDiscrimination(6, 4, start="zeros"), "start 'zeros' is unknown; choose 'normalised' or 'released'"),
-    (lambda: nk.NeighbourhoodDiscovery(6, 4, 6), r"k \(6\) must be below the number of samples \(6\): a sample has at most 5 neighbours"),
-    (lambda: nk.NeighbourhoodDiscovery(6.0, 4), r"size \(6.0\) must be a whole number of at least 1: the bank has one slot"),
-    (lambda: nk.NeighbourhoodDiscovery("6", 4), r"size \('6'\) must be a whole number of at least 1: the bank has one slot"),
-    (lambda: nk.NeighbourhoodDiscovery(0, 4), r"size \(0\) must be at least 1: the bank has one slot"),
-    (lambda: nk.NeighbourhoodDiscovery(6, 4.0), r"dimension \(4.0\) must be a whole number of at least 1: it is the embedding's size"),
-    (lambda: nk.NeighbourhoodDiscovery(6, 4, 0), r"k \(0\) must be a whole number above 0"),
-    (lambda: nk.NeighbourhoodDiscovery(6, 4, temperature=-1), r"temperature \(-1\) must be above 0"),
-    (lambda: nk.CentreLoss(0, 4), r"num_classes \(0\) must be at least 2"),
-    (lambda: nk.CentrePull(0, 4), r"num_classes \(0\) must be at least 1: every label needs its centre"),
+    (lambda: nk.InstanceDiscrimination(6, 4, start="zeros"), "start 'zeros' is unknown; choose 'normalized' or 'released'"),
+    (lambda: nk.NeighborhoodDiscovery(6, 4, 6), r"k \(6\) must be below the number of samples \(6\): a sample has at most 5 neighbors"),
+    (lambda: nk.NeighborhoodDiscovery(6.0, 4), r"size \(6.0\) must be a whole number of at least 1: the bank has one slot"),
+    (lambda: nk.NeighborhoodDiscovery("6", 4), r"size \('6'\) must be a whole number of at least 1: the bank has one slot"),
+    (lambda: nk.NeighborhoodDiscovery(0, 4), r"size \(0\) must be at least 1: the bank has one slot"),
+    (lambda: nk.NeighborhoodDiscovery(6, 4.0), r"dimension \(4.0\) must be a whole number of at least 1: it is the embedding's size"),
+    (lambda: nk.NeighborhoodDiscovery(6, 4, 0), r"k \(0\) must be a whole number of at least 1"),
+    (lambda: nk.NeighborhoodDiscovery(6, 4, temperature=-1), r"temperature \(-1\) must be above 0"),
+    (lambda: nk.CenterLoss(0, 4), r"num_classes \(0\) must be at least 2"),
+    (lambda: nk.CenterPull(0, 4), r"num_classes \(0\) must be at least 1: every label needs its center"),
     (lambda: MemoryBank(6, 4, labels=[0] * 6), "labels must be a tensor or a numpy array of numbers in memory, not list"),
     (lambda: MemoryBank(6, 4, labels=Y[:4]), "labels has 4 entries for a bank of 6; give one for each slot"),
     (lambda: WeightedSum({}), r"terms is empty; give at least one name: \(weight, objective\)"),
@@ -376,7 +376,7 @@ def test_compositions_that_cannot_be() -> None:
     with pytest.raises(TypeError, match=r"term 'a' is a Linear; a term is \(weight, objective\)"):
         WeightedSum({"a": (1.0, nn.Linear(1, 1))})
     with pytest.raises(ValueError, match="engine 'torch' does not know this composition; use engine='dense' or leave it at 'auto'"):
-        NeighbourhoodObjective(InBatch(), Euclidean(), SameLabel(), each_positive, engine="torch")
+        NeighborhoodObjective(InBatch(), Euclidean(), SameLabel(), each_positive, engine="torch")
 
 
 def test_a_callers_own_functions_must_return_queries_by_references() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from nearkin.compose.affinity import SquaredEuclidean
 from nearkin.compose.criterion import expected_cost
 from nearkin.compose.points import Points
-from nearkin.compose.relation import LabelDistance, Relation
+from nearkin.compose.relation import LabelDistance, Related
 from nearkin.objectives import NCA, NCARegression
 from tests import gradients
 from tests import oracles as o
@@ -26,7 +26,7 @@ def chances(z: Tensor) -> Tensor:
     """p_ij by the library: the expected cost where only reference j costs anything."""
     affinity, others = SquaredEuclidean()(z, z), ~torch.eye(len(z), dtype=torch.bool)
     columns = torch.eye(len(z), dtype=z.dtype)
-    return torch.stack([expected_cost(affinity, Relation(column.expand(len(z), -1), others)).values for column in columns], dim=1)
+    return torch.stack([expected_cost(affinity, Related(column.expand(len(z), -1), others)).values for column in columns], dim=1)
 
 
 def test_D_1_1() -> None:
@@ -44,7 +44,7 @@ def test_D_1_1() -> None:
     values = log(z, CLASSES, reduction="none")
     near(values[0], 3.3541e-4, 5e-9)
     near(values[1], 0.04858735, 5e-9)
-    assert log.last.unpriced.tolist() == [False, False, True]
+    assert log.last.skipped_mask.tolist() == [False, False, True]
     near(error(z, CLASSES, reduction="none")[2], 1.0, 1e-15)
 
 
@@ -146,8 +146,8 @@ def test_D_2_4() -> None:
     affinity = SquaredEuclidean()(z, z)
     batch = Points(z, y, torch.arange(12))
     cost, candidate = LabelDistance()(batch, batch)
-    plain = expected_cost(affinity, Relation(cost, candidate)).values.sum()
-    shifted = expected_cost(affinity, Relation(cost + extra, candidate)).values.sum()
+    plain = expected_cost(affinity, Related(cost, candidate)).values.sum()
+    shifted = expected_cost(affinity, Related(cost + extra, candidate)).values.sum()
     near(shifted - plain, extra.sum(), 1e-13)
     found, expected = (torch.autograd.grad(loss, z, retain_graph=True)[0] for loss in (shifted, plain))
     near(found, expected, 1e-13)

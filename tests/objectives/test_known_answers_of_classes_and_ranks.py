@@ -1,4 +1,4 @@
-"""Known answers, continued: Prec@k (D.4), nearest class mean (D.5) and neighbourhood discovery (D.6) of methods.md."""
+"""Known answers, continued: Prec@k (D.4), nearest class mean (D.5) and neighborhood discovery (D.6) of methods.md."""
 
 import math
 from typing import Any
@@ -12,8 +12,8 @@ from nearkin.compose.criterion import BestK, any_positive, expected_cost
 from nearkin.compose.points import Points
 from nearkin.compose.references import InBatch, MemoryBank
 from nearkin.compose.references.anchors import circle, orthonormal, packed, polar_grid, simplex, smallest_angle
-from nearkin.compose.relation import ListedNeighbours, Relation, SameId
-from nearkin.objectives import InstanceDiscrimination, NearestClassMean, NeighbourhoodDiscovery, NeighbourhoodObjective, PrecisionAtK
+from nearkin.compose.relation import ListedNeighbors, Related, SameId
+from nearkin.objectives import InstanceDiscrimination, NearestClassMean, NeighborhoodDiscovery, NeighborhoodObjective, PrecisionAtK
 from nearkin.search import nearest
 from tests import gradients
 from tests import oracles as o
@@ -27,12 +27,12 @@ def gap(scores: list[float], right: set[float], k: int, margin: float = 0.0) -> 
     """The best-k gap of one row and its gradient; `right` names the right ones by their place in RANKED."""
     s = torch.tensor([scores], dtype=torch.float64, requires_grad=True)
     cost = torch.tensor([[float(value not in right) for value in RANKED]], dtype=torch.float64)
-    value = BestK(k, margin)(s, Relation(cost, torch.ones_like(cost, dtype=torch.bool))).values[0]
+    value = BestK(k, margin)(s, Related(cost, torch.ones_like(cost, dtype=torch.bool))).values[0]
     return value, torch.autograd.grad(value, s)[0][0]
 
 
 def row_gap(s: Tensor, right: Tensor, k: int, margin: float) -> Tensor:
-    relation = Relation((~right).to(s.dtype)[None], torch.ones_like(right)[None])
+    relation = Related((~right).to(s.dtype)[None], torch.ones_like(right)[None])
     return BestK(k, margin)(s[None], relation).values[0]
 
 
@@ -249,16 +249,16 @@ def with_bank(objective: Any) -> Any:
 def test_D_6_1() -> None:
     x, everybody = BANK[:1], torch.ones(4, 4, dtype=torch.bool)
     near_each_other = InnerProduct(0.1)(BANK, BANK)
-    p = torch.stack([expected_cost(near_each_other[:1], Relation(column[None], everybody[:1])).values[0] for column in torch.eye(4)])
+    p = torch.stack([expected_cost(near_each_other[:1], Related(column[None], everybody[:1])).values[0] for column in torch.eye(4)])
     near(p[:2], [0.880761856, 0.119198155], 5e-10)
     near(p[2], 3.99865e-5, 5e-11)
     near(p[3], 1.8154e-9, 5e-14)
     near(with_bank(InstanceDiscrimination(4, 2))(x, ids=[0]), 0.1269680002, 5e-11)
-    discovery = with_bank(NeighbourhoodDiscovery(4, 2))
+    discovery = with_bank(NeighborhoodDiscovery(4, 2))
     discovery.trust(torch.tensor([[1], [0], [1], [2]]))
     near(discovery(x, ids=[0]), 3.9989141e-5, 5e-13)
     surprise = -near_each_other.log_softmax(1)
-    entropy = expected_cost(near_each_other, Relation(surprise, everybody)).values
+    entropy = expected_cost(near_each_other, Related(surprise, everybody)).values
     near(entropy, [0.36576421, 0.44105769, 0.0910691, 0.00049971], 5e-8)
     assert entropy.argsort().tolist() == [3, 2, 0, 1]
     points = Points(BANK, ids=torch.arange(4))
@@ -275,13 +275,13 @@ def test_D_6_2() -> None:
 
 
 def test_D_6_3() -> None:
-    listed = ListedNeighbours(4)
+    listed = ListedNeighbors(4)
     listed.update(torch.tensor([[1], [0], [1], [2]]))
     memory = Points(BANK, None, torch.arange(4))
-    printed = {"instances": [-0.23879621, 0.7155888], "neighbours": [-0.00039037, 0.00037126]}
-    alive = {"instances": [-1.43117765, 0.7155888], "neighbours": [-0.00074258, 0.00037126]}
-    for name, relation in (("instances", SameId()), ("neighbours", listed)):
-        objective = NeighbourhoodObjective(InBatch(), InnerProduct(0.1), relation, any_positive)
+    printed = {"instances": [-0.23879621, 0.7155888], "neighbors": [-0.00039037, 0.00037126]}
+    alive = {"instances": [-1.43117765, 0.7155888], "neighbors": [-0.00074258, 0.00037126]}
+    for name, relation in (("instances", SameId()), ("neighbors", listed)):
+        objective = NeighborhoodObjective(InBatch(), InnerProduct(0.1), relation, any_positive)
         x = BANK[:1].clone().requires_grad_()
         near(torch.autograd.grad(objective(x, ids=[0], references=memory), x)[0][0], printed[name], 5e-9)
         x = BANK.clone().requires_grad_()
@@ -308,7 +308,7 @@ def test_D_6_5() -> None:
 def test_D_6_6() -> None:
     x, ids = drawn(6, 2), [0, 1, 2, 3, 0, 2]
     init = with_bank(InstanceDiscrimination(4, 2))(x, ids=ids, reduction="none")
-    one, all_of_them = with_bank(NeighbourhoodDiscovery(4, 2)), with_bank(NeighbourhoodDiscovery(4, 2, k=3))
+    one, all_of_them = with_bank(NeighborhoodDiscovery(4, 2)), with_bank(NeighborhoodDiscovery(4, 2, k=3))
     near(one(x, ids=ids, reduction="none"), init, 1e-15)  # none trusted: k = 0
     one.trust(torch.tensor([[1], [0], [1], [2]]))
     assert (one(x, ids=ids, reduction="none") < init).all()

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from nearkin.compose.affinity import SquaredEuclidean
 from nearkin.compose.criterion import SmoothBestK
-from nearkin.compose.points import Points, strangers
+from nearkin.compose.points import Points, fresh_ids
 from nearkin.compose.references import InBatch
 from nearkin.compose.references.anchors import simplex
 from nearkin.compose.relation import LabelDistance, LabelOverlap, SameLabel
 from nearkin.objectives import (
     NCA,
     Angular,
-    CentreLoss,
-    CentrePull,
+    CenterLoss,
+    CenterPull,
     Contrastive,
     Hinge,
     InstanceDiscrimination,
@@ -27,9 +27,9 @@ from nearkin.objectives import (
     LiftedStructure,
     NCARegression,
     NearestClassMean,
-    NeighbourhoodDiscovery,
-    NeighbourhoodObjective,
-    NormalisedSoftmax,
+    NeighborhoodDiscovery,
+    NeighborhoodObjective,
+    NormalizedSoftmax,
     NPair,
     PrecisionAtK,
     ProxyNCA,
@@ -55,7 +55,7 @@ class Case:
     invariant: str = ""  # of "translation" and "scale"; rotation holds for all
     labels: str = "classes"
     moves: tuple[str, ...] = ()  # state that update() changes
-    unpriced: bool = True  # whether the singleton cannot be priced
+    skipped_mask: bool = True  # whether the singleton cannot be valid
     draws: bool = False
 
     def call(self, objective: nn.Module, x: Tensor, rows: Tensor | None = None, **options: Any) -> Tensor:
@@ -68,11 +68,11 @@ class Case:
 
 
 def smooth_best() -> nn.Module:
-    return NeighbourhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), SmoothBestK(k=3, margin=0.1))
+    return NeighborhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), SmoothBestK(k=3, margin=0.1))
 
 
 def discovery(quantifier: Literal["any", "each"] = "any") -> nn.Module:
-    objective = NeighbourhoodDiscovery(BANK, D, k=2, quantifier=quantifier)
+    objective = NeighborhoodDiscovery(BANK, D, k=2, quantifier=quantifier)
     objective.trust(torch.stack([(torch.arange(BANK) + 1) % BANK, (torch.arange(BANK) + 5) % BANK], 1), torch.arange(BANK) % 3 > 0)
     return objective
 
@@ -81,29 +81,34 @@ def two() -> nn.Module:
     return WeightedSum({"npair": (1.0, NPair()), "angular": (2.0, Angular())})
 
 
-CENTRE = ("references.vectors",)
+CENTER = ("references.vectors",)
 CASES = [
     Case("nca log", NCA, "translation"),
-    Case("nca expected", lambda: NCA("expected"), "translation", unpriced=False),
+    Case("nca expected", lambda: NCA("expected"), "translation", skipped_mask=False),
     Case("nca cosine", lambda: NCA(temperature=0.1, metric="cosine"), "scale"),
     Case("nca sets log", lambda: NCA(relation=LabelOverlap()), "translation", labels="sets"),
-    Case("nca sets expected", lambda: NCA("expected", relation=LabelOverlap()), "translation", labels="sets", unpriced=False),
-    Case("ncar", NCARegression, "translation", labels="numbers", unpriced=False),
-    Case("ncar cosine", lambda: NCARegression(0.2, "cosine"), "scale", labels="numbers", unpriced=False),
+    Case("nca sets expected", lambda: NCA("expected", relation=LabelOverlap()), "translation", labels="sets", skipped_mask=False),
+    Case("ncar", NCARegression, "translation", labels="numbers", skipped_mask=False),
+    Case("ncar cosine", lambda: NCARegression(0.2, "cosine"), "scale", labels="numbers", skipped_mask=False),
     Case("smooth best-k", smooth_best, "translation"),
-    Case("ncm euclidean", lambda: NearestClassMean(simplex(C, D)), "translation", unpriced=False),
-    Case("ncm cosine", lambda: NearestClassMean(simplex(C, D), "cosine", scale=4.0), "scale", unpriced=False),
-    Case("ncm own metric", lambda: NearestClassMean(simplex(C, D), lambda f, a: torch.cdist(f, a).square()), "translation", unpriced=False),
-    Case("softmax", lambda: Softmax(C, D), unpriced=False),
-    Case("hinge", lambda: Hinge(C, D), unpriced=False),
-    Case("hinge weston-watkins", lambda: Hinge(C, D, "weston-watkins"), unpriced=False),
-    Case("hinge one-vs-rest", lambda: Hinge(C, D, "one-vs-rest"), unpriced=False),
-    Case("proxy-nca published", lambda: ProxyNCA(C, D), "scale", unpriced=False),
-    Case("proxy-nca softmax", lambda: ProxyNCA(C, D, "softmax"), "scale", unpriced=False),
-    Case("normalised softmax", lambda: NormalisedSoftmax(C, D), "scale", unpriced=False),
-    Case("l-softmax", lambda: LargeMarginSoftmax(C, D, base=2.0), moves=("step",), unpriced=False),
-    Case("contrastive", Contrastive, "scale", unpriced=False),
-    Case("contrastive raw", lambda: Contrastive(normalise=False), "translation", unpriced=False),
+    Case("ncm euclidean", lambda: NearestClassMean(simplex(C, D)), "translation", skipped_mask=False),
+    Case("ncm cosine", lambda: NearestClassMean(simplex(C, D), "cosine", scale=4.0), "scale", skipped_mask=False),
+    Case(
+        "ncm own metric",
+        lambda: NearestClassMean(simplex(C, D), lambda f, a: torch.cdist(f, a).square()),
+        "translation",
+        skipped_mask=False,
+    ),
+    Case("softmax", lambda: Softmax(C, D), skipped_mask=False),
+    Case("hinge", lambda: Hinge(C, D), skipped_mask=False),
+    Case("hinge weston-watkins", lambda: Hinge(C, D, "weston-watkins"), skipped_mask=False),
+    Case("hinge one-vs-rest", lambda: Hinge(C, D, "one-vs-rest"), skipped_mask=False),
+    Case("proxy-nca published", lambda: ProxyNCA(C, D), "scale", skipped_mask=False),
+    Case("proxy-nca softmax", lambda: ProxyNCA(C, D, "softmax"), "scale", skipped_mask=False),
+    Case("normalized softmax", lambda: NormalizedSoftmax(C, D), "scale", skipped_mask=False),
+    Case("l-softmax", lambda: LargeMarginSoftmax(C, D, base=2.0), moves=("step",), skipped_mask=False),
+    Case("contrastive", Contrastive, "scale", skipped_mask=False),
+    Case("contrastive raw", lambda: Contrastive(normalize=False), "translation", skipped_mask=False),
     Case("triplet uniform", lambda: Triplet("uniform"), "scale"),
     Case("triplet hard", lambda: Triplet("hard", metric="squared_euclidean"), "translation"),
     Case("triplet semi-hard", lambda: Triplet("semi-hard"), "scale"),
@@ -114,16 +119,16 @@ CASES = [
     Case("angular", lambda: Angular(40.0), "scale"),
     Case("precision@k", lambda: PrecisionAtK(2), "scale"),
     Case("precision@k released", lambda: PrecisionAtK(3, 0.2, True, 0.1, True), "scale"),
-    Case("instances", lambda: InstanceDiscrimination(BANK, D), "scale", "ids", moves=CENTRE, unpriced=False),
-    Case("discovery", discovery, "scale", "ids", moves=CENTRE, unpriced=False),
-    Case("discovery of each", lambda: discovery("each"), "scale", "ids", moves=CENTRE, unpriced=False),
-    Case("centre pull", lambda: CentrePull(C, D), "translation", moves=CENTRE, unpriced=False),
-    Case("centre loss", lambda: CentreLoss(C, D, 0.5), moves=("terms.centre.references.vectors",), unpriced=False),
+    Case("instances", lambda: InstanceDiscrimination(BANK, D), "scale", "ids", moves=CENTER, skipped_mask=False),
+    Case("discovery", discovery, "scale", "ids", moves=CENTER, skipped_mask=False),
+    Case("discovery of each", lambda: discovery("each"), "scale", "ids", moves=CENTER, skipped_mask=False),
+    Case("center pull", lambda: CenterPull(C, D), "translation", moves=CENTER, skipped_mask=False),
+    Case("center loss", lambda: CenterLoss(C, D, 0.5), moves=("terms.center.references.vectors",), skipped_mask=False),
     Case("n-pair + angular", two),
 ]
 STILL = [c for c in CASES if not c.draws]
-STREAMED = [c for c in CASES if isinstance(o := c.make(), NeighbourhoodObjective) and streams(o.affinity, o.relation, o.criterion)]
-SINGLE = [c for c in CASES if c.name != "centre loss" and "+" not in c.name]
+STREAMED = [c for c in CASES if isinstance(o := c.make(), NeighborhoodObjective) and streams(o.affinity, o.relation, o.criterion)]
+SINGLE = [c for c in CASES if c.name != "center loss" and "+" not in c.name]
 
 
 def table(cases: list[Case]) -> Any:
@@ -134,7 +139,7 @@ def built(case: Case, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     objective = case.make().double()
     for name, state in objective.state_dict().items():
-        if name.endswith("vectors") and not state.any():  # centres start at the origin
+        if name.endswith("vectors") and not state.any():  # centers start at the origin
             state.copy_(torch.randn_like(state))
     return objective
 
@@ -201,10 +206,10 @@ def test_what_could_not_be_priced_is_counted_and_worth_nothing(case: Case) -> No
     objective, x = built(case), batch()
     values = case.call(objective, x, reduction="none")
     last = objective.last
-    assert last.queries == 10 and last.priced + int(last.unpriced.sum()) == 10
-    assert values[last.unpriced].eq(0).all() and last.active > 0 and last.clamped == 0
-    assert bool(last.unpriced[SINGLETON]) == (case.unpriced and case.labels == "classes")
-    assert repr(last) == f"Last(queries=10, priced={last.priced}, active={last.active}, clamped=0)"
+    assert last.queries == 10 and last.valid + int(last.skipped_mask.sum()) == 10
+    assert values[last.skipped_mask].eq(0).all() and last.active > 0 and last.clamped == 0
+    assert bool(last.skipped_mask[SINGLETON]) == (case.skipped_mask and case.labels == "classes")
+    assert repr(last) == f"Last(queries=10, valid={last.valid}, active={last.active}, clamped=0)"
 
 
 @table(STILL)
@@ -295,14 +300,14 @@ def test_streaming_equals_the_matrix(case: Case, references: str) -> None:
         others = {
             "own": None,
             "clone": Points(x.flip(0), None if case.labels == "ids" else case.target(rows.flip(0)), IDS[rows.flip(0)]),
-            "strangers": Points(batch(11, seed=8), None if case.labels == "ids" else case.target(rows), strangers(11)),
+            "strangers": Points(batch(11, seed=8), None if case.labels == "ids" else case.target(rows), fresh_ids(11)),
         }[references]
         values = case.call(objective, x, rows, references=others, reduction="none")
         last = objective.last
         case.call(objective, x, rows, references=others).backward()
-        outcomes.append(([values, x.grad, *(p.grad for p in objective.parameters())], repr(last), last.unpriced.tolist()))
-    (dense, counted, unpriced), (streamed, *rest) = outcomes
-    assert rest == [counted, unpriced]
+        outcomes.append(([values, x.grad, *(p.grad for p in objective.parameters())], repr(last), last.skipped_mask.tolist()))
+    (dense, counted, skipped_mask), (streamed, *rest) = outcomes
+    assert rest == [counted, skipped_mask]
     for one, other in zip(streamed, dense, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -318,15 +323,15 @@ def test_streaming_begins_with_many_pairs() -> None:
 def test_a_weighted_sum_is_the_sum_of_its_parts() -> None:
     x = batch()
     torch.manual_seed(4)
-    parts = {"nca": (0.5, NCA()), "inner": (1.5, WeightedSum({"pull": (2.0, CentrePull(C, D)), "hinge": (3.0, Hinge(C, D))}))}
+    parts = {"nca": (0.5, NCA()), "inner": (1.5, WeightedSum({"pull": (2.0, CenterPull(C, D)), "hinge": (3.0, Hinge(C, D))}))}
     both = WeightedSum(parts).double()
     nca, pull, hinge = parts["nca"][1], *parts["inner"][1].terms.values()
     for reduction in ("mean", "sum", "none"):
         apart = [weight * part(x, CLASSES, reduction=reduction) for weight, part in ((0.5, nca), (3.0, pull), (4.5, hinge))]
         torch.testing.assert_close(both(x, CLASSES, reduction=reduction), torch.stack(apart).sum(0))
-    assert both.last["nca"].priced == 9 and both.last["inner"]["pull"].priced == 10
+    assert both.last["nca"].valid == 9 and both.last["inner"]["pull"].valid == 10
     both.update(x, CLASSES)
-    assert pull.references.vectors.any(1).all(), "the centres of a sum within a sum move too"
+    assert pull.references.vectors.any(1).all(), "the centers of a sum within a sum move too"
 
 
 def test_your_own_label_distance_and_multi_hot_sets_enter_through_the_relation() -> None:
@@ -346,19 +351,19 @@ def test_your_own_label_distance_and_multi_hot_sets_enter_through_the_relation()
 def test_clamped_counts_the_queries_whose_k_was_lowered() -> None:
     objective = PrecisionAtK(50)
     loss = objective(batch(), CLASSES)
-    assert loss == pytest.approx(0, abs=1e-12) and objective.last.clamped == 9 == objective.last.priced
+    assert loss == pytest.approx(0, abs=1e-12) and objective.last.clamped == 9 == objective.last.valid
 
 
 def test_active_counts_are_exact() -> None:
     x, y = torch.tensor([[0.0], [1.0], [10.0], [11.0]]), [0, 0, 1, 1]
     for objective, expected in (
-        (NCA(), 4 * 3),  # candidates of the priced
+        (NCA(), 4 * 3),  # candidates of the valid
         (LiftedStructure(), 0),
-        (Contrastive(1.0, normalise=False), 4),  # the right pairs; no wrong one is inside the margin
-        (Contrastive(9.5, normalise=False), 4 + 2),  # 1 to 10, both ways
+        (Contrastive(1.0, normalize=False), 4),  # the right pairs; no wrong one is inside the margin
+        (Contrastive(9.5, normalize=False), 4 + 2),  # 1 to 10, both ways
         (Triplet("uniform", 1.0, "squared_euclidean"), 0),
         (Triplet("uniform", 90.0, "squared_euclidean"), 2),  # 1 + 90 exceeds 81, the pair (1, 10), and nothing else
-        (CentrePull(2, 1), 4),
+        (CenterPull(2, 1), 4),
     ):
         objective(x, y)
         assert objective.last.active == expected, objective
@@ -371,7 +376,7 @@ def test_the_composition_names_its_four_choices() -> None:
         "relation": "SameLabel(supervision='classes')",
         "criterion": "any_positive",
     }
-    assert "penalty=SquaredLength" in repr(NPair()) and "relation" not in NeighbourhoodDiscovery(4, 2).extra_repr()
+    assert "penalty=SquaredLength" in repr(NPair()) and "relation" not in NeighborhoodDiscovery(4, 2).extra_repr()
 
 
 @pytest.mark.parametrize(
@@ -380,18 +385,18 @@ def test_the_composition_names_its_four_choices() -> None:
         lambda: Softmax(C, D),
         lambda: ProxyNCA(C, D),
         lambda: ProxyNCA(C, D, "softmax"),
-        lambda: NormalisedSoftmax(C, D),
+        lambda: NormalizedSoftmax(C, D),
         lambda: NearestClassMean(simplex(C, D)),
-        lambda: CentrePull(C, D),
+        lambda: CenterPull(C, D),
     ],
 )
-def test_the_short_way_by_class_is_the_composition(make: Callable[[], NeighbourhoodObjective]) -> None:
+def test_the_short_way_by_class_is_the_composition(make: Callable[[], NeighborhoodObjective]) -> None:
     objective = make().double()
     x = torch.randn(10, D, generator=torch.Generator().manual_seed(3), dtype=torch.float64, requires_grad=True)
     objective.update(x, CLASSES)
     batch = Points(x, CLASSES, IDS)
     known = objective.references(batch)
     whole = objective.criterion(objective.affinity(x, known.embeddings), objective.relation(batch, known))
-    short = objective.price(batch, None)
+    short = objective.outcome(batch, None)
     torch.testing.assert_close(short[:3], whole[:3])
     torch.testing.assert_close(*(torch.autograd.grad(o.values.square().sum(), x)[0] for o in (short, whole)))

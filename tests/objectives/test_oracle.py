@@ -18,8 +18,8 @@ from nearkin.compose.relation import LabelOverlap, SameLabel
 from nearkin.objectives import (
     NCA,
     Angular,
-    CentreLoss,
-    CentrePull,
+    CenterLoss,
+    CenterPull,
     Contrastive,
     Hinge,
     InstanceDiscrimination,
@@ -27,9 +27,9 @@ from nearkin.objectives import (
     LiftedStructure,
     NCARegression,
     NearestClassMean,
-    NeighbourhoodDiscovery,
-    NeighbourhoodObjective,
-    NormalisedSoftmax,
+    NeighborhoodDiscovery,
+    NeighborhoodObjective,
+    NormalizedSoftmax,
     NPair,
     PrecisionAtK,
     ProxyNCA,
@@ -56,30 +56,30 @@ def with_bank(objective: Any, b: Batch) -> Any:
     return objective
 
 
-def discovery(b: Batch) -> NeighbourhoodDiscovery:
-    objective = with_bank(NeighbourhoodDiscovery(BANK, b.d, k=2), b)
+def discovery(b: Batch) -> NeighborhoodDiscovery:
+    objective = with_bank(NeighborhoodDiscovery(BANK, b.d, k=2), b)
     objective.trust(b.table, b.trusted)
     return objective
 
 
-def with_centres(objective: Any, pull: CentrePull, b: Batch) -> Any:
+def with_centers(objective: Any, pull: CenterPull, b: Batch) -> Any:
     pull.references.vectors = b.anchors().clone()
     return objective
 
 
-def centre_pull(b: Batch) -> CentrePull:
-    pull = CentrePull(CLASSES, b.d)
-    return with_centres(pull, pull, b)
+def center_pull(b: Batch) -> CenterPull:
+    pull = CenterPull(CLASSES, b.d)
+    return with_centers(pull, pull, b)
 
 
-def centre_loss(b: Batch) -> CentreLoss:
-    loss = CentreLoss(CLASSES, b.d, weight=0.3)
-    return with_centres(loss, loss.terms["centre"], b)
+def center_loss(b: Batch) -> CenterLoss:
+    loss = CenterLoss(CLASSES, b.d, weight=0.3)
+    return with_centers(loss, loss.terms["center"], b)
 
 
-def centre_loss_oracle(b: Batch, z: Rows, w: Rows) -> o.Priced:
+def center_loss_oracle(b: Batch, z: Rows, w: Rows) -> o.Priced:
     heads = o.softmax(z, b.labels, w)
-    pulls = o.centre_pull(z, b.labels, o.scalars(b.anchors()))
+    pulls = o.center_pull(z, b.labels, o.scalars(b.anchors()))
     return [(head + 0.3 * pull, 1.0) for (head, _), (pull, _) in zip(heads, pulls, strict=True)]
 
 
@@ -90,8 +90,8 @@ def annealed(m: int, least: float, b: Batch) -> LargeMarginSoftmax:
     return objective
 
 
-def smooth_best_k(k: int, margin: float, smoothing: float) -> NeighbourhoodObjective:
-    return NeighbourhoodObjective(InBatch(), SquaredEuclidean(2.0), SameLabel(), SmoothBestK(k, margin, smoothing))
+def smooth_best_k(k: int, margin: float, smoothing: float) -> NeighborhoodObjective:
+    return NeighborhoodObjective(InBatch(), SquaredEuclidean(2.0), SameLabel(), SmoothBestK(k, margin, smoothing))
 
 
 def precision_case(k: int, margin: float, released: bool = False, covariance: float = 0.0, balanced: bool = False) -> Case:
@@ -183,7 +183,7 @@ CASES = [
         lambda _: None,
     ),
     Case(
-        "neighbourhood discovery",
+        "neighborhood discovery",
         discovery,
         lambda b, z, _: o.discovery(z, b.samples, o.scalars(b.bank), 0.1, lambda i: b.table[i].tolist() if b.trusted[i] else []),
         lambda _: None,
@@ -202,8 +202,8 @@ CASES = [
     Case("hinge every", lambda b: Hinge(CLASSES, b.d, "weston-watkins", 0.7), lambda b, z, w: o.weston_watkins(z, b.labels, w, 0.7)),
     Case("hinge rest", lambda b: Hinge(CLASSES, b.d, "one-vs-rest", 0.7), lambda b, z, w: o.one_vs_rest(z, b.labels, w, 0.7)),
     *margin_cases(),
-    Case("centre pull", centre_pull, lambda b, z, _: o.centre_pull(z, b.labels, o.scalars(b.anchors()))),
-    Case("centre loss", centre_loss, centre_loss_oracle),
+    Case("center pull", center_pull, lambda b, z, _: o.center_pull(z, b.labels, o.scalars(b.anchors()))),
+    Case("center loss", center_loss, center_loss_oracle),
     Case("contrastive", lambda _: Contrastive(), lambda b, z, _: pairs.contrastive(b.crowd(z), 1.0, True)),
     Case("contrastive at large", lambda _: Contrastive(2.5, False), lambda b, z, _: pairs.contrastive(b.crowd(z), 2.5, False)),
     triplet_case("uniform", pairs.uniform),
@@ -227,9 +227,9 @@ CASES = [
         lambda b, z, w: o.proxy_nca(z, b.labels, w, 0.5, "softmax"),
     ),
     Case(
-        "normalised softmax",
-        lambda b: NormalisedSoftmax(CLASSES, b.d, 0.1),
-        lambda b, z, w: o.normalised_softmax(z, b.labels, w, 0.1),
+        "normalized softmax",
+        lambda b: NormalizedSoftmax(CLASSES, b.d, 0.1),
+        lambda b, z, w: o.normalized_softmax(z, b.labels, w, 0.1),
     ),
 ]
 

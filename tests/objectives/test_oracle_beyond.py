@@ -10,9 +10,9 @@ from torch import Tensor
 
 from nearkin.compose.criterion import each_positive
 from nearkin.compose.points import Points
-from nearkin.compose.relation import Relation
+from nearkin.compose.relation import Related
 from nearkin.compose.triplets import Triplets, drawn_by
-from nearkin.objectives import NCA, Angular, CentrePull, InstanceDiscrimination, NPair, PrecisionAtK, Triplet
+from nearkin.objectives import NCA, Angular, CenterPull, InstanceDiscrimination, NPair, PrecisionAtK, Triplet
 from tests import oracles as o
 from tests import pair_oracles as pairs
 from tests.batches import BANK, CLASSES, Batch, batches, close, compare
@@ -89,7 +89,7 @@ def test_triplets_under_exact_ties(choice: Any, rows: list[list[tuple[int, str]]
     affinity = torch.tensor([[s / 4 for s, _ in row] for row in rows], dtype=torch.float64)
     cost = torch.tensor([[float(kind != "right") for _, kind in row] for row in rows], dtype=torch.float64)
     candidate = torch.tensor([[kind != "itself" for _, kind in row] for row in rows])
-    outcome = Triplets(choice, 0.5, k=3)(affinity, Relation(cost, candidate))
+    outcome = Triplets(choice, 0.5, k=3)(affinity, Related(cost, candidate))
     for i, row in enumerate(rows):
         kin = [j for j, (_, kind) in enumerate(row) if kind == "right"]
         others = [j for j, (_, kind) in enumerate(row) if kind == "wrong"]
@@ -100,11 +100,11 @@ def test_triplets_under_exact_ties(choice: Any, rows: list[list[tuple[int, str]]
 
 
 @given(b=batches(), rate=st.sampled_from([0.1, 0.5, 1.0]))
-def test_centres_move_by_their_rule(b: Batch, rate: float) -> None:
-    pull = CentrePull(CLASSES, b.d, rate).double()
+def test_centers_move_by_their_rule(b: Batch, rate: float) -> None:
+    pull = CenterPull(CLASSES, b.d, rate).double()
     pull.references.vectors.copy_(b.anchors())
     pull.update(b.z, b.labels)
-    expected = o.centre_update(b.anchors().tolist(), b.z.tolist(), b.labels, rate)
+    expected = o.center_update(b.anchors().tolist(), b.z.tolist(), b.labels, rate)
     close(pull.references.vectors, torch.tensor(expected, dtype=torch.float64))
 
 
@@ -138,7 +138,7 @@ def test_class_balanced_sums_the_means_of_the_classes(b: Batch) -> None:
 def test_a_long_gap_keeps_its_digits(gap: float) -> None:
     """torch's softplus is a straight line from 20 on unless told otherwise: 2e-9 too low in float64."""
     s = torch.tensor([[0.0, gap]], dtype=torch.float64, requires_grad=True)
-    relation = Relation(torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.tensor([[True, True]]))
+    relation = Related(torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.tensor([[True, True]]))
     value = each_positive(s, relation).values[0]
     slope = torch.autograd.grad(value, s)[0][0, 1]
     exact = torch.tensor(gap, dtype=torch.float64)

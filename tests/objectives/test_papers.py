@@ -9,7 +9,7 @@ import pytest
 
 import nearkin
 from nearkin import objectives
-from nearkin.objectives import NCA, Angular, CentreLoss, CentrePull, NeighbourhoodObjective, NPair, Objective, WeightedSum
+from nearkin.objectives import NCA, Angular, CenterLoss, CenterPull, NeighborhoodObjective, NPair, Objective, WeightedSum
 from nearkin.objectives.papers import bibliography, cite
 
 SOURCE = Path(inspect.getfile(nearkin)).parent
@@ -43,7 +43,7 @@ def test_every_entry_is_named_somewhere() -> None:
 
 
 def test_entries_are_whole() -> None:
-    text = (SOURCE / "papers.bib").read_text()
+    text = (SOURCE / "objectives/papers.bib").read_text()
     entries = bibliography()
     assert len(entries) == text.count("\n@") + 1 == len(re.findall(r"^@\w+\{", text, re.MULTILINE)), "no key stands twice"
     for key, entry in entries.items():
@@ -55,9 +55,9 @@ def test_entries_are_whole() -> None:
 def test_an_objective_names_the_papers_of_its_docstring(kind: type[Objective | WeightedSum]) -> None:
     named = set(KEY.findall(kind.__doc__ or ""))  # which may name others in passing
     assert set(kind.keys) <= bibliography().keys()
-    if kind in (Objective, NeighbourhoodObjective, WeightedSum):
+    if kind in (Objective, NeighborhoodObjective, WeightedSum):
         assert not kind.keys and not named
-    elif kind is not CentreLoss:  # whose softmax is named in Softmax
+    elif kind is not CenterLoss:  # whose softmax is named in Softmax
         assert kind.keys and set(kind.keys) <= named
 
 
@@ -67,11 +67,11 @@ def test_cite_takes_instances_classes_and_sums() -> None:
     assert "Neighbourhood Components Analysis" in cite(NCA)
     both = WeightedSum({"npair": (1.0, NPair()), "angular": (2.0, Angular()), "again": (1.0, NPair())})
     assert cite(both) == f"{cite(NPair)}\n\n{cite(Angular)}", "each once"
-    assert cite(CentreLoss) == cite(CentreLoss(2, 3)) and cite(CentrePull) in cite(CentreLoss)
+    assert cite(CenterLoss) == cite(CenterLoss(2, 3)) and cite(CenterPull) in cite(CenterLoss)
     assert nearkin.cite is cite
 
 
 def test_every_departure_from_print_is_said() -> None:
-    silent = {"Softmax", "NormalisedSoftmax"}  # as printed
+    silent = {"Softmax", "NormalizedSoftmax"}  # as printed
     for kind in CLASSES:
         assert kind.__doc__ and ("Differs:" in kind.__doc__ or not kind.keys or kind.__name__ in silent), kind.__name__

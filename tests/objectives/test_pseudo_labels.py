@@ -13,8 +13,8 @@ from nearkin.objectives.pseudo_labels import clustered, whitened
 def blobs(each=20, seed=0):
     """Three far clusters of unit vectors in 4 dimensions."""
     generator = torch.Generator().manual_seed(seed)
-    centres = torch.eye(4)[:3].repeat_interleave(each, 0)
-    return torch.nn.functional.normalize(centres + 0.05 * torch.randn(3 * each, 4, generator=generator), dim=1)
+    centers = torch.eye(4)[:3].repeat_interleave(each, 0)
+    return torch.nn.functional.normalize(centers + 0.05 * torch.randn(3 * each, 4, generator=generator), dim=1)
 
 
 def seen(objective, x):

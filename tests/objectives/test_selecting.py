@@ -1,4 +1,4 @@
-"""The best k of many pairs: chosen in blocks without a gradient, then priced alone, to the same values and gradients."""
+"""The best k of many pairs: chosen in blocks without a gradient, then valid alone, to the same values and gradients."""
 
 from collections.abc import Callable
 
@@ -6,20 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin import NeighbourhoodObjective, PrecisionAtK
+from nearkin import NeighborhoodObjective, PrecisionAtK
 from nearkin.compose.affinity import Euclidean, InnerProduct, SquaredEuclidean, cosine
 from nearkin.compose.criterion import BestK
 from nearkin.compose.references import InBatch
 from nearkin.compose.relation import LabelDistance, SameLabel
-from nearkin.objectives import neighborhood as neighbourhood
-from nearkin.objectives import streaming
+from nearkin.objectives import neighborhood, streaming
 from nearkin.objectives.objective import Objective
 
 N, D = 23, 4
 
 
 def composed(affinity: object, relation: object = SameLabel(), k: int = 3) -> Callable[[], Objective]:
-    return lambda: NeighbourhoodObjective(InBatch(), affinity, relation, BestK(k, 0.2))  # type: ignore[arg-type]
+    return lambda: NeighborhoodObjective(InBatch(), affinity, relation, BestK(k, 0.2))  # type: ignore[arg-type]
 
 
 MADE: dict[str, Callable[[], Objective]] = {
@@ -51,19 +50,19 @@ def test_selected_is_dense(name: str, block: int, monkeypatch: pytest.MonkeyPatc
     labels = torch.randint(0, 5, (N,), generator=generator)
     ids = torch.cat([torch.arange(N - 2), torch.tensor([3, 3])])  # one sample stands there three times
     expected = outcome(MADE[name], z, labels, ids)
-    monkeypatch.setattr(neighbourhood, "MANY_PAIRS", 0)
+    monkeypatch.setattr(neighborhood, "MANY_PAIRS", 0)
     monkeypatch.setattr(streaming, "MOST_PAIRS", block)
     asked = []
-    chosen = neighbourhood.select
-    monkeypatch.setattr(neighbourhood, "select", lambda *given: asked.append(name) or chosen(*given))
+    chosen = neighborhood.select
+    monkeypatch.setattr(neighborhood, "select", lambda *given: asked.append(name) or chosen(*given))
     found = outcome(MADE[name], z, labels, ids)
     assert asked == [name]
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
 
 
 def test_other_affinities_stay_dense(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbourhood, "MANY_PAIRS", 0)
-    monkeypatch.setattr(neighbourhood, "select", lambda *_: pytest.fail("a distance is not made of products"))
+    monkeypatch.setattr(neighborhood, "MANY_PAIRS", 0)
+    monkeypatch.setattr(neighborhood, "select", lambda *_: pytest.fail("a distance is not made of products"))
     composed(Euclidean())()(torch.randn(N, D), torch.arange(N) % 4)
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin import NCA, InstanceDiscrimination, NCARegression, NeighbourhoodDiscovery, NeighbourhoodObjective, PrecisionAtK
+from nearkin import NCA, InstanceDiscrimination, NCARegression, NeighborhoodDiscovery, NeighborhoodObjective, PrecisionAtK
 from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
 from nearkin.compose.criterion import any_positive, each_positive, expected_cost
-from nearkin.compose.points import Points, strangers
+from nearkin.compose.points import Points, fresh_ids
 from nearkin.compose.references import InBatch, MemoryBank, Proxies
-from nearkin.compose.relation import LabelDistance, LabelOverlap, ListedNeighbours, SameId, SameLabel
+from nearkin.compose.relation import LabelDistance, LabelOverlap, ListedNeighbors, SameId, SameLabel
 from nearkin.objectives import streaming
 
 N, D = 37, 5
@@ -81,7 +81,7 @@ def test_given_references_take_part_by_id():
 
     same(both(lambda e: NCA(engine=e), call, z))
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-10, atol=1e-10)
-    same(both(lambda e: NCA(engine=e), lambda o, x: o(x, y, ids=ids, references=Points(other.detach(), labels, strangers(N))), z))
+    same(both(lambda e: NCA(engine=e), lambda o, x: o(x, y, ids=ids, references=Points(other.detach(), labels, fresh_ids(N))), z))
 
 
 def test_memory_banks():
@@ -101,17 +101,17 @@ SOME = torch.where(torch.arange(60) % 3 == 0, torch.arange(60) % 4, -1)  # class
 @pytest.mark.parametrize(
     "more",
     [{}, {"weighted": True}, {"labels": SOME}, {"weighted": True, "labels": SOME}, {"quantifier": "each"}],
-    ids=["plain", "weighted", "labelled", "both", "each"],
+    ids=["plain", "weighted", "labeled", "both", "each"],
 )
 def test_discovery(more):
     z, _, _ = drawn()
     ids = torch.randperm(60, generator=torch.Generator().manual_seed(3))[:N]
     ids[3] = ids[2]  # two views of one
-    others = Points(z.flip(0), None, torch.cat([ids[9:], strangers(9)]))  # in which some find nobody
+    others = Points(z.flip(0), None, torch.cat([ids[9:], fresh_ids(9)]))  # in which some find nobody
 
     def make(engine):
         torch.manual_seed(0)
-        objective = NeighbourhoodDiscovery(60, D, k=3, engine=engine, **more).double()
+        objective = NeighborhoodDiscovery(60, D, k=3, engine=engine, **more).double()
         generator = torch.Generator().manual_seed(1)
         weight = torch.arange(60, dtype=torch.float64).remainder(5) / 4 if "weighted" in more else None  # 0 and 1 among them
         objective.trust(torch.randint(0, 60, (60, 3), generator=generator), torch.arange(60) % 2 == 0, weight)
@@ -119,7 +119,7 @@ def test_discovery(more):
 
     def in_batch(engine):
         objective = make(engine)
-        return NeighbourhoodObjective(InBatch(), SquaredEuclidean(0.5), objective.relation, objective.criterion, engine=engine)
+        return NeighborhoodObjective(InBatch(), SquaredEuclidean(0.5), objective.relation, objective.criterion, engine=engine)
 
     same(both(make, lambda o, x: o(x, ids=ids, reduction="none"), z))
     same(both(make, lambda o, x: o(x, ids=ids, references=others, reduction="none"), z))
@@ -128,7 +128,7 @@ def test_discovery(more):
 
 def test_discovery_in_which_everybody_is_right_prices_each_at_nothing():
     def make(engine):
-        objective = NeighbourhoodDiscovery(3, D, k=2, quantifier="each", engine=engine).double()
+        objective = NeighborhoodDiscovery(3, D, k=2, quantifier="each", engine=engine).double()
         objective.trust(torch.tensor([[1, 2], [0, 2], [0, 1]]))
         return objective
 
@@ -138,12 +138,12 @@ def test_discovery_in_which_everybody_is_right_prices_each_at_nothing():
 
 
 @pytest.mark.parametrize("temperature", [0.1, 0.005])
-def test_each_neighbour_is_priced_however_much_nearer_another_is(temperature):
-    """A neighbour on the spot and one far away: the rivals are nothing beside the first, and much beside the second."""
+def test_each_neighbor_is_priced_however_much_nearer_another_is(temperature):
+    """A neighbor on the spot and one far away: the rivals are nothing beside the first, and much beside the second."""
     bank = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [-0.6, 0.8]])
 
     def make(engine):
-        objective = NeighbourhoodDiscovery(4, 2, temperature=temperature, quantifier="each", engine=engine)
+        objective = NeighborhoodDiscovery(4, 2, temperature=temperature, quantifier="each", engine=engine)
         objective.references.vectors.copy_(bank)
         objective.trust(torch.tensor([[1], [0], [0], [0]]))
         return objective
@@ -158,7 +158,7 @@ def test_discovery_over_many_points_holds_no_matrix(more, monkeypatch):
     def matrix(*_):
         raise AssertionError("an affinity of all pairs")
 
-    objective = NeighbourhoodDiscovery(60_000, 4, **more)
+    objective = NeighborhoodDiscovery(60_000, 4, **more)
     monkeypatch.setattr(type(objective.affinity), "__call__", matrix)
     x = torch.randn(100, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     objective(x, ids=torch.arange(100)).backward()
@@ -167,34 +167,34 @@ def test_discovery_over_many_points_holds_no_matrix(more, monkeypatch):
 
 def test_a_batch_without_ids_is_numbered_whatever_the_engine():
     z, _, _ = drawn()
-    same(both(lambda e: NeighbourhoodObjective(InBatch(), InnerProduct(0.5), SameId(), any_positive, engine=e), lambda o, x: o(x), z))
+    same(both(lambda e: NeighborhoodObjective(InBatch(), InnerProduct(0.5), SameId(), any_positive, engine=e), lambda o, x: o(x), z))
 
 
 def test_references_that_hold_no_right_one_price_nobody():
     z, _, ids = drawn()
-    other = Points(drawn(1)[0], None, strangers(N))
+    other = Points(drawn(1)[0], None, fresh_ids(N))
 
     def make(criterion):
-        return lambda engine: NeighbourhoodObjective(InBatch(), InnerProduct(0.5), SameId(), criterion, engine=engine)
+        return lambda engine: NeighborhoodObjective(InBatch(), InnerProduct(0.5), SameId(), criterion, engine=engine)
 
     same(both(make(any_positive), lambda o, x: o(x, ids=ids, references=other, reduction="none"), z))
     same(both(make(expected_cost), lambda o, x: o(x, ids=ids, references=other, reduction="none"), z))
 
 
 def test_ids_that_are_missing_are_asked_for():
-    objective = NeighbourhoodObjective(Proxies(4, D), InnerProduct(), SameId(), any_positive, engine="torch").double()
+    objective = NeighborhoodObjective(Proxies(4, D), InnerProduct(), SameId(), any_positive, engine="torch").double()
     with pytest.raises(ValueError, match="ids are missing: this objective knows a point by its id; pass ids="):
         objective(drawn()[0])
 
 
-def test_a_labelled_bank_passes_over_the_query_itself():
+def test_a_labeled_bank_passes_over_the_query_itself():
     z, _, _ = drawn()
     labels, ids = torch.arange(60) % 4, torch.arange(N)
 
     def make(engine):
         torch.manual_seed(0)
         bank = MemoryBank(60, D, labels=labels)
-        return NeighbourhoodObjective(bank, InnerProduct(0.2), SameLabel(), any_positive, engine=engine).double()
+        return NeighborhoodObjective(bank, InnerProduct(0.2), SameLabel(), any_positive, engine=engine).double()
 
     same(both(make, lambda o, x: o(x, labels[ids], ids=ids, reduction="none"), z))
 
@@ -206,7 +206,7 @@ def test_proxies_get_their_gradient():
 
     def make(engine):
         torch.manual_seed(0)
-        return NeighbourhoodObjective(Proxies(4, D), SquaredEuclidean(0.5), SameLabel(), expected_cost, engine=engine).double()
+        return NeighborhoodObjective(Proxies(4, D), SquaredEuclidean(0.5), SameLabel(), expected_cost, engine=engine).double()
 
     def call(objective, x):
         value = objective(x, labels, reduction="none")
@@ -239,12 +239,12 @@ def test_an_engine_refuses_what_it_does_not_know():
     for relation, criterion in [
         (LabelDistance(lambda a, b: (a - b.T).abs()), expected_cost),  # another distance of targets
         (LabelDistance(), any_positive),  # a share of right for every distance
-        (ListedNeighbours(9, weighted=True), expected_cost),
-        (ListedNeighbours(9, labels=torch.zeros(9, dtype=torch.int64)), each_positive),
+        (ListedNeighbors(9, weighted=True), expected_cost),
+        (ListedNeighbors(9, labels=torch.zeros(9, dtype=torch.int64)), each_positive),
         (SameLabel(), each_positive),
     ]:
         with pytest.raises(ValueError, match="engine 'numba' does not know this composition"):
-            NeighbourhoodObjective(InBatch(), InnerProduct(), relation, criterion, engine="numba")
+            NeighborhoodObjective(InBatch(), InnerProduct(), relation, criterion, engine="numba")
     with pytest.raises(ValueError, match="engine 'fpga' is unknown; choose one of auto, dense, torch, numba, triton"):
         NCA(engine="fpga")
     with pytest.raises(ValueError, match="precision 'low' is unknown"):

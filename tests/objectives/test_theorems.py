@@ -12,18 +12,18 @@ from torch import Tensor
 from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
 from nearkin.compose.criterion import BestK, SmoothBestK, any_positive
 from nearkin.compose.references import InBatch
-from nearkin.compose.relation import ListedNeighbours, Relation, SameId, SameLabel
+from nearkin.compose.relation import ListedNeighbors, Related, SameId, SameLabel
 from nearkin.objectives import (
     NCA,
-    CentreLoss,
-    CentrePull,
+    CenterLoss,
+    CenterPull,
     Hinge,
     InstanceDiscrimination,
     LargeMarginSoftmax,
     NCARegression,
     NearestClassMean,
-    NeighbourhoodDiscovery,
-    NeighbourhoodObjective,
+    NeighborhoodDiscovery,
+    NeighborhoodObjective,
     PrecisionAtK,
     Softmax,
 )
@@ -43,12 +43,12 @@ def slope(loss: Tensor, x: Tensor) -> Tensor:
 rows = st.lists(st.tuples(st.integers(-6, 6), st.booleans()), min_size=2, max_size=9).filter(lambda row: any(right for _, right in row))
 
 
-def row_of(row: list[tuple[int, bool]]) -> tuple[Tensor, Relation, list[float], list[float]]:
+def row_of(row: list[tuple[int, bool]]) -> tuple[Tensor, Related, list[float], list[float]]:
     s = torch.tensor([[value / 4 for value, _ in row]], dtype=torch.float64)
     cost = torch.tensor([[float(not right) for _, right in row]], dtype=torch.float64)
     right = sorted((value / 4 for value, is_right in row if is_right), reverse=True)
     wrong = sorted((value / 4 for value, is_right in row if not is_right), reverse=True)
-    return s, Relation(cost, torch.ones_like(cost, dtype=torch.bool)), right, wrong
+    return s, Related(cost, torch.ones_like(cost, dtype=torch.bool)), right, wrong
 
 
 def wrong_in_top(right: list[float], wrong: list[float], k: int, unlucky: bool = True) -> int:
@@ -105,7 +105,7 @@ def test_where_all_scores_are_equal_every_rival_pulls_as_in_a_softmax_and_the_ha
     """Why a hinge with one rival a query stays there when there are many classes."""
     z, labels = torch.randn(3 * classes, 4, dtype=torch.float64), list(range(classes)) * 3
 
-    def slopes(objective: NeighbourhoodObjective) -> Tensor:
+    def slopes(objective: NeighborhoodObjective) -> Tensor:
         objective.double()
         (vectors,) = objective.parameters()
         torch.nn.init.zeros_(vectors)
@@ -200,10 +200,10 @@ def test_ncm_gradient_of_document_002(metric: Any) -> None:
 def test_discovery_gradients_of_document_003(b: Batch, i: int, temperature: float) -> None:
     """Eq. (9), (10*) and (11): all samples live, so that x_i is both the query and one of the references."""
     x = b.bank.clone().requires_grad_()
-    listed = ListedNeighbours(BANK, 2)
+    listed = ListedNeighbors(BANK, 2)
     listed.update(b.table, b.trusted)
     for relation, right in ((SameId(), set()), (listed, set(b.table[i].tolist()) if b.trusted[i] else set())):
-        objective = NeighbourhoodObjective(InBatch(), InnerProduct(temperature), relation, any_positive)
+        objective = NeighborhoodObjective(InBatch(), InnerProduct(temperature), relation, any_positive)
         found = slope(objective(x, ids=range(BANK), reduction="none")[i], x)
         close(found, gradients.discovery_9_10_11(b.bank, i, right - {i}, temperature), 1e-11)
 
@@ -218,8 +218,8 @@ def test_regression_on_scaled_one_hot_targets_is_the_expected_error(b: Batch) ->
     close(slope(graded, z), slope(error, z))
 
 
-def best_k(criterion: BestK | SmoothBestK) -> NeighbourhoodObjective:
-    return NeighbourhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), criterion)
+def best_k(criterion: BestK | SmoothBestK) -> NeighborhoodObjective:
+    return NeighborhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), criterion)
 
 
 @given(batches())
@@ -240,10 +240,10 @@ def test_smooth_best_k_becomes_best_k(b: Batch, k: int, smoothing: float) -> Non
 
 
 @given(batches())
-def test_a_trusted_neighbourhood_never_costs_more_than_the_instance_alone(b: Batch) -> None:
-    """L_AN <= L_init; nobody trusted: equal; everybody a neighbour: zero."""
-    alone, together = InstanceDiscrimination(BANK, b.d).double(), NeighbourhoodDiscovery(BANK, b.d, k=2).double()
-    everybody = NeighbourhoodDiscovery(BANK, b.d, k=BANK - 1).double()
+def test_a_trusted_neighborhood_never_costs_more_than_the_instance_alone(b: Batch) -> None:
+    """L_AN <= L_init; nobody trusted: equal; everybody a neighbor: zero."""
+    alone, together = InstanceDiscrimination(BANK, b.d).double(), NeighborhoodDiscovery(BANK, b.d, k=2).double()
+    everybody = NeighborhoodDiscovery(BANK, b.d, k=BANK - 1).double()
     for objective in (alone, together, everybody):
         objective.references.vectors.copy_(b.bank)
     init = alone(b.z, ids=b.samples, reduction="none")
@@ -263,28 +263,28 @@ def test_the_anchor_is_where_e_ncm_is_least(b: Batch, scale: float) -> None:
     assert (loss(b.z, b.labels, reduction="none") >= there - 1e-12).all()
 
 
-def trained(objective: CentrePull | CentreLoss, steps: int = 200) -> tuple[float, float]:
+def trained(objective: CenterPull | CenterLoss, steps: int = 200) -> tuple[float, float]:
     """Mean squared length of the embeddings of a small linear net, before and after training."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(40) % 4
     x = torch.randn(4, 5, generator=generator)[y] + torch.randn(40, 5, generator=generator)
     a = (0.5 * torch.randn(5, 3, generator=generator)).requires_grad_()
-    learnt = [a, *objective.parameters()]
+    learned = [a, *objective.parameters()]
     before = (x @ a).square().sum(1).mean().item()
     for _ in range(steps):
-        slopes = torch.autograd.grad(objective(x @ a, y), learnt)
+        slopes = torch.autograd.grad(objective(x @ a, y), learned)
         with torch.no_grad():
-            for parameter, gradient in zip(learnt, slopes, strict=True):
+            for parameter, gradient in zip(learned, slopes, strict=True):
                 parameter.sub_(0.5 * gradient)
         objective.update((x @ a).detach(), y)
     return before, (x @ a).square().sum(1).mean().item()
 
 
-def test_the_centre_pull_alone_collapses_to_the_origin() -> None:
-    before, after = trained(CentrePull(4, 3))
+def test_the_center_pull_alone_collapses_to_the_origin() -> None:
+    before, after = trained(CenterPull(4, 3))
     assert after < 1e-3 * before
     torch.manual_seed(0)
-    before, after = trained(CentreLoss(4, 3))
+    before, after = trained(CenterLoss(4, 3))
     assert after > before
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nearkin.compose.affinity import Normalised, SquaredEuclidean, cosine, unit
+from nearkin.compose.affinity import Normalized, SquaredEuclidean, cosine, unit
 from nearkin.compose.criterion import any_positive
 from nearkin.compose.points import Points
 from nearkin.compose.references import InBatch, MemoryBank
@@ -20,7 +20,7 @@ from nearkin.compose.relation import SameLabel
 from nearkin.objectives import (
     NCA,
     Angular,
-    CentreLoss,
+    CenterLoss,
     Contrastive,
     Hinge,
     InstanceDiscrimination,
@@ -28,9 +28,9 @@ from nearkin.objectives import (
     LiftedStructure,
     NCARegression,
     NearestClassMean,
-    NeighbourhoodDiscovery,
-    NeighbourhoodObjective,
-    NormalisedSoftmax,
+    NeighborhoodDiscovery,
+    NeighborhoodObjective,
+    NormalizedSoftmax,
     NPair,
     PrecisionAtK,
     ProxyNCA,
@@ -56,12 +56,12 @@ HEADS: dict[str, Callable[[], Any]] = {
     "hinge": lambda: Hinge(3, 4),
     "proxy-nca": lambda: ProxyNCA(3, 4),
     "proxy-nca softmax": lambda: ProxyNCA(3, 4, "softmax"),
-    "normalised softmax": lambda: NormalisedSoftmax(3, 4),
+    "normalized softmax": lambda: NormalizedSoftmax(3, 4),
     "l-softmax": lambda: LargeMarginSoftmax(3, 4, base=10.0),
     "ncm": lambda: NearestClassMean(simplex(3, 4)),
     "ncm cosine": lambda: NearestClassMean(simplex(3, 4), "cosine"),
 }
-OTHERS: dict[str, Callable[[], Any]] = {"npair": NPair, "lifted": LiftedStructure, "angular": Angular, "centre": lambda: CentreLoss(3, 4)}
+OTHERS: dict[str, Callable[[], Any]] = {"npair": NPair, "lifted": LiftedStructure, "angular": Angular, "center": lambda: CenterLoss(3, 4)}
 
 
 def points(n: int = 8, d: int = 4, seed: int = 0) -> Tensor:
@@ -82,14 +82,14 @@ def plain_nca(x: Tensor, labels: Tensor) -> Tensor:
     return torch.logsumexp(-square, 1) - torch.logsumexp(torch.where(kin, -square, -math.inf), 1)
 
 
-# A. soft neighbours
+# A. soft neighbors
 
 
 def test_trap_01_underflow_does_not_drop_the_worst_points() -> None:
-    # Four of the six have a wrong neighbour at 0 and their right one 100 away.
+    # Four of the six have a wrong neighbor at 0 and their right one 100 away.
     x, y = torch.tensor([[0.0], [100.0], [0.0], [100.0], [50.0], [50.0]]), [0, 0, 1, 1, 2, 2]
     objective = NCA()
-    assert float(objective(x, y)) == pytest.approx(6666.667, abs=0.01) and objective.last.priced == 6
+    assert float(objective(x, y)) == pytest.approx(6666.667, abs=0.01) and objective.last.valid == 6
     grad = gradient(objective, x, y)
     assert torch.isfinite(grad).all() and grad[:4].ne(0).all()
 
@@ -123,8 +123,8 @@ def test_trap_04_the_floor_of_unit_vectors_is_the_temperatures_doing() -> None:
     perfect, labels = torch.eye(64).repeat_interleave(4, 0), torch.arange(64).repeat_interleave(4)
 
     def on_the_sphere(temperature: float) -> float:
-        affinity = Normalised(SquaredEuclidean(temperature))
-        return float(NeighbourhoodObjective(InBatch(), affinity, SameLabel(), any_positive)(perfect, labels))
+        affinity = Normalized(SquaredEuclidean(temperature))
+        return float(NeighborhoodObjective(InBatch(), affinity, SameLabel(), any_positive)(perfect, labels))
 
     assert on_the_sphere(1.0) == pytest.approx(math.log(1 + 84 * math.exp(-2)), abs=1e-5)  # 2.52
     assert on_the_sphere(0.05) < 1e-9 and float(NCA()(10 * perfect, labels)) < 1e-9
@@ -136,13 +136,13 @@ def test_trap_05_no_positives_anywhere_is_a_zero_with_a_graph(name: str) -> None
     loss = objective(x, torch.arange(8))
     loss.backward()
     assert loss == 0 and x.grad is not None and not x.grad.any()
-    assert objective.last.priced == 0 and objective.last.unpriced.all()
+    assert objective.last.valid == 0 and objective.last.skipped_mask.all()
 
 
 def test_trap_05_a_row_without_positives_is_reported_and_float_labels_are_refused() -> None:
     objective, y = NCA(), torch.tensor([0, 0, 1, 1, 2, 2, 3, 4])
     values = objective(points(), y, reduction="none")
-    assert objective.last.unpriced.tolist() == [False] * 6 + [True] * 2 and objective.last.priced == 6
+    assert objective.last.skipped_mask.tolist() == [False] * 6 + [True] * 2 and objective.last.valid == 6
     torch.testing.assert_close(objective(points(), y), values[:6].mean())
     with pytest.raises(TypeError, match=r"labels are torch.float32; classes must be integers. For numbers use NCARegression"):
         objective(points(), y.float())
@@ -157,7 +157,7 @@ def test_trap_06_a_sample_drawn_twice_is_not_its_own_positive(name: str) -> None
     torch.testing.assert_close(values[:2], alone[[0, 0]])
     if name.startswith("nca"):
         unknown = objective(x[doubled], y[doubled], reduction="none")
-        assert (unknown[:2] < 0.99 * alone[0]).all(), "without ids the copy would be the best of neighbours"
+        assert (unknown[:2] < 0.99 * alone[0]).all(), "without ids the copy would be the best of neighbors"
 
 
 @pytest.mark.parametrize("name", IN_BATCH)
@@ -175,10 +175,10 @@ def test_trap_07_and_09_references_equal_to_the_batch_change_nothing(name: str, 
 # B. banks
 
 
-def supervised_bank(x: Tensor) -> NeighbourhoodObjective:
+def supervised_bank(x: Tensor) -> NeighborhoodObjective:
     bank = MemoryBank(len(x), x.shape[1], labels=LABELS).to(x.dtype)
     bank.vectors.copy_(unit(x))
-    return NeighbourhoodObjective(bank, cosine(0.05), SameLabel(), any_positive)
+    return NeighborhoodObjective(bank, cosine(0.05), SameLabel(), any_positive)
 
 
 def test_trap_08_a_bank_that_holds_the_batch_equals_the_batch() -> None:
@@ -190,11 +190,11 @@ def test_trap_08_a_bank_that_holds_the_batch_equals_the_batch() -> None:
     torch.testing.assert_close(supervised_bank(x)(x[some], LABELS[some], ids=ids[some], reduction="none"), expected[some])
 
 
-@pytest.mark.parametrize("make", [lambda: InstanceDiscrimination(8, 4), lambda: NeighbourhoodDiscovery(8, 4, k=2)])
+@pytest.mark.parametrize("make", [lambda: InstanceDiscrimination(8, 4), lambda: NeighborhoodDiscovery(8, 4, k=2)])
 def test_trap_10_a_bank_resumes_bit_for_bit(make: Callable[[], Any]) -> None:
     torch.manual_seed(0)
     before, ids = make(), torch.tensor([7, 0, 3])
-    if isinstance(before, NeighbourhoodDiscovery):
+    if isinstance(before, NeighborhoodDiscovery):
         before.trust(torch.randint(8, (8, 2)), torch.arange(8) < 5)
     before.update(points(3), ids=ids)
     file = io.BytesIO()
@@ -211,7 +211,7 @@ def test_trap_10_a_bank_resumes_bit_for_bit(make: Callable[[], Any]) -> None:
 
 def test_trap_11_forward_backward_accumulation_and_evaluation_leave_the_state_alone() -> None:
     ids = torch.arange(8)
-    for objective in (InstanceDiscrimination(8, 4), NeighbourhoodDiscovery(8, 4), CentreLoss(3, 4), LargeMarginSoftmax(3, 4)):
+    for objective in (InstanceDiscrimination(8, 4), NeighborhoodDiscovery(8, 4), CenterLoss(3, 4), LargeMarginSoftmax(3, 4)):
         state = copy.deepcopy(objective.state_dict())
         x = points().requires_grad_()
         for half in (slice(0, 4), slice(4, 8)):  # gradient accumulation
@@ -222,7 +222,7 @@ def test_trap_11_forward_backward_accumulation_and_evaluation_leave_the_state_al
 
 
 def test_trap_11_an_update_before_backward_does_not_change_the_gradient() -> None:
-    for objective in (InstanceDiscrimination(8, 4), CentreLoss(3, 4)):
+    for objective in (InstanceDiscrimination(8, 4), CenterLoss(3, 4)):
         twin, ids = copy.deepcopy(objective), torch.arange(8)
         x = points().requires_grad_()
         loss = objective(x, LABELS, ids=ids)
@@ -233,8 +233,8 @@ def test_trap_11_an_update_before_backward_does_not_change_the_gradient() -> Non
 
 def test_trap_11_the_bank_starts_at_unit_length_and_sharp_temperatures_stay_finite() -> None:
     torch.manual_seed(0)
-    normalised, released = MemoryBank(200, 16).vectors, MemoryBank(200, 16, start="released").vectors
-    torch.testing.assert_close(normalised.norm(dim=1), torch.ones(200))
+    normalized, released = MemoryBank(200, 16).vectors, MemoryBank(200, 16, start="released").vectors
+    torch.testing.assert_close(normalized.norm(dim=1), torch.ones(200))
     assert float(released.square().sum(1).mean()) == pytest.approx(1, abs=0.05) and float(released.norm(dim=1).std()) > 0.05
     grad = gradient(InstanceDiscrimination(8, 4, temperature=1e-4), points(), ids=torch.arange(8))
     assert torch.isfinite(grad).all() and grad.any()
@@ -245,7 +245,7 @@ def test_trap_12_precision_at_k_needs_no_sorted_batch_and_a_singleton_shifts_nob
     objective = PrecisionAtK(2)
     order = torch.argsort(y)
     torch.testing.assert_close(objective(x[order], y[order], reduction="none"), objective(x, y, reduction="none")[order])
-    assert objective.penalty is None and objective.last.unpriced.tolist() == [True, *[False] * 6, True]
+    assert objective.penalty is None and objective.last.skipped_mask.tolist() == [True, *[False] * 6, True]
     hidden = PrecisionAtK(2, covariance=0.1)
     assert float(hidden(x, y) - objective(x, y)) == pytest.approx(float(hidden.penalty(x)), rel=1e-9)
 
@@ -269,7 +269,7 @@ def test_trap_13_both_forms_of_proxy_nca_by_their_equations() -> None:
 
 def test_trap_14_an_affinity_is_largest_at_the_own_class() -> None:
     torch.manual_seed(1)
-    for objective in (ProxyNCA(5, 8), NormalisedSoftmax(5, 8), NearestClassMean(simplex(5, 8)), NearestClassMean(simplex(5, 8), "cosine")):
+    for objective in (ProxyNCA(5, 8), NormalizedSoftmax(5, 8), NearestClassMean(simplex(5, 8)), NearestClassMean(simplex(5, 8), "cosine")):
         vectors = objective.references.vectors.detach()
         assert objective.affinity(vectors, vectors).argmax(1).tolist() == list(range(5))
     assert objective.predict(vectors).tolist() == list(range(5))
@@ -302,13 +302,13 @@ def test_trap_16_a_small_step_against_the_gradient_lowers_the_loss(name: str) ->
     assert objective(x - step, LABELS) < objective(x, LABELS) < objective(x + step, LABELS)
 
 
-@pytest.mark.parametrize("normalise", [True, False])
-def test_trap_17_a_collapsed_embedding_pays_the_contrastive_margin(normalise: bool) -> None:
+@pytest.mark.parametrize("normalize", [True, False])
+def test_trap_17_a_collapsed_embedding_pays_the_contrastive_margin(normalize: bool) -> None:
     y = torch.arange(4).repeat(2)
-    assert float(Contrastive(1.0, normalise)(torch.ones(8, 4), y)) == pytest.approx(6 / 7)  # 6 of 7 pairs are wrong
+    assert float(Contrastive(1.0, normalize)(torch.ones(8, 4), y)) == pytest.approx(6 / 7)  # 6 of 7 pairs are wrong
 
 
-def test_trap_18_the_angular_loss_normalises_negatives_too() -> None:
+def test_trap_18_the_angular_loss_normalizes_negatives_too() -> None:
     values = [float(Angular()(scale * points(), LABELS)) for scale in (0.1, 1.0, 10.0)]
     assert values == pytest.approx([values[1]] * 3, rel=1e-5)
 
@@ -346,7 +346,7 @@ def test_trap_21_batch_hard_makes_up_neither_positives_nor_negatives() -> None:
     x, y = points(), torch.tensor([0, 0, 0, 1, 1, 1, 2, 3])
     objective = Triplet("hard")
     values = objective(x, y, reduction="none")
-    assert objective.last.unpriced.tolist() == [False] * 6 + [True] * 2 and not values[6:].any()
+    assert objective.last.skipped_mask.tolist() == [False] * 6 + [True] * 2 and not values[6:].any()
     perfect = torch.eye(4).repeat_interleave(2, 0)
     assert all(float(Triplet(choice)(perfect, [0, 0, 1, 1, 2, 2, 3, 3])) == 0 for choice in ("hard", "semi-hard", "uniform"))
 
@@ -359,11 +359,11 @@ def test_trap_22_the_unit_vector_has_no_radial_gradient_and_zero_is_safe() -> No
     unit(zero).sum().backward()
     assert torch.isfinite(zero.grad).all() and zero.grad.abs().max() <= 1 and not unit(zero).any()
     objective = PrecisionAtK(1)
-    assert float(objective(points(), torch.arange(8))) == 0 and objective.last.priced == 0, "self is no hit"
+    assert float(objective(points(), torch.arange(8))) == 0 and objective.last.valid == 0, "self is no hit"
 
 
-def test_trap_23_k_as_large_as_the_class_makes_nobody_its_own_neighbour() -> None:
-    x, y = torch.tensor([[1.0, 0], [0, 1], [1, 0.1], [0.1, 1]]), [0, 0, 1, 1]  # every nearest neighbour is wrong
+def test_trap_23_k_as_large_as_the_class_makes_nobody_its_own_neighbor() -> None:
+    x, y = torch.tensor([[1.0, 0], [0, 1], [1, 0.1], [0.1, 1]]), [0, 0, 1, 1]  # every nearest neighbor is wrong
     objective = PrecisionAtK(2, margin=0.1)
     cosines = cosine()(x, x)
     values = objective(x, y, reduction="none")

@@ -17,11 +17,11 @@ SMALL = {"network.name": "mlp", "network.dimension": "16", "epochs": "3", "batch
 def test_every_length_and_kind_has_its_cells_and_bytes() -> None:
     rows = {(cell.table, cell.row): cell.note for cell in CELLS}
     assert len(rows) == len(CELLS) == len(DATA) * len(BITS) * len(KINDS) * 2 + 2 * len(BITS)
-    assert rows["Binary codes, MNIST (ours)", "64 bits, learnt code: 10-NN accuracy"] == "8 bytes a point"
+    assert rows["Binary codes, MNIST (ours)", "64 bits, learned code: 10-NN accuracy"] == "8 bytes a point"
     assert rows["Binary codes, CIFAR-10 (ours)", "64 bits, float embedding: P@10"] == "256 bytes a point"
     for trial in TRIALS:
         if trial.method == "codes":
-            assert override(Run(), trial.settings).codes.learn == trial.name.endswith("learnt")
+            assert override(Run(), trial.settings).codes.learn == trial.name.endswith("learned")
 
 
 def test_figures_of_every_kind_come_from_one_look_at_the_test_part() -> None:
@@ -31,8 +31,8 @@ def test_figures_of_every_kind_come_from_one_look_at_the_test_part() -> None:
     figures = codes.perform(trial, 0, data, "cpu")
     assert {name.split()[0] for name in figures} == {"float", "sign", "itq"} and figures["float 10-nn"] > 0.85
     assert all(0.2 < value <= 1 for value in figures.values())
-    learnt = codes.perform(replace(trial, settings={**SMALL, "codes.learn": "true"}), 0, data, "cpu")
-    assert set(learnt) == {"learnt 10-nn", "learnt p@10"} and min(learnt.values()) > 0.6
+    learned = codes.perform(replace(trial, settings={**SMALL, "codes.learn": "true"}), 0, data, "cpu")
+    assert set(learned) == {"learned 10-nn", "learned p@10"} and min(learned.values()) > 0.6
 
 
 def test_speeds_are_measured_on_one_thread(monkeypatch) -> None:

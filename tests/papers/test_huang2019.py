@@ -1,4 +1,4 @@
-"""The cells of neighbourhood discovery: what is run, how long, and that a killed run goes on where it was."""
+"""The cells of neighborhood discovery: what is run, how long, and that a killed run goes on where it was."""
 
 import json
 from dataclasses import replace
@@ -69,8 +69,8 @@ def test_networks_that_a_claim_compares_were_trained_as_long_and_alike():
 
 def test_the_released_recipe_is_the_authors():
     run = override(Run(), BY_NAME["and-e200"].settings)
-    assert (run.batch_size, run.optimiser.learning_rate, run.schedule.milestones, run.epochs) == (128, 0.03, (0.6, 0.8), 1000)
-    assert run.optimiser.nesterov and run.optimiser.weight_decay == 5e-4 and run.discovery.restart and run.discovery.refresh == "round"
+    assert (run.batch_size, run.optimizer.learning_rate, run.schedule.milestones, run.epochs) == (128, 0.03, (0.6, 0.8), 1000)
+    assert run.optimizer.nesterov and run.optimizer.weight_decay == 5e-4 and run.discovery.restart and run.discovery.refresh == "round"
     assert run.objective.options["start"] == "released" and dict(run.augment.options) == {}
 
 
@@ -235,7 +235,7 @@ def test_notes_say_how_long_a_row_was_trained():
         if "in all" in cell.note:
             assert cell.note == f"{run.epochs} epochs in all"
             continue
-        rounds = rounds_for(run, run.objective.name == "neighbourhood_discovery")
+        rounds = rounds_for(run, run.objective.name == "neighborhood_discovery")
         lengths = {rounds.first_epoch(number + 1) - rounds.first_epoch(number) for number in range(len(rounds.shares))}
         words = f"{run.epochs} epochs in {len(rounds.shares)} rounds" if len(lengths) > 1 else f"{lengths.pop()} epochs"
         assert cell.note.startswith(words) or f" {words}" in cell.note.partition("printed")[0], (cell.row, cell.note)
@@ -266,7 +266,7 @@ def test_the_few_that_vote_are_those_whose_labels_a_semi_supervised_run_uses(her
     figures = perform(Job(replace(small("and-semi-ten"), voters=("0.1", "1.0")), {}, 0), here)["figures"]
     assert figures["weighted-nn of 0.1"] == figures["weighted-nn"] != figures["weighted-nn of 1.0"]
     used, left = BY_NAME["and-semi-ten"], BY_NAME["and-base"]
-    assert used.settings == {**left.settings, "discovery.labelled": "0.1"} and left.voters == ("0.01", "0.1")
+    assert used.settings == {**left.settings, "discovery.labeled": "0.1"} and left.voters == ("0.01", "0.1")
 
 
 def test_photographs_are_opened_at_the_size_that_the_table_says(monkeypatch, tmp_path):

@@ -56,7 +56,7 @@ def test_nothing_is_said_before_anything_was_run(tmp_path: Path) -> None:
     assert answer(verdicts(lu2019.CELLS, tmp_path)) == []
 
 
-ASKED = "Does optimising Prec@k beat every loss of table 1, all else being equal?"
+ASKED = "Does optimizing Prec@k beat every loss of table 1, all else being equal?"
 
 
 def test_ahead_of_all_on_all_on_some_and_on_none(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_was_there_before_is_named_where_prec_at_k_is_not_above_it(floor: f
 
 
 @pytest.mark.parametrize(("active", "stuck"), [(318.1, False), (319.97, True)])  # at random it is 318
-def test_a_training_in_which_every_neighbour_stays_misplaced_is_told(active: float, stuck: bool, tmp_path: Path) -> None:
+def test_a_training_in_which_every_neighbor_stays_misplaced_is_told(active: float, stuck: bool, tmp_path: Path) -> None:
     ran(tmp_path, "cifar", {}, active=active)
     assert ("There at least 99.9 % of the 5 places that its loss looks at" in told(tmp_path)) == stuck
 
@@ -115,7 +115,7 @@ def test_a_training_in_which_every_neighbour_stays_misplaced_is_told(active: flo
 def test_other_forms_and_losses_with_class_vectors_have_their_say(tmp_path: Path) -> None:
     ran(tmp_path, "cub", {"any-proxy": 0.6, "any-softmax": 0.7, "any-e-ncm": 0.4})
     assert "Of its 9 other forms (other k, terms and margins, a memory) none is ahead of them all anywhere." in told(tmp_path)
-    vectors = "against either form: 2 of 3 above (Normalised softmax 70.0, Proxy-NCA 60.0) and 1 below on CUB-200-2011."
+    vectors = "against either form: 2 of 3 above (Normalized softmax 70.0, Proxy-NCA 60.0) and 1 below on CUB-200-2011."
     assert vectors in told(tmp_path)
     ran(tmp_path, "cub", {"11-prec1-printed": 0.6})
     assert "memory) these are ahead of every loss of table 1: Prec@1 on CUB-200-2011." in told(tmp_path)
@@ -221,12 +221,12 @@ def test_the_recipe_is_chosen_on_held_out_classes_and_told_with_its_test_figures
     ran(tmp_path, "omniglot", {}, {"any-softmax": 0.5, "11-nca": 0.5})
     assert ranked(counted(by_set(verdicts(lu2019.CELLS, tmp_path))))[:2] == ["any-softmax", "11-nca"]
     text = told(tmp_path)
-    assert "Normalised softmax with uniform batches: of the 36 rows that were tuned on all of CUB-200-2011, Omniglot, CIFAR-100" in text
+    assert "Normalized softmax with uniform batches: of the 36 rows that were tuned on all of CUB-200-2011, Omniglot, CIFAR-100" in text
     assert "53.3 on average (one run each, so without a margin); 51.7 has the next, NCA on cosines with 11 images a class" in text
     assert "CUB-200-2011: 50.0 ± 1.0; of 35 others 0 below it, 1 above (NCA on cosines with 11 images a class 70.0), 34 not told" in text
     made = json.loads(write(tmp_path, tmp_path / "made.json").read_text())
     assert made["row"] == "any-softmax" and made["settings"]["sampler.name"] == "shuffled"
-    rates = {data: made[part]["optimiser.learning_rate"] for data, part in (("cifar", "settings"), ("cub", "pretrained"))}
+    rates = {data: made[part]["optimizer.learning_rate"] for data, part in (("cifar", "settings"), ("cub", "pretrained"))}
     assert rates == {data: lu2019.SETS[data].rates[-1] for data in rates}
     (tmp_path / "lu2019-cifar-any-softmax.json").unlink()  # what was not run everywhere is not recommended
     assert measured(tmp_path)["row"] == "11-nca"
@@ -241,7 +241,7 @@ def test_without_one_of_the_data_sets_there_is_no_recipe(tmp_path: Path) -> None
     assert "What is the best recipe?" not in told(tmp_path)
     ran(tmp_path, "cifar", {})
     assert "What is the best recipe?" in told(tmp_path)
-    assert measured(tmp_path)["settings"]["optimiser.learning_rate"] == lu2019.SETS["cifar"].rates[-1]
+    assert measured(tmp_path)["settings"]["optimizer.learning_rate"] == lu2019.SETS["cifar"].rates[-1]
 
 
 @pytest.mark.parametrize("name", SINGLE)

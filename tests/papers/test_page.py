@@ -150,7 +150,7 @@ def test_a_wide_table_holds_all_columns_of_a_row_and_says_who_is_ahead() -> None
         "batches of 64 with 11 images a class" in " ".join(page.split())
         and "| CUB-200-2011 at 128 px | mobilenet-v2, pretrained | 64 | crop | bfloat16 | 500 (250) | 0.0005, 0.002 |" in page
     )
-    assert page.index("does optimising Prec@k beat") < page.index("How these rows were made") < page.index("## T\n")
+    assert page.index("does optimizing Prec@k beat") < page.index("How these rows were made") < page.index("## T\n")
 
 
 def test_the_page_says_what_a_documents_terms_mean_once_in_lines_that_can_be_read() -> None:

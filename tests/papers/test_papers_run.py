@@ -18,7 +18,7 @@ from papers.verdict import judge
 from tests.papers.saved import result
 
 HERE = Place("data", "cpu")
-TRIAL = Trial("made", "digits", {"epochs": "1"}, {"optimiser.learning_rate": ("0.1", "0.2"), "batch_size": ("10",)}, seeds=2)
+TRIAL = Trial("made", "digits", {"epochs": "1"}, {"optimizer.learning_rate": ("0.1", "0.2"), "batch_size": ("10",)}, seeds=2)
 
 
 def test_every_cell_has_its_trial_and_every_run_its_settings() -> None:
@@ -34,8 +34,8 @@ def test_every_cell_has_its_trial_and_every_run_its_settings() -> None:
 
 def test_candidates_are_all_combinations() -> None:
     assert TRIAL.candidates() == [
-        {"optimiser.learning_rate": "0.1", "batch_size": "10"},
-        {"optimiser.learning_rate": "0.2", "batch_size": "10"},
+        {"optimizer.learning_rate": "0.1", "batch_size": "10"},
+        {"optimizer.learning_rate": "0.2", "batch_size": "10"},
     ]
     assert replace(TRIAL, tune={}).candidates() == [{}]
 

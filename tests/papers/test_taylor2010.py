@@ -161,7 +161,7 @@ def test_methods_without_a_network(few: Path, method: str) -> None:
 def test_trials_with_a_network(few: Path, row: str, short: str) -> None:
     whole = next(one for one in t.TRIALS if one.name == f"taylor2010-{short}-{row}")
     trial = Trial(whole.name, short, {**whole.settings, "epochs": "2", "batch_size": "20"}, tuning_epochs=1, method="pose")
-    chosen = {"optimiser.learning_rate": "0.01"}
+    chosen = {"optimizer.learning_rate": "0.01"}
     found = t.perform(trial, 0, chosen, few, "cpu")
     unit = "pixels" if short == "figures" else "degrees"
     assert {f"1-nn {unit}", f"soft {unit}"} <= set(found) and (f"direct {unit}" in found) == (row == "direct")

@@ -86,7 +86,7 @@ def without_network(trial: Trial) -> Trial:
     """The same trial with a linear map for a network, and crops of 6 pixels."""
     kept = {leaf: value for leaf, value in trial.settings.items() if not leaf.startswith("network.")}
     small = {leaf: "6" for leaf in ("preprocess.options.crop", "augment.options.size") if leaf in kept}
-    linear = {"network.name": "linear", "network.dimension": "40", "network.normalise": trial.settings["network.normalise"]}
+    linear = {"network.name": "linear", "network.dimension": "40", "network.normalize": trial.settings["network.normalize"]}
     return replace(trial, settings={**kept, **small, **linear, "tuning_iterations": "2"})
 
 
@@ -106,14 +106,14 @@ def test_every_trial_of_every_set_trains(name: str, monkeypatch: pytest.MonkeyPa
 
 
 def recorded(settings: dict[str, str], data: Dataset, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do a step as a CUDA graph would record it: with nothing looked at, and without the optimiser, whose kind is the device's."""
+    """Do a step as a CUDA graph would record it: with nothing looked at, and without the optimizer, whose kind is the device's."""
     run, _ = unseen._run(settings, 0, Where(str(root), "cpu"))
     parts = assemble(run, data, torch.device("cpu"))
     parts.network.train()
     ids = next(iter(parts.sampler))
     parts.step(ids)  # the first steps are ordinary ones
     monkeypatch.setattr("nearkin.objectives.inputs._looking", lambda _: False)
-    for home in ("log_sums", "affinity", "criterion", "triplets", "objectives.neighbourhood"):
+    for home in ("log_sums", "affinity", "criterion", "triplets", "objectives.neighborhood"):
         monkeypatch.setattr(f"nearkin.{home}.may_read", lambda _: False)  # as on CUDA
     monkeypatch.setattr(parts.step, "move", lambda: None)
     with Recordable():
@@ -186,7 +186,7 @@ def test_a_longer_training_takes_what_the_short_one_chose(root: Path, tmp_path: 
     where = Where(str(root), "cpu", str(tmp_path))
     with pytest.raises(ValueError, match="takes what lu2019-cub-2-proxy chose, which is not tuned in .*; run that first"):
         unseen.perform(longer, 0, {}, where, validation=False)
-    chosen = {"optimiser.learning_rate": "0.002", "objective.options.temperature": "0.333"}
+    chosen = {"optimizer.learning_rate": "0.002", "objective.options.temperature": "0.333"}
     (tmp_path / "lu2019-cub-2-proxy.json").write_text(json.dumps({"chosen": chosen}))
     found = unseen.perform(longer, 0, {}, where, validation=False)
     assert chosen.items() <= found.items() and found["sampler.options.per_class"] == "2"
@@ -205,7 +205,7 @@ def test_the_longer_trainings_are_of_the_best_on_held_out_classes(data: str) -> 
 
 def test_a_training_that_diverges_has_no_figures(root: Path) -> None:
     trial = shortened(TRIALS["lu2019-omniglot-11-npair"], iterations="12")
-    found = perform(Job(trial, {"optimiser.learning_rate": "1e30"}, 0), Place(str(root), "cpu"))
+    found = perform(Job(trial, {"optimizer.learning_rate": "1e30"}, 0), Place(str(root), "cpu"))
     assert found["figures"] == {}
 
 

@@ -1,4 +1,4 @@
-"""Comparisons on few references, and what is said where raw inputs find better neighbours than the model."""
+"""Comparisons on few references, and what is said where raw inputs find better neighbors than the model."""
 
 import warnings
 
@@ -38,7 +38,7 @@ def test_figures_that_are_no_votes_are_not_compared():
     assert found(0.1, 0.9, "map@r").level == "fine"
 
 
-PCA_ALONE = {"raw inputs", "raw inputs, centred", "PCA", "PPCA"}
+PCA_ALONE = {"raw inputs", "raw inputs, centerd", "PCA", "PPCA"}
 
 
 def compared(references, answers, by="labels"):
@@ -102,4 +102,4 @@ def test_equal_numbers_leave_nothing_to_learn_from(targets, without):
 
 def test_one_reference_has_raw_inputs_only():
     fitted, left_out = compared(rows(1), np.array([0]))
-    assert fitted == {"raw inputs", "raw inputs, centred"} and set(left_out) == {"PCA", "PPCA"}
+    assert fitted == {"raw inputs", "raw inputs, centerd"} and set(left_out) == {"PCA", "PPCA"}

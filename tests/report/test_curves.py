@@ -10,7 +10,7 @@ import pytest
 from nearkin.report.curves import Series, Trade, line, pr_roc, training_curves
 from nearkin.report.drawing import as_bytes, save
 from nearkin.report.training_log import History, learning_rates, read_log
-from nearkin.train.config import DiscoveryChoice, OptimiserChoice, Run, ScheduleChoice
+from nearkin.train.config import DiscoveryChoice, OptimizerChoice, Run, ScheduleChoice
 
 TITLES = {"title": "t", "across": "k", "up": "accuracy"}
 
@@ -119,20 +119,20 @@ def test_errors_of_the_log(tmp_path: Path) -> None:
 
 def test_learning_rates_follow_the_schedule_and_a_plateau_listens_to_the_losses() -> None:
     history = History(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 1.0]), np.array([10.0, 20.0, 30.0]), {})
-    run = Run(epochs=3, optimiser=OptimiserChoice(learning_rate=0.5), schedule=ScheduleChoice("milestones", 0.0, (0.5,), 0.1))
+    run = Run(epochs=3, optimizer=OptimizerChoice(learning_rate=0.5), schedule=ScheduleChoice("milestones", 0.0, (0.5,), 0.1))
     at, rates = learning_rates(run, history)
     assert len(at) == 30 and at[0] == pytest.approx(0.1) and at[-1] == 3
     assert np.allclose(rates[:20], 0.5) and np.allclose(rates[20:], 0.05)
     rounds = Run(
-        epochs=3, discovery=DiscoveryChoice(rounds=2), optimiser=OptimiserChoice(learning_rate=1.0), schedule=ScheduleChoice(warmup=0.0)
+        epochs=3, discovery=DiscoveryChoice(rounds=2), optimizer=OptimizerChoice(learning_rate=1.0), schedule=ScheduleChoice(warmup=0.0)
     )
-    anew = learning_rates(rounds, history, "neighbourhood_discovery")[1]  # three rounds of one epoch each
+    anew = learning_rates(rounds, history, "neighborhood_discovery")[1]  # three rounds of one epoch each
     assert np.allclose(anew[:10], anew[10:20]) and np.allclose(anew[10:20], anew[20:]) and anew[0] == 1 and anew[9] < 0.1
     uneven = replace(rounds, discovery=DiscoveryChoice(rounds=1))  # rounds of 2 epochs and 1
-    shorter = learning_rates(uneven, history, "neighbourhood_discovery")[1]
+    shorter = learning_rates(uneven, history, "neighborhood_discovery")[1]
     assert shorter[0] == shorter[20] == 1 and shorter[19] < 0.01 and np.allclose(shorter[20:], anew[20:])
     assert learning_rates(rounds, history, "nca")[1][10] == pytest.approx(0.75)  # one cosine over all
-    stuck = Run(epochs=3, optimiser=OptimiserChoice(learning_rate=0.5), schedule=ScheduleChoice("plateau", 0.0, factor=0.1, patience=1))
+    stuck = Run(epochs=3, optimizer=OptimizerChoice(learning_rate=0.5), schedule=ScheduleChoice("plateau", 0.0, factor=0.1, patience=1))
     assert np.allclose(learning_rates(stuck, history)[1], np.repeat([0.5, 0.5, 0.05], 10))
 
 

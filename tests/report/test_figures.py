@@ -38,8 +38,8 @@ def oklab(linear: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sight", SIGHT)
-def test_no_two_colours_look_alike(sight: str) -> None:
-    rgb = np.array([to_rgb(colour) for colour in PALETTE])
+def test_no_two_colors_look_alike(sight: str) -> None:
+    rgb = np.array([to_rgb(color) for color in PALETTE])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = oklab(np.clip(linear @ np.transpose(SIGHT[sight]), 0, 1))
     apart = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(10, 1)]
@@ -55,13 +55,13 @@ def test_a_png_of_the_asked_width(tmp_path: Path, panels: int, width: int) -> No
         assert image.format == "PNG" and image.width == width and width / panels < image.height < width / panels + 120
 
 
-def test_every_class_is_drawn_in_its_colour_the_same_in_all_panels(tmp_path: Path) -> None:
+def test_every_class_is_drawn_in_its_color_the_same_in_all_panels(tmp_path: Path) -> None:
     points, labels = cloud(n=2000)
     path = scatter([Panel("all", points, labels), Panel("some", points[labels > 6], labels[labels > 6])], tmp_path / "f.png", width=800)
     pixels = np.asarray(Image.open(path).convert("RGB"))
     for half, expected in ((pixels[:, :400], set(range(10))), (pixels[:, 400:], {7, 8, 9})):
-        colours = {tuple(colour) for colour in half.reshape(-1, 3)}
-        found = {i for i, name in enumerate(PALETTE) if tuple(round(255 * c) for c in to_rgb(name)) in colours}  # the labels are opaque
+        colors = {tuple(color) for color in half.reshape(-1, 3)}
+        found = {i for i, name in enumerate(PALETTE) if tuple(round(255 * c) for c in to_rgb(name)) in colors}  # the labels are opaque
         assert found == expected
 
 
@@ -91,7 +91,7 @@ def test_every_class_has_its_anchor_inside_the_frame() -> None:
     axes = embedding_map([Panel("anchors", points, labels, anchors=anchors)], width=400).axes[0]
     stars = axes.collections[-1]
     assert np.allclose(stars.get_offsets(), anchors)
-    assert [tuple(colour[:3]) for colour in stars.get_facecolors()] == [to_rgb(colour) for colour in PALETTE[:3]]
+    assert [tuple(color[:3]) for color in stars.get_facecolors()] == [to_rgb(color) for color in PALETTE[:3]]
     assert axes.get_xlim()[1] > 40 and axes.get_ylim()[1] > 40
 
 
@@ -106,7 +106,7 @@ def test_from_the_eleventh_class_on_another_marker_tells_and_above_thirty_none_i
 def test_points_without_classes_are_all_alike_and_nameless() -> None:
     points, _ = cloud()
     axes = embedding_map([Panel("no labels", points)], width=400).axes[0]
-    assert not axes.texts and {tuple(colour) for colour in axes.collections[0].get_facecolors()[:, :3]} == {to_rgb(PALETTE[0])}
+    assert not axes.texts and {tuple(color) for color in axes.collections[0].get_facecolors()[:, :3]} == {to_rgb(PALETTE[0])}
 
 
 def test_long_names_are_cut() -> None:
@@ -115,7 +115,7 @@ def test_long_names_are_cut() -> None:
     assert sorted(text.get_text() for text in axes.texts) == ["093.Clark_N…", "a"]
 
 
-def test_numbers_are_colours_with_their_scale() -> None:
+def test_numbers_are_colors_with_their_scale() -> None:
     points, _ = cloud()
     axes, scale = number_map(points, points[:, 0], "pose", "degrees").axes
     assert np.allclose(axes.collections[0].get_array(), points[:, 0]) and scale.get_ylabel() == "degrees"

@@ -1,4 +1,4 @@
-"""Grad-CAM of a neighbour decision: equal to literal loops, for any layer, leaving the network as it was."""
+"""Grad-CAM of a neighbor decision: equal to literal loops, for any layer, leaving the network as it was."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -31,19 +31,19 @@ def convolved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray
     return out
 
 
-def above(maps: np.ndarray, net: nn.Sequential, neighbour: np.ndarray) -> float:
-    """From the first layer's maps, after the ReLU, to minus the squared distance to the neighbour."""
+def above(maps: np.ndarray, net: nn.Sequential, neighbor: np.ndarray) -> float:
+    """From the first layer's maps, after the ReLU, to minus the squared distance to the neighbor."""
     second = np.maximum(convolved(maps, net.conv2.weight.detach().numpy(), net.conv2.bias.detach().numpy()), 0)
     embedding = net.head.weight.detach().numpy() @ second.mean((1, 2)) + net.head.bias.detach().numpy()
-    return -float(((embedding - neighbour) ** 2).sum())
+    return -float(((embedding - neighbor) ** 2).sum())
 
 
-def literal_heat(image: np.ndarray, net: nn.Sequential, neighbour: np.ndarray, others: Sequence[np.ndarray] = ()) -> np.ndarray:
+def literal_heat(image: np.ndarray, net: nn.Sequential, neighbor: np.ndarray, others: Sequence[np.ndarray] = ()) -> np.ndarray:
     """The definition with every derivative a difference quotient."""
 
     def score(maps: np.ndarray) -> float:
         usual = sum(above(maps, net, other) for other in others) / len(others) if others else 0.0
-        return above(maps, net, neighbour) - usual
+        return above(maps, net, neighbor) - usual
 
     maps = np.maximum(convolved(image, net.conv1.weight.detach().numpy(), net.conv1.bias.detach().numpy()), 0)
     step, heat = 1e-6, np.zeros(maps.shape[1:])
@@ -62,11 +62,11 @@ def literal_heat(image: np.ndarray, net: nn.Sequential, neighbour: np.ndarray, o
 @pytest.mark.parametrize("others", [0, 3])
 def test_equal_to_literal_loops(others: int) -> None:
     net = small()
-    images, neighbours = torch.randn(3, 2, 6, 7, dtype=torch.float64), torch.randn(3, 3, dtype=torch.float64)
+    images, neighbors = torch.randn(3, 2, 6, 7, dtype=torch.float64), torch.randn(3, 3, dtype=torch.float64)
     against = torch.randn(others, 3, dtype=torch.float64) if others else None
-    found = grad_cam(net, images, neighbours, "act1", against=against, size=(4, 5))  # the maps' own size: nothing is interpolated
+    found = grad_cam(net, images, neighbors, "act1", against=against, size=(4, 5))  # the maps' own size: nothing is interpolated
     rest = [] if against is None else [other.numpy() for other in against]
-    expected = np.stack([literal_heat(x.numpy(), net, r.numpy(), rest) for x, r in zip(images, neighbours, strict=True)])
+    expected = np.stack([literal_heat(x.numpy(), net, r.numpy(), rest) for x, r in zip(images, neighbors, strict=True)])
     assert expected.max() > 0
     assert np.allclose(found.numpy(), expected, rtol=1e-6, atol=1e-8)
 
@@ -84,14 +84,14 @@ def test_a_linear_case_by_hand() -> None:
 @pytest.mark.parametrize("layer", ["conv1", "act1", "conv2", "act2"])
 def test_laws_of_the_heat(layer: str, affinity: object) -> None:
     net = small().requires_grad_(False).train()
-    images, neighbours = torch.randn(4, 2, 8, 8, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
-    heat = grad_cam(net, images, neighbours, layer, affinity)  # type: ignore[arg-type]
+    images, neighbors = torch.randn(4, 2, 8, 8, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    heat = grad_cam(net, images, neighbors, layer, affinity)  # type: ignore[arg-type]
     assert heat.shape == (4, 8, 8) and bool((heat >= 0).all())
-    one_by_one = [grad_cam(net, images[i : i + 1], neighbours[i : i + 1], layer, affinity) for i in range(4)]  # type: ignore[arg-type]
+    one_by_one = [grad_cam(net, images[i : i + 1], neighbors[i : i + 1], layer, affinity) for i in range(4)]  # type: ignore[arg-type]
     assert torch.allclose(heat, torch.cat(one_by_one))
     assert net.training and all(p.grad is None for p in net.parameters()) and not net.conv1._forward_hooks
     with torch.no_grad():
-        assert torch.allclose(grad_cam(net, images, neighbours, layer, affinity), heat)  # type: ignore[arg-type]
+        assert torch.allclose(grad_cam(net, images, neighbors, layer, affinity), heat)  # type: ignore[arg-type]
 
 
 def test_against_others_a_distance_forgets_its_own_square() -> None:
@@ -114,16 +114,16 @@ def test_the_last_layer_with_maps() -> None:
 
 def test_errors_of_grad_cam() -> None:
     net = small()
-    images, neighbours = torch.zeros(2, 2, 8, 8, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
+    images, neighbors = torch.zeros(2, 2, 8, 8, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.float64)
 
-    def wrong(message: str, inputs: Tensor = images, near: Tensor = neighbours, layer: str = "conv1") -> None:
+    def wrong(message: str, inputs: Tensor = images, near: Tensor = neighbors, layer: str = "conv1") -> None:
         with pytest.raises(ValueError, match=message):
             grad_cam(net, inputs, near, layer)
 
     wrong(r"layer 'conv3' is unknown \(did you mean 'conv2'\?\)", layer="conv3")
     wrong(r"layer 'head' gives \(2, 3\); Grad-CAM needs maps", layer="head")
     wrong(r"inputs have shape \(2, 8, 8\)", inputs=images[0])
-    wrong(r"neighbours have shape \(1, 3\); give the embedding", near=neighbours[:1])
+    wrong(r"neighbors have shape \(1, 3\); give the embedding", near=neighbors[:1])
     with pytest.raises(ValueError, match=r"against has shape \(5, 2\); give embeddings \(m, 3\) of other references"):
-        grad_cam(net, images, neighbours, "conv1", against=torch.zeros(5, 2))
-    wrong(r"neighbours have shape \(2, 2\) for embeddings \(2, 3\)", near=neighbours[:, :2])
+        grad_cam(net, images, neighbors, "conv1", against=torch.zeros(5, 2))
+    wrong(r"neighbors have shape \(2, 2\) for embeddings \(2, 3\)", near=neighbors[:, :2])

@@ -38,7 +38,7 @@ def pictures(n: int, seed: int, classes: int = 2) -> Dataset:
 def side(data: Dataset, name: str, first_id: int = 0) -> Side:
     found = embedded(MODEL, data, name)
     assert found.points.ids is not None
-    return Side(name, data, found.points._replace(ids=found.points.ids + first_id), found.prints, found.contents, found.off_centre)
+    return Side(name, data, found.points._replace(ids=found.points.ids + first_id), found.prints, found.contents, found.off_center)
 
 
 def subject(queries: Dataset, gallery: Dataset | None) -> Subject:

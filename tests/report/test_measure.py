@@ -9,24 +9,24 @@ import torch
 from nearkin.evaluate import Score
 from nearkin.report import descriptions as words
 from nearkin.report import page
-from nearkin.report.measure import flow_counts, neighbours_of, overlap, worst_queries
-from nearkin.search import Neighbours
+from nearkin.report.measure import flow_counts, neighbors_of, overlap, worst_queries
+from nearkin.search import Neighbors
 
 
-def test_the_flow_counts_every_neighbour_once() -> None:
+def test_the_flow_counts_every_neighbor_once() -> None:
     generator = torch.Generator().manual_seed(0)
-    labels, neighbours = torch.randint(0, 4, (50,), generator=generator), torch.randint(-1, 4, (50, 6), generator=generator)
+    labels, neighbors = torch.randint(0, 4, (50,), generator=generator), torch.randint(-1, 4, (50, 6), generator=generator)
     expected = torch.zeros(4, 4, dtype=torch.int64)
     for i in range(50):
         for j in range(6):
-            if neighbours[i, j] >= 0:
-                expected[labels[i], neighbours[i, j]] += 1
-    assert torch.equal(flow_counts(labels, neighbours, 4), expected)
+            if neighbors[i, j] >= 0:
+                expected[labels[i], neighbors[i, j]] += 1
+    assert torch.equal(flow_counts(labels, neighbors, 4), expected)
 
 
-def test_no_neighbour_has_no_label() -> None:
-    found = Neighbours(torch.tensor([[1, 0], [0, -1]]), torch.zeros(2, 2))
-    assert neighbours_of(found, torch.tensor([7, 8])).tolist() == [[8, 7], [7, -1]]
+def test_no_neighbor_has_no_label() -> None:
+    found = Neighbors(torch.tensor([[1, 0], [0, -1]]), torch.zeros(2, 2))
+    assert neighbors_of(found, torch.tensor([7, 8])).tolist() == [[8, 7], [7, -1]]
 
 
 def test_overlap_of_sets_by_a_literal_loop() -> None:

@@ -1,4 +1,4 @@
-"""Projections: PCA equals scikit-learn's, t-SNE keeps neighbours, and new points land among their own."""
+"""Projections: PCA equals scikit-learn's, t-SNE keeps neighbors, and new points land among their own."""
 
 import sys
 
@@ -38,7 +38,7 @@ def test_cosine_does_not_see_lengths() -> None:
     assert np.allclose(fit(points, "pca", "cosine").points, fit(longer, "pca", "cosine").points)
 
 
-def test_tsne_is_deterministic_keeps_neighbours_and_places_new_points_among_their_own() -> None:
+def test_tsne_is_deterministic_keeps_neighbors_and_places_new_points_among_their_own() -> None:
     points, labels = groups()
     some, others = points[:90], points[90:]
     projection = fit(torch.from_numpy(some))

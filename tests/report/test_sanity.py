@@ -20,8 +20,8 @@ from nearkin.report.sanity import (
     length_spread,
     near_duplicates,
     near_duplicates_among,
-    neighbour_labels,
-    off_centre,
+    neighbor_labels,
+    off_center,
     same_content,
     scaled_columns,
     suspected_labels,
@@ -96,16 +96,16 @@ def test_lengths() -> None:
     assert changed_by_lengths(query, references) == 1  # the angle names the first, the distance the second
 
 
-def test_off_centre_by_hand() -> None:
+def test_off_center_by_hand() -> None:
     points = torch.tensor([[9.0, 0.0], [11.0, 0.0]])  # mean 10, variance 1 + 0
-    assert off_centre(points) == pytest.approx(10)
-    assert off_centre(points - points.mean(0)) == 0
-    assert off_centre(torch.ones(3, 2)) == math.inf and off_centre(torch.zeros(3, 2)) == 0
+    assert off_center(points) == pytest.approx(10)
+    assert off_center(points - points.mean(0)) == 0
+    assert off_center(torch.ones(3, 2)) == math.inf and off_center(torch.zeros(3, 2)) == 0
 
 
-def literal_suspects(labels: list[int], neighbours: list[list[int]], agreed: float) -> set[tuple[int, int, float]]:
+def literal_suspects(labels: list[int], neighbors: list[list[int]], agreed: float) -> set[tuple[int, int, float]]:
     found = set()
-    for i, row in enumerate(neighbours):
+    for i, row in enumerate(neighbors):
         known = [label for label in row if label >= 0]
         if not known:
             continue
@@ -120,29 +120,29 @@ def literal_suspects(labels: list[int], neighbours: list[list[int]], agreed: flo
 def test_suspects_by_a_literal_loop(agreed: float) -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 3, (200,), generator=generator)
-    neighbours = torch.randint(-1, 3, (200, 5), generator=generator)
-    found = suspected_labels(labels, neighbours, agreed)
-    assert {(one.row, one.neighbours_say, round(one.confidence, 6)) for one in found} == literal_suspects(
-        labels.tolist(), neighbours.tolist(), agreed
+    neighbors = torch.randint(-1, 3, (200, 5), generator=generator)
+    found = suspected_labels(labels, neighbors, agreed)
+    assert {(one.row, one.neighbors_say, round(one.confidence, 6)) for one in found} == literal_suspects(
+        labels.tolist(), neighbors.tolist(), agreed
     )
     confidence = [one.confidence for one in found]
     assert confidence == sorted(confidence, reverse=True) and all(one.label == labels[one.row] for one in found)
 
 
-def test_a_planted_wrong_label_is_suspected_though_it_is_its_own_neighbour() -> None:
+def test_a_planted_wrong_label_is_suspected_though_it_is_its_own_neighbor() -> None:
     points = torch.cat([torch.randn(20, 2), torch.randn(20, 2) + 20])
     labels = torch.tensor([0] * 20 + [1] * 20)
     labels[3] = 1
     known = Points(points, labels, torch.arange(40))
-    found = suspected_labels(labels, neighbour_labels(known, known, 7))
-    assert [(one.row, one.label, one.neighbours_say) for one in found] == [(3, 1, 0)] and found[0].confidence == 1
+    found = suspected_labels(labels, neighbor_labels(known, known, 7))
+    assert [(one.row, one.label, one.neighbors_say) for one in found] == [(3, 1, 0)] and found[0].confidence == 1
 
 
 def test_the_csv_of_suspects(tmp_path: Path) -> None:
     path = write_suspects(tmp_path / "s.csv", [("train", "a, b.png", Suspect(3, 1, 0, 0.875))], ["cat", "dog"])
     with path.open(encoding="utf-8") as file:
         assert list(csv.DictReader(file)) == [
-            {"path": "a, b.png", "label": "dog", "neighbours_say": "cat", "confidence": "0.88", "part": "train"}
+            {"path": "a, b.png", "label": "dog", "neighbors_say": "cat", "confidence": "0.88", "part": "train"}
         ]
 
 
@@ -153,5 +153,5 @@ def test_errors_of_sanity_checks() -> None:
         near_duplicates(torch.zeros(2, 2), torch.zeros(2, 2), 0)
     with pytest.raises(ValueError, match=r"agreed \(1.5\) must be a share"):
         suspected_labels(torch.zeros(2, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long), 1.5)
-    with pytest.raises(ValueError, match=r"neighbours have shape \(3, 3\) for 2 labels"):
+    with pytest.raises(ValueError, match=r"neighbors have shape \(3, 3\) for 2 labels"):
         suspected_labels(torch.zeros(2, dtype=torch.long), torch.zeros(3, 3, dtype=torch.long))

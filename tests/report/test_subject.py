@@ -11,11 +11,11 @@ from torch import nn
 from nearkin.data import Dataset
 from nearkin.models.folder import Model
 from nearkin.report.checks import inspect
-from nearkin.report.sanity import off_centre
+from nearkin.report.sanity import off_center
 from nearkin.report.subject import Side, Subject, embedded, in_classes_of, prepared, strangers_to
 from nearkin.search import nearest
 
-PREPARE = [{"step": "Standardise", "mean": [0.5], "std": [0.25]}]
+PREPARE = [{"step": "Standardize", "mean": [0.5], "std": [0.25]}]
 
 
 def model(metric: str = "squared_euclidean", network: nn.Module | None = None) -> Model:
@@ -48,7 +48,7 @@ def test_embedding_keeps_rows_together() -> None:
     expected = prepared(model(), data.inputs).flatten(1)
     assert torch.equal(found.points.embeddings, expected) and torch.equal(found.points.ids, data.ids)
     assert found.points.labels is not None and torch.equal(found.points.labels, data.labels)
-    assert found.off_centre == pytest.approx(off_centre(expected), rel=1e-5) and not found.left_out
+    assert found.off_center == pytest.approx(off_center(expected), rel=1e-5) and not found.left_out
 
 
 def test_points_without_a_finite_embedding_are_left_out_and_counted() -> None:
@@ -128,7 +128,7 @@ def test_planted_faults_are_named() -> None:
     assert {3, 7} <= set(found["sanity"].duplicates.queries.tolist())
 
 
-def test_lengths_centres_and_collapse_are_told() -> None:
+def test_lengths_centers_and_collapse_are_told() -> None:
     class Odd(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             rows = x.flatten(1)
@@ -136,11 +136,11 @@ def test_lengths_centres_and_collapse_are_told() -> None:
 
     by = model("cosine", Odd())
     levels = asked(side(pictures(40, 0), by=by), side(pictures(60, 1), by=by), by, rank=1.2)["levels"]
-    assert levels["Uncentred embeddings"] == "look" and levels["Collapse"] == "look" and levels["Uncentred inputs"] == "fine"
+    assert levels["Uncenterd embeddings"] == "look" and levels["Collapse"] == "look" and levels["Uncenterd inputs"] == "fine"
     uneven = model("cosine", nn.Flatten())
     levels = asked(side(pictures(40, 0), by=uneven), side(pictures(60, 1), by=uneven), uneven)["levels"]
-    assert levels["Unnormalised features with a cosine model"] == "look"
-    assert "Unnormalised features with a cosine model" not in asked(side(pictures(4)), side(pictures(6)))["levels"]
+    assert levels["Unnormalized features with a cosine model"] == "look"
+    assert "Unnormalized features with a cosine model" not in asked(side(pictures(4)), side(pictures(6)))["levels"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalized, SquaredEuclidean, cosine
 from nearkin.compose.points import Points
-from nearkin.search import Neighbours, nearest
+from nearkin.search import Neighbors, nearest
 from nearkin.search import exact as module
 
 AFFINITIES: dict[str, Affinity] = {
@@ -20,7 +20,7 @@ AFFINITIES: dict[str, Affinity] = {
     "euclidean": Euclidean(),
     "cosine": cosine(0.1),
     "inner": InnerProduct(),
-    "unit squared": Normalised(SquaredEuclidean()),
+    "unit squared": Normalized(SquaredEuclidean()),
 }
 everywhere = pytest.mark.parametrize("name", AFFINITIES)
 
@@ -75,7 +75,7 @@ def test_equals_the_loop(name: str, block: int) -> None:
 def test_the_metric_is_squared_euclidean_unless_told() -> None:
     q, r = drawn(4, 3, 0), drawn(7, 3, 1)
     found = nearest(q, r, 2)
-    assert isinstance(found, Neighbours) and torch.equal(found.affinity, nearest(q, r, 2, SquaredEuclidean()).affinity)
+    assert isinstance(found, Neighbors) and torch.equal(found.affinity, nearest(q, r, 2, SquaredEuclidean()).affinity)
 
 
 @everywhere
@@ -113,7 +113,7 @@ def test_self_is_passed_over_by_id_wherever_it_stands(block: int) -> None:
     same = ids[:, None] == ids.repeat(3)
     assert torch.equal(found.positions, loop(x, references, 4, "squared", same)[0])
     kept = nearest(Points(x, None, ids), Points(references, labels, ids.repeat(3)), 3, block=block)
-    assert torch.equal(kept.positions, torch.stack([ids, ids + 10, ids + 20], 1)), "unless asked, everybody is a neighbour"
+    assert torch.equal(kept.positions, torch.stack([ids, ids + 10, ids + 20], 1)), "unless asked, everybody is a neighbor"
 
 
 @pytest.mark.parametrize("block", [4096, 2])
@@ -251,7 +251,7 @@ def test_many_copies_and_many_queries_are_still_in_order(name: str, monkeypatch:
 
 
 def test_nearly_equal_rows_are_told_apart() -> None:
-    r = 1 + torch.arange(500)[:, None] * torch.tensor([[2.0**-23, 0.0, 0.0]])  # neighbours in float32
+    r = 1 + torch.arange(500)[:, None] * torch.tensor([[2.0**-23, 0.0, 0.0]])  # neighbors in float32
     found = nearest(r[[0, 250, 499]], r, 3).positions
     assert found.tolist() == [[0, 1, 2], [250, 249, 251], [499, 498, 497]]
 
@@ -314,10 +314,10 @@ def test_tf32_is_left_as_it_was() -> None:
 
 X, IDS = drawn(4, 2, 0), torch.arange(4)
 ERRORS: list[tuple[Any, Any, dict[str, Any], str]] = [
-    (X, X, {"k": 0}, r"k \(0\) must be a whole number above 0"),
-    (X, X, {"k": -3}, r"k \(-3\) must be a whole number above 0"),
-    (X, X, {"k": True}, r"k \(True\) must be a whole number above 0"),
-    (X, X, {"k": 1.5}, r"k \(1.5\) must be a whole number above 0"),
+    (X, X, {"k": 0}, r"k \(0\) must be a whole number of at least 1"),
+    (X, X, {"k": -3}, r"k \(-3\) must be a whole number of at least 1"),
+    (X, X, {"k": True}, r"k \(True\) must be a whole number of at least 1"),
+    (X, X, {"k": 1.5}, r"k \(1.5\) must be a whole number of at least 1"),
     (X, X, {"block": 0}, r"block \(0\) must be above 0"),
     (X[0], X, {}, r"queries must be a tensor \(n, d\) with at least one row, not \(2,\)"),
     (X, X[:0], {}, r"references must be a tensor \(n, d\) with at least one row, not \(0, 2\)"),

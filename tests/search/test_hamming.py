@@ -26,7 +26,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("d", [3, 8, 16, 64, 65, 128])
-def test_neighbours_are_those_of_the_definition(engine: None, d: int) -> None:
+def test_neighbors_are_those_of_the_definition(engine: None, d: int) -> None:
     q, r = draw(6, d, 1), draw(50, d, 2)
     for k in (1, 7, 50, 60):
         positions, distances = hamming.nearest_codes(pack(q), pack(r), k)

@@ -1,4 +1,4 @@
-"""A model folder with an index, small enough to be made in a second: an untrained network and sixty coloured pictures."""
+"""A model folder with an index, small enough to be made in a second: an untrained network and sixty colored pictures."""
 
 import io
 from pathlib import Path
@@ -10,15 +10,15 @@ from PIL import Image
 from nearkin import data as sources
 from nearkin.index.collection import Collection, build_index
 from nearkin.models.folder import build_network
-from nearkin.train.fit import save
+from nearkin.train.loop import save
 
 SIDE, D = 16, 8
-COLOURS = {"blue": (40, 60, 200), "green": (40, 180, 60), "red": (210, 50, 40)}
+COLORS = {"blue": (40, 60, 200), "green": (40, 180, 60), "red": (210, 50, 40)}
 
 
-def picture(colour: str, seed: int, size: tuple[int, int] = (24, 20)) -> Image.Image:
+def picture(color: str, seed: int, size: tuple[int, int] = (24, 20)) -> Image.Image:
     rng = np.random.default_rng(seed)
-    pixels = np.array(COLOURS[colour]) + rng.normal(0, 18, (size[1], size[0], 3))
+    pixels = np.array(COLORS[color]) + rng.normal(0, 18, (size[1], size[0], 3))
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
@@ -29,10 +29,10 @@ def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
 
 
 def make_pictures(folder: Path, each: int = 20, first: int = 0) -> Path:
-    for number, colour in enumerate(COLOURS):
-        (folder / colour).mkdir(parents=True)
+    for number, color in enumerate(COLORS):
+        (folder / color).mkdir(parents=True)
         for i in range(each):
-            picture(colour, 1000 * number + first + i).save(folder / colour / f"{first + i:03d}.png")
+            picture(color, 1000 * number + first + i).save(folder / color / f"{first + i:03d}.png")
     return folder
 
 
@@ -41,12 +41,12 @@ def make_model(folder: Path, seed: int = 0) -> Path:
         "format": 1,
         "kind": "images",
         "shape": [3, SIDE, SIDE],
-        "classes": list(COLOURS),
+        "classes": list(COLORS),
         "targets": [],
         "supervision": "classes",
         "objective": "nca",
         "why": "a test",
-        "network": {"name": "convnet", "dimension": D, "normalise": False, "options": {}},
+        "network": {"name": "convnet", "dimension": D, "normalize": False, "options": {}},
         "prepare": [],
         "metric": "squared_euclidean",
     }

@@ -1,4 +1,4 @@
-"""The atlas against literal loops: neighbours, purity, residual, lists; what is stored comes back; what is shared is found."""
+"""The atlas against literal loops: neighbors, purity, residual, lists; what is stored comes back; what is shared is found."""
 
 import base64
 import io
@@ -30,7 +30,7 @@ def gaps(vectors: np.ndarray) -> np.ndarray:
     return np.array([[sum((float(a) - float(b)) ** 2 for a, b in zip(x, y, strict=True)) for y in vectors] for x in vectors])
 
 
-def test_neighbours_purity_and_lists_equal_literal_loops(census: Census) -> None:
+def test_neighbors_purity_and_lists_equal_literal_loops(census: Census) -> None:
     atlas = drawing.draw(census, "pca")
     apart, n = gaps(census.vectors), len(census)
     for row in range(n):
@@ -52,13 +52,13 @@ def test_neighbours_purity_and_lists_equal_literal_loops(census: Census) -> None
     assert (np.diff(worst) >= 0).all() and set(atlas.lists.worst.tolist()) == set(np.flatnonzero(atlas.purity < 1).tolist())
     for one in atlas.lists.suspects:
         near = [int(census.labels[other]) for other in atlas.positions[one.row, :10]]
-        assert near.count(one.neighbours_say) / 10 == pytest.approx(one.confidence) and one.confidence >= 0.6
-        assert one.neighbours_say != one.label == census.labels[one.row]
+        assert near.count(one.neighbors_say) / 10 == pytest.approx(one.confidence) and one.confidence >= 0.6
+        assert one.neighbors_say != one.label == census.labels[one.row]
     assert [pair[:2] for pair in atlas.lists.duplicates if pair[2] == 0] == [(4, 3)]
     assert atlas.lists.compared == atlas.lists.later == 10
 
 
-def test_one_labelled_neighbour_among_unlabelled_ones_makes_no_suspect(census: Census) -> None:
+def test_one_labeled_neighbor_among_unlabeled_ones_makes_no_suspect(census: Census) -> None:
     positions = np.array([[(row + step) % len(census) for step in range(1, 11)] for row in range(len(census))], dtype=np.int32)
     for wrong, suspected in ((5, []), (6, [0])):  # of the ten, that bear another class; the others' classes are unknown
         labels = np.full(len(census), -1)
@@ -67,9 +67,9 @@ def test_one_labelled_neighbour_among_unlabelled_ones_makes_no_suspect(census: C
         assert [one.row for one in found if one.label == 0] == suspected and all(one.confidence >= 0.6 for one in found)
 
 
-def test_live_neighbours_are_those_of_the_atlas(census: Census) -> None:
+def test_live_neighbors_are_those_of_the_atlas(census: Census) -> None:
     atlas = drawing.draw(census, "pca")
-    positions, affinity, right = drawing.neighbours_of(census, np.array([7, 2]), 5)
+    positions, affinity, right = drawing.neighbors_of(census, np.array([7, 2]), 5)
     assert np.array_equal(positions, atlas.positions[[7, 2], :5]) and np.array_equal(right, atlas.right[[7, 2], :5])
     assert np.allclose(affinity, atlas.affinity[[7, 2], :5])
 
@@ -178,7 +178,7 @@ def page_value(path: Path) -> dict:
     return json.loads(text[text.index("]=") + 2 : text.rindex(";")])
 
 
-def test_the_folder_holds_all_neighbours_and_refuses_other_peoples_folders(census: Census, tmp_path: Path) -> None:
+def test_the_folder_holds_all_neighbors_and_refuses_other_peoples_folders(census: Census, tmp_path: Path) -> None:
     view = View("</script> & co", census, drawing.draw(census, "pca"))
     page = write_page([view], tmp_path / "out")
     assert '<script src="atlas.js"></script>' in page.read_text() and "</script>" not in (page.parent / "atlas.js").read_text()

@@ -16,10 +16,10 @@ from nearkin.data.corrections import corrected
 from nearkin.index.collection import build_index
 from tests.serve.browsing import served, until
 from tests.serve.small_atlas import EACH, TESTED, Folders, make_folders
-from tests.serve.small_model import COLOURS, SIDE, encoded, make_model, picture
+from tests.serve.small_model import COLORS, SIDE, encoded, make_model, picture
 from tests.serve.small_model import opened as pictures_in
 
-COUNT = len(COLOURS) * (EACH + TESTED) + 3
+COUNT = len(COLORS) * (EACH + TESTED) + 3
 READY = "document.documentElement.dataset.drawn && document.getElementById('cover').hidden"
 
 
@@ -82,11 +82,11 @@ def tiles(page: Any, sign: str = "") -> int:
 def test_it_loads_with_all_points_and_says_what_to_do(page: Any) -> None:
     assert page.inner_text("#about") == f"one · {COUNT} points · 8 dimensions · map by PCA"
     assert page.evaluate("document.documentElement.dataset.drawn") == f"{COUNT} pca"
-    assert page.inner_text(".welcome h2") == "Which neighbours are wrong?"
-    assert page.locator("#by option").all_inner_texts() == ["Class", "Neighbourhood purity", "Split"]
+    assert page.inner_text(".welcome h2") == "Which neighbors are wrong?"
+    assert page.locator("#by option").all_inner_texts() == ["Class", "Neighborhood purity", "Split"]
 
 
-def test_hovering_shows_the_picture_and_clicking_the_neighbours(page: Any) -> None:
+def test_hovering_shows_the_picture_and_clicking_the_neighbors(page: Any) -> None:
     row = alone(page)
     x, y = on_screen(page, row)
     page.mouse.move(x + 40, y + 40)
@@ -98,7 +98,7 @@ def test_hovering_shows_the_picture_and_clicking_the_neighbours(page: Any) -> No
     until(page, "[...document.querySelectorAll('.visit .tile img')].every((one) => one.complete && one.naturalWidth > 0)")
 
 
-def test_the_neighbours_are_those_of_the_index_and_the_slider_shows_more(page: Any, folders: Folders) -> None:
+def test_the_neighbors_are_those_of_the_index_and_the_slider_shows_more(page: Any, folders: Folders) -> None:
     page.fill("#id", "5")
     page.press("#id", "Enter")
     until(page, "explorer.row() === 5")
@@ -119,7 +119,7 @@ def test_the_neighbours_are_those_of_the_index_and_the_slider_shows_more(page: A
     until(page, "document.getElementById('toast').textContent.startsWith('No point has the number 9999')")
 
 
-def test_the_legend_filters_and_the_colours_change(page: Any) -> None:
+def test_the_legend_filters_and_the_colors_change(page: Any) -> None:
     before = page.locator("#maps").screenshot()
     page.click("#legend button >> nth=1")
     assert page.get_attribute("#legend button >> nth=1", "aria-pressed") == "false"
@@ -135,7 +135,7 @@ def test_the_legend_filters_and_the_colours_change(page: Any) -> None:
     assert page.locator("#legend .number").all_inner_texts() == [str(3 * EACH + 2), str(3 * TESTED + 1)]
 
 
-def test_the_wheel_keys_and_the_neighbours_zoom(page: Any) -> None:
+def test_the_wheel_keys_and_the_neighbors_zoom(page: Any) -> None:
     places = page.evaluate(f"[...Array({COUNT}).keys()].map((row) => explorer.screen(row))")
     a, b = places.index(min(places)), places.index(max(places))
     apart = f"explorer.screen({b})[0] - explorer.screen({a})[0]"
@@ -222,7 +222,7 @@ def test_on_a_phone_nothing_lies_upon_another(page: Any) -> None:
     ]
     assert all(inside) and boxes["#help"]["x"] + boxes["#help"]["width"] <= 400
     ends = [(boxes[name]["y"], boxes[name]["y"] + boxes[name]["height"]) for name in ("#bar", "#maps", "#right", "#left")]
-    assert all(above[1] <= below[0] + 1 for above, below in zip(ends, ends[1:], strict=False)), "map, neighbours, lists, in this order"
+    assert all(above[1] <= below[0] + 1 for above, below in zip(ends, ends[1:], strict=False)), "map, neighbors, lists, in this order"
     assert page.evaluate("document.documentElement.scrollWidth") == 400
     assert boxes["#tools"]["y"] + boxes["#tools"]["height"] == pytest.approx(800, abs=1), "the tools stay at hand"
     assert page.get_by_role("button", name="Search with a picture").inner_text() == "Search"
@@ -384,7 +384,7 @@ def test_while_it_is_drawn_the_page_says_so(browser: Any, address: str) -> None:
     page.close()
 
 
-def test_numbers_are_coloured_by_target_and_residual(browser: Any, tmp_path: Path) -> None:
+def test_numbers_are_colored_by_target_and_residual(browser: Any, tmp_path: Path) -> None:
     from nearkin.serve.atlas.folder import write_page
     from nearkin.serve.atlas.view import Place, views
     from tests.serve.small_index import index_in
@@ -394,7 +394,7 @@ def test_numbers_are_coloured_by_target_and_residual(browser: Any, tmp_path: Pat
     opened = Opened(browser, write_page(drawn, tmp_path / "out").as_uri())
     page = opened.page
     until(page, READY)
-    assert page.locator("#by option").all_inner_texts() == ["Neighbourhood purity", "Target: angle", "Residual", "Split"]
+    assert page.locator("#by option").all_inner_texts() == ["Neighborhood purity", "Target: angle", "Residual", "Split"]
     page.select_option("#by", label="Residual")
     assert page.locator("#legend .swatch").count() == 5
     page.click("#list .entry >> nth=0")

@@ -1,4 +1,4 @@
-"""What the explorer's page asks the service for: the atlas, exact neighbours, a picture's place; and whom it refuses."""
+"""What the explorer's page asks the service for: the atlas, exact neighbors, a picture's place; and whom it refuses."""
 
 import base64
 import time
@@ -43,7 +43,7 @@ def error(answer: Any) -> str:
     return f"{answer.status_code} {answer.json()['error']['code']}"
 
 
-def test_neighbours_are_exact_whatever_the_backend(client: TestClient, collection: Collection) -> None:
+def test_neighbors_are_exact_whatever_the_backend(client: TestClient, collection: Collection) -> None:
     version = drawn(client)["version"]
     for row in (0, 33):
         page = client.get(f"/atlas/near/{row}?k=7&version={version}").json()
@@ -54,7 +54,7 @@ def test_neighbours_are_exact_whatever_the_backend(client: TestClient, collectio
         assert page["source"] == collection.index.entries([row])[0].source and model["sources"] == [hit.source for hit in hits]
 
 
-def test_a_picture_lands_among_its_neighbours(client: TestClient) -> None:
+def test_a_picture_lands_among_its_neighbors(client: TestClient) -> None:
     atlas = drawn(client)
     address = f"/atlas/drop?k=5&version={atlas['version']}"
     page = client.post(address, content=encoded(picture("green", 88)), headers={"Content-Type": "image/png"}).json()

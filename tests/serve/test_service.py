@@ -50,20 +50,20 @@ def test_a_picture_finds_its_kind(client: TestClient, kind: str, form: bool) -> 
         answer = client.post("/search?k=4", content=content, headers={"Content-Type": f"image/{kind.lower()}"})
     page = answer.json()
     assert answer.status_code == 200 and page["exact"] is True and page["seconds"]["encode"] > 0
-    assert [hit["label"] for hit in page["neighbours"]] == ["green"] * 4
-    assert page["neighbours"][0]["same_kind"] is True
-    assert all(first["affinity"] >= second["affinity"] for first, second in zip(page["neighbours"], page["neighbours"][1:], strict=False))
+    assert [hit["label"] for hit in page["neighbors"]] == ["green"] * 4
+    assert page["neighbors"][0]["same_kind"] is True
+    assert all(first["affinity"] >= second["affinity"] for first, second in zip(page["neighbors"], page["neighbors"][1:], strict=False))
 
 
 def test_by_id_and_by_vector(client: TestClient, collection: Collection) -> None:
-    by_id = client.post("/search?k=3", json={"id": 5}).json()["neighbours"]
+    by_id = client.post("/search?k=3", json={"id": 5}).json()["neighbors"]
     assert 5 not in [hit["id"] for hit in by_id]
     vector = collection.index.snapshot.vectors[int(collection.index.snapshot.rows([5])[0])].tolist()
-    by_vector = client.post("/search?k=4", json={"vector": vector}).json()["neighbours"]
+    by_vector = client.post("/search?k=4", json={"vector": vector}).json()["neighbors"]
     assert by_vector[0]["id"] == 5 and [hit["id"] for hit in by_vector[1:]] == [hit["id"] for hit in by_id]
-    red = client.post("/search?k=3&label=red&where=data=pictures", json={"id": 5}).json()["neighbours"]
+    red = client.post("/search?k=3&label=red&where=data=pictures", json={"id": 5}).json()["neighbors"]
     assert [hit["label"] for hit in red] == ["red"] * 3
-    assert client.post("/search?where=data=other", json={"id": 5}).json()["neighbours"] == []
+    assert client.post("/search?where=data=other", json={"id": 5}).json()["neighbors"] == []
 
 
 def test_points_and_their_pictures(client: TestClient) -> None:
@@ -310,7 +310,7 @@ def test_a_newer_index_is_taken_over_and_a_broken_one_is_not(tmp_path: Path) -> 
         page = until(lambda page: page["points"] == 70)
         assert "far" in page["labels"]
         found = client.post("/search", json={"vector": [1e6] * D}).json()
-        assert [hit["label"] for hit in found["neighbours"]] == ["far"] * 10 and found["neighbours"][0]["image"] is None
+        assert [hit["label"] for hit in found["neighbors"]] == ["far"] * 10 and found["neighbors"][0]["image"] is None
         manifest = tmp_path / "model/index/manifest.json"
         good = manifest.read_text()
         manifest.write_text(good[:-5])

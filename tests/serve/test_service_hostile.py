@@ -70,7 +70,7 @@ def send(client: TestClient, kind: str, content: bytes, form: bool = False) -> i
     else:
         answer = client.post("/search?k=1", content=content, headers={"Content-Type": TYPES[kind]})
     page = answer.json()
-    assert (answer.status_code == 200 and page["neighbours"]) or (answer.status_code == 422 and page["error"]["code"] == "no_picture")
+    assert (answer.status_code == 200 and page["neighbors"]) or (answer.status_code == 422 and page["error"]["code"] == "no_picture")
     return answer.status_code
 
 

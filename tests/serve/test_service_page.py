@@ -1,4 +1,4 @@
-"""The page in a real browser (Debian's chromium): upload, neighbours with pictures, click, filter, errors; and nothing in its console."""
+"""The page in a real browser (Debian's chromium): upload, neighbors with pictures, click, filter, errors; and nothing in its console."""
 
 import time
 from collections.abc import Iterator
@@ -31,37 +31,37 @@ def page(browser: Any, address: str) -> Iterator[Any]:
 
 
 def labels(page: Any) -> list[str]:
-    return page.locator("#neighbours .label").all_inner_texts()
+    return page.locator("#neighbors .label").all_inner_texts()
 
 
 def loaded(page: Any) -> bool:
-    return page.evaluate("[...document.querySelectorAll('#neighbours img')].every((image) => image.complete && image.naturalWidth > 0)")
+    return page.evaluate("[...document.querySelectorAll('#neighbors img')].every((image) => image.complete && image.naturalWidth > 0)")
 
 
 def test_a_picture_is_dropped_in_and_its_kin_are_shown(page: Any) -> None:
     assert page.inner_text("#about") == "60 points · 8 dimensions · exact search"
     page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("red", 50))})
-    page.wait_for_selector("#neighbours .card")
+    page.wait_for_selector("#neighbors .card")
     assert labels(page) == ["red"] * 10 and page.inner_text("#title") == "mine.png"
-    assert page.locator("#neighbours .badge.yes").count() == 10 and page.inner_text("#neighbours .badge.yes >> nth=0") == "same kind"
-    assert "10 exact neighbours" in page.inner_text("#took") and "encoding" in page.inner_text("#took")
-    page.locator("#neighbours img").last.scroll_into_view_if_needed()
-    until(page, "[...document.querySelectorAll('#neighbours img')].every((image) => image.complete)")
+    assert page.locator("#neighbors .badge.yes").count() == 10 and page.inner_text("#neighbors .badge.yes >> nth=0") == "same kind"
+    assert "10 exact neighbors" in page.inner_text("#took") and "encoding" in page.inner_text("#took")
+    page.locator("#neighbors img").last.scroll_into_view_if_needed()
+    until(page, "[...document.querySelectorAll('#neighbors img')].every((image) => image.complete)")
     assert loaded(page)
 
 
-def test_a_click_goes_on_from_a_neighbour_by_keyboard_too(page: Any) -> None:
+def test_a_click_goes_on_from_a_neighbor_by_keyboard_too(page: Any) -> None:
     page.locator("#few .card").first.focus()
     page.keyboard.press("Enter")
-    page.wait_for_selector("#neighbours .card")
+    page.wait_for_selector("#neighbors .card")
     assert page.inner_text("#title").startswith("Point 0")
-    page.click("#neighbours .card >> nth=2")
+    page.click("#neighbors .card >> nth=2")
     until(page, "!document.getElementById('title').textContent.startsWith('Point 0')")
     page.select_option("#k", "20")
-    until(page, "document.querySelectorAll('#neighbours .card').length === 20")
+    until(page, "document.querySelectorAll('#neighbors .card').length === 20")
     page.select_option("#label", "green")
-    until(page, "[...document.querySelectorAll('#neighbours .label')].every((one) => one.textContent === 'green')")
-    assert len(labels(page)) == 20 and page.locator("#neighbours .badge.no").count() > 0
+    until(page, "[...document.querySelectorAll('#neighbors .label')].every((one) => one.textContent === 'green')")
+    assert len(labels(page)) == 20 and page.locator("#neighbors .badge.no").count() > 0
 
 
 def test_what_is_no_picture_is_told_kindly(page: Any) -> None:

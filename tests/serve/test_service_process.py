@@ -151,7 +151,7 @@ def test_answers_are_of_the_old_index_or_the_new_one(tmp_path: Path) -> None:
             while not over.is_set():
                 status, body = ask(connection, question, JSON, "/search?k=30")
                 page = json.loads(body)
-                kinds = Counter(hit["label"] for hit in page["neighbours"] if hit["label"].startswith("far"))
+                kinds = Counter(hit["label"] for hit in page["neighbors"] if hit["label"].startswith("far"))
                 if status != 200 or any(count != 10 for count in kinds.values()) or page["generation"] < last:
                     wrong.append(f"{status} {kinds} {page['generation']} after {last}")
                 last = page["generation"]

@@ -31,13 +31,13 @@ def objectives():
     return named | {"nca, expected": o.NCA("expected"), "sum": o.WeightedSum({"npair": (1.0, o.NPair()), "angular": (2.0, o.Angular())})}
 
 
-def step_of(objective, optimiser=None):
+def step_of(objective, optimizer=None):
     torch.manual_seed(1)
     network = nn.Sequential(nn.Linear(WIDE, 8), nn.Tanh(), nn.Linear(8, DIMENSION)).double()
     objective = objective.double()
     inputs = torch.randn(POINTS, WIDE, dtype=torch.float64)
     moving = [*network.parameters(), *objective.parameters()]
-    moved_by = torch.optim.SGD(moving, lr=0.05, momentum=0.9) if optimiser is None else optimiser(moving)
+    moved_by = torch.optim.SGD(moving, lr=0.05, momentum=0.9) if optimizer is None else optimizer(moving)
     answers = ANSWERS[getattr(objective, "supervision", "classes")]
     read = inputs.__getitem__
     return Step(network, objective, moved_by, read=read, answers=answers, prepare=lambda x: x, generator=torch.Generator())
@@ -54,8 +54,8 @@ def after_two_steps(objective):
     return weights(step)
 
 
-def after_the_whole_set(objective, optimiser=None):
-    step = step_of(objective, optimiser)
+def after_the_whole_set(objective, optimizer=None):
+    step = step_of(objective, optimizer)
     for _ in range(2):
         whole_set_step(step, torch.arange(POINTS), 7)  # three chunks over two ranks
     return weights(step)

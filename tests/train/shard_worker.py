@@ -58,13 +58,13 @@ def interrupted(run: Run, folder: Path) -> dict[int, int]:
     raise AssertionError("it was to be stopped")
 
 
-def two_steps(objective: o.NeighbourhoodObjective) -> dict[str, torch.Tensor]:
-    """The network and the bank after two steps in float64, and the neighbourhoods in that bank."""
+def two_steps(objective: o.NeighborhoodObjective) -> dict[str, torch.Tensor]:
+    """The network and the bank after two steps in float64, and the neighborhoods in that bank."""
     torch.manual_seed(1)
     network = nn.Sequential(nn.Linear(WIDE, 8), nn.Tanh(), nn.Linear(8, DIMENSION)).double()
     inputs = torch.randn(SIZE, WIDE, dtype=torch.float64)
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.5, momentum=0.9)
-    step = Step(network, objective, optimiser, read=lambda ids: inputs[ids], answers=None, prepare=lambda x: x, generator=torch.Generator())
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5, momentum=0.9)
+    step = Step(network, objective, optimizer, read=lambda ids: inputs[ids], answers=None, prepare=lambda x: x, generator=torch.Generator())
     losses = []
     for start in (0, 8):
         ids = torch.cat([torch.arange(start, start + 12), torch.tensor([start])])  # one of them twice
@@ -81,21 +81,21 @@ def banked() -> dict[str, dict[str, torch.Tensor]]:
     some = torch.where(torch.arange(SIZE) % 3 == 0, torch.arange(SIZE) % 4, -1)
     kinds = {
         "instances": o.InstanceDiscrimination,
-        "discovery": o.NeighbourhoodDiscovery,
-        "streamed": partial(o.NeighbourhoodDiscovery, engine="torch"),
-        "weighted, with some classes": partial(o.NeighbourhoodDiscovery, weighted=True, labels=some, engine="torch"),
-        "each": partial(o.NeighbourhoodDiscovery, quantifier="each"),  # its bank is not spread: every rank has the whole
+        "discovery": o.NeighborhoodDiscovery,
+        "streamed": partial(o.NeighborhoodDiscovery, engine="torch"),
+        "weighted, with some classes": partial(o.NeighborhoodDiscovery, weighted=True, labels=some, engine="torch"),
+        "each": partial(o.NeighborhoodDiscovery, quantifier="each"),  # its bank is not spread: every rank has the whole
     }
     for name, made in kinds.items():
         torch.manual_seed(5)
         objective = made(SIZE, DIMENSION).double()
-        if isinstance(objective, o.NeighbourhoodDiscovery):
+        if isinstance(objective, o.NeighborhoodDiscovery):
             weight = torch.linspace(0, 1, SIZE) if name.startswith("weighted") else None
             objective.trust((torch.arange(SIZE)[:, None] + 3) % SIZE, torch.arange(SIZE) % 2 == 0, weight)
         spread(objective)
         found[name] = two_steps(objective)
         if isinstance(objective.references, BankPart):
-            found[f"{name} neighbourhoods"] = objective.references.discover(3, 0.1)._asdict()
+            found[f"{name} neighborhoods"] = objective.references.discover(3, 0.1)._asdict()
     return found
 
 

@@ -15,17 +15,17 @@ from nearkin import Points, knn_accuracy, load
 from nearkin.compose.affinity import cosine
 from nearkin.data import Dataset
 from nearkin.data.augment import Swap
-from nearkin.objectives import NeighbourhoodDiscovery
+from nearkin.objectives import NeighborhoodDiscovery
 from nearkin.train.assemble import assemble, cut
 from nearkin.train.config import DiscoveryChoice, Run, override
 from nearkin.train.inputs import AUTOMATIC_HUE, augmentation
-from nearkin.train.recipes import UNLABELLED, lengthened, settings_for, suited
+from nearkin.train.recipes import UNLABELED, lengthened, settings_for, suited
 from nearkin.train.training import train
-from tests.train.unlabelled import BASE, digits, photographs
+from tests.train.unlabeled import BASE, digits, photographs
 
 
 def test_nothing_is_held_out_where_nothing_has_a_label(tmp_path):
-    """Every photo is learnt from and can be found, and a photo that is there twice is no leak."""
+    """Every photo is learned from and can be found, and a photo that is there twice is no leak."""
     pixels = digits(60, 0).inputs
     bare = Dataset("bare", torch.cat([pixels, pixels[:1]]))
     plain = {name: value for name, value in BASE.items() if name != "data.validation"}
@@ -35,7 +35,7 @@ def test_nothing_is_held_out_where_nothing_has_a_label(tmp_path):
     train(run, tmp_path / "m", data=bare, device="cpu")
     assert len(load_file(tmp_path / "m" / "references.safetensors")["ids"]) == 61
     card = (tmp_path / "m" / "README.md").read_text()
-    assert "| training, last epoch | dimensions used |" in card and "whether neighbours are right was not measured" in card
+    assert "| training, last epoch | dimensions used |" in card and "whether neighbors are right was not measured" in card
     assert "test part" not in card and "validation" not in card
     given = Dataset("given", pixels, split=np.array(["train"] * 40 + ["test"] * 20))
     assert [len(part) for part in (cut(run, given).train, cut(run, given).test)] == [40, 20]  # unless the data say so
@@ -50,25 +50,25 @@ BARE = Dataset("bare", torch.zeros(100, 1, 8, 8, dtype=torch.uint8))
         ({}, ("adam", 0.003, 64, 1000)),  # one batch an epoch
         ({"batch_size": "10"}, ("adam", 0.003, 10, 100)),
         ({"epochs": "5"}, ("adam", 0.003, 64, 5)),
-        ({"optimiser.learning_rate": "0.2"}, ("sgd", 0.2, 64, 1000)),
-        ({"optimiser.name": "adam"}, ("adam", 0.1, 64, 1000)),
+        ({"optimizer.learning_rate": "0.2"}, ("sgd", 0.2, 64, 1000)),
+        ({"optimizer.name": "adam"}, ("adam", 0.1, 64, 1000)),
         ({"objective.name": "instance_discrimination"}, ("adam", 0.003, 64, 1000)),
         ({"objective.name": "deep_cluster"}, ("sgd", 0.1, 256, 20)),
     ],
 )
 def test_settings_that_nobody_gave_suit_data_without_labels(given, told):
     run = lengthened(suited(override(Run(), given), BARE, given), len(BARE))
-    assert (run.optimiser.name, run.optimiser.learning_rate, run.batch_size, run.epochs) == told
+    assert (run.optimizer.name, run.optimizer.learning_rate, run.batch_size, run.epochs) == told
 
 
-@pytest.mark.parametrize("name", ["auto", "neighbourhood_discovery", "noise_as_targets"])
+@pytest.mark.parametrize("name", ["auto", "neighborhood_discovery", "noise_as_targets"])
 def test_an_objective_that_learns_without_labels_takes_the_same_settings_whether_it_was_named_or_not(name):
     named = override(Run(), {"objective.name": name})
     for data in (BARE, digits(by="ids"), *([] if name == "auto" else [digits()])):
-        assert suited(named, data, ("objective.name",)) == override(named, UNLABELLED)
+        assert suited(named, data, ("objective.name",)) == override(named, UNLABELED)
 
 
-def test_data_with_some_labels_take_the_same_settings_and_hold_out_labelled_points_alone():
+def test_data_with_some_labels_take_the_same_settings_and_hold_out_labeled_points_alone():
     whole = digits(200, 0)
     labels = torch.where(torch.arange(len(whole)) % 4 > 0, -1, whole.labels)
     some = replace(whole, labels=labels, split=np.array(["all"] * len(whole)))
@@ -81,12 +81,12 @@ def test_data_with_some_labels_take_the_same_settings_and_hold_out_labelled_poin
 
 def test_the_page_on_training_names_these_settings():
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
-    adam = f"Adam at {UNLABELLED['optimiser.learning_rate']}"
-    assert f"batches of {UNLABELLED['batch_size']}, {adam} and at least {int(UNLABELLED['least_steps']):,} steps" in page
+    adam = f"Adam at {UNLABELED['optimizer.learning_rate']}"
+    assert f"batches of {UNLABELED['batch_size']}, {adam} and at least {int(UNLABELED['least_steps']):,} steps" in page
     assert f"changes by at most {AUTOMATIC_HUE} of the circle" in page
     assert f"`discovery.rounds={DiscoveryChoice().rounds}`" in page
     for option in ("k", "temperature", "momentum"):
-        assert f"`objective.options.{option}={signature(NeighbourhoodDiscovery).parameters[option].default}`" in page
+        assert f"`objective.options.{option}={signature(NeighborhoodDiscovery).parameters[option].default}`" in page
     assert f"for at least {int(settings_for('discovery', 'cifar-10', {})['least_steps']):,} steps (`least_steps`)" in page
 
 
@@ -113,11 +113,11 @@ def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s
     assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
     assert "without labels: batches of 64, adam at 0.003; --set changes that" in " ".join(capsys.readouterr().err.split())
     told = json.loads((tmp_path / "m" / "run.json").read_text())
-    assert (told["batch_size"], told["optimiser"]["name"], told["epochs"]) == (64, "adam", 6)
+    assert (told["batch_size"], told["optimizer"]["name"], told["epochs"]) == (64, "adam", 6)
     assert cli.main([*words, "--out", str(tmp_path / "r"), "--find-rate"]) == 0
     found = json.loads((tmp_path / "r" / "learning_rate.json").read_text())["rate"]
     told = json.loads((tmp_path / "r" / "run.json").read_text())
-    assert (told["optimiser"]["name"], told["optimiser"]["learning_rate"], told["epochs"]) == ("adam", found, 6)
+    assert (told["optimizer"]["name"], told["optimizer"]["learning_rate"], told["epochs"]) == ("adam", found, 6)
     run = override(Run(), {"data.source": str(tmp_path / "photos"), "epochs": "5", "network.name": "mlp"})
     train(run, tmp_path / "p", device="cpu")
     assert json.loads((tmp_path / "p" / "run.json").read_text()) == json.loads(run.to_json())
@@ -125,16 +125,16 @@ def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s
 
 def test_images_without_labels_are_augmented_unless_told_otherwise():
     bare = override(Run(), {name: value for name, value in BASE.items() if not name.startswith("augment")})
-    grey = assemble(bare, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
-    assert [type(step).__name__ for step in grey] == ["RandomResizedCrop", "ColourJitter"]
+    gray = assemble(bare, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
+    assert [type(step).__name__ for step in gray] == ["RandomResizedCrop", "ColorJitter"]
     flipped = override(bare, {"augment.name": "discovery", "augment.options.flip": "true"})  # named, it looks at the channels, too
     named = assemble(flipped, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
-    assert [type(step).__name__ for step in named] == ["HorizontalFlip", "RandomResizedCrop", "ColourJitter"]
+    assert [type(step).__name__ for step in named] == ["HorizontalFlip", "RandomResizedCrop", "ColorJitter"]
     hues = []
-    colour = Dataset("colour", torch.zeros(20, 3, 8, 8, dtype=torch.uint8))
+    color = Dataset("color", torch.zeros(20, 3, 8, 8, dtype=torch.uint8))
     for settings in ({}, {"augment.options.hue": "0.3"}, {"augment.name": "discovery"}):
-        steps = assemble(override(bare, settings), colour, torch.device("cpu")).step.augment
-        assert [type(step).__name__ for step in steps] == ["RandomResizedCrop", "ColourJitter", "Greyscale"]
+        steps = assemble(override(bare, settings), color, torch.device("cpu")).step.augment
+        assert [type(step).__name__ for step in steps] == ["RandomResizedCrop", "ColorJitter", "Grayscale"]
         hues.append(steps[1].hue)
     assert hues == [0.1, 0.3, 0.4]  # nobody named it, nobody but for the hue, the paper's
     known = override(bare, {"objective.name": "nca"})
@@ -145,7 +145,7 @@ def test_vectors_without_labels_have_numbers_swapped_unless_told_otherwise():
     bare = Dataset("bare", torch.randn(30, 4))
     some = Dataset("some", torch.randn(30, 4), labels=torch.tensor([0, 1, -1] * 10), classes=("a", "b"))
     known = Dataset("known", torch.randn(30, 4), labels=torch.arange(30) % 2, classes=("a", "b"))
-    assert [augmentation(Run(), data, name) for data, name in ((bare, "neighbourhood_discovery"), (some, "neighbourhood_discovery"))] == [
+    assert [augmentation(Run(), data, name) for data, name in ((bare, "neighborhood_discovery"), (some, "neighborhood_discovery"))] == [
         (Swap(),)
     ] * 2
     assert (
@@ -157,10 +157,10 @@ def test_vectors_without_labels_have_numbers_swapped_unless_told_otherwise():
         (BARE, "swap", "changes vectors"),
     ):
         with pytest.raises(ValueError, match=words):
-            augmentation(override(Run(), {"augment.name": name}), data, "neighbourhood_discovery")
+            augmentation(override(Run(), {"augment.name": name}), data, "neighborhood_discovery")
 
 
-def test_vectors_without_labels_keep_their_neighbours(tmp_path):
+def test_vectors_without_labels_keep_their_neighbors(tmp_path):
     """Without swaps a network learns every vector by heart, and what lies near it comes to lie anywhere."""
     data, place = load_digits(), np.random.default_rng(0).permutation(1797)
     x, y = torch.from_numpy(data.data[place]).float(), torch.from_numpy(data.target[place])

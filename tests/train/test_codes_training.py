@@ -81,7 +81,7 @@ def test_the_pull_brings_outputs_to_the_corners(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"network.normalise": "true"}, "set network.normalise=false"),
+        ({"network.normalize": "true"}, "set network.normalize=false"),
         ({"codes.pull": "-1.0"}, r"codes.pull \(-1.0\) must not be negative"),
         ({"codes.bits": "8"}, "setting 'codes.bits' is unknown"),
     ],

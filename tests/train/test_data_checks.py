@@ -32,7 +32,7 @@ def test_the_command_that_is_named_and_an_objective_without_labels_both_train(tm
     save_tree(tmp_path / "photos", *(f"2024/{i}.png" for i in range(24)))
     photos, short = tmp_path / "photos", ["--set", "least_steps=0", *HOW]
     assert cli.main(["train", str(photos / "2024"), "--out", str(tmp_path / "a"), *short]) == 0
-    named = ["--objective", "neighbourhood_discovery"]
+    named = ["--objective", "neighborhood_discovery"]
     assert cli.main(["train", str(photos), "--out", str(tmp_path / "b"), *named, *short, "--set", "data.leaks=allow"]) == 0
 
 
@@ -52,7 +52,7 @@ def test_arrays_of_one_class_are_told_to_leave_the_labels_out(tmp_path, capsys):
 def test_one_photo_is_too_few(tmp_path, capsys):
     save_tree(tmp_path / "photos", "a.png")
     said = refused(capsys, str(tmp_path / "photos"), "--out", str(tmp_path / "m"))
-    assert "photos holds 1 image, which has no other to be its neighbour; at least 2 are needed" in said and "k (1)" not in said
+    assert "photos holds 1 image, which has no other to be its neighbor; at least 2 are needed" in said and "k (1)" not in said
 
 
 @pytest.mark.parametrize(("count", "told"), [(3, True), (20, False)])

@@ -1,4 +1,4 @@
-"""Discovery: neighbourhoods, entropies, and whom to trust."""
+"""Discovery: neighborhoods, entropies, and whom to trust."""
 
 import math
 
@@ -55,7 +55,7 @@ def test_the_compiled_sums_are_those_of_torch(threads):
     torch.testing.assert_close(found, _pair_sums(x.double(), 14.4, 100), rtol=2e-5, atol=1e-4)
 
 
-def test_neighbours_are_the_nearest_others_by_cosine():
+def test_neighbors_are_the_nearest_others_by_cosine():
     x = torch.randn(50, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * torch.rand(50, 1) * 10
     table = discover(x, 3).table
     near = torch.nn.functional.normalize(x, dim=1) @ torch.nn.functional.normalize(x, dim=1).T
@@ -89,7 +89,7 @@ def test_the_lowest_entropies_are_trusted_and_ties_go_to_the_earlier():
     assert trusted(torch.ones(4), 0.5).tolist() == [True, True, False, False]
 
 
-def test_mutual_neighbours_only():
+def test_mutual_neighbors_only():
     table = torch.tensor([[1], [0], [0]])
     assert mutual(table)[:, 0].tolist() == [True, True, False]
     assert keep_only(table, mutual(table))[:, 0].tolist() == [1, 0, 2]
@@ -103,7 +103,7 @@ def test_agreement_is_for_reporting():
     assert math.isnan(agreement(table, labels, torch.zeros(3, dtype=torch.bool)).share)
 
 
-def test_a_neighbour_that_was_not_kept_agrees_with_nobody():
+def test_a_neighbor_that_was_not_kept_agrees_with_nobody():
     generator = torch.Generator().manual_seed(0)
     table = discover(torch.randn(2000, 16, generator=generator), 3).table
     labels = torch.randint(0, 10, (2000,), generator=generator)

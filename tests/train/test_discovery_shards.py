@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearkin.train.discovery import discover, neighbourhoods_of
+from nearkin.train.discovery import discover, neighborhoods_of
 from tests.search.test_exact_shards import sharded, tied
 
 pytest.importorskip("pyarrow")
 
 
 @pytest.mark.parametrize("k", [1, 7])
-def test_neighbourhoods_over_shards(k: int, tmp_path: Path) -> None:
+def test_neighborhoods_over_shards(k: int, tmp_path: Path) -> None:
     x = tied(200) + 0.5
     found = discover(sharded(tmp_path / "s", x, [90, 0, 60, 50]), k, block=33)
     whole = discover(torch.from_numpy(x), k)
@@ -29,4 +29,4 @@ def test_the_shard_is_checked(tmp_path: Path) -> None:
     shards = sharded(tmp_path / "s", tied(20), [10, 10])
     for number, words in ((2, r"number \(2\) is no shard; there are 2"), (-1, r"number \(-1\) must be at least 0")):
         with pytest.raises(ValueError, match=words):
-            neighbourhoods_of(shards, number)
+            neighborhoods_of(shards, number)

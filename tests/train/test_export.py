@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the exporter's own
 
 def test_images_from_raw_pixels_to_embeddings(tmp_path):
     digits = open_data("digits")
-    run = override(Run(), {"epochs": "1", "network.dimension": "8", "network.normalise": "true"})
+    run = override(Run(), {"epochs": "1", "network.dimension": "8", "network.normalize": "true"})
     train(run, tmp_path / "m", data=digits.subset(torch.arange(300)))
     model = nearkin.load(tmp_path / "m")
     told = to_onnx(model, tmp_path / "deep" / "m.onnx")

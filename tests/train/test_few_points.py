@@ -15,7 +15,7 @@ from nearkin.train.assemble import assemble
 from nearkin.train.config import Run, override
 from nearkin.train.recipes import CLIPPED, FEW, SMALL, lengthened, suited
 from nearkin.train.training import train
-from tests.train.unlabelled import digits
+from tests.train.unlabeled import digits
 
 LEAST = int(SMALL["least_steps"])
 
@@ -43,7 +43,7 @@ def taken(data, given=()):
         ({"objective.name": "softmax"}, (64, 75)),
         ({"objective.name": "deep_cluster"}, (256, 20)),  # it is told no labels, and has settings of its own
         ({"references": "training_set"}, (256, 20)),  # a step over everything is no small one
-        ({"optimiser.learning_rate": "0.02"}, (64, 75)),
+        ({"optimizer.learning_rate": "0.02"}, (64, 75)),
     ],
 )
 def test_settings_that_nobody_gave_suit_few_points(given, told):
@@ -57,18 +57,18 @@ def test_numbers_and_sets_are_taken_alike():
     assert taken(numbers) == taken(sets) == (64, 75)
 
 
-def test_gradients_of_few_points_and_of_numbers_are_clipped_unless_something_of_the_optimiser_is_given():
+def test_gradients_of_few_points_and_of_numbers_are_clipped_unless_something_of_the_optimizer_is_given():
     """A squared error in degrees, or in dollars, is too large for SGD at 0.1, which ended in NaN; so did 300 steps of an MLP."""
     few, many = of_classes(150, 144), of_classes(FEW // 2, FEW // 2)
     numbers = Dataset("numbers", torch.zeros(FEW, 2), targets=torch.zeros(FEW, 1), target_names=("y",))
-    assert [suited(Run(), data, ()).optimiser.clip for data in (few, many, numbers)] == [1, 0, 1]
+    assert [suited(Run(), data, ()).optimizer.clip for data in (few, many, numbers)] == [1, 0, 1]
     assert suited(Run(), numbers, ()).batch_size == Run().batch_size and suited(Run(), numbers, ()).least_steps == 0
-    for given in ({"optimiser.learning_rate": "0.02"}, {"optimiser.name": "adam"}, {"optimiser.clip": "0"}):
+    for given in ({"optimizer.learning_rate": "0.02"}, {"optimizer.name": "adam"}, {"optimizer.clip": "0"}):
         run = override(Run(), given)
-        assert suited(run, few, given).optimiser == suited(run, numbers, given).optimiser == run.optimiser
+        assert suited(run, few, given).optimizer == suited(run, numbers, given).optimizer == run.optimizer
 
 
-def test_numbers_are_learnt_from_in_whatever_unit_they_are(tmp_path):
+def test_numbers_are_learned_from_in_whatever_unit_they_are(tmp_path):
     """Without clipping they are off by 74 and by 193."""
     x = torch.randn(FEW + 100, 5, generator=torch.Generator().manual_seed(0))
     given, split = {"epochs": "4", "validate_every": "100"}, np.array(["train"] * FEW + ["test"] * 100)
@@ -116,7 +116,7 @@ def test_a_named_objective_that_cannot_do_with_missing_classes_says_so_itself():
         assemble(run, some, torch.device("cpu"))
 
 
-def test_a_small_labelled_folder_from_the_command_line_learns_for_long_enough_and_is_told(tmp_path, capsys):
+def test_a_small_labeled_folder_from_the_command_line_learns_for_long_enough_and_is_told(tmp_path, capsys):
     """By the training part, not by all there is: 20 epochs of it in batches of 256 would be 20 steps."""
     data = digits(100, 0)
     for row, (image, label) in enumerate(zip(data.inputs[:, 0].numpy(), data.labels.tolist(), strict=True)):
@@ -149,4 +149,4 @@ def test_a_caller_s_run_is_left_alone(tmp_path):
 def test_the_page_on_training_names_these_settings():
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
     assert f"Below {FEW:,} training points batches are of {SMALL['batch_size']}" in page and f"at least {LEAST} steps" in page
-    assert f"gradients are cut to a length of {CLIPPED['optimiser.clip']}" in page
+    assert f"gradients are cut to a length of {CLIPPED['optimizer.clip']}" in page

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from nearkin.train.config import OptimiserChoice, ScheduleChoice
-from nearkin.train.optimizers import conjugate_gradient, flat, make_optimiser, make_schedule, set_rate, steady_rate, unflat
+from nearkin.train.config import OptimizerChoice, ScheduleChoice
+from nearkin.train.optimizers import conjugate_gradient, flat, make_optimizer, make_schedule, set_rate, steady_rate, unflat
 
 CPU = torch.device("cpu")
 
@@ -45,7 +45,7 @@ def test_milestones_are_shares_of_the_epochs():
     assert values[80] == pytest.approx(0.01)
 
 
-def test_the_released_schedule_of_neighbourhood_discovery():
+def test_the_released_schedule_of_neighborhood_discovery():
     """lr(0) = lr(119) = .03, lr(120) = .003, lr(160) = .0003 of 200 epochs."""
     schedule = make_schedule(ScheduleChoice("milestones", warmup=0.0, milestones=(0.6, 0.8)), 200, 1)
     rates = [0.03 * schedule.factor(epoch) for epoch in (0, 119, 120, 159, 160, 199)]
@@ -65,32 +65,32 @@ def test_plateau_waits_and_remembers():
 
 def test_groups_keep_their_share_of_the_rate():
     a, b = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
-    optimiser = make_optimiser(OptimiserChoice("sgd", momentum=0.0), [{"params": [a], "rate": 0.1}, {"params": [b], "rate": 1.0}], CPU)
-    set_rate(optimiser, 0.5)
-    assert [group["lr"] for group in optimiser.param_groups] == [0.05, 0.5]
+    optimizer = make_optimizer(OptimizerChoice("sgd", momentum=0.0), [{"params": [a], "rate": 0.1}, {"params": [b], "rate": 1.0}], CPU)
+    set_rate(optimizer, 0.5)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.05, 0.5]
 
 
 def test_adam_and_unknown():
     parameter = nn.Parameter(torch.ones(2))
-    optimiser = make_optimiser(OptimiserChoice("adam", epsilon=1e-2), [{"params": [parameter]}], CPU)
-    assert optimiser.param_groups[0]["eps"] == 1e-2
-    with pytest.raises(ValueError, match=r"optimiser.iterations \(0\) must be at least 1"):
-        make_optimiser(OptimiserChoice("conjugate_gradient", iterations=0), [{"params": [parameter]}], CPU)
+    optimizer = make_optimizer(OptimizerChoice("adam", epsilon=1e-2), [{"params": [parameter]}], CPU)
+    assert optimizer.param_groups[0]["eps"] == 1e-2
+    with pytest.raises(ValueError, match=r"optimizer.iterations \(0\) must be at least 1"):
+        make_optimizer(OptimizerChoice("conjugate_gradient", iterations=0), [{"params": [parameter]}], CPU)
 
 
-def test_conjugate_gradient_as_a_torch_optimiser_needs_a_closure_and_finds_the_minimum():
+def test_conjugate_gradient_as_a_torch_optimizer_needs_a_closure_and_finds_the_minimum():
     parameter, still = nn.Parameter(torch.ones(3, dtype=torch.float64)), nn.Parameter(torch.ones(2))
-    optimiser = make_optimiser(OptimiserChoice("conjugate_gradient", iterations=30), [{"params": [parameter, still]}], CPU)
+    optimizer = make_optimizer(OptimizerChoice("conjugate_gradient", iterations=30), [{"params": [parameter, still]}], CPU)
     with pytest.raises(ValueError, match="pass a closure"):
-        optimiser.step()
+        optimizer.step()
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = (torch.tensor([1.0, 10.0, 100.0]) * parameter**2).sum()
         loss.backward()
         return loss.detach()
 
-    assert float(optimiser.step(closure)) < 1e-6
+    assert float(optimizer.step(closure)) < 1e-6
     assert parameter.abs().max() < 1e-3
     assert bool((still == 1).all())
 

@@ -35,12 +35,12 @@ def test_the_sweep_is_the_same_twice_and_leaves_the_run_alone():
 
 
 def test_a_lost_objective_ends_the_sweep_early_and_is_written_as_a_number():
-    found = sweep({"optimiser.name": "sgd", "objective.options.temperature": "0.001"}, steps=60)
+    found = sweep({"optimizer.name": "sgd", "objective.options.temperature": "0.001"}, steps=60)
     assert all(math.isfinite(value) for value in found.objectives)
 
 
 def test_what_it_cannot_do_is_said():
     with pytest.raises(ValueError, match="searches its own rates"):
-        sweep({"optimiser.name": "conjugate_gradient"})
+        sweep({"optimizer.name": "conjugate_gradient"})
     with pytest.raises(ValueError, match=r"steps \(1\) must be at least 2"):
         sweep({}, steps=1)

@@ -10,8 +10,7 @@ import torch
 
 from nearkin.data import Dataset
 from nearkin.kernels.soft_neighbors import Soft
-from nearkin.objectives import NCA, NeighbourhoodDiscovery, WeightedSum, streaming
-from nearkin.objectives import neighborhood as neighbourhood
+from nearkin.objectives import NCA, NeighborhoodDiscovery, WeightedSum, neighborhood, streaming
 from nearkin.train.assemble import assemble, recordable
 from nearkin.train.config import Run, override
 from nearkin.train.objective_choice import OBJECTIVES
@@ -31,8 +30,8 @@ def valueless(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(neighbourhood, "MANY_PAIRS", 0)
-    monkeypatch.setattr(streaming, "soft_neighbours", kernels)
+    monkeypatch.setattr(neighborhood, "MANY_PAIRS", 0)
+    monkeypatch.setattr(streaming, "soft_neighbors", kernels)
 
 
 def assembled(settings):
@@ -44,7 +43,7 @@ def assembled(settings):
     parts.network.to("meta")
     parts.objective.to("meta")
     step.read, step.answers = resident.__getitem__, data.labels.to("meta")
-    step.optimiser = torch.optim.SGD([*parts.network.parameters(), *parts.objective.parameters()], 0.1, momentum=0.9, nesterov=True)
+    step.optimizer = torch.optim.SGD([*parts.network.parameters(), *parts.objective.parameters()], 0.1, momentum=0.9, nesterov=True)
     return step
 
 
@@ -89,7 +88,7 @@ OTHERS = {"nca_regression", "direct_regression", "nca_of_sets"}  # take other la
 def test_what_is_said_to_be_recordable_is(name, many, request, monkeypatch):
     step = assembled({"network.name": "mlp", "network.dimension": "8", "objective.name": name, "augment.name": "none"})
     request.getfixturevalue("valueless")
-    monkeypatch.setattr(neighbourhood, "MANY_PAIRS", many)
+    monkeypatch.setattr(neighborhood, "MANY_PAIRS", many)
     ids = torch.empty(BATCH, dtype=torch.int64, device="meta")
     if recordable(step.objective, BATCH):
         step(ids)
@@ -102,7 +101,7 @@ def test_what_is_said_to_be_recordable_is(name, many, request, monkeypatch):
 
 
 def test_a_large_batch_of_its_own_references_is_not_recorded():
-    nca, bank = NCA(), NeighbourhoodDiscovery(50_000, 8)
+    nca, bank = NCA(), NeighborhoodDiscovery(50_000, 8)
     assert recordable(nca, 2000) and not recordable(nca, 2048) and recordable(bank, 512)
     assert not recordable(WeightedSum({"near": (1.0, nca), "bank": (0.1, bank)}), 2048)
 

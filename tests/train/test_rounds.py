@@ -7,12 +7,12 @@ import torch
 
 from nearkin.compose.affinity import unit
 from nearkin.data import open as open_data
-from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery
+from nearkin.objectives import DeepCluster, NeighborhoodDiscovery
 from nearkin.train import training
 from nearkin.train.config import DiscoveryChoice, Run, ScheduleChoice, override
 from nearkin.train.discovery import discover, trusted, weights
 from nearkin.train.optimizers import make_schedule
-from nearkin.train.rounds import look_for_neighbours, rounds_of, steering_of
+from nearkin.train.rounds import look_for_neighbors, rounds_of, steering_of
 from nearkin.train.training import train
 from papers.after_training import discovery_figures
 
@@ -20,7 +20,7 @@ BASE = {
     "network.name": "mlp",
     "network.dimension": "8",
     "network.options.hidden": "[32]",
-    "objective.name": "neighbourhood_discovery",
+    "objective.name": "neighborhood_discovery",
     "batch_size": "100",
     "data.validation": "0",
     "data.test": "0",
@@ -68,9 +68,9 @@ def test_every_round_is_told_and_the_rate_begins_anew(tmp_path):
     watch = watched(tmp_path, {"epochs": "6", "discovery.rounds": "2", "schedule.warmup": "0"})
     told = [line for line in watch.lines if line.startswith("round ")]
     assert [line.split(";")[0] for line in told] == [
-        "round 0 of 2: 0 neighbourhoods trusted",
-        "round 1 of 2: 150 neighbourhoods trusted",
-        "round 2 of 2: 300 neighbourhoods trusted",
+        "round 0 of 2: 0 neighborhoods trusted",
+        "round 1 of 2: 150 neighborhoods trusted",
+        "round 2 of 2: 300 neighborhoods trusted",
     ]
     assert "share the class" in told[1]
     assert watch.rates[:6] == watch.rates[6:12] == watch.rates[12:] and watch.rates[0] > watch.rates[5]
@@ -82,14 +82,14 @@ def test_a_share_that_grows_and_weights_are_told_as_such(tmp_path):
     growing = {"epochs": "6", "discovery.rounds": "2", "discovery.refresh": "epoch", "discovery.gradual": "true"}
     told = [line.split(";")[0] for line in watched(tmp_path, growing).lines if line.startswith("round ")]
     assert told == [
-        "round 0 of 2: 0 neighbourhoods trusted",
-        "round 1 of 2: 75 neighbourhoods trusted, growing to 50% of all",
-        "round 2 of 2: 225 neighbourhoods trusted, growing to 100% of all",
+        "round 0 of 2: 0 neighborhoods trusted",
+        "round 1 of 2: 75 neighborhoods trusted, growing to 50% of all",
+        "round 2 of 2: 225 neighborhoods trusted, growing to 100% of all",
     ]
     weighted = {"epochs": "3", "discovery.rounds": "2", "objective.options.weighted": "true"}
     told = [line for line in watched(tmp_path / "w", weighted).lines if line.startswith("round ")]
-    assert told[0] == "round 0 of 2: 0 neighbourhoods trusted"
-    assert told[1].startswith("round 1 of 2: every neighbourhood counts, by 50% on average; ")
+    assert told[0] == "round 0 of 2: 0 neighborhoods trusted"
+    assert told[1].startswith("round 1 of 2: every neighborhood counts, by 50% on average; ")
     assert told[1].endswith("% of those of the 150 that weigh most share the class")
 
 
@@ -116,7 +116,7 @@ def test_a_schedule_of_a_round_is_the_schedule_of_so_many_epochs(name):
 
 def over(vectors, **more):
     """Discovery with these vectors in its bank."""
-    objective = NeighbourhoodDiscovery(*vectors.shape, **more)
+    objective = NeighborhoodDiscovery(*vectors.shape, **more)
     objective.references.vectors.copy_(unit(vectors))
     return objective
 
@@ -126,10 +126,10 @@ def some_vectors(count=200):
     return torch.randn(count, 8, generator=generator), torch.randint(0, 10, (count,), generator=generator)
 
 
-def test_purity_of_mutual_neighbours_counts_those_that_are_kept():
+def test_purity_of_mutual_neighbors_counts_those_that_are_kept():
     vectors, labels = some_vectors()
     objective = over(vectors, k=3)
-    found = look_for_neighbours(objective, 1.0, True, labels)
+    found = look_for_neighbors(objective, 1.0, True, labels)
     table, own = objective.relation.table, torch.arange(200)[:, None]
     kept = table != own
     assert not kept.all() and found["pairs"] == int(kept.sum()) and found["trusted"] == int(kept.any(1).sum())
@@ -143,7 +143,7 @@ def test_points_whose_class_is_used_take_nobody_s_place(weighted):
     vectors, labels = some_vectors()
     used = torch.where(torch.arange(200) < 80, labels, -1)
     objective = over(vectors, weighted=weighted, labels=used)
-    found = look_for_neighbours(objective, 0.5, False, labels)
+    found = look_for_neighbors(objective, 0.5, False, labels)
     entropy = discover(vectors).entropy[80:]
     lowest = trusted(entropy, 0.5)
     assert found["trusted"] == found["pairs"] == 60
@@ -153,8 +153,8 @@ def test_points_whose_class_is_used_take_nobody_s_place(weighted):
         assert torch.allclose(objective.relation.weight, torch.cat([torch.zeros(80), weights(entropy, 0.5)]))
     else:
         assert objective.relation.trusted.tolist() == [False] * 80 + lowest.tolist()
-    assert look_for_neighbours(objective, 0.5, False, used) == {"trusted": 60}  # nobody knows their classes
-    assert look_for_neighbours(over(vectors, weighted=weighted, labels=labels), 1.0, False, labels) == {"trusted": 0}
+    assert look_for_neighbors(objective, 0.5, False, used) == {"trusted": 60}  # nobody knows their classes
+    assert look_for_neighbors(over(vectors, weighted=weighted, labels=labels), 1.0, False, labels) == {"trusted": 0}
 
 
 def test_patience_ends_the_last_round_and_no_other(tmp_path, monkeypatch):
@@ -171,37 +171,37 @@ def test_patience_ends_the_last_round_and_no_other(tmp_path, monkeypatch):
 def test_a_head_that_begins_anew_has_no_momentum_of_the_one_before(maker):
     """And what a captured step would read stays where it is."""
 
-    def step(optimiser):
-        optimiser.zero_grad()
+    def step(optimizer):
+        optimizer.zero_grad()
         objective(body(vectors), ids=torch.arange(40)).backward()
-        optimiser.step()
+        optimizer.step()
 
     vectors = some_vectors(40)[0]
     body, objective = torch.nn.Linear(8, 8), DeepCluster(40, 8, clusters=4)
     parameters = [*body.parameters(), *objective.parameters()]
-    optimiser = maker(parameters)
-    step(optimiser)
+    optimizer = maker(parameters)
+    step(optimizer)
     before = {
-        parameter: {name: (value.data_ptr(), value.clone()) for name, value in optimiser.state[parameter].items()}
+        parameter: {name: (value.data_ptr(), value.clone()) for name, value in optimizer.state[parameter].items()}
         for parameter in parameters
     }
-    steering_of(Run(), objective, optimiser, None).look(1)
+    steering_of(Run(), objective, optimizer, None).look(1)
     for parameter in parameters:
-        for name, value in optimiser.state[parameter].items():
+        for name, value in optimizer.state[parameter].items():
             place, old = before[parameter][name]
             assert value.data_ptr() == place
             assert torch.equal(value, old) if parameter in set(body.parameters()) else not value.any()
     fresh = {name: value.clone() for name, value in objective.head.state_dict().items()}
     body_before = {name: value.clone() for name, value in body.state_dict().items()}
-    step(optimiser)
+    step(optimizer)
     found = objective.head.weight.detach().clone()
     objective.head.load_state_dict(fresh)
     body.load_state_dict(body_before)
     step(maker(parameters))
-    assert torch.allclose(objective.head.weight, found)  # the first step of a new optimiser
+    assert torch.allclose(objective.head.weight, found)  # the first step of a new optimizer
 
 
-def test_mutual_neighbours_and_refreshing_every_epoch(tmp_path):
+def test_mutual_neighbors_and_refreshing_every_epoch(tmp_path):
     watch = watched(tmp_path, {"epochs": "4", "discovery.rounds": "1", "discovery.mutual": "true", "discovery.refresh": "epoch"})
     [line] = [line for line in watch.lines if line.startswith("round 1 of 1: ")]
-    assert 0 < int(line.split()[4]) < 300  # some neighbourhoods hold nobody who returns it
+    assert 0 < int(line.split()[4]) < 300  # some neighborhoods hold nobody who returns it

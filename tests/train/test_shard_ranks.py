@@ -28,13 +28,13 @@ SIZES = (40, 30, 50, 40)
 
 
 def write_shards(folder: Path) -> Path:
-    """160 vectors of 8 numbers around three centres, in four shards of unlike size."""
+    """160 vectors of 8 numbers around three centers, in four shards of unlike size."""
     folder.mkdir()
     draw, records, first = np.random.default_rng(0), [], 0
-    centres = draw.normal(size=(3, 8)) * 2
+    centers = draw.normal(size=(3, 8)) * 2
     for number, size in enumerate(SIZES):
         kinds = draw.integers(0, 3, size)
-        vectors = (centres[kinds] + draw.normal(size=(size, 8))).astype(np.float32)
+        vectors = (centers[kinds] + draw.normal(size=(size, 8))).astype(np.float32)
         labels = np.array(["abc"[kind] for kind in kinds], dtype=object)
         records.append(write_shard(folder, number, Shard(np.arange(first, first + size), vectors, labels)))
         first += size
@@ -118,8 +118,8 @@ def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> N
             torch.testing.assert_close(together[name][key], value, rtol=0, atol=1e-10, msg=f"{name}: {key}")
     for name in ("instances", "discovery"):
         found = discover(alone[name]["bank"], 3, 0.1)
-        assert torch.equal(together[f"{name} neighbourhoods"]["table"], found.table)
-        torch.testing.assert_close(together[f"{name} neighbourhoods"]["entropy"], found.entropy)
+        assert torch.equal(together[f"{name} neighborhoods"]["table"], found.table)
+        torch.testing.assert_close(together[f"{name} neighborhoods"]["entropy"], found.entropy)
 
     for rank, own in enumerate((["0", "2"], ["1", "3"])):
         for read in json.loads((tmp_path / f"read.{rank}").read_text()).values():

@@ -23,7 +23,7 @@ BASE = {
     "network.options.hidden": "[32]",
     "epochs": "3",
     "batch_size": "100",
-    "optimiser.learning_rate": "0.05",
+    "optimizer.learning_rate": "0.05",
 }
 
 
@@ -77,7 +77,7 @@ def test_a_model_folder_is_all_there_is(tmp_path, digits):
     np.testing.assert_allclose(model.encode(some.numpy()), embeddings.numpy())
     torch.testing.assert_close(model.encode(some, batch_size=7), embeddings, rtol=1e-4, atol=1e-4)
     assert float((model.predict(some) == digits.labels[:50]).double().mean()) > 0.85
-    assert model.neighbours(some, 3).positions.shape == (50, 3)
+    assert model.neighbors(some, 3).positions.shape == (50, 3)
     with pytest.raises(ValueError, match=r"inputs have shape \(2, 1, 9, 9\); this model reads"):
         model.encode(torch.zeros(2, 1, 9, 9))
 
@@ -143,15 +143,15 @@ def test_vectors_and_numbers(tmp_path):
 
 
 def test_without_labels_images_are_told_apart(tmp_path, digits):
-    data = Dataset("unlabelled", digits.inputs[:300])
+    data = Dataset("unlabeled", digits.inputs[:300])
     notes = Notes()
     settings = {**BASE, "data.validation": "0", "data.test": "0", "epochs": "5"}
     train(override(Run(), settings), tmp_path / "m", data=data, reporter=notes)
     rounds = [line for line in notes.lines if line.startswith("round ")]
-    assert rounds[0] == "round 0 of 4: 0 neighbourhoods trusted" and rounds[-1] == "round 4 of 4: 300 neighbourhoods trusted"
+    assert rounds[0] == "round 0 of 4: 0 neighborhoods trusted" and rounds[-1] == "round 4 of 4: 300 neighborhoods trusted"
     assert [p.name.split("-", 2)[2] for p in sorted((tmp_path / "m" / "checkpoints").glob("*-round-*"))] == [f"round-{r}" for r in range(4)]
     model = nearkin.load(tmp_path / "m")
-    assert model.about["objective"] == "neighbourhood_discovery"
+    assert model.about["objective"] == "neighborhood_discovery"
     assert model.about["metric"] == "cosine"
     with pytest.raises(ValueError, match="trained without labels"):
         model.predict(digits.inputs[:2])
@@ -173,7 +173,7 @@ def test_the_temperature_of_a_softmax_is_remembered(name, options, told):
 
 
 def test_the_whole_training_set_as_references(tmp_path, digits):
-    settings = {**BASE, "references": "training_set", "epochs": "4", "optimiser.learning_rate": "0.2"}
+    settings = {**BASE, "references": "training_set", "epochs": "4", "optimizer.learning_rate": "0.2"}
     notes = Notes()
     train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(400)), reporter=notes)
     assert notes.total == 4
@@ -182,7 +182,7 @@ def test_the_whole_training_set_as_references(tmp_path, digits):
 
 def test_early_stopping_and_schedules(tmp_path, digits):
     small = digits.subset(torch.arange(300))
-    settings = {**BASE, "patience": "1", "epochs": "50", "optimiser.learning_rate": "0.0001", "schedule.name": "plateau"}
+    settings = {**BASE, "patience": "1", "epochs": "50", "optimizer.learning_rate": "0.0001", "schedule.name": "plateau"}
     notes = Notes()
     metrics = train(override(Run(), settings), tmp_path / "m", data=small, reporter=notes)
     assert metrics["epochs"] < 50
@@ -200,7 +200,7 @@ def test_of_equally_good_epochs_the_later_is_kept_and_patience_still_ends(tmp_pa
 
 
 def test_nan_stops_and_keeps_the_last_checkpoint(tmp_path, digits):
-    settings = {**BASE, "optimiser.learning_rate": "1e30", "schedule.warmup": "0", "checkpoint_seconds": "0"}
+    settings = {**BASE, "optimizer.learning_rate": "1e30", "schedule.warmup": "0", "checkpoint_seconds": "0"}
     with pytest.raises(TrainingStopped, match=r"NaN or infinity at step \d+|the loss is .* near step"):
         train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(300)))
 
@@ -234,7 +234,7 @@ def test_every_objective_can_be_named():
         ("augment.name", "twirl", "augment 'twirl' is unknown"),
         ("augment.options.pixels", "3", "augment none has no option 'pixels'; it has none"),
         ("preprocess.name", "zca", "preprocess 'zca' is unknown"),
-        ("preprocess.options.per_chanel", "true", r"standardise has no option 'per_chanel' \(did you mean 'per_channel'\?\)"),
+        ("preprocess.options.per_chanel", "true", r"standardize has no option 'per_chanel' \(did you mean 'per_channel'\?\)"),
         ("preprocess.options.mean", "0.5", "preprocess.options.mean and preprocess.options.std go together"),
         ("sampler.name", "fair", "sampler 'fair' is unknown; choose one of shuffled, per_class, class_balanced"),
         (
@@ -270,7 +270,7 @@ def test_a_folder_does_without_the_weights_that_training_started_from(tmp_path):
 
 
 @pytest.mark.parametrize("statistics", ["batch", "kept"])
-def test_statistics_of_batch_normalisation_are_those_of_the_batch_or_kept(statistics, tmp_path):
+def test_statistics_of_batch_normalization_are_those_of_the_batch_or_kept(statistics, tmp_path):
     first = tmp_path / "first.safetensors"
     body = MobileNetV2(3).state_dict()
     save_file(body, first)
@@ -288,13 +288,13 @@ def test_statistics_of_batch_normalisation_are_those_of_the_batch_or_kept(statis
 
 def test_conjugate_gradient_over_the_whole_training_set(tmp_path, digits):
     small = digits.subset(torch.arange(200))
-    settings = {**BASE, "references": "training_set", "optimiser.name": "conjugate_gradient", "optimiser.iterations": "4"}
+    settings = {**BASE, "references": "training_set", "optimizer.name": "conjugate_gradient", "optimizer.iterations": "4"}
     notes = Notes()
     train(override(Run(), settings), tmp_path / "m", data=small, reporter=notes)
     losses = [epoch["loss"] for epoch in notes.epochs]
     assert losses[2] < losses[1] < losses[0]  # line searches never rise
     with pytest.raises(ValueError, match="needs references=training_set"):
-        train(override(Run(), {**BASE, "optimiser.name": "conjugate_gradient"}), tmp_path / "n", data=small)
+        train(override(Run(), {**BASE, "optimizer.name": "conjugate_gradient"}), tmp_path / "n", data=small)
 
 
 def test_random_crops_train_and_middle_crops_are_deployed(tmp_path, digits):
@@ -324,9 +324,7 @@ def test_queries_without_positives_are_warned_about(tmp_path, digits):
     notes = Notes()
     settings = {**BASE, "batch_size": "16", "epochs": "1", "data.validation": "0", "data.test": "0"}
     train(override(Run(), settings), tmp_path / "m", data=lonely, reporter=notes)
-    assert any(
-        "queries have a right neighbour in their batch; use larger batches or sampler.name=per_class" in line for line in notes.lines
-    )
+    assert any("queries have a right neighbor in their batch; use larger batches or sampler.name=per_class" in line for line in notes.lines)
 
 
 def test_gradients_that_are_all_zero_are_warned_about(tmp_path, digits):
@@ -344,7 +342,7 @@ def test_gradients_that_are_all_zero_are_warned_about(tmp_path, digits):
 
 def test_a_collapse_is_warned_about_once(tmp_path, digits):
     notes = Notes()
-    settings = {**BASE, "objective.name": "centre_pull", "optimiser.learning_rate": "0.5", "epochs": "6"}  # nothing pushes apart
+    settings = {**BASE, "objective.name": "center_pull", "optimizer.learning_rate": "0.5", "epochs": "6"}  # nothing pushes apart
     train(override(Run(), settings), tmp_path / "m", data=digits.subset(torch.arange(400)), reporter=notes)
     warned = [line for line in notes.lines if "the embedding has collapsed" in line]
     assert len(warned) == 1
@@ -360,8 +358,8 @@ def test_two_points_need_no_more_than_a_line(tmp_path, digits):
 
 def test_class_vectors_answer_for_themselves(tmp_path, digits):
     small = digits.subset(torch.arange(600))
-    for objective in ("softmax", "nearest_class_mean", "large_margin_softmax", "centre_loss"):
-        settings = {**BASE, "objective.name": objective, "network.dimension": "16", "epochs": "12", "optimiser.learning_rate": "0.2"}
+    for objective in ("softmax", "nearest_class_mean", "large_margin_softmax", "center_loss"):
+        settings = {**BASE, "objective.name": objective, "network.dimension": "16", "epochs": "12", "optimizer.learning_rate": "0.2"}
         settings["data.validation"] = "0"
         assert train(override(Run(), settings), tmp_path / objective, data=small)["test"]["class vectors"] > 0.7, objective
     assert "class vectors" not in train(override(Run(), {**BASE, "epochs": "1"}), tmp_path / "nca", data=small)["test"]

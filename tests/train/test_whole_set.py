@@ -13,9 +13,9 @@ def parts(objective, answers, seed=0, dropout=0.0):
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3)).double()
     inputs = torch.randn(61, 5, dtype=torch.float64)
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     return Step(
-        network, objective, optimiser, read=lambda ids: inputs[ids], answers=answers, prepare=lambda x: x, generator=torch.Generator()
+        network, objective, optimizer, read=lambda ids: inputs[ids], answers=answers, prepare=lambda x: x, generator=torch.Generator()
     )
 
 

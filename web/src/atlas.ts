@@ -5,7 +5,7 @@ import { said } from "./dom";
 export interface Lists {
   worst: number[];
   confused: [number, number, number[]][]; // two classes, and the points of either whose nearest is of the other
-  suspects: [number, number, number, string][]; // row, what the neighbours say, their share, source
+  suspects: [number, number, number, string][]; // row, what the neighbors say, their share, source
   duplicates: [number, number, number][]; // a point, the one it copies, how far apart
   compared: [number, number];
 }
@@ -26,7 +26,7 @@ export interface Model {
 export interface Atlas {
   count: number;
   kind: "classes" | "sets" | "numbers" | "nothing";
-  near: number; // neighbours that purity looks at
+  near: number; // neighbors that purity looks at
   ids: Float64Array;
   classes: string[];
   labels: Int32Array;

@@ -1,4 +1,4 @@
-// Where neighbours and pictures come from: the service, or the folder the page was opened from.
+// Where neighbors and pictures come from: the service, or the folder the page was opened from.
 
 import { bytes, decoded, type Atlas } from "./atlas";
 import { make } from "./dom";
@@ -85,7 +85,7 @@ declare global {
 
 const loading = new Map<number, Promise<Chunk>>();
 
-/** A thousand points' neighbours: a script beside the page, since a page from disk may not read files. */
+/** A thousand points' neighbors: a script beside the page, since a page from disk may not read files. */
 function chunk(number: number): Promise<Chunk> {
   const known = loading.get(number);
   if (known) return known;

@@ -1,4 +1,4 @@
-// The right side: a point or a picture of one's own with its neighbours, a selection, or what to do first.
+// The right side: a point or a picture of one's own with its neighbors, a selection, or what to do first.
 
 import { labelOf, nameOf, type Atlas } from "./atlas";
 import type { Backend, Found, Near } from "./backend";
@@ -22,10 +22,10 @@ interface Acts {
 export function welcome(atlas: Atlas, first: (() => void) | null, picture: boolean): HTMLElement {
   const box = make("div", "welcome");
   const judged = atlas.kind !== "nothing";
-  box.append(make("h2", "", judged ? "Which neighbours are wrong?" : "What lies near what?"));
-  box.append(make("p", "", `Click a point to see its exact nearest neighbours in the embedding.${judged ? " Those that should not be there are red." : ""}`));
+  box.append(make("h2", "", judged ? "Which neighbors are wrong?" : "What lies near what?"));
+  box.append(make("p", "", `Click a point to see its exact nearest neighbors in the embedding.${judged ? " Those that should not be there are red." : ""}`));
   if (first) box.append(button("main", "", first, "Show me the worst one"));
-  else if (!judged) box.append(make("p", "quiet", "These points have no labels, so nobody can say which neighbours are right. Look for yourself."));
+  else if (!judged) box.append(make("p", "quiet", "These points have no labels, so nobody can say which neighbors are right. Look for yourself."));
   else box.append(make("p", "quiet", `No point has a wrong one among its ${atlas.near} nearest.`));
   const tips = ["Scroll to zoom, drag to move. Hold Shift and drag to draw a lasso.", "The legend hides what you do not want to see."];
   if (picture) tips.push("Drop a picture anywhere to see where it lands.");
@@ -39,7 +39,7 @@ export function inspect(atlas: Atlas, backend: Backend, visit: Visit, k: number,
   box.append(slider(atlas, k, acts), button("link", "Bring them up close (Z)", acts.zoom, "Zoom to these on the map"));
   for (const [at, found] of visit.near.models.entries()) {
     if (visit.near.models.length > 1) box.append(make("h3", "", atlas.models[at].name));
-    box.append(...neighbours(atlas, backend, visit, found, k, acts));
+    box.append(...neighbors(atlas, backend, visit, found, k, acts));
   }
   return box;
 }
@@ -100,12 +100,12 @@ function slider(atlas: Atlas, k: number, acts: Acts): HTMLElement {
   input.oninput = () => acts.k(Number(input.value));
   const output = make("output", "", String(Math.min(k, most)));
   output.htmlFor = "k";
-  const label = make("label", "", "Neighbours ");
+  const label = make("label", "", "Neighbors ");
   label.htmlFor = "k";
   return make("div", "slider", label, input, output);
 }
 
-function neighbours(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k: number, acts: Acts): HTMLElement[] {
+function neighbors(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k: number, acts: Acts): HTMLElement[] {
   const rows = found.rows.slice(0, k);
   const right = found.right.slice(0, k);
   const judged = right.some((one) => one >= 0);
@@ -116,7 +116,7 @@ function neighbours(atlas: Atlas, backend: Backend, visit: Visit, found: Found, 
     : visit.row === null ? "nearest first; what you dropped has no label to be judged by" : "nearest first; without labels nobody can judge them";
   const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
   const tally = make("p", "tally", says);
-  tally.title = `Exact neighbours in the embedding. Affinity: ${metric}; larger is nearer.`;
+  tally.title = `Exact neighbors in the embedding. Affinity: ${metric}; larger is nearer.`;
   const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, acts))));
   return [make("div", "sum", tally, judged ? strip : ""), grid];
 }
@@ -127,7 +127,7 @@ function tile(atlas: Atlas, backend: Backend, row: number, affinity: number, rig
   const own = button(`tile ${sign(right)}`, `${at + 1}. ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 6)}`, () => acts.pick(row));
   if (word) own.append(make("b", "badge", right === 1 ? "✓" : "✗"));
   own.append(...pictures(atlas, backend, row), name, make("span", "affinity", said(affinity, 3)));
-  own.setAttribute("aria-label", `neighbour ${at + 1}: ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 3)}`);
+  own.setAttribute("aria-label", `neighbor ${at + 1}: ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 3)}`);
   own.dataset.row = String(row);
   own.onmouseenter = own.onfocus = () => acts.point(row);
   own.onmouseleave = own.onblur = () => acts.point(null);

@@ -3,11 +3,11 @@
 export const KEYS: [string, string][] = [
   ["/", "go to a point by its number"],
   ["N P", "next and previous in the list"],
-  ["[ ]", "fewer and more neighbours"],
-  ["Z", "zoom to the neighbours, or to the selection"],
+  ["[ ]", "fewer and more neighbors"],
+  ["Z", "zoom to the neighbors, or to the selection"],
   ["⌫", "back to the point before"],
   ["Esc", "close what is open"],
-  ["C", "colour by something else"],
+  ["C", "color by something else"],
   ["L V", "lasso, and back to moving"],
   ["← ↑ ↓ →", "move the map"],
   ["+ − 0", "zoom in, zoom out, the whole map"],
@@ -29,14 +29,14 @@ interface Acts {
   clear(): void;
   theme(): void;
   help(): void;
-  colour(): void;
+  color(): void;
 }
 
 export function listen(acts: Acts): void {
   const by: Record<string, () => unknown> = {
     "/": acts.find, l: acts.lasso, v: acts.move, "+": () => acts.zoom(1.6), "=": () => acts.zoom(1.6), "-": () => acts.zoom(1 / 1.6), "0": acts.whole,
     ArrowLeft: () => acts.pan(-1, 0), ArrowRight: () => acts.pan(1, 0), ArrowUp: () => acts.pan(0, 1), ArrowDown: () => acts.pan(0, -1),
-    n: () => acts.walk(1), p: () => acts.walk(-1), z: acts.near, "]": () => acts.k(1), "[": () => acts.k(-1), Backspace: acts.back, Escape: acts.clear, t: acts.theme, "?": acts.help, c: acts.colour,
+    n: () => acts.walk(1), p: () => acts.walk(-1), z: acts.near, "]": () => acts.k(1), "[": () => acts.k(-1), Backspace: acts.back, Escape: acts.clear, t: acts.theme, "?": acts.help, c: acts.color,
   };
   document.addEventListener("keydown", (event) => {
     const at = event.target as HTMLElement;

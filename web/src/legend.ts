@@ -1,10 +1,10 @@
-// The legend: what each colour means, and a switch for each.
+// The legend: what each color means, and a switch for each.
 
-import type { Colouring } from "./colours";
+import type { Coloring } from "./colors";
 import { button, byId, make } from "./dom";
 
-/** Show the legend of a colouring; `changed` is told which bins are hidden now. */
-export function legend({ bins, scale }: Colouring, hidden: Set<number>, changed: (hidden: Set<number>) => void): void {
+/** Show the legend of a coloring; `changed` is told which bins are hidden now. */
+export function legend({ bins, scale }: Coloring, hidden: Set<number>, changed: (hidden: Set<number>) => void): void {
   const toggled = (at: number) => {
     const next = new Set(hidden);
     if (!next.delete(at)) next.add(at);
@@ -13,7 +13,7 @@ export function legend({ bins, scale }: Colouring, hidden: Set<number>, changed:
   const only = (at: number) => changed(new Set([...bins.keys()].filter((other) => other !== at)));
   const rows = bins.map((bin, at) => {
     const swatch = make("i", "swatch");
-    swatch.style.background = bin.colour;
+    swatch.style.background = bin.color;
     const number = make("span", "number", bin.count.toLocaleString("en"));
     const title = hidden.has(at) ? "Show" : "Hide; double-click for this one only";
     const item = button("", title, () => toggled(at), swatch, make("span", "name", bin.name), number);

@@ -2,7 +2,7 @@
 
 import { nameOf, type Atlas } from "./atlas";
 import type { Backend } from "./backend";
-import { change } from "./colours";
+import { change } from "./colors";
 import { button, count, make, percent } from "./dom";
 import { pictures } from "./inspector";
 
@@ -46,7 +46,7 @@ export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
   if (atlas.kind === "classes") {
     found.push({
       key: "confused", name: "Confused", total: confused.length,
-      says: confused.length ? "Classes whose points have each other as nearest neighbour" : "No point's nearest neighbour is of another class.",
+      says: confused.length ? "Classes whose points have each other as nearest neighbor" : "No point's nearest neighbor is of another class.",
       entries: confused.map(([a, b, rows]) => {
         const title = `${atlas.classes[a]} and ${atlas.classes[b]}`;
         return entry(rows[0], title, count(rows.length, "point"), () => acts.select(title, rows), ...rows.slice(0, 2).flatMap(thumb));
@@ -79,7 +79,7 @@ function changed(atlas: Atlas, point: (row: number, title: string, small: string
   const words = (row: number) => `${percent(other.purity![row])} → ${percent(own.purity![row])} right`;
   const tab = (key: string, name: string, sign: number): Tab => {
     const some = rows.filter((row) => sign * gone[row] > 0).sort((a, b) => sign * (gone[b] - gone[a]));
-    const says = `${count(some.length, "point")} with ${sign > 0 ? "purer" : "less pure"} neighbourhoods by ${own.name} than by ${other.name}`;
+    const says = `${count(some.length, "point")} with ${sign > 0 ? "purer" : "less pure"} neighborhoods by ${own.name} than by ${other.name}`;
     return { key, name, total: some.length, says, entries: some.slice(0, SHOWN).map((row) => point(row, nameOf(atlas, row), words(row))) };
   };
   return [tab("better", "Better", 1), tab("worse", "Worse", -1)];
@@ -112,7 +112,7 @@ function labels(atlas: Atlas, acts: Acts, thumb: (row: number) => HTMLElement[])
     return make("div", "pair", item, accept);
   });
   const head = () => make("div", "action", save, said);
-  const says = suspects.length ? "Most neighbours contradict the label. Tick those you agree with" : `No label is contradicted by most of its ${atlas.near} nearest.`;
+  const says = suspects.length ? "Most neighbors contradict the label. Tick those you agree with" : `No label is contradicted by most of its ${atlas.near} nearest.`;
   return { key: "labels", name: "Labels", total: suspects.length, says, head: suspects.length ? head : undefined, entries };
 }
 
@@ -122,7 +122,7 @@ export function csv(atlas: Atlas, accepted: Set<number>): string {
     const [was, better] = [atlas.classes[atlas.labels[row]], atlas.classes[says]];
     return [source, accepted.has(row) ? better : was, was, better, share.toFixed(2), atlas.splits[atlas.split[row]]].map(cell).join(",");
   });
-  return ["path,label,was,neighbours_say,confidence,split", ...lines, ""].join("\r\n");
+  return ["path,label,was,neighbors_say,confidence,split", ...lines, ""].join("\r\n");
 }
 
 function download(name: string, text: string): void {

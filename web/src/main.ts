@@ -2,7 +2,7 @@
 
 import { labelOf, type Atlas } from "./atlas";
 import { disk, service, type Backend } from "./backend";
-import { colourings, type Colouring } from "./colours";
+import { colorings, type Coloring } from "./colors";
 import { button, byId, count, make } from "./dom";
 import { hoverCard } from "./hovering";
 import { inspect, selection, welcome, type Visit } from "./inspector";
@@ -18,7 +18,7 @@ const STEP = 20;
 
 let atlas: Atlas;
 let maps: MapView[] = [];
-let ways: Colouring[][] = []; // for each model
+let ways: Coloring[][] = []; // for each model
 let way = 0;
 let hidden = new Set<number>();
 let k = 10;
@@ -79,7 +79,7 @@ async function show(fresh: Atlas): Promise<void> {
   room.replaceChildren(...maps.map((map) => map.element));
   room.classList.toggle("beside", beside);
   for (const map of maps) map.start();
-  ways = atlas.models.map((_, at) => colourings(atlas, at));
+  ways = atlas.models.map((_, at) => colorings(atlas, at));
   if (!same) {
     way = 0;
     hidden = new Set();
@@ -117,10 +117,10 @@ async function paint(): Promise<void> {
     hidden = next;
     void paint();
   });
-  await Promise.all(maps.map((map, at) => map.colour(ways[at][way], hidden)));
+  await Promise.all(maps.map((map, at) => map.color(ways[at][way], hidden)));
 }
 
-function recolour(next: number): void {
+function recolor(next: number): void {
   [way, hidden] = [next, new Set()];
   byId<HTMLSelectElement>("by").value = String(way);
   void paint();
@@ -262,7 +262,7 @@ async function take(files: Iterable<File> | null | undefined): Promise<void> {
   if (!file) return note("That is not a picture. PNG, JPEG, WebP, GIF and BMP can be read.", true);
   if (!atlas) return;
   const mine = ++turn;
-  note(atlas.live ? "Looking for its neighbours …" : "");
+  note(atlas.live ? "Looking for its neighbors …" : "");
   try {
     const near = await backend.drop(atlas, file);
     if (mine !== turn) return;
@@ -299,7 +299,7 @@ function lasso(on: boolean): void {
 function begin(): void {
   const turned = lights(() => maps.forEach((map) => map.dress()));
   byId("again").onclick = () => void open();
-  byId<HTMLSelectElement>("by").onchange = (event) => recolour(Number((event.target as HTMLSelectElement).value));
+  byId<HTMLSelectElement>("by").onchange = (event) => recolor(Number((event.target as HTMLSelectElement).value));
   byId("find").onsubmit = (event) => {
     event.preventDefault();
     find(byId<HTMLInputElement>("id").value);
@@ -336,7 +336,7 @@ function begin(): void {
     clear,
     theme: turned,
     help: () => keys.showModal(),
-    colour: () => recolour((way + 1) % ways[0].length),
+    color: () => recolor((way + 1) % ways[0].length),
   });
   dropping((files) => void take(files));
   void open();

@@ -2,7 +2,7 @@
 
 import createScatterplot from "regl-scatterplot";
 import type { Atlas, Model } from "./atlas";
-import { RIGHT, WRONG, type Colouring } from "./colours";
+import { RIGHT, WRONG, type Coloring } from "./colors";
 import { make } from "./dom";
 
 export interface Shown {
@@ -32,7 +32,7 @@ export class MapView {
   private shown: Shown | null = null;
   private group: number[] = [];
   private pointed: number | null = null;
-  private colouring: Colouring | null = null;
+  private coloring: Coloring | null = null;
   private names: { text: string; row: number }[] = [];
   private lassoed = false;
   private visible: Set<number> | null = null;
@@ -75,30 +75,30 @@ export class MapView {
     this.dress();
   }
 
-  /** The colours of the page's theme. */
+  /** The colors of the page's theme. */
   dress(): void {
     const style = getComputedStyle(document.documentElement);
-    const colour = (name: string) => hex(style.getPropertyValue(name).trim());
-    this.plot.set({ backgroundColor: colour("--map"), pointColorActive: colour("--ink"), pointColorHover: colour("--ink"), lassoColor: colour("--accent") });
+    const color = (name: string) => hex(style.getPropertyValue(name).trim());
+    this.plot.set({ backgroundColor: color("--map"), pointColorActive: color("--ink"), pointColorHover: color("--ink"), lassoColor: color("--accent") });
     this.mark();
   }
 
-  async colour(colouring: Colouring, hidden: Set<number>): Promise<void> {
-    const fresh = this.colouring !== colouring;
-    this.colouring = colouring;
+  async color(coloring: Coloring, hidden: Set<number>): Promise<void> {
+    const fresh = this.coloring !== coloring;
+    this.coloring = coloring;
     if (fresh) {
-      this.plot.set({ colorBy: "valueA", pointColor: colouring.palette.length > 1 ? colouring.palette : [colouring.palette[0], colouring.palette[0]] });
-      const values = { x: this.model.x, y: this.model.y, z: colouring.z };
-      await this.plot.draw(values, { zDataType: colouring.continuous ? "continuous" : "categorical" });
+      this.plot.set({ colorBy: "valueA", pointColor: coloring.palette.length > 1 ? coloring.palette : [coloring.palette[0], coloring.palette[0]] });
+      const values = { x: this.model.x, y: this.model.y, z: coloring.z };
+      await this.plot.draw(values, { zDataType: coloring.continuous ? "continuous" : "categorical" });
       this.drawn = true;
-      this.names = colouring.key === "class" && colouring.bins.length <= MOST_NAMES ? this.middles(colouring) : [];
+      this.names = coloring.key === "class" && coloring.bins.length <= MOST_NAMES ? this.middles(coloring) : [];
     }
     await this.show(hidden);
     this.mark();
   }
 
   private async show(hidden: Set<number>): Promise<void> {
-    const bin = this.colouring!.bin;
+    const bin = this.coloring!.bin;
     if (!hidden.size) {
       if (this.visible) await this.plot.unfilter({ preventEvent: true });
       this.visible = null;
@@ -110,7 +110,7 @@ export class MapView {
     await this.plot.filter(rows, { preventEvent: true });
   }
 
-  /** Show a query with its neighbours, or nothing. */
+  /** Show a query with its neighbors, or nothing. */
   point(shown: Shown | null): void {
     this.shown = shown;
     this.release(shown?.row ?? null);
@@ -196,19 +196,19 @@ export class MapView {
   }
 
   /** The point of each class nearest to the middle of its points. */
-  private middles(colouring: Colouring): { text: string; row: number }[] {
-    const rows: number[][] = colouring.bins.map(() => []);
-    for (let row = 0; row < colouring.bin.length; row++) rows[colouring.bin[row]].push(row);
+  private middles(coloring: Coloring): { text: string; row: number }[] {
+    const rows: number[][] = coloring.bins.map(() => []);
+    for (let row = 0; row < coloring.bin.length; row++) rows[coloring.bin[row]].push(row);
     return rows.flatMap((own, at) => {
-      if (!own.length || colouring.bins[at].name === "unknown") return [];
+      if (!own.length || coloring.bins[at].name === "unknown") return [];
       const middle = (values: Float32Array) => Float32Array.from(own, (row) => values[row]).sort()[own.length >> 1];
       const [mx, my] = [middle(this.model.x), middle(this.model.y)];
       const gap = (row: number) => (this.model.x[row] - mx) ** 2 + (this.model.y[row] - my) ** 2;
-      return [{ text: colouring.bins[at].name, row: own.reduce((best, row) => (gap(row) < gap(best) ? row : best), own[0]) }];
+      return [{ text: coloring.bins[at].name, row: own.reduce((best, row) => (gap(row) < gap(best) ? row : best), own[0]) }];
     });
   }
 
-  /** Draw names, the group, the query with its neighbours, and the point under the pointer. */
+  /** Draw names, the group, the query with its neighbors, and the point under the pointer. */
   private mark(): void {
     if (!this.drawn) return;
     const ratio = window.devicePixelRatio || 1;
@@ -229,7 +229,7 @@ export class MapView {
     const radius = this.group.length > 2000 ? 2 : this.group.length > 200 ? 3 : 4.5;
     for (const row of this.group) {
       if (this.visible && !this.visible.has(row)) continue;
-      this.dot(pen, this.screen(row), radius, this.colourOf(row), this.group.length > 2000 ? "transparent" : ink, 1.2, paper);
+      this.dot(pen, this.screen(row), radius, this.colorOf(row), this.group.length > 2000 ? "transparent" : ink, 1.2, paper);
     }
   }
 
@@ -294,8 +294,8 @@ export class MapView {
     pen.drawImage(picture, left + (side - width) / 2, top + (side - height) / 2, width, height);
   }
 
-  private colourOf(row: number): string {
-    const { palette, z, continuous } = this.colouring!;
+  private colorOf(row: number): string {
+    const { palette, z, continuous } = this.coloring!;
     return palette[continuous ? Math.round(z[row] * (palette.length - 1)) : z[row]];
   }
 
@@ -320,10 +320,10 @@ export class MapView {
   }
 }
 
-/** Any colour that CSS knows, as #rrggbb. */
-function hex(colour: string): string {
+/** Any color that CSS knows, as #rrggbb. */
+function hex(color: string): string {
   const pen = make("canvas").getContext("2d")!;
-  pen.fillStyle = colour;
+  pen.fillStyle = color;
   pen.fillRect(0, 0, 1, 1);
   const [red, green, blue] = pen.getImageData(0, 0, 1, 1).data;
   return `#${[red, green, blue].map((one) => one.toString(16).padStart(2, "0")).join("")}`;

@@ -41,7 +41,7 @@ export async function opened(file: File): Promise<HTMLImageElement> {
   const picture = document.createElement("img");
   const address = URL.createObjectURL(file);
   picture.src = address;
-  await picture.decode().catch(() => undefined); // the service could read it, or there would be no neighbours
+  await picture.decode().catch(() => undefined); // the service could read it, or there would be no neighbors
   URL.revokeObjectURL(address);
   return picture;
 }

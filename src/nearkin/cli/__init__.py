@@ -14,32 +14,32 @@ from nearkin import __version__
 from nearkin.cli.early_checks import check
 from nearkin.cli.pipes import UNREAD, nobody_reads
 
-ABOUT = "Learn embeddings whose nearest neighbours are right: from classes, from numbers, or from no labels at all."
+ABOUT = "Learn embeddings whose nearest neighbors are right: from classes, from numbers, or from no labels at all."
 FIRST = "The first thing to try, about a minute on a laptop:\n  nearkin demo\n\nHelp on a verb:\n  nearkin demo --help"
-DEMO = """Train a small network with NCA on digits that were moved about, and compare its nearest neighbours with those of raw
+DEMO = """Train a small network with NCA on digits that were moved about, and compare its nearest neighbors with those of raw
 pixels, PCA, LDA, linear NCA and the same network trained with softmax. Nothing is downloaded."""
 DEMO_WRITES = """writes into --out:
   scatter.png           the test digits in 2 dimensions, four embeddings side by side
   metrics.json          every figure, with seeds, seconds, settings and versions
   weights.safetensors   the network trained with NCA, 32 dimensions; model.json describes it,
                         references.safetensors are its training embeddings
-  index                 all digits as it embeds them: `nearkin serve` shows them, and which neighbours are wrong
+  index                 all digits as it embeds them: `nearkin serve` shows them, and which neighbors are wrong
 
 examples:
   nearkin demo                          three seeds
   nearkin demo --quick --out runs/try   one seed, few epochs"""
 
 
-TRAIN = """Train an embedding whose nearest neighbours are right. The objective is chosen by what the data know of themselves
-(classes: NCA; numbers: NCA regression; nothing: neighbourhood discovery) unless it is named. Part of labelled data is
+TRAIN = """Train an embedding whose nearest neighbors are right. The objective is chosen by what the data know of themselves
+(classes: NCA; numbers: NCA regression; nothing: neighborhood discovery) unless it is named. Part of labeled data is
 held out for validation and for one look at the end. Interrupted trainings resume exactly."""
 TRAIN_EXAMPLES = """examples:
   nearkin train photos/ --out runs/photos             a folder for each class
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
-  nearkin train unlabelled/ --set data.size=64        without labels: images in one folder, made 64 x 64
-  nearkin train unlabelled/ --for discovery           the same for colour images on a GPU, longer
+  nearkin train unlabeled/ --set data.size=64        without labels: images in one folder, made 64 x 64
+  nearkin train unlabeled/ --for discovery           the same for color images on a GPU, longer
   nearkin train birds/ --for retrieval                settings for finding kinds that training has not met
   nearkin train photos/ --find-rate                   the largest learning rate at which the objective falls steadily
   nearkin train --resume runs/photos"""
@@ -75,7 +75,7 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos photos/ --replace       make it anew; the old one serves until the new one is whole
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
   nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; goes on where it stopped"""
-SEARCH = """The neighbours of images or vectors, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
+SEARCH = """The neighbors of images or vectors, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
 SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos query.jpg
   nearkin search runs/photos queries/ -k 5 --json     every image of a folder
@@ -83,21 +83,21 @@ SEARCH_EXAMPLES = """examples:
   nearkin search runs/vectors new.npz                 vectors such as the model was trained on: its x, or a .npy file
   nearkin search runs/photos --vector 0.1,-2,0.5      an embedding; or a file, also of `nearkin embed`: --vector queries.npz"""
 SERVE = """Serve the index of a model folder over HTTP, with a page to ask with a picture, and the explorer, which shows
-which neighbours are wrong. On this machine only, unless --host says otherwise; then a token is required.
+which neighbors are wrong. On this machine only, unless --host says otherwise; then a token is required.
 An index that is changed meanwhile is taken over without a pause."""
 SERVE_EXAMPLES = """examples:
   nearkin serve runs/photos
   nearkin serve runs/photos --compare runs/before     the explorer with both models side by side
   NEARKIN_TOKEN=... nearkin serve runs/photos --host 0.0.0.0 --port 80 --no-browser
   curl -F image=@query.jpg 'http://127.0.0.1:8000/search?k=5'"""
-EVALUATE = """Are a model's neighbours right? Queries are the part of the data that the run held out for testing, or DATA; the training part
+EVALUATE = """Are a model's neighbors right? Queries are the part of the data that the run held out for testing, or DATA; the training part
 answers them. Prints a table and writes, into the model folder unless --out names another:
   report.html            figures with definitions, intervals, chance and counts, pictures, and what may be wrong with the data
   evaluation.json        the same figures for machines
-  suspected_labels.csv   points whose neighbours contradict their label
+  suspected_labels.csv   points whose neighbors contradict their label
 The model folder itself keeps those of the run's own test part: with DATA, --part or --weights they are written into a folder in it
 that is called after them, such as DIR/evaluation-new or DIR/evaluation-validation.
-With --shards a folder of `nearkin embed` answers instead, and evaluation.json is written alone: predictions of k nearest neighbours,
+With --shards a folder of `nearkin embed` answers instead, and evaluation.json is written alone: predictions of k nearest neighbors,
 retrieval, errors of numbers, overlap of sets, all as in memory. Left to memory are sums over all references or pairs, and pictures."""
 EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos                  on the run's own test part
@@ -216,7 +216,7 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "evaluate",
-        help="are the neighbours right? a table, JSON and a report with pictures",
+        help="are the neighbors right? a table, JSON and a report with pictures",
         description=EVALUATE,
         epilog=EVALUATE_EXAMPLES,
         formatter_class=_RAW,
@@ -258,7 +258,7 @@ def _add_shard(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("data", metavar="DATA", help="as for train")
     parser.add_argument("--out", required=True, metavar="SHARDS", help="the folder to write")
-    parser.add_argument("--size", type=_at_least_one, metavar="PIXELS", help="resize the short side and cut out the centre")
+    parser.add_argument("--size", type=_at_least_one, metavar="PIXELS", help="resize the short side and cut out the center")
     parser.add_argument("--engine", choices=("local", "ray"), help="who makes the shards: this process, or Ray (default: local)")
     parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
     parser.add_argument("--shard-rows", type=_at_least_one, metavar="N", help="points of a shard (default: 20,000)")
@@ -317,10 +317,10 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("queries", nargs="*", metavar="QUERY", help="image files, folders of them, or arrays (.npy, .npz) as in training")
     parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index")
     parser.add_argument("--vector", metavar="NUMBERS", help="an embedding as 1,2,3, or a file of several: .npy, or .npz of `nearkin embed`")
-    parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="how many neighbours (default: %(default)s)")
-    parser.add_argument("--label", action="append", default=[], metavar="NAME", help="only neighbours of this class (may be given again)")
+    parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="how many neighbors (default: %(default)s)")
+    parser.add_argument("--label", action="append", default=[], metavar="NAME", help="only neighbors of this class (may be given again)")
     parser.add_argument(
-        "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbours with this metadata, such as split=test"
+        "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbors with this metadata, such as split=test"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")

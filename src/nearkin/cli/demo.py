@@ -1,4 +1,4 @@
-"""`nearkin demo`: digits moved about on a canvas, six ways to embed them, and whose nearest neighbours are right."""
+"""`nearkin demo`: digits moved about on a canvas, six ways to embed them, and whose nearest neighbors are right."""
 
 import json
 import platform
@@ -32,7 +32,7 @@ from nearkin.index.collection import build_index
 from nearkin.models.convnet import convnet
 from nearkin.objectives import NCA, Objective, Softmax
 from nearkin.report.figures import Panel, scatter
-from nearkin.train.fit import Epoch, embed, fit, save
+from nearkin.train.loop import Epoch, embed, fit, save
 
 SHAPE = (1, CANVAS, CANVAS)
 CLASSES = 10
@@ -248,7 +248,7 @@ def train(job: Job, data: Split, epochs: int, tick: Callable[[Epoch], None]) -> 
 
 
 def percent(values: list[float]) -> str:
-    """'93.1 ± 0.4': mean and standard deviation, in per cent; the mean alone of one value."""
+    """'93.1 ± 0.4': mean and standard deviation, in percent; the mean alone of one value."""
     mean = f"{100 * statistics.fmean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
@@ -257,7 +257,7 @@ def table(rows: list[Row], budget: Budget) -> Table:
     """What the demo is about, on one screen."""
     spread = f"; ± is the standard deviation over {budget.seeds} seeds, the others have nothing random" if budget.seeds > 1 else ""
     caption = (
-        f"Test digits that their nearest training digits name rightly, in per cent{spread}.\n"
+        f"Test digits that their nearest training digits name rightly, in percent{spread}.\n"
         f"LDA has at most {CLASSES - 1} dimensions, one less than classes. linear NCA is scikit-learn's, stopped after "
         f"{budget.iterations} iterations at most, to be quick. Both networks are the same, the loss apart."
     )
@@ -297,7 +297,7 @@ def save_model(out: Path, network: nn.Module, data: Split) -> None:
         "objective": "NCA",
         "why": "it is the demo",
         "metric": "squared_euclidean",
-        "network": {"name": "convnet", "dimension": DIMENSIONS[-1], "normalise": False, "options": NETWORK},
+        "network": {"name": "convnet", "dimension": DIMENSIONS[-1], "normalize": False, "options": NETWORK},
         "prepare": [],
     }
     save(out, network, description, Points(embed(network, data.train.images), data.train.labels))
@@ -328,7 +328,7 @@ def write_metrics(out: Path, rows: list[Row], budget: Budget, arguments: Namespa
 
 
 def figures(row: Row) -> dict[str, Any]:
-    """A row of the table for machines: shares, not per cent."""
+    """A row of the table for machines: shares, not percent."""
     page: dict[str, Any] = {"method": row.method, "dimension": row.dimension, "seconds": [round(s, 3) for s in row.seconds]}
     for name, values in {"1-nn": row.one, "10-nn": row.ten}.items():
         sd = statistics.stdev(values) if len(values) > 1 else None
@@ -343,9 +343,9 @@ def say_goodbye(console: Console, out: Path, picture: Path | None, seconds: floa
         lines.append(f"Look at {picture}: the test digits in 2 dimensions.")
     lines += [
         "\nTry next:",
-        f"  nearkin serve {out}                        explore: which neighbours are wrong?",
+        f"  nearkin serve {out}                        explore: which neighbors are wrong?",
         "  nearkin demo --seeds 10                        is the difference larger than the spread?",
-        f"  nearkin.load('{out}').neighbours(images)   in Python: the network just trained",
+        f"  nearkin.load('{out}').neighbors(images)   in Python: the network just trained",
         "  loss = nearkin.NCA()(embeddings, labels)       the same objective in your own training loop",
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)

@@ -30,7 +30,7 @@ def set_leaves(items: Iterable[str]) -> dict[str, str]:
     for item in items:
         leaf, equals, value = item.partition("=")
         if not equals:
-            raise ValueError(f"--set {item!r} must read leaf=value, such as optimiser.learning_rate=0.05")
+            raise ValueError(f"--set {item!r} must read leaf=value, such as optimizer.learning_rate=0.05")
         settings[leaf] = value
     return settings
 

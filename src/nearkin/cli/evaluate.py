@@ -1,4 +1,4 @@
-"""`nearkin evaluate`: are a model's neighbours right? A table, evaluation.json and report.html."""
+"""`nearkin evaluate`: are a model's neighbors right? A table, evaluation.json and report.html."""
 
 import json
 import math
@@ -42,8 +42,8 @@ from nearkin.report.sanity import write_suspects
 from nearkin.report.subject import Subject, embedded, in_classes_of, strangers_to
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
-NOTHING_HELD_OUT = "Without labels the run held nothing out: the points it learnt from ask one another."
-NOBODY_KNOWS = "The points that the run learnt from have no labels: the queries ask one another."
+NOTHING_HELD_OUT = "Without labels the run held nothing out: the points it learned from ask one another."
+NOBODY_KNOWS = "The points that the run learned from have no labels: the queries ask one another."
 
 
 class Asked(NamedTuple):

@@ -19,8 +19,8 @@ from nearkin.report.html import figures
 from nearkin.report.subject import embedded, in_classes_of
 
 NOTE = (
-    "Over shards only what ranks decide is measured. Sums over all references or pairs (nearest class mean, soft neighbours, curves, "
-    "geometry), figures of the queries alone (clustering, their own neighbourhoods), suspected labels and pictures take `nearkin "
+    "Over shards only what ranks decide is measured. Sums over all references or pairs (nearest class mean, soft neighbors, curves, "
+    "geometry), figures of the queries alone (clustering, their own neighborhoods), suspected labels and pictures take `nearkin "
     "evaluate` without --shards."
 )
 

@@ -126,7 +126,7 @@ def _tell(console: Console, index: LocalIndex) -> None:
     console.print(f"{index.count:,} points of {index.dimension} dimensions in {index.folder}, searched by {index.backend}")
     rule = index.calibration
     if rule is None:
-        console.print("no verdict 'same kind?': too few labelled pairs to fit one on")
+        console.print("no verdict 'same kind?': too few labeled pairs to fit one on")
     else:
         console.print(
             f"'same kind?' from affinity {rule['threshold']:.4g}: right for {rule['accuracy']:.1%}, the two kinds weighed "

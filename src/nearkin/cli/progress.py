@@ -21,7 +21,7 @@ def note(line: str) -> None:
 
 
 class TrainingView:
-    """A Reporter that draws: loss, priced queries, validation figures, points a second, time left."""
+    """A Reporter that draws: loss, valid queries, validation figures, points a second, time left."""
 
     def __init__(self, what: str = "training") -> None:
         self.what = what
@@ -56,8 +56,8 @@ class TrainingView:
     def step(self, done: int, figures: Mapping[str, Any]) -> None:
         """The bar moves."""
         if self.task is not None:
-            priced = f", priced {figures['priced']}" if "priced" in figures else ""
-            self.bar.update(self.task, completed=done, description=f"loss {figures['loss']:.4f}{priced}{self.so_far}")
+            valid = f", valid {figures['valid']}" if "valid" in figures else ""
+            self.bar.update(self.task, completed=done, description=f"loss {figures['loss']:.4f}{valid}{self.so_far}")
         if not self.foretold:
             self._foretell(done, monotonic())
 

@@ -135,7 +135,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _plain(asked: Asked) -> dict[str, object]:
-    return {"query": asked.query, "exact": asked.answer.exact, "neighbours": [hit._asdict() for hit in asked.answer.hits]}
+    return {"query": asked.query, "exact": asked.answer.exact, "neighbors": [hit._asdict() for hit in asked.answer.hits]}
 
 
 def _known(hits: Sequence[Hit]) -> list[tuple[str, list[str]]]:

@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
         console.print(f"{collection.index.count:,} points at {address} (Ctrl-C stops)")
         if arguments.host in ("0.0.0.0", "::"):
             console.print(f"on {arguments.host}, every address of this machine: others put its name for the one above, and send the token")
-        console.print(f"explore their neighbours at {address}/explore")
+        console.print(f"explore their neighbors at {address}/explore")
         if not arguments.no_browser:
             webbrowser.open(f"{address}/explore" if token is None else f"{address}/explore?token={token}")
 

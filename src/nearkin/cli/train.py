@@ -64,10 +64,10 @@ def run_train(arguments: Namespace) -> int:
 def _next(folder: Path, source: str, data_root: str) -> str:
     """What to do with the model, in commands that run as they are printed."""
     if is_sharded(source):  # of which no local index is made
-        return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbours are right"
+        return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbors are right"
     index = ["nearkin", "index", str(folder), source, *(["--replace"] if (folder / "index" / "manifest.json").exists() else [])]
     index += ["--data-root", data_root] if data_root != DATA_ROOT else []
-    shown = "shows every point with its neighbours, in a browser"
+    shown = "shows every point with its neighbors, in a browser"
     return f"next: `{shlex.join(index)}`, then `{shlex.join(['nearkin', 'serve', str(folder)])}` {shown}"
 
 
@@ -98,16 +98,16 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
     """The run with the finder's rate; the curve is kept in the model folder."""
     device = _device(arguments)
     with TrainingView("finding the rate") as view:
-        learnt_from = cut(run, opened(run, None, arguments.data_root, view)).train
-        run = suited(run, learnt_from, given)
-        sweep = find_rate(run, learnt_from, device, view)
+        learned_from = cut(run, opened(run, None, arguments.data_root, view)).train
+        run = suited(run, learned_from, given)
+        sweep = find_rate(run, learned_from, device, view)
     sweep.save(folder / "learning_rate.json")
     if find_spec("matplotlib"):
         title = f"The objective while the learning rate grew; {sweep.rate:.2g} is taken"
         falling = Series("objective", sweep.objectives)
         save(line(sweep.rates, [falling], title=title, across="learning rate", up="objective", share=False), folder / "learning_rate.png")
     view.message(f"learning rate {sweep.rate:.2g}: the largest at which the objective falls steadily ({folder}/learning_rate.json)")
-    return override(run, {"optimiser.learning_rate": repr(sweep.rate)})
+    return override(run, {"optimizer.learning_rate": repr(sweep.rate)})
 
 
 def _resumed(folder: Path, arguments: Namespace) -> Run:

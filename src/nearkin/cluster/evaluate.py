@@ -1,4 +1,4 @@
-"""Are the neighbours right, when the references are shards larger than memory? As in memory, but for what needs all pairs at once.
+"""Are the neighbors right, when the references are shards larger than memory? As in memory, but for what needs all pairs at once.
 
 The nearest few are searched once; rankings of everything are counted while the shards pass by twice more, for as many queries as that
 can be waited for.
@@ -22,7 +22,7 @@ from nearkin.evaluate import vote, weighted_vote
 from nearkin.evaluate.classification import WEIGHTED_K, accuracies, sharpened
 from nearkin.evaluate.retrieval import retrieval_of
 from nearkin.report.measure import AT_ONE, NEAR, Measured, anyone, by_means, by_overlap, by_votes, confusions, ks_up_to
-from nearkin.search import Neighbours
+from nearkin.search import Neighbors
 from nearkin.search.exact import Scored, settled
 
 MOST_RANKED = 10**9  # queries x points that are ranked; of more, a sample of the queries
@@ -61,7 +61,7 @@ def judge(asked: Asked, shards: Shards, affinity: Affinity, where: Where | None 
     ks = ks_up_to(others)
     tell(report, f"searching {len(shards):,} points in {len(shards.records):,} shards")
     best = _nearest(asked, shards, codes, affinity, max(*ks, min(WEIGHTED_K, others)), own, where)
-    measured.found = settled(best._replace(best=Neighbours(*(part[:, :NEAR] for part in best.best))), affinity)
+    measured.found = settled(best._replace(best=Neighbors(*(part[:, :NEAR] for part in best.best))), affinity)
     if codes is not None:
         _classes(measured, asked, codes, best, affinity, ks)
         _rankings(measured, asked, shards, codes, affinity, own, where, report)
@@ -75,7 +75,7 @@ def judge(asked: Asked, shards: Shards, affinity: Affinity, where: Where | None 
 def _check(asked: Asked, shards: Shards) -> None:
     theirs = shards.about.supervision
     if theirs == "ids":
-        raise ValueError(f"{shards.folder} has no labels to judge neighbours by; embed data that have labels")
+        raise ValueError(f"{shards.folder} has no labels to judge neighbors by; embed data that have labels")
     if asked.points.labels is None or asked.supervision == "ids":
         raise ValueError(f"the queries have no labels to be judged by, and {shards.folder} has {theirs}; give DATA with labels")
     if asked.supervision != theirs:
@@ -92,10 +92,10 @@ def _nearest(asked: Asked, shards: Shards, codes: np.ndarray | None, affinity: A
     return found._replace(best=without(found.best, own.to(found.best.positions.device), k))
 
 
-def without(found: Neighbours, own: Tensor, k: int) -> Neighbours:
+def without(found: Neighbors, own: Tensor, k: int) -> Neighbors:
     """The k nearest of each query but the one at its `own` position (n,); the others keep their order."""
     order = (found.positions == own[:, None]).to(torch.uint8).argsort(dim=1, stable=True)[:, :k]
-    return Neighbours(found.positions.gather(1, order), found.affinity.gather(1, order))
+    return Neighbors(found.positions.gather(1, order), found.affinity.gather(1, order))
 
 
 def _classes(measured: Measured, asked: Asked, codes: np.ndarray, best: Scored, affinity: Affinity, ks: list[int]) -> None:
@@ -105,7 +105,7 @@ def _classes(measured: Measured, asked: Asked, codes: np.ndarray, best: Scored, 
     weights = settled(best, sharpened(affinity)).affinity[:, :WEIGHTED_K]
     predicted = {f"{k}-nn": votes for k, votes in few.items()}
     predicted[f"weighted {weights.shape[1]}-nn"] = weighted_vote(near[:, :WEIGHTED_K], weights)
-    measured.scores["prediction from neighbours"] = accuracies(predicted, labels, torch.unique(theirs).to(labels.device), split=asked.split)
+    measured.scores["prediction from neighbors"] = accuracies(predicted, labels, torch.unique(theirs).to(labels.device), split=asked.split)
     measured.by_k = by_votes(near, labels, ks, asked.split)
     confusions(measured, labels, near[:, :NEAR], len(asked.classes))
 

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours over shards by many machines: the k best of every shard, joined in the order of the shards."""
+"""Exact nearest neighbors over shards by many machines: the k best of every shard, joined in the order of the shards."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -11,9 +11,9 @@ from nearkin.cluster.session import session, workers
 from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points
 from nearkin.data.shards import Shards
-from nearkin.search import Neighbours
+from nearkin.search import Neighbors
 from nearkin.search.exact import Scored, joined, scored, settled
-from nearkin.train.discovery import Neighbourhoods, discover, neighbourhoods_of
+from nearkin.train.discovery import Neighborhoods, discover, neighborhoods_of
 
 RETRIES = 20  # of a shard whose machine died; one that kills every machine must end
 AHEAD = 2  # shards in the works for each worker: answers wait for their turn, so they must not pile up
@@ -30,7 +30,7 @@ def nearest_over(
     exclude_same_id: bool = False,
     engine: Engine = "local",
     address: str | None = None,
-) -> Neighbours:
+) -> Neighbors:
     """The k nearest points of a folder of shards to each query (n, d): ids, order and ties of `nearest` over all of them at once.
 
     By this process, or by a Ray cluster whose machines share the folder. A machine that dies costs the shards it was at.
@@ -66,23 +66,23 @@ def scored_over(
     for part in in_order(one, plain, full, address):
         found = part if found is None else joined(found, part, k)
     assert found is not None  # a folder without points cannot be opened
-    best = Neighbours(*(tensor.to(asked.embeddings.device) for tensor in found.best))
+    best = Neighbors(*(tensor.to(asked.embeddings.device) for tensor in found.best))
     return found._replace(best=best)
 
 
 def discover_over(
     shards: Shards, k: int = 1, temperature: float = 0.1, *, engine: Engine = "local", address: str | None = None
-) -> Neighbourhoods:
+) -> Neighborhoods:
     """`discover` over a folder of shards: row i of the answer is the i-th point of all shards."""
     if engine == "local":
         return discover(shards, k, temperature)
 
-    def one(given: Shards, number: int) -> Neighbourhoods:
-        return neighbourhoods_of(given, number, k, temperature)
+    def one(given: Shards, number: int) -> Neighborhoods:
+        return neighborhoods_of(given, number, k, temperature)
 
     full = [number for number, record in enumerate(shards.records) if record["rows"]]
     parts = list(in_order(one, shards, full, address))
-    return Neighbourhoods(torch.cat([part.table for part in parts]), torch.cat([part.entropy for part in parts]))
+    return Neighborhoods(torch.cat([part.table for part in parts]), torch.cat([part.entropy for part in parts]))
 
 
 def in_order(work: Callable[[Any, int], Any], shared: Any, numbers: list[int], address: str | None) -> Iterator[Any]:

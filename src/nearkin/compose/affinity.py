@@ -25,7 +25,7 @@ class Affinity(Protocol):
 class SquaredEuclidean:
     """Minus the squared Euclidean distance: -|q - r|^2 / temperature.
 
-    Both sides are centred on the mean of the references first. The expansion |q|^2 + |r|^2 - 2 q.r loses half of
+    Both sides are centerd on the mean of the references first. The expansion |q|^2 + |r|^2 - 2 q.r loses half of
     float32's digits when the data sit far from the origin; distances do not change under a shift, so the shift is free.
     """
 
@@ -34,10 +34,10 @@ class SquaredEuclidean:
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return self.around(references.detach().mean(0), queries, references)
 
-    def around(self, centre: Tensor, queries: Tensor, references: Tensor) -> Tensor:
-        """The same, centred on a given point: blocks of one search must share it, or equal rows would stop being tied."""
-        others = None if references is queries else references - centre
-        squared: Tensor = _Squared.apply(queries - centre, others, -1 / self.temperature)  # type: ignore[no-untyped-call]
+    def around(self, center: Tensor, queries: Tensor, references: Tensor) -> Tensor:
+        """The same, centerd on a given point: blocks of one search must share it, or equal rows would stop being tied."""
+        others = None if references is queries else references - center
+        squared: Tensor = _Squared.apply(queries - center, others, -1 / self.temperature)  # type: ignore[no-untyped-call]
         return squared
 
 
@@ -109,9 +109,9 @@ class _Spread(NamedTuple):
 @torch.no_grad()
 def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
     """Distances by a product of matrices, and by differences for the near pairs; None where these are more than a few."""
-    centre = references.mean(0)
-    q = queries - centre
-    r = q if references is queries else references - centre
+    center = references.mean(0)
+    q = queries - center
+    r = q if references is queries else references - center
     mine = q.square().sum(1)
     theirs = mine if r is q else r.square().sum(1)
     most = theirs.max()
@@ -155,9 +155,9 @@ class _Distance(torch.autograd.Function):
         pull_near = torch.where(distance[rows, columns] > 0, pull[rows, columns], 0)
         pull[rows, columns] = 0
         others = queries if references is None else references
-        centre = others.mean(0)
-        q = queries - centre
-        r = q if references is None else others - centre
+        center = others.mean(0)
+        q = queries - center
+        r = q if references is None else others - center
         of_queries = (q * pull.sum(1)[:, None]).addmm_(pull, r, alpha=-1)
         of_references = None if references is None else (r * pull.sum(0)[:, None]).addmm_(pull.T, q, alpha=-1)
         for here in _blocks(len(rows)):
@@ -187,7 +187,7 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Normalised:
+class Normalized:
     """Another affinity between unit vectors.
 
     `references=False` leaves the references as they are, for a memory bank that keeps its own length.
@@ -205,9 +205,9 @@ class Normalised:
         return mine, (mine if references is queries else unit(references)) if self.references else references
 
 
-def cosine(temperature: float = 1.0) -> Normalised:
+def cosine(temperature: float = 1.0) -> Normalized:
     """cos(q, r) / temperature; the cosine with a zero vector is 0."""
-    return Normalised(InnerProduct(temperature))
+    return Normalized(InnerProduct(temperature))
 
 
 def signs(x: Tensor) -> Tensor:

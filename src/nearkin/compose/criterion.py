@@ -1,7 +1,7 @@
 """Criterion: what does the difference between what IS near and what SHOULD be near cost?
 
 Every criterion is a pure function of an (n, m) affinity and a relation, and prices each query. The quantifier over
-right neighbours is the hidden axis, and it is in the name: any of them, each of them, the best k.
+right neighbors is the hidden axis, and it is in the name: any of them, each of them, the best k.
 Sums of exponentials are differences of logsumexps, masks come before the reduction, and a row without anything to
 choose is left out by weight, never by an epsilon. Triplets have a file of their own.
 """
@@ -16,16 +16,16 @@ from torch.nn.functional import cross_entropy, pad, softplus
 
 from nearkin.compose.log_sums import log_ratio, logsumexp, may_read
 from nearkin.compose.outcome import Outcome
-from nearkin.compose.relation import Relation
+from nearkin.compose.relation import Related
 
 
 class Criterion(Protocol):
     """Prices every query."""
 
-    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome: ...
+    def __call__(self, affinity: Tensor, relation: Related) -> Outcome: ...
 
 
-def right_and_wrong(relation: Relation) -> tuple[Tensor, Tensor]:
+def right_and_wrong(relation: Related) -> tuple[Tensor, Tensor]:
     """(n, m) masks over the candidates: cost 0 is right, anything above is wrong."""
     right = relation.cost == 0
     return right & relation.candidate, ~right & relation.candidate
@@ -44,13 +44,13 @@ def soft_hinge(x: Tensor) -> Tensor:
     return softplus(x, threshold=40)
 
 
-def _soft(values: Tensor, priced: Tensor, candidates: Tensor) -> Outcome:
-    """`values` are 0 where they are not `priced`; `candidates` (n,): how many each query has."""
-    return Outcome(values, priced.to(values.dtype), (candidates * priced).sum())
+def _soft(values: Tensor, valid: Tensor, candidates: Tensor) -> Outcome:
+    """`values` are 0 where they are not `valid`; `candidates` (n,): how many each query has."""
+    return Outcome(values, valid.to(values.dtype), (candidates * valid).sum())
 
 
-def expected_cost(affinity: Tensor, relation: Relation) -> Outcome:
-    """The mean cost of a neighbour drawn by softmax: sum_j p_ij cost_ij. A query needs a candidate to be priced."""
+def expected_cost(affinity: Tensor, relation: Related) -> Outcome:
+    """The mean cost of a neighbor drawn by softmax: sum_j p_ij cost_ij. A query needs a candidate to be valid."""
     cost, candidate = relation
     log_p = affinity - logsumexp(affinity, candidate).clamp_min(torch.finfo(affinity.dtype).min)[:, None]
     p = log_p.masked_fill(~candidate, -torch.inf).exp()
@@ -58,22 +58,22 @@ def expected_cost(affinity: Tensor, relation: Relation) -> Outcome:
     return _soft((p * cost).sum(1), candidates > 0, candidates)  # without candidates every p is 0
 
 
-def any_positive(affinity: Tensor, relation: Relation) -> Outcome:
-    """-log of the chance that a neighbour drawn by softmax is right: it is enough that ANY right one is near.
+def any_positive(affinity: Tensor, relation: Related) -> Outcome:
+    """-log of the chance that a neighbor drawn by softmax is right: it is enough that ANY right one is near.
 
-    A graded cost counts with its share 1 - cost; a cost of 1 or more is wrong. A query needs a right neighbour, and a
-    candidate, to be priced.
+    A graded cost counts with its share 1 - cost; a cost of 1 or more is wrong. A query needs a right neighbor, and a
+    candidate, to be valid.
     """
     share = 1 - relation.cost.clamp(0, 1)
     candidates = count(relation.candidate)
-    priced = (candidates > 0) & (share.sum(1) > 0)
-    return _soft(log_ratio(affinity, relation.candidate, share), priced, candidates)
+    valid = (candidates > 0) & (share.sum(1) > 0)
+    return _soft(log_ratio(affinity, relation.candidate, share), valid, candidates)
 
 
 def own_column(affinity: Tensor, column: Tensor, apart: bool = False) -> Outcome:
     """any_positive where the one right answer of query i stands in column[i] and all columns are candidates, or all others if `apart`.
 
-    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column is not there is not priced.
+    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column is not there is not valid.
     """
     m = affinity.shape[1]
     there = (column >= 0) & (column < m)
@@ -95,23 +95,23 @@ def one_answer(affinity: Tensor, column: Tensor, there: Tensor) -> Outcome:
     return outcome._replace(active=outcome.weight.sum())
 
 
-def each_positive(affinity: Tensor, relation: Relation) -> Outcome:
-    """EACH right neighbour against all the wrong ones: mean_j log(1 + sum_k exp(s_ik - s_ij))."""
+def each_positive(affinity: Tensor, relation: Related) -> Outcome:
+    """EACH right neighbor against all the wrong ones: mean_j log(1 + sum_k exp(s_ik - s_ij))."""
     right, wrong = right_and_wrong(relation)
     rival = logsumexp(affinity, wrong)
     positives = count(right)
-    priced = (positives > 0) & wrong.any(1)
-    rival = torch.where(priced, rival, torch.zeros_like(rival))
+    valid = (positives > 0) & wrong.any(1)
+    rival = torch.where(valid, rival, torch.zeros_like(rival))
     if may_read(affinity) and int(positives.sum()) <= right.numel() // 8:  # where they are few, these alone
         rows, columns = right.nonzero(as_tuple=True)
         sums = torch.zeros_like(rival).index_add(0, rows, soft_hinge(rival[rows] - affinity[rows, columns]))
     else:
         sums = (soft_hinge(rival[:, None] - affinity) * right).sum(1)
-    return _soft(torch.where(priced, sums / positives.clamp_min(1), 0.0), priced, positives)
+    return _soft(torch.where(valid, sums / positives.clamp_min(1), 0.0), valid, positives)
 
 
-def attraction(affinity: Tensor, relation: Relation) -> Outcome:
-    """Minus the mean affinity of the right neighbours; what is wrong is not looked at (and so it may collapse)."""
+def attraction(affinity: Tensor, relation: Related) -> Outcome:
+    """Minus the mean affinity of the right neighbors; what is wrong is not looked at (and so it may collapse)."""
     right, _ = right_and_wrong(relation)
     positives = right.sum(1)
     values = -(affinity * right).sum(1) / positives.clamp_min(1)
@@ -124,7 +124,7 @@ class Pairs:
 
     margin: float = 1.0
 
-    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+    def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
         right, pairs = relation.cost == 0, count(relation.candidate)
         off = _off(affinity.detach(), right, relation.candidate, self.margin)
         values = _OffSquared.apply(affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)  # type: ignore[no-untyped-call]
@@ -160,11 +160,11 @@ class OneVersusRest:
 
     margin: float = 1.0
 
-    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+    def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
         right, wrong = right_and_wrong(relation)
         short = ((self.margin - affinity) * right + (self.margin + affinity) * wrong).clamp_min(0)
-        priced = relation.candidate.any(1)
-        return Outcome(short.sum(1), priced.to(short.dtype), (short > 0).sum())
+        valid = relation.candidate.any(1)
+        return Outcome(short.sum(1), valid.to(short.dtype), (short > 0).sum())
 
 
 STRIP = 64  # columns whose largest entry is found first
@@ -188,7 +188,7 @@ def by_strips(filled: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """topk's values and columns for rows of k strips or more: the k largest entries lie in the k strips with the largest maxima.
 
     CUDA's radix selection reads every row many times over; here it reads the maxima, and then k strips of each row. A strip takes
-    every so many columns, for neighbouring threads then read neighbouring entries.
+    every so many columns, for neighboring threads then read neighboring entries.
     """
     wide = filled.shape[1]
     if wide % STRIP:
@@ -201,7 +201,7 @@ def by_strips(filled: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class Choice(NamedTuple):
-    """Which neighbours of each query bear on the price of its best k; found without a gradient."""
+    """Which neighbors of each query bear on the price of its best k; found without a gradient."""
 
     columns: Tensor  # (n, 2k) the nearest, then the nearest right ones
     cost: Tensor  # (n, 2k) of those
@@ -210,7 +210,7 @@ class Choice(NamedTuple):
     mistakes: Tensor  # (n,) wrong ones that took the place of a right one
     ideal: Tensor  # (n, k) bool: of the nearest right ones, those in the ideal set
     best: Tensor  # (n,) right candidates, at most the criterion's k
-    k: Tensor  # (n,) as many neighbours as there are, at most the criterion's k
+    k: Tensor  # (n,) as many neighbors as there are, at most the criterion's k
     weight: Tensor  # (n,) of each query
 
     @staticmethod
@@ -226,7 +226,7 @@ class BestK:
         s'_ij = s_ij + margin cost_ij
         value = topsum_k(s') - [topsum_a(s' of right) + topsum_(k-a)(s' of wrong)],   a = min(k, number of right)
 
-    Zero exactly when no wrong neighbour stands among the k nearest where a right one could. k above the number of
+    Zero exactly when no wrong neighbor stands among the k nearest where a right one could. k above the number of
     candidates is lowered to it, and counted. `log_sum_exp` adds to each hard top-k sum T the term
     (2/40) log(1 + sum exp(40 (s' - 1/2))) over its entries, as the authors' released code does and their text does not.
     `class_balanced` weighs a query by one over the size of its class (itself and its right candidates).
@@ -237,12 +237,12 @@ class BestK:
     log_sum_exp: bool = False
     class_balanced: bool = False
 
-    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+    def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
         choice = self.choose(affinity, relation)
-        return self.price(affinity.gather(1, choice.columns), choice)
+        return self.outcome(affinity.gather(1, choice.columns), choice)
 
     @torch.no_grad()
-    def choose(self, affinity: Tensor, relation: Relation) -> Choice:
+    def choose(self, affinity: Tensor, relation: Related) -> Choice:
         """Whom to look at."""
         right = (relation.cost == 0) & relation.candidate
         at, k = _top(torch.add(affinity, relation.cost, alpha=self.margin), relation.candidate, self.k)
@@ -259,7 +259,7 @@ class BestK:
             weight = weight / (right.sum(1) + 1)
         return Choice(columns, relation.cost.gather(1, columns), inside, rightly, mistakes, rank < best[:, None], best, k, weight)
 
-    def price(self, affinity: Tensor, choice: Choice) -> Outcome:
+    def outcome(self, affinity: Tensor, choice: Choice) -> Outcome:
         """From the affinities (n, 2k) of those."""
         nearest, near_kin = torch.add(affinity, choice.cost, alpha=self.margin).chunk(2, 1)  # (n, k) each
         _, _, inside, rightly, mistakes, ideal, best, k, weight = choice
@@ -269,16 +269,16 @@ class BestK:
             sets = torch.stack([nearest, near_kin, nearest]), torch.stack([inside, ideal, rightly])
             nearest_peak, kin_peak, wrong_peak = _soft_peak(*sets)
             values = values + nearest_peak - torch.where(best >= k, kin_peak, wrong_peak)
-        priced = best > 0
-        values = torch.where(priced, values, torch.zeros_like(values))
-        return Outcome(values, weight, (mistakes * priced).sum(), (priced & (k < self.k)).sum())
+        valid = best > 0
+        values = torch.where(valid, values, torch.zeros_like(values))
+        return Outcome(values, weight, (mistakes * valid).sum(), (valid & (k < self.k)).sum())
 
 
 def _soft_peak(top: Tensor, kept: Tensor) -> Tensor:
     return 2 / 40 * soft_hinge(torch.where(kept, 40 * (top - 0.5), -1e30).logsumexp(-1))
 
 
-def misplaced(affinity: Tensor, relation: Relation, k: int, margin: float) -> tuple[Tensor, Tensor]:
+def misplaced(affinity: Tensor, relation: Related, k: int, margin: float) -> tuple[Tensor, Tensor]:
     """[lu2019sampling]'s sets, (n, m) masks: right ones outside the k nearest, and the wrong ones inside that took their place.
 
     Both have the same size in every row: moving the first in and the second out gives the best k there could be.
@@ -316,17 +316,17 @@ class SmoothBestK:
     margin: float = 0.0
     smoothing: float = 1.0
 
-    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+    def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
         right, wrong = right_and_wrong(relation)
         helped = (affinity + self.margin * relation.cost) / self.smoothing
         candidates, kin = relation.candidate.sum(1), right.sum(1)
         k = candidates.clamp(max=self.k)
         best = torch.minimum(k, kin)
-        priced = kin > 0
+        valid = kin > 0
         logs = [log_symmetric(helped, mask, self.k) for mask in (relation.candidate, right, wrong)]
         terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), strict=True)]
-        values = self.smoothing * torch.where(priced, terms[0] - terms[1] - terms[2], torch.zeros_like(terms[0]))
-        return Outcome(values, priced.to(values.dtype), (candidates * priced).sum(), (priced & (k < self.k)).sum())
+        values = self.smoothing * torch.where(valid, terms[0] - terms[1] - terms[2], torch.zeros_like(terms[0]))
+        return Outcome(values, valid.to(values.dtype), (candidates * valid).sum(), (valid & (k < self.k)).sum())
 
 
 def log_symmetric(x: Tensor, mask: Tensor, k: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Metrics: the affinities that an index can be searched with, by name. What an objective was trained with is deployed under one of these."""
+"""Metrics: the affinities an index can be searched with, by name. An objective is deployed under one of them."""
 
 from nearkin.compose.affinity import Affinity, Hamming, SquaredEuclidean, cosine
 

@@ -7,7 +7,6 @@ batch just as it does on a diagonal, and only the id tells.
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from numbers import Integral
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -50,13 +49,6 @@ def as_tensors(given: Any) -> Any:
     return given
 
 
-def check_whole(name: str, value: Any, least: int, why: str) -> None:
-    """Refuse what is no whole number, or one below the least, in words."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise ValueError(f"{name} ({value!r}) must be {'' if whole else 'a whole number of '}at least {least}: {why}")
-
-
 def tensor_of(name: str, given: Any) -> Tensor:
     """A tensor, or a numpy array of numbers as one, or an error."""
     found = as_tensors(given)
@@ -89,7 +81,7 @@ def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
     return ids
 
 
-def strangers(n: int) -> Tensor:
+def fresh_ids(n: int) -> Tensor:
     """Ids -1, -2, ..., -n for references that are none of the queries.
 
     Samples of a data set are numbered from 0, so these meet nobody. Pass them when a reference set shares

@@ -1,6 +1,6 @@
 """Relation: how near SHOULD each reference be? It reads labels and ids, never embeddings.
 
-A relation yields two (n, m) matrices. `cost` is what choosing that reference would cost: 0 is a right neighbour,
+A relation yields two (n, m) matrices. `cost` is what choosing that reference would cost: 0 is a right neighbor,
 1 a wrong one, graded for numbers and sets. `candidate` says whether it may be chosen at all: the denominator of a
 soft choice is a question of its own (the published Proxy-NCA leaves the right answer out of it).
 A query's own copy is no candidate and no right answer: its cost is 1.
@@ -13,25 +13,26 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from nearkin.compose.points import EMPTY, Points, check_whole, numbered, same_point, tensor_of
+from nearkin.compose.points import EMPTY, Points, numbered, same_point, tensor_of
+from nearkin.compose.validation import check_whole
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 
 
-class Relation(NamedTuple):
+class Related(NamedTuple):
     """What should be near."""
 
     cost: Tensor  # (n, m), 0 right .. 1 wrong; any size for numbers
     candidate: Tensor  # (n, m) bool
 
 
-class Relating(Protocol):
+class Relation(Protocol):
     """From two sets of points to their relation; `supervision` says what it reads of the labels."""
 
     @property
     def supervision(self) -> Supervision: ...
 
-    def __call__(self, queries: Points, references: Points) -> Relation: ...
+    def __call__(self, queries: Points, references: Points) -> Related: ...
 
 
 def _labels(points: Points) -> Tensor:
@@ -40,11 +41,11 @@ def _labels(points: Points) -> Tensor:
     return points.labels
 
 
-def _without_self(cost: Tensor, queries: Points, references: Points) -> Relation:
+def _without_self(cost: Tensor, queries: Points, references: Points) -> Related:
     itself = same_point(queries, references)
     if itself is None:
-        return Relation(cost, torch.ones_like(cost, dtype=torch.bool))
-    return Relation(cost.masked_fill(itself, 1.0), ~itself)
+        return Related(cost, torch.ones_like(cost, dtype=torch.bool))
+    return Related(cost.masked_fill(itself, 1.0), ~itself)
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,12 @@ class SameLabel:
 
     supervision: Supervision = "classes"
 
-    def __call__(self, queries: Points, references: Points) -> Relation:
+    def __call__(self, queries: Points, references: Points) -> Related:
         differ = _labels(queries)[:, None] != _labels(references)[None, :]
         itself, dtype = same_point(queries, references), queries.embeddings.dtype
         if itself is None:
-            return Relation(differ.to(dtype), torch.ones_like(differ))
-        return Relation((differ | itself).to(dtype), ~itself)  # joined as truth values, a quarter of the bytes
+            return Related(differ.to(dtype), torch.ones_like(differ))
+        return Related((differ | itself).to(dtype), ~itself)  # joined as truth values, a quarter of the bytes
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ class SameLabelApart:
 
     supervision: Supervision = "classes"
 
-    def __call__(self, queries: Points, references: Points) -> Relation:
+    def __call__(self, queries: Points, references: Points) -> Related:
         cost, candidate = SameLabel()(queries, references)
-        return Relation(cost, candidate & (cost > 0))
+        return Related(cost, candidate & (cost > 0))
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,9 @@ class SameLabelOfFilled:
 
     supervision: Supervision = "classes"
 
-    def __call__(self, queries: Points, references: Points) -> Relation:
+    def __call__(self, queries: Points, references: Points) -> Related:
         cost, candidate = SameLabel()(queries, references)
-        return Relation(cost, candidate & (_labels(references) != EMPTY))
+        return Related(cost, candidate & (_labels(references) != EMPTY))
 
 
 def squared_distance(a: Tensor, b: Tensor) -> Tensor:
@@ -98,7 +99,7 @@ class LabelDistance:
     distance: Callable[[Tensor, Tensor], Tensor] = squared_distance
     supervision: Supervision = "numbers"
 
-    def __call__(self, queries: Points, references: Points) -> Relation:
+    def __call__(self, queries: Points, references: Points) -> Related:
         a, b = _labels(queries), _labels(references)
         dtype = queries.embeddings.dtype
         a, b = a.reshape(len(a), -1).to(dtype), b.reshape(len(b), -1).to(dtype)
@@ -114,7 +115,7 @@ class LabelOverlap:
 
     supervision: Supervision = "sets"
 
-    def __call__(self, queries: Points, references: Points) -> Relation:
+    def __call__(self, queries: Points, references: Points) -> Related:
         dtype = queries.embeddings.dtype
         a, b = _labels(queries).to(dtype), _labels(references).to(dtype)
         both = a @ b.T  # (n, m)
@@ -124,15 +125,15 @@ class LabelOverlap:
 
 @dataclass(frozen=True)
 class SameId:
-    """Each point's only right neighbour is its own earlier self, and everybody is a candidate."""
+    """Each point's only right neighbor is its own earlier self, and everybody is a candidate."""
 
     supervision: Supervision = "ids"
 
-    def __call__(self, queries: Points, references: Points) -> Relation:
+    def __call__(self, queries: Points, references: Points) -> Related:
         itself = same_point(queries, references)
         if itself is None:
             raise ValueError("ids are missing: instance discrimination knows a point by its id; pass ids=")
-        return Relation((~itself).to(queries.embeddings.dtype), torch.ones_like(itself))
+        return Related((~itself).to(queries.embeddings.dtype), torch.ones_like(itself))
 
 
 def truths_of(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
@@ -158,7 +159,7 @@ def table_of(given: Any) -> Tensor:
     """A table (n, k) of ids 0..n-1, as int64, or an error."""
     table = tensor_of("table", given)
     if table.ndim != 2:
-        raise ValueError(f"table has shape {tuple(table.shape)}; give (n, k): for every point a row with the ids of its k neighbours")
+        raise ValueError(f"table has shape {tuple(table.shape)}; give (n, k): for every point a row with the ids of its k neighbors")
     if table.is_floating_point() or table.is_complex() or table.dtype == torch.bool:
         raise TypeError(f"table is {table.dtype}; a table holds integer ids")
     if table.numel():
@@ -168,12 +169,12 @@ def table_of(given: Any) -> Tensor:
     return table.long()
 
 
-class ListedNeighbours(nn.Module):
-    """A point's right neighbours are itself and, where its neighbourhood is trusted, the ids in its row of a table.
+class ListedNeighbors(nn.Module):
+    """A point's right neighbors are itself and, where its neighborhood is trusted, the ids in its row of a table.
 
     `table` (N, k) holds ids and is indexed by id; it is state, kept in the state_dict, and moves only by `update`. `weighted` lets a
-    trusted row count by a weight (N,) between 0 and 1: its neighbours then cost 1 - weight. `labels` (N,) are the classes of the
-    points that have one, -1 for the others: a point with a class has all of that class as right neighbours, and no row.
+    trusted row count by a weight (N,) between 0 and 1: its neighbors then cost 1 - weight. `labels` (N,) are the classes of the
+    points that have one, -1 for the others: a point with a class has all of that class as right neighbors, and no row.
     """
 
     supervision: Supervision = "ids"
@@ -185,7 +186,7 @@ class ListedNeighbours(nn.Module):
     def __init__(self, size: int, k: int = 1, *, weighted: bool = False, labels: Tensor | None = None) -> None:
         super().__init__()
         check_whole("size", size, 1, "the table has one row for each point")
-        check_whole("k", k, 1, "it is the number of neighbours in a row")
+        check_whole("k", k, 1, "it is the number of neighbors in a row")
         self.register_buffer("table", torch.arange(size)[:, None].repeat(1, k))
         self.register_buffer("trusted", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("weight", torch.ones(size) if weighted else None)
@@ -193,12 +194,12 @@ class ListedNeighbours(nn.Module):
 
     @property
     def plain(self) -> bool:
-        """Whether a neighbour is right or wrong by the table alone."""
+        """Whether a neighbor is right or wrong by the table alone."""
         return self.weight is None and self.labels is None
 
     @torch.no_grad()
     def update(self, table: Tensor, trusted: Tensor | None = None, weight: Tensor | None = None) -> None:
-        """Set the neighbourhoods: a table of ids (N, k), which rows to trust (all, unless told), and how much each counts (1)."""
+        """Set the neighborhoods: a table of ids (N, k), which rows to trust (all, unless told), and how much each counts (1)."""
         given, (size, k) = tuple(tensor_of("table", table).shape), self.table.shape
         if given != (size, k):
             other = len(given) == 2 and given[0] == size and 0 < given[1] < size
@@ -208,7 +209,7 @@ class ListedNeighbours(nn.Module):
         trusted = None if trusted is None else truths_of("trusted", trusted, (size,))
         weight = None if weight is None else tensor_of("weight", weight)
         if weight is not None and self.weight is None:
-            raise ValueError("weight was given to a relation that counts every trusted neighbour alike; build it with weighted=True")
+            raise ValueError("weight was given to a relation that counts every trusted neighbor alike; build it with weighted=True")
         if weight is not None and (weight.shape != (size,) or not bool(((weight >= 0) & (weight <= 1)).all())):
             among = f"has shape {tuple(weight.shape)}" if weight.shape != (size,) else "holds numbers below 0 or above 1, or NaN"
             raise ValueError(f"weight {among}; give a number between 0 and 1 for each of the {size} points")
@@ -217,7 +218,7 @@ class ListedNeighbours(nn.Module):
         if self.weight is not None:
             self.weight.copy_(torch.ones_like(self.weight) if weight is None else weight)
 
-    def forward(self, queries: Points, references: Points) -> Relation:
+    def forward(self, queries: Points, references: Points) -> Related:
         own = self.right_ids(queries)  # (n, k + 1)
         assert references.ids is not None
         right = (own[:, :, None] == references.ids).any(1)  # (n, m)
@@ -228,11 +229,11 @@ class ListedNeighbours(nn.Module):
         if self.labels is not None:
             mine, theirs = self.classes(queries)[:, None], self.classes(references)
             cost = torch.where(mine >= 0, ((mine != theirs) & (own[:, :1] != references.ids)).to(cost.dtype), cost)
-        return Relation(cost, torch.ones_like(right))
+        return Related(cost, torch.ones_like(right))
 
     def right_ids(self, queries: Points) -> Tensor:
-        """(n, k + 1): each query's own id and its trusted neighbours' (its own again where they are not trusted)."""
-        ids = numbered(queries, len(self.table), "discovered neighbours are looked up by id", "the table has the rows")
+        """(n, k + 1): each query's own id and its trusted neighbors' (its own again where they are not trusted)."""
+        ids = numbered(queries, len(self.table), "discovered neighbors are looked up by id", "the table has the rows")
         listed = torch.where(self.trusted[ids][:, None], self.table[ids], ids[:, None])
         return torch.cat([ids[:, None], listed], dim=1)
 

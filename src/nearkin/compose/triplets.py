@@ -1,4 +1,4 @@
-"""Triplets: a query, a right and a wrong neighbour, [s_wrong - s_right + margin]+, and which of them to look at.
+"""Triplets: a query, a right and a wrong neighbor, [s_wrong - s_right + margin]+, and which of them to look at.
 
 A choice reads affinities, so it belongs to the criterion and not to the relation. On cosine this is [lu2019sampling]'s
 eq. (1); on minus squared distances it is [d_right^2 - d_wrong^2 + margin]+. A query's value is the mean over its
@@ -14,7 +14,7 @@ from torch import Tensor
 from nearkin.compose.criterion import count, misplaced, right_and_wrong
 from nearkin.compose.log_sums import may_read
 from nearkin.compose.outcome import Outcome
-from nearkin.compose.relation import Relation
+from nearkin.compose.relation import Related
 
 Choice = Literal["uniform", "hard", "semi-hard", "distance-weighted", "misplaced"]
 CHOICES = ("uniform", "hard", "semi-hard", "distance-weighted", "misplaced")
@@ -47,7 +47,7 @@ class Triplets:
     farthest: float = 1.4
     k: int = 5
 
-    def __call__(self, affinity: Tensor, relation: Relation) -> Outcome:
+    def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
         right, wrong = right_and_wrong(relation)
         if self.choice == "uniform":
             chosen = _all(affinity, right, wrong, self.margin)

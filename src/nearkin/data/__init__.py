@@ -4,7 +4,7 @@
 """
 
 from nearkin.data.dataset import Dataset, Supervision
-from nearkin.data.digits import LabelledImages, Split, hold_out, moved_digits
+from nearkin.data.digits import LabeledImages, Split, hold_out, moved_digits
 from nearkin.data.images import DamagedImageError
 from nearkin.data.leaks import LeakError, check_leaks
 from nearkin.data.loader import Loader
@@ -20,7 +20,7 @@ __all__ = [
     "DamagedImageError",
     "Dataset",
     "DownloadError",
-    "LabelledImages",
+    "LabeledImages",
     "LeakError",
     "Loader",
     "MissingFileError",

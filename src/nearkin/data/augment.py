@@ -7,7 +7,7 @@ Python loop, so a whole composition can be recorded in a CUDA graph.
 
 Random numbers come from the generator's device: a CPU generator gives the same images on any device, a CUDA
 generator stays on its own (register it with the graph to record it). A composition is a tuple of steps, for example
-`AND_CIFAR`; images come out as float32 in 0..1, so standardise after it.
+`AND_CIFAR`; images come out as float32 in 0..1, so standardize after it.
 """
 
 import math
@@ -24,7 +24,7 @@ from nearkin.data.preprocess import as_float, constant, restore_steps
 Drawn = Mapping[str, Tensor]  # each (b, ...): what one step decided for every image
 Outside = Literal["zeros", "border"]  # what lies beyond the image: black, or its outermost pixels again
 
-GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow; they add up to 1, so grey stays grey
+GRAY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow; they add up to 1, so gray stays gray
 ATTEMPTS = 10  # boxes tried by RandomResizedCrop before it falls back to the middle
 
 
@@ -155,11 +155,11 @@ class RandomResizedCrop:
 
 
 @dataclass(frozen=True)
-class ColourJitter:
-    """Brightness, contrast and saturation by a factor in [1 - s, 1 + s] (not below 0), hue by up to +-`hue` turns of the colour circle.
+class ColorJitter:
+    """Brightness, contrast and saturation by a factor in [1 - s, 1 + s] (not below 0), hue by up to +-`hue` turns of the color circle.
 
     Every image has its own factors AND its own order of the four, as from a loader that treats images one by one. Brightness
-    blends with black, contrast with the image's mean grey, saturation with its own grey; each clamps to 0..1. Grey images
+    blends with black, contrast with the image's mean gray, saturation with its own gray; each clamps to 0..1. Gray images
     take saturation=0 and hue=0. [wu2018instance]
     """
 
@@ -184,7 +184,7 @@ class ColourJitter:
         if images.shape[1] != 3 and (self.saturation or self.hue):
             raise ValueError(
                 f"images have {images.shape[1]} channels, but saturation ({self.saturation}) and hue ({self.hue}) need 3; "
-                "set both to 0 for grey images"
+                "set both to 0 for gray images"
             )
         place = drawn["order"].argsort(1)  # (b, 4): when brightness, contrast, saturation, hue come
         kinds = place[:, :3].argsort(1)  # (b, 3): the blends in this image's order
@@ -201,8 +201,8 @@ class ColourJitter:
 
 
 @dataclass(frozen=True)
-class Greyscale:
-    """Colour taken away: all three channels become the grey. [huang2019and]"""
+class Grayscale:
+    """Color taken away: all three channels become the gray. [huang2019and]"""
 
     probability: float = 0.2
 
@@ -210,10 +210,10 @@ class Greyscale:
         _check_between("probability", self.probability, 0, 1)
 
     def draw(self, images: Tensor, generator: Generator) -> Drawn:
-        return {"grey": _uniform(images, generator, 1)[:, 0] < self.probability}
+        return {"gray": _uniform(images, generator, 1)[:, 0] < self.probability}
 
     def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
-        return torch.where(_wide(drawn["grey"]), _grey(images), images)
+        return torch.where(_wide(drawn["gray"]), _gray(images), images)
 
 
 @dataclass(frozen=True)
@@ -307,17 +307,17 @@ def _sampled(images: Tensor, x: Tensor, y: Tensor, outside: Outside) -> Tensor:
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode=outside, align_corners=False)
 
 
-def _grey(images: Tensor) -> Tensor:
+def _gray(images: Tensor) -> Tensor:
     """(b, 1, h, w)."""
     if images.shape[1] != 3:
         return images.mean(1, keepdim=True)
-    return (images * constant(GREY, images.device)[:, None, None]).sum(1, keepdim=True)
+    return (images * constant(GRAY, images.device)[:, None, None]).sum(1, keepdim=True)
 
 
 def _blended(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
-    """factor * image + (1 - factor) * (0: black, 1: its mean grey, 2: its grey); factor 1 gives the image back to the last bit."""
-    grey = _grey(images)
-    other = torch.where(_wide(kind == 2), grey, grey.mean((2, 3), keepdim=True)) * _wide(kind != 0)
+    """factor * image + (1 - factor) * (0: black, 1: its mean gray, 2: its gray); factor 1 gives the image back to the last bit."""
+    gray = _gray(images)
+    other = torch.where(_wide(kind == 2), gray, gray.mean((2, 3), keepdim=True)) * _wide(kind != 0)
     return (_wide(factor) * images + _wide(1 - factor) * other).clamp(0, 1)
 
 
@@ -348,9 +348,9 @@ def _check_outside(outside: str) -> None:
         raise ValueError(f"outside {outside!r} is unknown; choose zeros (black) or border (the outermost pixels again)")
 
 
-STEPS: Mapping[str, type] = {s.__name__: s for s in (PadAndCrop, HorizontalFlip, RandomResizedCrop, ColourJitter, Greyscale, Affine, Swap)}
+STEPS: Mapping[str, type] = {s.__name__: s for s in (PadAndCrop, HorizontalFlip, RandomResizedCrop, ColorJitter, Grayscale, Affine, Swap)}
 CIFAR_PLUS = (PadAndCrop(4), HorizontalFlip())  # [hao2018anchor] CIFAR10+
-AND_CIFAR = (RandomResizedCrop(scale=(0.2, 1.0)), ColourJitter(0.4, 0.4, 0.4, 0.4), Greyscale(0.2))  # [huang2019and] as released: no flip
+AND_CIFAR = (RandomResizedCrop(scale=(0.2, 1.0)), ColorJitter(0.4, 0.4, 0.4, 0.4), Grayscale(0.2))  # [huang2019and] as released: no flip
 
 
 def restore(described: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:

@@ -43,7 +43,7 @@ class Dataset:
     def __post_init__(self) -> None:
         n = len(self.inputs)
         if n == 0:
-            raise ValueError(f"{self.name} has no points; nothing can be learnt from it")
+            raise ValueError(f"{self.name} has no points; nothing can be learned from it")
         if isinstance(self.inputs, Tensor):
             _check_inputs(self.name, self.inputs)
         if len(self.split) == 0:
@@ -76,7 +76,7 @@ class Dataset:
         return self._answers(self.supervision)
 
     @property
-    def partly_labelled(self) -> bool:
+    def partly_labeled(self) -> bool:
         """Whether the classes of some points, but not of all, are unknown: their label is -1."""
         return self.labels is not None and bool((self.labels < 0).any()) and bool((self.labels >= 0).any())
 
@@ -165,7 +165,7 @@ class Dataset:
 
     def describe(self) -> str:
         """A line or two for people."""
-        what = {1: "grey images", 3: "colour images"}.get(self.shape[0], "images") if self.kind == "images" else "vectors"
+        what = {1: "gray images", 3: "color images"}.get(self.shape[0], "images") if self.kind == "images" else "vectors"
         sides = f"{self.shape[2]} x {self.shape[1]}" if self.kind == "images" else f"of {self.shape[0]:,} numbers"
         files = " (files, decoded when needed)" if isinstance(self.inputs, Files) else ""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parts.items())
@@ -200,7 +200,7 @@ def _known(data: Dataset) -> str:
     listed = ", ".join(data.classes[:3]) + (", ..." if len(data.classes) > 3 else "")
     by_folder = ", by folder" if data.from_folders else ""
     number = f"{len(data.classes):,} {'class' if len(data.classes) == 1 else 'classes'}{by_folder} ({listed})"
-    if data.labels is not None and data.partly_labelled:
+    if data.labels is not None and data.partly_labeled:
         number += f", known of {int((data.labels >= 0).sum()):,}"
     found = [number] if data.labels is not None else [f"sets of {number}"] if data.sets is not None else []
     if data.targets is not None:

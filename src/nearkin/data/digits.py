@@ -16,7 +16,7 @@ TRAIN, TEST = 1297, 500
 SPLIT_SEED, PLACE_SEED = 0, 0
 
 
-class LabelledImages(NamedTuple):
+class LabeledImages(NamedTuple):
     """n images and their classes; an image's id is its row."""
 
     images: Tensor  # (n, channels, height, width) float32 in [0, 1]
@@ -24,10 +24,10 @@ class LabelledImages(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What may be learnt from, and what only tells how well it was learnt."""
+    """What may be learned from, and what only tells how well it was learned."""
 
-    train: LabelledImages
-    test: LabelledImages
+    train: LabeledImages
+    test: LabeledImages
 
 
 def moved_digits(canvas: int = CANVAS, seed: int = PLACE_SEED) -> Split:
@@ -41,17 +41,17 @@ def moved_digits(canvas: int = CANVAS, seed: int = PLACE_SEED) -> Split:
     images = _placed(digits, canvas, np.random.default_rng(seed))
     order = torch.from_numpy(np.random.RandomState(SPLIT_SEED).permutation(len(labels)))
     images, labels = images[order], labels[order]
-    return Split(LabelledImages(images[:TRAIN], labels[:TRAIN]), LabelledImages(images[TRAIN:], labels[TRAIN:]))
+    return Split(LabeledImages(images[:TRAIN], labels[:TRAIN]), LabeledImages(images[TRAIN:], labels[TRAIN:]))
 
 
-def hold_out(data: LabelledImages, share: float, seed: int) -> Split:
+def hold_out(data: LabeledImages, share: float, seed: int) -> Split:
     """A seeded part of the training data set aside as `test`: for choosing settings without looking at the real one."""
     count = round(share * len(data.labels))
     if not 0 < count < len(data.labels):
         raise ValueError(f"share ({share}) must leave images on both sides of {len(data.labels)}; give a number between 0 and 1")
     order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
     held, kept = order[:count], order[count:]
-    return Split(LabelledImages(data.images[kept], data.labels[kept]), LabelledImages(data.images[held], data.labels[held]))
+    return Split(LabeledImages(data.images[kept], data.labels[kept]), LabeledImages(data.images[held], data.labels[held]))
 
 
 def _digits() -> tuple[Tensor, Tensor]:

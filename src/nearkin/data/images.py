@@ -1,10 +1,10 @@
 """Image files decoded when they are needed, always to the same shape and always in the same way.
 
 - Turned upright by their EXIF orientation.
-- `channels` 1 or 3: grey is repeated into 3, colour is weighted into 1 (ITU-R 601: 0.299 R + 0.587 G + 0.114 B).
-- Transparent pixels lie on white; whatever colour is stored under them would otherwise show.
+- `channels` 1 or 3: gray is repeated into 3, color is weighted into 1 (ITU-R 601: 0.299 R + 0.587 G + 0.114 B).
+- Transparent pixels lie on white; whatever color is stored under them would otherwise show.
 - 16 bits become 8 by the full scale (value / 257), never stretched by what the picture holds.
-- `size`: the short side is resized to it and the centre cut out, size x size. Without it, all files must be alike.
+- `size`: the short side is resized to it and the center cut out, size x size. Without it, all files must be alike.
 """
 
 import io
@@ -23,9 +23,9 @@ from nearkin.data.files import read_bytes
 
 OnError = Literal["raise", "skip"]
 SKIP = "on_error='skip' (nearkin train: --set data.on_error=skip)"  # as errors propose it, in Python and at the command line
-PROBED = 64  # headers looked at to tell a grey set from a colour one
+PROBED = 64  # headers looked at to tell a gray set from a color one
 QUICK_SIDE = 128  # the largest size that an error proposes: whole photographs would take hours, or more memory than there is
-GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
+GRAY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
 WHITE = (255, 255, 255, 255)
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 
@@ -61,13 +61,13 @@ class Files:
         path = self.paths[row]
         image = decode(path, 3 if self.guessed else self.shape[0], self.size)
         if self.guessed and self.shape[0] == 1:
-            image = _still_grey(image, path)
+            image = _still_gray(image, path)
         if tuple(image.shape) != self.shape:
             (_, h, w), (_, height, width) = image.shape, self.shape
             side = min(max(min(h, w), min(height, width)), QUICK_SIDE)  # not the smaller of the two, which may be a lone icon's
             raise ValueError(
                 f"size: {path} is {w} x {h} where the first is {width} x {height}; "
-                f"give size={side} (nearkin train: --set data.size={side}), say, to resize the short side and cut out the centre"
+                f"give size={side} (nearkin train: --set data.size={side}), say, to resize the short side and cut out the center"
             )
         return image
 
@@ -78,8 +78,8 @@ class Files:
 def image_files(paths: Sequence[str], size: int | None, channels: int | None, on_error: OnError) -> Files:
     """Files whose shape is known: from `size` and `channels`, or from a look at the files where those are not given.
 
-    Without `channels` a set is colour as soon as one of the headers looked at is; if it seemed grey and a colour file
-    turns up later, that is an error rather than a picture quietly made grey.
+    Without `channels` a set is color as soon as one of the headers looked at is; if it seemed gray and a color file
+    turns up later, that is an error rather than a picture quietly made gray.
     """
     found = channels or _channels(paths[:: max(1, len(paths) // PROBED)])
     side = (size, size) if size else _first_size(paths)
@@ -139,7 +139,7 @@ def _check_pixels(width: int, height: int, size: int | None, most: int) -> None:
 
 
 def resized(images: Tensor, size: int) -> Tensor:
-    """The same short side and centre cut for images held as one tensor: (n, c, h, w) to (n, c, size, size) uint8."""
+    """The same short side and center cut for images held as one tensor: (n, c, h, w) to (n, c, size, size) uint8."""
     height, width = images.shape[-2:]
     if (height, width) == (size, size):
         return images
@@ -152,8 +152,8 @@ def resized(images: Tensor, size: int) -> Tensor:
     return torch.cat(parts)
 
 
-def recoloured(images: Tensor, channels: int) -> Tensor:
-    """Grey repeated into 3 channels or colour weighted into 1, as for files: (n, c, h, w) to (n, channels, h, w) uint8."""
+def recolored(images: Tensor, channels: int) -> Tensor:
+    """Gray repeated into 3 channels or color weighted into 1, as for files: (n, c, h, w) to (n, channels, h, w) uint8."""
     if images.shape[1] == channels:
         return images
     if images.shape[1] == 1:
@@ -163,8 +163,8 @@ def recoloured(images: Tensor, channels: int) -> Tensor:
 
 
 def _plain(image: Image.Image, channels: int) -> Image.Image:
-    """8 bits, grey or RGB, nothing transparent."""
-    if image.mode.startswith("I"):  # 16-bit grey; Pillow also hands such files out as 32-bit "I"
+    """8 bits, gray or RGB, nothing transparent."""
+    if image.mode.startswith("I"):  # 16-bit gray; Pillow also hands such files out as 32-bit "I"
         wide = np.asarray(image).astype(np.int64).clip(0, 65535)
         image = Image.fromarray((wide // 257).astype(np.uint8))
     elif image.mode == "F":
@@ -184,16 +184,16 @@ def _short_side(image: Image.Image, size: int) -> Image.Image:
     return image.crop((left, top, left + size, top + size))
 
 
-def _still_grey(image: Tensor, path: str) -> Tensor:
+def _still_gray(image: Tensor, path: str) -> Tensor:
     if not (torch.equal(image[0], image[1]) and torch.equal(image[0], image[2])):
-        mend = "give channels=3, or channels=1 (nearkin train: save them all in colour, or all in grey)"
-        raise ValueError(f"channels: {path} is in colour where the files looked at first are grey; {mend}")
+        mend = "give channels=3, or channels=1 (nearkin train: save them all in color, or all in gray)"
+        raise ValueError(f"channels: {path} is in color where the files looked at first are gray; {mend}")
     return image[:1]
 
 
 def _channels(paths: Sequence[str]) -> int:
     modes = [mode for mode in map(_mode, paths) if mode is not None]
-    return 1 if modes and all(mode in GREY_MODES for mode in modes) else 3
+    return 1 if modes and all(mode in GRAY_MODES for mode in modes) else 3
 
 
 def _mode(path: str) -> str | None:

@@ -46,7 +46,7 @@ def open(
         sets, split, groups. A name wins over a folder of that name: write ./mnist for the folder.
     split: only the points of train, validation or test. Ids stay those of the whole set.
     supervision: what to learn from, if the data know more than one thing: "classes", "numbers", "sets", or "ids" for nothing.
-    size, channels: resize the short side and cut out the centre, size x size; 1 for grey or 3 for colour.
+    size, channels: resize the short side and cut out the center, size x size; 1 for gray or 3 for color.
     label_column and its like: what a table's columns are called, where they are not called label, target, split and group;
         several targets as "x,y", several labels of one image separated by |.
     on_error: "skip" leaves out files that are missing, empty class folders and (when loading) damaged images, and reports their number.
@@ -117,7 +117,7 @@ def _check(size: int | None, channels: int | None, on_error: str, supervision: s
     if size is not None and size < 1:
         raise ValueError(f"size ({size}) must be at least 1 pixel; leave it out if all images are of one size")
     if channels not in (None, 1, 3):
-        raise ValueError(f"channels ({channels}) must be 1 (grey) or 3 (colour); leave it out to let the images tell")
+        raise ValueError(f"channels ({channels}) must be 1 (gray) or 3 (color); leave it out to let the images tell")
     if on_error not in get_args(OnError):
         raise ValueError(f"on_error {on_error!r} is unknown; choose 'raise' or 'skip'")
     if supervision is not None and supervision not in get_args(Supervision):

@@ -28,7 +28,7 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True)
-class Standardise:
+class Standardize:
     """(pixel - mean) / std, one number for each channel or one for all; pixels in 0..1.
 
     `reverse_channels` swaps RGB to BGR afterwards, for weights that were trained that way.
@@ -49,7 +49,7 @@ class Standardise:
         """Global zero mean and unit variance over these images: hand in the training images, and only those.
 
         A batch or an iterable of batches; uint8 is summed in whole numbers, so the order of the images changes nothing. A
-        constant channel is only centred. `per_channel=False` takes one mean and spread over all channels. [hao2018anchor] section 4.1
+        constant channel is only centerd. `per_channel=False` takes one mean and spread over all channels. [hao2018anchor] section 4.1
         """
         count, total, squares = 0, torch.zeros(()), torch.zeros(())
         for batch in [images] if isinstance(images, Tensor) else images:
@@ -77,16 +77,16 @@ class Standardise:
         return x.flip(1) if self.reverse_channels else x
 
 
-CIFAR = Standardise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # as released with [huang2019and], for CIFAR-100 too
-SVHN = Standardise((0.4377, 0.4438, 0.4728), (0.1201, 0.1231, 0.1052))
-IMAGENET = Standardise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-BGR_255 = Standardise((128 / 255, 117 / 255, 104 / 255), (1 / 255,) * 3, reverse_channels=True)  # as released with [lu2019sampling]
+CIFAR = Standardize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # as released with [huang2019and], for CIFAR-100 too
+SVHN = Standardize((0.4377, 0.4438, 0.4728), (0.1201, 0.1231, 0.1052))
+IMAGENET = Standardize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+BGR_255 = Standardize((128 / 255, 117 / 255, 104 / 255), (1 / 255,) * 3, reverse_channels=True)  # as released with [lu2019sampling]
 GIVEN = {"cifar": CIFAR, "svhn": SVHN, "imagenet": IMAGENET, "bgr_255": BGR_255}
 
 
 @dataclass(frozen=True)
 class LocalContrast:
-    """Local contrast normalisation: each channel to zero mean and unit spread, then minus its local mean, over its local spread.
+    """Local contrast normalization: each channel to zero mean and unit spread, then minus its local mean, over its local spread.
 
     The local spread divides only where it is above 1, so flat regions stay flat instead of showing their noise. Windows are
     Gaussian and lie wholly inside the image; the rim they leave is filled with zeros, so the size stays. [taylor2010pose]
@@ -146,7 +146,7 @@ class Resize:
 
 
 @dataclass(frozen=True)
-class CentreCrop:
+class CenterCrop:
     """The middle `size` x `size`, or (height, width), of every image."""
 
     size: int | tuple[int, int]
@@ -160,7 +160,7 @@ class CentreCrop:
         return x[:, :, top : top + height, left : left + width]
 
 
-STEPS: Mapping[str, type] = {step.__name__: step for step in (Standardise, LocalContrast, Resize, CentreCrop)}
+STEPS: Mapping[str, type] = {step.__name__: step for step in (Standardize, LocalContrast, Resize, CenterCrop)}
 
 
 def preprocessed(images: Tensor, steps: Sequence[Step]) -> Tensor:

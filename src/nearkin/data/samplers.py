@@ -1,6 +1,6 @@
 """Samplers: which images meet in a batch, and in which order.
 
-Neighbours can only be learnt among points that meet, so the composition of a batch is part of the method. A sampler yields
+Neighbors can only be learned among points that meet, so the composition of a batch is part of the method. A sampler yields
 batches of ids (the numbers of the images in the data set, int64). `for ids in sampler` runs to the end of the current
 epoch; the next `for` is the next epoch. Batches depend on (seed, epoch) alone, so the state is three numbers, and a sampler that was
 stopped inside an epoch goes on with the very batch that would have come.
@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from nearkin.compose.validation import check_whole
+
 REDRAWS = 100  # orders tried before one-class batches are called unavoidable
 
 
@@ -22,7 +24,7 @@ class Sampler(ABC):
     """Batches of ids, epoch after epoch."""
 
     def __init__(self, size: int, batch: int, seed: int) -> None:
-        _check_count("batch", batch)
+        check_whole("batch", batch)
         if size < 1:
             raise ValueError("the data set is empty; there is nothing to draw")
         self.size = size
@@ -74,7 +76,7 @@ class Sampler(ABC):
         return {"sampler": type(self).__name__, "size": self.size, "batch": self.batch, "seed": self.seed}
 
     def _generator(self, epoch: int, attempt: int = 0) -> Generator:
-        """A fresh stream of random numbers for this seed and epoch; neighbouring seeds have nothing in common."""
+        """A fresh stream of random numbers for this seed and epoch; neighboring seeds have nothing in common."""
         words = np.random.SeedSequence([self.seed % 2**64, epoch, attempt]).generate_state(2, np.uint32).tolist()
         return Generator().manual_seed(words[0] << 31 | words[1] >> 1)
 
@@ -150,7 +152,7 @@ class PerClass(Sampler):
     def __init__(self, labels: Tensor, batch: int, *, per_class: int = 11, seed: int) -> None:
         labels = _check_labels(labels)
         super().__init__(len(labels), batch, seed)
-        _check_count("per_class", per_class)
+        check_whole("per_class", per_class)
         self.per_class = per_class
         members = _members(labels)
         given = [min(per_class, len(ids)) for ids in members]
@@ -159,7 +161,7 @@ class PerClass(Sampler):
         self.starts = self.sizes.cumsum(0) - self.sizes
         if batch <= max(given):
             raise ValueError(
-                f"batch ({batch}) can be filled by one class (per_class is {per_class}), so that no neighbour could be wrong; "
+                f"batch ({batch}) can be filled by one class (per_class is {per_class}), so that no neighbor could be wrong; "
                 f"raise batch above {max(given)} or lower per_class"
             )
         if batch > sum(given):
@@ -266,7 +268,7 @@ def _check_labels(labels: Any) -> Tensor:
     here: Tensor = labels.cpu()
     if not _mixed(here):
         raise ValueError(
-            f"labels hold one class only ({int(here[0])}), so every batch would: no neighbour could be wrong; give at least two classes"
+            f"labels hold one class only ({int(here[0])}), so every batch would: no neighbor could be wrong; give at least two classes"
         )
     return here
 
@@ -274,8 +276,3 @@ def _check_labels(labels: Any) -> Tensor:
 def _mixed(labels: Tensor) -> bool:
     """More than one class."""
     return bool((labels != labels[0]).any())
-
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} ({value}) must be a whole number above 0")

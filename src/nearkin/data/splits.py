@@ -57,7 +57,7 @@ def partition(data: Dataset, how: How | None = None, fractions: Mapping[str, flo
         raise ValueError(
             f"how={chosen!r} needs {'groups' if chosen == 'group' else 'classes'}, and {data.name} has none; choose how='random'"
         )
-    if chosen == "stratified" and data.partly_labelled:
+    if chosen == "stratified" and data.partly_labeled:
         return _stratified_where_known(np.asarray(known), fractions, seed)
     if chosen == "stratified":
         return stratified(known, fractions, seed)

@@ -1,6 +1,6 @@
-"""Estimators: networks trained for their nearest neighbours, with scikit-learn's names and manners."""
+"""Estimators: networks trained for their nearest neighbors, with scikit-learn's names and manners."""
 
-from nearkin.estimators.embedding import NeighbourhoodEmbedding
-from nearkin.estimators.prediction import NeighbourhoodClassifier, NeighbourhoodRegressor
+from nearkin.estimators.embedding import NeighborhoodEmbedding
+from nearkin.estimators.prediction import NeighborhoodClassifier, NeighborhoodRegressor
 
-__all__ = ["NeighbourhoodClassifier", "NeighbourhoodEmbedding", "NeighbourhoodRegressor"]
+__all__ = ["NeighborhoodClassifier", "NeighborhoodEmbedding", "NeighborhoodRegressor"]

@@ -10,8 +10,8 @@ from nearkin.estimators.linear.inputs import FLOATS, array, like, validated
 from nearkin.estimators.targets import Answers, understood
 
 
-class NeighbourhoodEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DeepEstimator):  # type: ignore[misc]
-    """An embedding by a network whose nearest neighbours are right: by classes, by numbers, by label sets, or without labels.
+class NeighborhoodEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DeepEstimator):  # type: ignore[misc]
+    """An embedding by a network whose nearest neighbors are right: by classes, by numbers, by label sets, or without labels.
 
     objective: "auto" chooses by y (NCA for classes, NCA regression for numbers, NCA of sets for multi-hot rows, instance
     discrimination without y), or the name of an objective with `objective_options`, or an Objective. network: "auto" (a perceptron with

@@ -1,4 +1,4 @@
-"""What the three deep estimators share: a network trained on (X, y), and the neighbours among what it was trained on."""
+"""What the three deep estimators share: a network trained on (X, y), and the neighbors among what it was trained on."""
 
 import copy
 import sys
@@ -16,19 +16,20 @@ from torch import Tensor, nn
 from nearkin import models as networks
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_positive, check_whole
 from nearkin.data import preprocess
-from nearkin.estimators.linear.inputs import FLOATS, check_count, check_positive, like, validated
+from nearkin.estimators.linear.inputs import FLOATS, like, validated
 from nearkin.estimators.targets import Answers
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.search import nearest
-from nearkin.train import fit as training
+from nearkin.train import loop as training
 from nearkin.train.assemble import deployed
 from nearkin.train.config import NetworkChoice, Part, Run
 from nearkin.train.objective_choice import BETWEEN_EPOCHS, Built, build, choose
 
 
 class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
-    """A network and an objective, named or handed in, fitted by `nearkin.train.fit`. Subclasses say what y means and what is predicted.
+    """A network and an objective, named or handed in, fitted by `nearkin.train.loop`. Subclasses say what y means and what is predicted.
 
     Fitted: `network_`, `objective_`, `loss_curve_` (the mean loss of every epoch), `references_` (embeddings and answers of the
     training rows), `about_` (what the model folder says).
@@ -56,8 +57,8 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Train on X (n, d) and y."""
 
     def _learn(self, x: np.ndarray, y: np.ndarray | None) -> None:
-        check_count("epochs", self.epochs)
-        check_count("batch_size", self.batch_size, 2)
+        check_whole("epochs", self.epochs)
+        check_whole("batch_size", self.batch_size, 2)
         check_positive("learning_rate", self.learning_rate)
         answers = self._understood(y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -95,7 +96,7 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 f"image_shape {shape} takes {int(np.prod(shape))} numbers a row, and X has {x.shape[1]}; give the rows' own shape"
             )
         images = torch.from_numpy(x.astype(np.float32)).reshape(-1, *shape)
-        steps = (preprocess.Standardise.fitted(images),)
+        steps = (preprocess.Standardize.fitted(images),)
         return preprocess.preprocessed(images, steps), steps
 
     def _network(self, features: int, inputs: Tensor) -> nn.Module:
@@ -105,7 +106,7 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             return copy.deepcopy(self.network).float()
         name = self._network_name()
         size: dict[str, Any] = {"dimension_in": features} if inputs.ndim == 2 else {"image_shape": tuple(inputs.shape[1:])}
-        check_count("n_components", self.n_components)
+        check_whole("n_components", self.n_components)
         return networks.channels_last(networks.build(name, **size, dimension=int(self.n_components), **(self.network_options or {})))
 
     def _network_name(self) -> str:
@@ -144,7 +145,7 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             "supervision": answers.supervision,
             "objective": objective,
             "why": why,
-            "network": {"name": named, "dimension": dimension, "normalise": False, "options": dict(self.network_options or {})},
+            "network": {"name": named, "dimension": dimension, "normalize": False, "options": dict(self.network_options or {})},
             "prepare": preprocess.describe(steps),
             **deployed(self.objective_),
         }
@@ -173,7 +174,7 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         check_is_fitted(self)
         k = getattr(self, "n_neighbors", 5) if n_neighbors is None else n_neighbors
-        check_count("n_neighbors", k)
+        check_whole("n_neighbors", k)
         known, affinity = self.references_, METRICS[self.about_["metric"]]
         others = len(known.embeddings) - (X is None)
         queries = known if X is None else torch.from_numpy(self._encode(X)[0])

@@ -1,4 +1,4 @@
-"""Deep nearest neighbours that predict: a class or a label set by vote, a number by the mean."""
+"""Deep nearest neighbors that predict: a class or a label set by vote, a number by the mean."""
 
 from typing import Any, Self
 
@@ -6,17 +6,18 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from nearkin.compose.validation import check_whole
 from nearkin.estimators.learning import DeepEstimator
-from nearkin.estimators.linear.inputs import FLOATS, array, check_count, like, validated
+from nearkin.estimators.linear.inputs import FLOATS, array, like, validated
 from nearkin.estimators.targets import Answers, understood
 
 
-class NeighbourhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[misc]
-    """k nearest neighbours in an embedding trained for them: the vote of the `n_neighbors` nearest training rows.
+class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[misc]
+    """k nearest neighbors in an embedding trained for them: the vote of the `n_neighbors` nearest training rows.
 
-    y holds one class for each row, or a multi-hot set (n, C): then each label is predicted that more than half of the neighbours
-    have. `predict_proba` is the share of the neighbours. `kneighbors()` gives the neighbours of the training rows themselves,
-    without self. The other parameters are those of NeighbourhoodEmbedding.
+    y holds one class for each row, or a multi-hot set (n, C): then each label is predicted that more than half of the neighbors
+    have. `predict_proba` is the share of the neighbors. `kneighbors()` gives the neighbors of the training rows themselves,
+    without self. The other parameters are those of NeighborhoodEmbedding.
     """
 
     def __init__(
@@ -55,14 +56,14 @@ class NeighbourhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[m
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Train on X (n, d) and y: (n,) classes or (n, C) multi-hot sets."""
-        check_count("n_neighbors", self.n_neighbors)
+        check_whole("n_neighbors", self.n_neighbors)
         x, y = validated(self, X, array(y), dtype=FLOATS, ensure_min_samples=2, multi_output=True)
         self._learn(x, y)
         self.classes_ = self.answers_.classes
         return self
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """(n, C) the share of the neighbours that are of each class; for sets a list of (n, 2), without and with each label."""
+        """(n, C) the share of the neighbors that are of each class; for sets a list of (n, 2), without and with each label."""
         shares = self._shares(X)
         if self.answers_.supervision == "sets":
             return [like(np.stack([1 - share, share], 1), X) for share in shares.T]
@@ -76,7 +77,7 @@ class NeighbourhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[m
         return like(shares[:, 1] - 0.5 if len(self.classes_) == 2 else shares, X)
 
     def predict(self, X: Any) -> Any:  # noqa: N803
-        """(n,) the class of most neighbours, the first of equals; for sets (n, C) the labels of more than half of them."""
+        """(n,) the class of most neighbors, the first of equals; for sets (n, C) the labels of more than half of them."""
         shares = self._shares(X)
         if self.answers_.supervision == "sets":
             return like((shares > 0.5).astype(np.int64), X)
@@ -105,11 +106,11 @@ class NeighbourhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[m
         return tags
 
 
-class NeighbourhoodRegressor(RegressorMixin, DeepEstimator):  # type: ignore[misc]
-    """k nearest neighbours regression in an embedding trained for it: the mean target of the `n_neighbors` nearest training rows.
+class NeighborhoodRegressor(RegressorMixin, DeepEstimator):  # type: ignore[misc]
+    """k nearest neighbors regression in an embedding trained for it: the mean target of the `n_neighbors` nearest training rows.
 
-    y is (n,) or (n, t). `kneighbors()` gives the neighbours of the training rows themselves, without self. The other parameters are
-    those of NeighbourhoodEmbedding.
+    y is (n,) or (n, t). `kneighbors()` gives the neighbors of the training rows themselves, without self. The other parameters are
+    those of NeighborhoodEmbedding.
     """
 
     def __init__(
@@ -146,13 +147,13 @@ class NeighbourhoodRegressor(RegressorMixin, DeepEstimator):  # type: ignore[mis
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Train on X (n, d) and y, (n,) or (n, t) numbers."""
-        check_count("n_neighbors", self.n_neighbors)
+        check_whole("n_neighbors", self.n_neighbors)
         x, y = validated(self, X, array(y), dtype=FLOATS, ensure_min_samples=2, multi_output=True, y_numeric=True)
         self._learn(x, y)
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803
-        """(n,) or (n, t): the mean of the neighbours' targets."""
+        """(n,) or (n, t): the mean of the neighbors' targets."""
         check_is_fitted(self)
         positions = np.asarray(self.kneighbors(X, return_distance=False))
         assert self.answers_.labels is not None

@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
-from nearkin.estimators.linear.inputs import check_choice
+from nearkin.compose.validation import check_choice
 
 MANY, FEW = 20, 3  # more classes than this, with fewer rows each, are likelier numbers
 SUPERVISIONS = ("auto", "classes", "numbers", "sets", "ids")
@@ -27,9 +27,9 @@ class Answers(NamedTuple):
         """Numbers are brought to total variance 1: the objective's price and the learning rate know no units."""
         if self.supervision != "numbers" or self.labels is None:
             return self.labels
-        centred = self.labels - self.labels.mean(0)
-        spread = float(centred.square().sum(1).mean().sqrt()) or 1.0
-        return (centred / spread).float()
+        centerd = self.labels - self.labels.mean(0)
+        spread = float(centerd.square().sum(1).mean().sqrt()) or 1.0
+        return (centerd / spread).float()
 
 
 def understood(y: np.ndarray | None, supervision: str = "auto") -> Answers:
@@ -48,7 +48,7 @@ def understood(y: np.ndarray | None, supervision: str = "auto") -> Answers:
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"y holds one class only ({classes[0]!r}): no neighbour could be wrong; give at least two classes")
+        raise ValueError(f"y holds one class only ({classes[0]!r}): no neighbor could be wrong; give at least two classes")
     if supervision == "auto" and classes.dtype.kind in "iuf" and len(classes) > MANY and len(y) < FEW * len(classes):
         warnings.warn(
             f"y holds {len(classes):,} different whole numbers in {len(y):,} rows, which are taken for classes; "

@@ -1,4 +1,4 @@
-"""Evaluate: are the neighbours right?"""
+"""Evaluate: are the neighbors right?"""
 
 from nearkin.evaluate.classification import NOBODY, ClassRow, accuracy, classification, confusion, per_class, predictions
 from nearkin.evaluate.clustering import agreement, clustering

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, InnerProduct, Normalised, cosine
+from nearkin.compose.affinity import Affinity, InnerProduct, Normalized, cosine
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, own_places, whole_numbers_above_zero
 from nearkin.evaluate.neighbors import class_means, soft_probabilities
@@ -18,8 +18,8 @@ from nearkin.search.measure import Measure, exact_scores, inverse_lengths, measu
 from nearkin.search.voting import vote, weighted_vote
 
 WEIGHTED_K, WEIGHTED_TEMPERATURE = 200, 0.07  # [huang2019and]
-NOBODY = torch.iinfo(torch.int64).min  # predicted for a query that has no neighbour left
-NO_NEIGHBOUR = "no neighbour left after exclusion"
+NOBODY = torch.iinfo(torch.int64).min  # predicted for a query that has no neighbor left
+NO_NEIGHBOR = "no neighbor left after exclusion"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def classification(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """The accuracy of every predictor on neighbours: "1-nn", "10-nn", "weighted 200-nn", "nearest class mean", "soft neighbours".
+    """The accuracy of every predictor on neighbors: "1-nn", "10-nn", "weighted 200-nn", "nearest class mean", "soft neighbors".
 
     Without references every query is predicted from the others, its own class's mean without it. A query of a class that no
     reference has cannot be predicted right and counts as an error; the notes say how many there are.
@@ -103,7 +103,7 @@ def predictions(
     if by_mean is not None:
         found["nearest class mean"] = by_mean
     shares, classes = soft_probabilities(queries, references, affinity, groups=groups)
-    found["soft neighbours"] = torch.where(shares[:, 0].isnan(), NOBODY, classes[shares.nan_to_num(0.0).argmax(1)])
+    found["soft neighbors"] = torch.where(shares[:, 0].isnan(), NOBODY, classes[shares.nan_to_num(0.0).argmax(1)])
     return found
 
 
@@ -116,7 +116,7 @@ def accuracy(
     counted = predicted != NOBODY
     right = torch.where(counted, (predicted == labels).double(), torch.nan)
     chance = float(torch.unique(labels[counted], return_counts=True)[1].max() / counted.sum()) if bool(counted.any()) else None
-    left_out = {NO_NEIGHBOUR: int((~counted).sum())}
+    left_out = {NO_NEIGHBOR: int((~counted).sum())}
     return mean_score(name, right, chance=chance, left_out=left_out, split=split, draws=draws, seed=seed)
 
 
@@ -186,13 +186,13 @@ def _without_itself(
 ) -> Tensor:
     """(n,) the class of the nearest mean, `selves` (n, d) taken out of the mean `own` (n,) of so many; NOBODY if no mean is left."""
     assert means.labels is not None
-    x, centres = queries.double(), means.embeddings.double()
-    without = (centres[own] * number[:, None] - selves.double()) / (number[:, None] - 1).clamp_min(1)
+    x, centers = queries.double(), means.embeddings.double()
+    without = (centers[own] * number[:, None] - selves.double()) / (number[:, None] - 1).clamp_min(1)
     rows = torch.arange(len(x), device=x.device)
     to_unit = inverse_lengths(x, how.unit_queries)
     mine = pair_scores(how, x, without, (to_unit, inverse_lengths(without, how.unit_references)), rows, rows)
-    two = nearest(x, centres, min(2, len(centres)), affinity).positions  # the best other mean is one of the two best
-    scores = exact_scores(how, x, centres, (to_unit, inverse_lengths(centres, how.unit_references)), two)
+    two = nearest(x, centers, min(2, len(centers)), affinity).positions  # the best other mean is one of the two best
+    scores = exact_scores(how, x, centers, (to_unit, inverse_lengths(centers, how.unit_references)), two)
     best, at = scores.masked_fill(two == own[:, None], -torch.inf).max(1)
     stays = (mine >= best) & (number > 1)
     named = torch.where(stays, own, two.gather(1, at[:, None])[:, 0])
@@ -201,7 +201,7 @@ def _without_itself(
 
 def sharpened(affinity: Affinity) -> Affinity:
     """The temperature that the weighted vote was published with, for a cosine."""
-    is_cosine = isinstance(affinity, Normalised) and isinstance(affinity.of, InnerProduct)
+    is_cosine = isinstance(affinity, Normalized) and isinstance(affinity.of, InnerProduct)
     return cosine(WEIGHTED_TEMPERATURE) if is_cosine else affinity
 
 

@@ -5,7 +5,6 @@ tell is a tie, and every metric gives a tie its expected value. Equal rows of th
 """
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from nearkin.compose.affinity import Affinity, SquaredEuclidean
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_whole
 from nearkin.search.candidates import full_precision
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Factors, Measure, factors, grain, inverse_lengths, measure
@@ -88,18 +88,18 @@ def rounded(near: Tensor, step: Tensor) -> Tensor:
 
 
 def compare(
-    queries: Points, gallery: Points | None, affinity: Affinity | None, groups: Groups | None = None, *, labelled: bool = True
+    queries: Points, gallery: Points | None, affinity: Affinity | None, groups: Groups | None = None, *, labeled: bool = True
 ) -> Comparison:
     """Queries among themselves, each passing over itself, or against a gallery, passing over equal ids."""
     among = gallery is None
     if among:
-        _check(queries, "queries", labelled)
+        _check(queries, "queries", labeled)
         ids = torch.arange(len(queries.embeddings), device=queries.embeddings.device)
         queries = queries if queries.ids is not None else queries._replace(ids=ids)
         gallery = queries
     assert gallery is not None
-    _check(queries, "queries", labelled)
-    _check(gallery, "gallery", labelled)
+    _check(queries, "queries", labeled)
+    _check(gallery, "gallery", labeled)
     a, b = queries.embeddings.shape[1], gallery.embeddings.shape[1]
     if a != b:
         raise ValueError(f"queries have {a} dimensions and the gallery {b}; both must come from the same network")
@@ -170,18 +170,17 @@ def finite(x: Any, name: str) -> Tensor:
 def whole_numbers_above_zero(ks: Sequence[int]) -> tuple[int, ...]:
     """ks, or an error."""
     for k in ks:
-        if isinstance(k, bool) or not isinstance(k, Integral) or k <= 0:
-            raise ValueError(f"k ({k}) must be a whole number above 0")
+        check_whole("k", k)
     return tuple(dict.fromkeys(ks))
 
 
-def _check(points: Points, name: str, labelled: bool) -> None:
+def _check(points: Points, name: str, labeled: bool) -> None:
     if not isinstance(points, Points):
         raise ValueError(f"{name} must be Points(embeddings, labels), not {type(points).__name__}")
     finite(points.embeddings, name)
-    if labelled and points.labels is None:
-        raise ValueError(f"{name}.labels are missing; are neighbours right? needs them: Points(embeddings, labels)")
-    if labelled:
+    if labeled and points.labels is None:
+        raise ValueError(f"{name}.labels are missing; are neighbors right? needs them: Points(embeddings, labels)")
+    if labeled:
         class_labels(points.labels, len(points.embeddings), f"{name}.labels")
     if points.ids is not None and points.ids.shape != (len(points.embeddings),):
         raise ValueError(

@@ -193,7 +193,7 @@ def _quantiles(ready: Ranker, mine: Tensor, theirs: Tensor) -> Tensor:
 
 
 def _coarse(counts: Tensor) -> Tensor:
-    """(b, about COARSE, 2): neighbouring thresholds together, for the interval only."""
+    """(b, about COARSE, 2): neighboring thresholds together, for the interval only."""
     width = -(-counts.shape[1] // COARSE)
     padded = torch.nn.functional.pad(counts, (0, 0, 0, -counts.shape[1] % width))
     return padded.view(len(counts), -1, width, 2).sum(2).double()

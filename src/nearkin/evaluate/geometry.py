@@ -1,4 +1,4 @@
-"""Geometry: has the embedding collapsed, and are its neighbourhoods pure?"""
+"""Geometry: has the embedding collapsed, and are its neighborhoods pure?"""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ CLOSE, CLOSER = 1e-6, 1e-12  # shares of a score, and of the largest there may b
 def collapse(points: Points | Tensor, *, split: str | None = None, draws: int = DRAWS, seed: int = 0) -> dict[str, Score]:
     """effective_rank: how many dimensions (n, d) embeddings use, between 1 and min(n - 1, d); 0 if all are one point.
 
-    exp of the entropy of the singular values after centring, each divided by their sum. The interval is the value and 1.96 standard
+    exp of the entropy of the singular values after centering, each divided by their sum. The interval is the value and 1.96 standard
     errors either side, from leaving out blocks of points in turn (none with draws = 0): points drawn twice span no new dimension, so a
     bootstrap would fall short of the value itself.
     """
@@ -81,12 +81,12 @@ def consistency(
 ) -> dict[str, Score]:
     """consistency@k: the share of points all of whose k nearest others are of their class, over `selected` (n,) bool if told.
 
-    What neighbourhood discovery [huang2019and] relies on. A point without others of its class is left out and counted.
+    What neighborhood discovery [huang2019and] relies on. A point without others of its class is left out and counted.
     """
     if selected is not None and (selected.shape != (len(points.embeddings),) or selected.dtype != torch.bool):
         raise ValueError(f"selected has shape {tuple(selected.shape)} and type {selected.dtype}; give one bool for each of the points")
     found = {}
-    asked = _by_neighbours(points, affinity, whole_numbers_above_zero(ks)) if groups is None else None
+    asked = _by_neighbors(points, affinity, whole_numbers_above_zero(ks)) if groups is None else None
     for name, score in (asked or retrieval(points, None, affinity, ks, groups=groups, draws=0)).items():
         if not name.startswith("consistency") or score.per_query is None:
             continue
@@ -101,7 +101,7 @@ def consistency(
 
 
 @torch.no_grad()
-def _by_neighbours(points: Points, affinity: Affinity | None, ks: tuple[int, ...]) -> dict[str, Score] | None:
+def _by_neighbors(points: Points, affinity: Affinity | None, ks: tuple[int, ...]) -> dict[str, Score] | None:
     """The consistency that `retrieval` finds, from the nearest few alone; None where those do not tell, or where all are as quick.
 
     Who may be tied at the k-th place is ranked by `retrieval`, which knows what a tie is worth.
@@ -115,8 +115,8 @@ def _by_neighbours(points: Points, affinity: Affinity | None, ks: tuple[int, ...
     which, counts = torch.unique(labels, return_inverse=True, return_counts=True)[1:]
     kin, same = counts[which] - 1, labels[best.positions] == labels[:, None]
     values = {f"consistency@{k}": torch.where(kin > 0, same[:, :k].all(1).double(), torch.nan) for k in ks}
-    centred = x.double() - (x.double().mean(0) if how.squared and not how.unit_queries else 0)
-    largest = 1.0 if how.unit_references else 1.0 * how.unit_queries + float(centred.square().sum(1).max())
+    centerd = x.double() - (x.double().mean(0) if how.squared and not how.unit_queries else 0)
+    largest = 1.0 if how.unit_references else 1.0 * how.unit_queries + float(centerd.square().sum(1).max())
     last = best.affinity[:, [k - 1 for k in ks]]
     gaps = last - best.affinity[:, list(ks)]
     close = ((gaps <= CLOSE * last.abs() + CLOSER * largest).any(1) & (kin > 0)).nonzero()[:, 0]

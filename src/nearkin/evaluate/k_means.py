@@ -26,21 +26,21 @@ def k_means(x: Tensor, clusters: int, seed: int) -> tuple[np.ndarray, float]:
 
 @torch.no_grad()
 def lloyd(x: Tensor, clusters: int, seed: int) -> tuple[Tensor, float]:
-    """Lloyd's rounds from k-means++ until nobody moves: clusters (n,) and inertia. A cluster that empties keeps its centre."""
+    """Lloyd's rounds from k-means++ until nobody moves: clusters (n,) and inertia. A cluster that empties keeps its center."""
     x = x - x.mean(0)  # distances from products lose digits far from the origin
     lengths = x.square().sum(1)
-    centres = x[_starts(x, lengths, clusters, seed)]
+    centers = x[_starts(x, lengths, clusters, seed)]
     before = torch.full((len(x),), -1, device=x.device)
     for _ in range(ROUNDS):
-        apart = centres.square().sum(1) - 2 * x @ centres.T  # (n, c), but for |x|^2
+        apart = centers.square().sum(1) - 2 * x @ centers.T  # (n, c), but for |x|^2
         found = apart.argmin(1)
         if torch.equal(found, before):
             break
         before = found
-        sums = torch.zeros_like(centres).index_add_(0, found, x)
+        sums = torch.zeros_like(centers).index_add_(0, found, x)
         counts = lengths.new_zeros(clusters).index_add_(0, found, torch.ones_like(lengths))[:, None]
-        centres = torch.where(counts > 0, sums / counts.clamp_min(1), centres)
-    return before, float((x - centres[before]).square().sum())
+        centers = torch.where(counts > 0, sums / counts.clamp_min(1), centers)
+    return before, float((x - centers[before]).square().sum())
 
 
 def _starts(x: Tensor, lengths: Tensor, clusters: int, seed: int) -> Tensor:

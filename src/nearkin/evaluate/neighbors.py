@@ -1,4 +1,4 @@
-"""Predictions by neighbours: majority, weighted, nearest class mean, all softly, and means of numbers."""
+"""Predictions by neighbors: majority, weighted, nearest class mean, all softly, and means of numbers."""
 
 import math
 from collections.abc import Iterator
@@ -90,13 +90,13 @@ def nearest_mean_predict(queries: Points | Tensor, means: Points | Tensor, affin
 def soft_probabilities(
     queries: Points | Tensor, references: Points | None = None, affinity: Affinity | None = None, *, groups: Groups | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(n, C) how likely each query chooses a neighbour of each class under softmax(affinity), and the C labels.
+    """(n, C) how likely each query chooses a neighbor of each class under softmax(affinity), and the C labels.
 
     NCA's own prediction [goldberger2005nca]. Without references each query chooses among the others. NaN where nobody is left.
     """
     asked = queries if isinstance(queries, Points) else Points(queries)
     _reference_classes(asked if references is None else references)
-    comparison = compare(asked, references, affinity, groups, labelled=False)
+    comparison = compare(asked, references, affinity, groups, labeled=False)
     labels = comparison.gallery.labels
     assert labels is not None
     classes, which = torch.unique(class_labels(labels, len(comparison.gallery.embeddings), "references.labels"), return_inverse=True)
@@ -117,9 +117,9 @@ def soft_mean(
     groups: Groups | None = None,
     period: float | None = None,
 ) -> Tensor:
-    """The mean target (n,) or (n, t) of the neighbours under softmax(affinity): NCA regression's prediction [taylor2010pose]."""
+    """The mean target (n,) or (n, t) of the neighbors under softmax(affinity): NCA regression's prediction [taylor2010pose]."""
     asked = queries if isinstance(queries, Points) else Points(queries)
-    comparison = compare(asked, references, affinity, groups, labelled=False)
+    comparison = compare(asked, references, affinity, groups, labeled=False)
     targets = numbers(comparison.gallery.labels, len(comparison.gallery.embeddings), "references.labels")
     flat = targets.reshape(len(targets), -1)
     rows = [_mean(weights, flat, period) for weights in _soft_weights(comparison)]
@@ -183,7 +183,7 @@ def _reference_classes(references: Points) -> Tensor:
 
 def _all_there(positions: Tensor) -> Tensor:
     if bool((positions < 0).any()):
-        raise ValueError("some queries have no k neighbours left after exclusion; lower k or add references")
+        raise ValueError("some queries have no k neighbors left after exclusion; lower k or add references")
     return positions
 
 

@@ -78,7 +78,7 @@ def _inner_product(queries: Array, i: int, references: Array, j: int, theirs: fl
 
 @compiled(set())
 def _score(queries: Array, i: int, references: Array, j: int, theirs: float, squared: bool) -> float:
-    """One pair; the two loops stand alone, since together they are not vectorised."""
+    """One pair; the two loops stand alone, since together they are not vectorized."""
     score: float = _distance(queries, i, references, j, theirs) if squared else _inner_product(queries, i, references, j, theirs)
     return score
 

@@ -27,7 +27,7 @@ def linear_probes(
 ) -> dict[str, Score]:
     """The accuracy of softmax regression on the frozen output of each named layer; train and test are (inputs, labels).
 
-    [huang2019and] table 2. Maps (c, h, w) of more than 4,096 numbers are averaged over patches, coordinates standardised on
+    [huang2019and] table 2. Maps (c, h, w) of more than 4,096 numbers are averaged over patches, coordinates standardized on
     the training part. The fit starts from zero and sees all points at every step, so it has no seed.
     """
     if not layers:
@@ -72,16 +72,16 @@ class SoftmaxRegression:
         self.weight = torch.zeros(x.shape[1], len(self.classes), device=x.device, dtype=x.dtype, requires_grad=True)
         self.bias = torch.zeros(len(self.classes), device=x.device, dtype=x.dtype, requires_grad=True)
         x = (x - self.mean) * self.scale
-        optimiser = torch.optim.LBFGS([self.weight, self.bias], max_iter=steps, line_search_fn="strong_wolfe", history_size=10)
+        optimizer = torch.optim.LBFGS([self.weight, self.bias], max_iter=steps, line_search_fn="strong_wolfe", history_size=10)
 
         def loss() -> Tensor:
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             value = functional.cross_entropy(x @ self.weight + self.bias, which) + penalty / 2 * self.weight.square().sum()
             value.backward()  # type: ignore[no-untyped-call]
             return value
 
         with torch.enable_grad():
-            optimiser.step(loss)  # type: ignore[no-untyped-call]
+            optimizer.step(loss)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Is this neighbour of the same kind? A threshold on affinity, fitted on pairs whose labels are known."""
+"""Is this neighbor of the same kind? A threshold on affinity, fitted on pairs whose labels are known."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ FEWEST = 20  # pairs of either kind, below which no threshold is worth the name
 
 
 def calibrate(vectors: np.ndarray, labels: np.ndarray, asked: np.ndarray, metric: str, seed: int = 0) -> dict[str, Any] | None:
-    """The affinity from which on two points count as one kind: it maximises the mean of the two kinds' hit rates.
+    """The affinity from which on two points count as one kind: it maximizes the mean of the two kinds' hit rates.
 
-    vectors (n, d) and class numbers (n,) of the labelled points of an index, and the rows (q,) of those that play the query,
+    vectors (n, d) and class numbers (n,) of the labeled points of an index, and the rows (q,) of those that play the query,
     best some the network was not trained on. Pairs are each query with its nearest others, where the verdict will be asked,
     and as many at random. Fitted on half of the queries, judged on the other half: `accuracy` is the mean of both hit rates
     there. None when there are too few pairs of either kind.
@@ -34,15 +34,15 @@ def calibrate(vectors: np.ndarray, labels: np.ndarray, asked: np.ndarray, metric
     return {
         "threshold": threshold,
         "accuracy": (hits + rejections) / 2,
-        "same_recognised": hits,
-        "others_recognised": rejections,
+        "same_recognized": hits,
+        "others_recognized": rejections,
         "pairs": len(affinity) + len(fit[0]),
         "queries": len(asked),
     }
 
 
 def best_threshold(affinity: np.ndarray, same: np.ndarray) -> float:
-    """Midway between the two neighbouring affinities that part the kinds best, by the mean of both hit rates."""
+    """Midway between the two neighboring affinities that part the kinds best, by the mean of both hit rates."""
     order = np.argsort(-affinity, kind="stable")
     affinity, same = affinity[order].astype(np.float64), same[order]
     hits = np.cumsum(same) / same.sum()  # if everything down to here is called the same kind

@@ -29,7 +29,7 @@ from nearkin.models.folder import Model, Picture, about_of, load
 BATCH = 1024  # points of one durable step
 ADDRESS = "milvus.json"  # in a model folder: its index is elsewhere
 JUDGED = 5000  # points at most that the verdict's threshold is fitted on
-HELD_OUT = 40  # points that the network was not trained on, below which all labelled points are taken
+HELD_OUT = 40  # points that the network was not trained on, below which all labeled points are taken
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pictures by strangers
 
 Query = Picture | int | np.ndarray | Tensor
@@ -51,7 +51,7 @@ class Collection:
 
     def search(self, query: Query, k: int = 10, *, where: Where | None = None) -> Answer:
         """The k nearest points to a picture (a file, or Pillow's), to the point with an id (itself left out), or to an embedding (d,)."""
-        return neighbours_of(self.model, self.index, query, k, where)
+        return neighbors_of(self.model, self.index, query, k, where)
 
     def search_files(self, paths: Sequence[str | Path], k: int = 10, *, where: Where | None = None) -> list[Answer]:
         """The same for several image files at once."""
@@ -83,17 +83,17 @@ class Collection:
         return Added(added, len(data) - len(fresh), len(fresh) - added)
 
     def calibrate(self) -> dict[str, Any] | None:
-        """Fit the verdict on labelled points, those held out from training if there are enough; the rule, which the index keeps."""
+        """Fit the verdict on labeled points, those held out from training if there are enough; the rule, which the index keeps."""
         now = self.index.snapshot
-        labelled = now.codes >= 0
+        labeled = now.codes >= 0
         splits = now.column("split")
         choices = {
-            "validation pairs": labelled & (splits == "validation"),
-            "test pairs": labelled & (splits == "test"),
-            "pairs of indexed points, which the network may have been trained on": labelled,
+            "validation pairs": labeled & (splits == "validation"),
+            "test pairs": labeled & (splits == "test"),
+            "pairs of indexed points, which the network may have been trained on": labeled,
         }
-        told, mask = next(((name, m) for name, m in choices.items() if m.sum() >= HELD_OUT), ("", labelled))
-        known, asked = np.flatnonzero(labelled), np.flatnonzero(mask[labelled])  # rows of the index, and places among the labelled
+        told, mask = next(((name, m) for name, m in choices.items() if m.sum() >= HELD_OUT), ("", labeled))
+        known, asked = np.flatnonzero(labeled), np.flatnonzero(mask[labeled])  # rows of the index, and places among the labeled
         if len(asked) > JUDGED:
             asked = np.sort(np.random.default_rng(0).choice(asked, JUDGED, replace=False))
         rule = calibrate(now.vectors[known], now.codes[known], asked, self.index.metric) if told else None
@@ -103,7 +103,7 @@ class Collection:
         return rule
 
 
-def neighbours_of(model: Model, index: VectorIndex, query: Query, k: int, where: Where | None) -> Answer:
+def neighbors_of(model: Model, index: VectorIndex, query: Query, k: int, where: Where | None) -> Answer:
     """The k nearest points of an index to a picture, to the point with an id (itself left out), or to an embedding (d,)."""
     if isinstance(query, int | np.integer):
         return index.search(index.vectors([int(query)]), k, where=where, exclude=[int(query)])[0]

@@ -1,6 +1,6 @@
-"""What an index is, whoever keeps it: points go in with all that is known of them, neighbours come out with affinities.
+"""What an index is, whoever keeps it: points go in with all that is known of them, neighbors come out with affinities.
 
-`VectorIndex` is the contract. `LocalIndex` keeps a folder on this machine; another engine that fulfils the contract may
+`VectorIndex` is the contract. `LocalIndex` keeps a folder on this machine; another engine that fulfills the contract may
 stand in its place, and one suite of tests (tests/index/test_index_contract.py) runs over them all.
 """
 
@@ -12,6 +12,8 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from nearkin.compose.validation import check_whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Where:
-    """Which points may be neighbours: all that is given must hold. Metadata are compared as text, `3` with `"3"`."""
+    """Which points may be neighbors: all that is given must hold. Metadata are compared as text, `3` with `"3"`."""
 
     labels: tuple[str, ...] = ()  # any of these
     metadata: Mapping[str, Any] = field(default_factory=dict)  # each of these
@@ -59,7 +61,7 @@ class Where:
         names = (self.labels,) if isinstance(self.labels, str) else self.labels
         found = [_label(value) for value in names]
         if None in found:
-            raise ValueError(f"labels ({self.labels!r}) hold one that is none; name those whose points may be neighbours")
+            raise ValueError(f"labels ({self.labels!r}) hold one that is none; name those whose points may be neighbors")
         object.__setattr__(self, "labels", tuple(found))
 
     @property
@@ -78,7 +80,7 @@ class Entry(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A neighbour. `same_kind` is the verdict of the index's calibration, None where it has none."""
+    """A neighbor. `same_kind` is the verdict of the index's calibration, None where it has none."""
 
     id: int
     affinity: float  # larger is nearer
@@ -89,7 +91,7 @@ class Hit(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The neighbours of one query, nearest first: fewer than asked when there are no more.
+    """The neighbors of one query, nearest first: fewer than asked when there are no more.
 
     `exact` says whether these are the nearest; otherwise a nearer one may have been missed, though every affinity is right.
     """
@@ -163,8 +165,7 @@ def check_queries(vectors: np.ndarray, dimension: int, k: int, exclude: Sequence
         raise ValueError(f"vectors have shape {queries.shape}; this index holds points of {dimension} dimensions: give (n, {dimension})")
     if not np.isfinite(queries).all():
         raise ValueError("vectors hold NaN or infinity; nothing is near to those")
-    if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
-        raise ValueError(f"k ({k}) must be a whole number of at least 1")
+    check_whole("k", k)
     if exclude is not None and len(exclude) != len(queries):
         raise ValueError(f"exclude has {len(exclude)} ids for {len(queries)} queries; give one for each")
     return queries

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nearkin.compose.metrics import METRICS
+from nearkin.compose.validation import check_choice, check_whole
 from nearkin.index import structure as structures
 from nearkin.index.contract import Answer, Entries, Entry, Where, check_entries
 from nearkin.index.durable import (
@@ -48,10 +49,8 @@ class LocalIndex:
     def create(cls, folder: str | Path, *, model: str, metric: str, dimension: int) -> "LocalIndex":
         """An empty index for embeddings of `dimension` numbers made by this version of a model."""
         folder = Path(folder)
-        if metric not in METRICS:
-            raise ValueError(f"metric {metric!r} is unknown; choose one of {', '.join(METRICS)}")
-        if dimension < 1:
-            raise ValueError(f"dimension ({dimension}) must be at least 1")
+        check_choice("metric", metric, METRICS)
+        check_whole("dimension", dimension)
         folder.mkdir(parents=True, exist_ok=True)
         manifest = {"format": FORMAT, "generation": 1, "model": model, "metric": metric, "dimension": dimension, **_EMPTY}
         with writing(folder):
@@ -216,7 +215,7 @@ class LocalIndex:
                 self._build(kept["kind"])
 
     def set_calibration(self, rule: Mapping[str, Any] | None) -> None:
-        """Keep the rule that says from which affinity on a neighbour is of the same kind."""
+        """Keep the rule that says from which affinity on a neighbor is of the same kind."""
         with self._change() as manifest:
             self._commit({**manifest, "calibration": None if rule is None else dict(rule)})
 

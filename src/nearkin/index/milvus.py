@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from nearkin.compose.metrics import METRICS
+from nearkin.compose.validation import check_choice, check_whole
 from nearkin.index.contract import Answer, Entries, Entry, Hit, Where, as_text, check_entries, check_queries
 from nearkin.index.milvus_client import Fields, Milvus, expression
 from nearkin.index.segment import row_text
@@ -47,10 +48,8 @@ class MilvusIndex:
         cls, uri: str, *, model: str, metric: str, dimension: int, name: str = "nearkin", kind: str = "FLAT", **connection: Any
     ) -> "MilvusIndex":
         """An empty index; `kind` is one of Milvus's structures, `connection` are token, timeout and tries."""
-        if metric not in METRICS:
-            raise ValueError(f"metric {metric!r} is unknown; choose one of {', '.join(METRICS)}")
-        if dimension < 1:
-            raise ValueError(f"dimension ({dimension}) must be at least 1")
+        check_choice("metric", metric, METRICS)
+        check_whole("dimension", dimension)
         if kind not in KINDS:
             raise ValueError(f"kind {kind!r} is unknown; choose one of {', '.join(KINDS)}")
         client = Milvus(uri, **connection)

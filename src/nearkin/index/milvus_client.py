@@ -133,7 +133,7 @@ class Milvus:
 
 
 def expression(where: Where) -> str:
-    """Milvus's words for who may be a neighbour."""
+    """Milvus's words for who may be a neighbor."""
     parts = []
     if where.labels:
         parts.append(f"label in [{', '.join(map(_quoted, where.labels))}]")

@@ -17,7 +17,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.disk import read_page, write_page
 from nearkin.data.progress import Report, Ticker
 from nearkin.data.shards import Shards
-from nearkin.index.collection import ADDRESS, Added, Query, embedded_entries, model_version, neighbours_of
+from nearkin.index.collection import ADDRESS, Added, Query, embedded_entries, model_version, neighbors_of
 from nearkin.index.contract import Answer, Where
 from nearkin.index.milvus import MilvusIndex
 from nearkin.index.milvus_load import Progress, load_shards
@@ -43,7 +43,7 @@ class RemoteCollection:
 
     def search(self, query: Query, k: int = 10, *, where: Where | None = None) -> Answer:
         """The k nearest points to an image file, to the point with an id (itself left out), or to an embedding (d,)."""
-        return neighbours_of(self.model, self.index, query, k, where)
+        return neighbors_of(self.model, self.index, query, k, where)
 
     def search_files(self, paths: Sequence[str | Path], k: int = 10, *, where: Where | None = None) -> list[Answer]:
         """The same for several image files at once."""

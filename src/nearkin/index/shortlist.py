@@ -23,9 +23,9 @@ class Shortlist:
         if unit:
             self.scale = torch.where(length > 0, 1 / length, 0.0).float()  # (n,)
         else:
-            self.centre = torch.stack([part.double().sum(0) for part in torch.split(vectors, 65536)]).sum(0) / len(vectors)
-            halves = [(part.double() - self.centre).square().sum(1) / 2 for part in torch.split(vectors, 65536)]
-            self.half = torch.cat(halves).float()  # (n,) half the squared distance from the centre
+            self.center = torch.stack([part.double().sum(0) for part in torch.split(vectors, 65536)]).sum(0) / len(vectors)
+            halves = [(part.double() - self.center).square().sum(1) / 2 for part in torch.split(vectors, 65536)]
+            self.half = torch.cat(halves).float()  # (n,) half the squared distance from the center
             self.widest = float(self.half.max())
 
     def candidates(self, query: Tensor, k: int, rows: Tensor | None = None) -> Tensor | None:
@@ -52,6 +52,6 @@ class Shortlist:
             length = float(query.double().norm())
             direction = query / length if length > 0 else query
             return torch.mv(self.vectors, direction) * self.scale, (d + 8) * ROUNDING
-        towards = (query.double() - self.centre).float()
-        reach = self.farthest * float(towards.double().norm())
-        return torch.mv(self.vectors, towards) - self.half, (d + 8) * ROUNDING * (reach + self.widest)
+        toward = (query.double() - self.center).float()
+        reach = self.farthest * float(toward.double().norm())
+        return torch.mv(self.vectors, toward) - self.half, (d + 8) * ROUNDING * (reach + self.widest)

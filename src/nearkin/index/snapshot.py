@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearkin.compose.affinity import Normalised
+from nearkin.compose.affinity import Normalized
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.index import segment as segments_
@@ -110,10 +110,10 @@ class Snapshot:
 
     def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
         """The contract's search."""
-        found = self.neighbours(vectors, k, where=where, exclude=exclude)
+        found = self.neighbors(vectors, k, where=where, exclude=exclude)
         return [Answer(self._hits(*one), bool(sure)) for *one, sure in zip(*found, strict=True)]
 
-    def neighbours(
+    def neighbors(
         self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same as bare numbers: rows (n, k), -1 where there are no more, affinities (n, k), and whether each answer is exact (n,)."""
@@ -209,7 +209,7 @@ class Snapshot:
 
     @property
     def _unit(self) -> bool:
-        return isinstance(self.affinity, Normalised)
+        return isinstance(self.affinity, Normalized)
 
     @cached_property
     def _shortlist(self) -> Shortlist:

@@ -1,7 +1,7 @@
 """Approximate search by faiss (`pip install 'nearkin[search]'`): HNSW graphs and IVF-PQ codes over the points of an index.
 
 A structure only proposes candidates, by id; the index scores them again with its own vectors and affinity. It is built on
-centred vectors (unit vectors for cosine): far from the origin float32 distances have no digits left.
+centerd vectors (unit vectors for cosine): far from the origin float32 distances have no digits left.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 
 KINDS = ("hnsw", "ivf_pq")
 LINKS, BUILD_EFFORT, EFFORT = 32, 200, 64  # of HNSW: edges a point, candidates looked at while building and while searching
-FEWEST = 10_000  # points that 256 codes a sub-quantiser want for training
+FEWEST = 10_000  # points that 256 codes a sub-quantizer want for training
 PROBED = 1 / 16  # share of the IVF lists looked into
 SPARE = 10  # IVF-PQ's own distances are coarse: so many times k are scored again
 
@@ -21,8 +21,8 @@ SPARE = 10  # IVF-PQ's own distances are coarse: so many times k are scored agai
 class Structure:
     """A faiss index over points with ids."""
 
-    def __init__(self, kind: str, faiss_index: Any, ids: np.ndarray, centre: np.ndarray) -> None:
-        self.kind, self.faiss_index, self.ids, self.centre = kind, faiss_index, ids, centre
+    def __init__(self, kind: str, faiss_index: Any, ids: np.ndarray, center: np.ndarray) -> None:
+        self.kind, self.faiss_index, self.ids, self.center = kind, faiss_index, ids, center
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -33,12 +33,12 @@ class Structure:
         # Some packages import faiss.contrib.torch_utils, which puts a search that takes no parameters in the place of the real one.
         search = getattr(self.faiss_index, "search_numpy", self.faiss_index.search)
         effort = {"params": _faiss().SearchParametersHNSW(efSearch=max(EFFORT, 2 * count))} if self.kind == "hnsw" else {}
-        _, found = search(shifted(queries, self.centre, unit), count, **effort)
+        _, found = search(shifted(queries, self.center, unit), count, **effort)
         return np.where(found < 0, -1, self.ids[found.clip(0)])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is written to disk."""
-        return {"ids": self.ids, "centre": self.centre, "faiss": _faiss().serialize_index(self.faiss_index)}
+        return {"ids": self.ids, "center": self.center, "faiss": _faiss().serialize_index(self.faiss_index)}
 
 
 def build(kind: str, vectors: np.ndarray, ids: np.ndarray, unit: bool) -> Structure:
@@ -46,21 +46,21 @@ def build(kind: str, vectors: np.ndarray, ids: np.ndarray, unit: bool) -> Struct
     if kind not in KINDS:
         raise ValueError(f"backend {kind!r} is unknown; choose exact, {' or '.join(KINDS)}")
     builders: Mapping[str, Callable[[np.ndarray], Any]] = {"hnsw": _hnsw, "ivf_pq": _ivf_pq}
-    centre = np.zeros(vectors.shape[1], np.float32) if unit else vectors.mean(0, dtype=np.float64).astype(np.float32)
-    return Structure(kind, builders[kind](shifted(vectors, centre, unit)), np.array(ids), centre)
+    center = np.zeros(vectors.shape[1], np.float32) if unit else vectors.mean(0, dtype=np.float64).astype(np.float32)
+    return Structure(kind, builders[kind](shifted(vectors, center, unit)), np.array(ids), center)
 
 
 def restored(kind: str, arrays: Mapping[str, np.ndarray]) -> Structure:
     """A structure from what was written."""
-    return Structure(kind, _faiss().deserialize_index(np.array(arrays["faiss"])), np.array(arrays["ids"]), np.array(arrays["centre"]))
+    return Structure(kind, _faiss().deserialize_index(np.array(arrays["faiss"])), np.array(arrays["ids"]), np.array(arrays["center"]))
 
 
-def shifted(vectors: np.ndarray, centre: np.ndarray, unit: bool) -> np.ndarray:
+def shifted(vectors: np.ndarray, center: np.ndarray, unit: bool) -> np.ndarray:
     """Where faiss sees the vectors."""
     if unit:
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors = vectors / np.where(length > 0, length, 1)
-    return np.ascontiguousarray(vectors - centre, dtype=np.float32)
+    return np.ascontiguousarray(vectors - center, dtype=np.float32)
 
 
 def _hnsw(vectors: np.ndarray) -> Any:

@@ -1,4 +1,4 @@
-"""Thumbnails: what an index keeps of a picture, so that neighbours can be shown without opening any file."""
+"""Thumbnails: what an index keeps of a picture, so that neighbors can be shown without opening any file."""
 
 import io
 

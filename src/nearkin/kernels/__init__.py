@@ -1,1 +1,1 @@
-"""Kernels: exact soft-neighbour losses and gradients over all pairs in O((n + m) d) memory, tiled on the CPU, Triton on CUDA."""
+"""Kernels: exact soft-neighbor losses and gradients over all pairs in O((n + m) d) memory, tiled on the CPU, Triton on CUDA."""

@@ -15,7 +15,7 @@ MOST_PAIRS = 1 << 29  # above, the arithmetic hides the launches
 KEPT = 16  # recordings
 
 Tensors = Sequence[Tensor | None]
-Forward = Callable[[Tensors], tuple[Tensor, ...]]  # inputs -> value, priced, weight, summary...
+Forward = Callable[[Tensors], tuple[Tensor, ...]]  # inputs -> value, valid, weight, summary...
 Backward = Callable[[Tensors, Sequence[Tensor], Tensor], tuple[Tensor, ...]]  # inputs, summary, weight times upstream -> gradients
 
 
@@ -34,7 +34,7 @@ class Recording:
         self._warm = False
 
     def value(self, tensors: Tensors) -> tuple[Tensor, Tensor]:
-        """Value and priced, of the caller's own."""
+        """Value and valid, of the caller's own."""
         self._compute(tensors)
         return self._outputs[0].clone(), self._outputs[1].clone()
 

@@ -1,7 +1,7 @@
 """How a piece of work is cut into tiles, and which pairs are set apart from them.
 
 An engine sweeps tiles in which every pair is a plain right or wrong candidate. The few pairs that are not (a query's
-own copy, a listed neighbour) become holes in the tiles and are handled one by one in `apart.py`. When the queries are
+own copy, a listed neighbor) become holes in the tiles and are handled one by one in `apart.py`. When the queries are
 their own references, s_ij = s_ji, so only the tiles on and above the diagonal are visited and each serves both
 directions; a pair that is special in one direction is then set apart in both.
 """

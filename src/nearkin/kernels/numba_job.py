@@ -54,7 +54,7 @@ def prepared(work: Work, block: int) -> Job:
     lengths = square_lengths(work.queries), work.queries.new_empty(0, dtype=torch.float64) if own else square_lengths(references)
     furthest = longest(*lengths)
     kind = torch.float64 if furthest > FAR else torch.float32
-    mine, theirs = _centred_targets(work)
+    mine, theirs = _centerd_targets(work)
     rows = _blocks(work.queries, lengths[0] if work.squared else None, work.span, mine, kind, block)
     columns = rows if own else _blocks(references, lengths[1] if work.squared else None, None, theirs, kind, block)
     scale = (np.float64 if kind is torch.float64 else np.float32)(2 if work.squared else 1)
@@ -83,10 +83,10 @@ def _blocks(
     return found
 
 
-def _centred_targets(work: Work) -> tuple[Tensor | None, Tensor | None]:
+def _centerd_targets(work: Work) -> tuple[Tensor | None, Tensor | None]:
     """Targets around zero, so that years or timestamps keep their digits in float32."""
     if work.targets is None:
         return None, None
     queries, references = (targets.double() for targets in work.targets)
-    centre = references.mean(0)
-    return (queries - centre).float().contiguous(), (references - centre).float().contiguous()
+    center = references.mean(0)
+    return (queries - center).float().contiguous(), (references - center).float().contiguous()

@@ -6,8 +6,8 @@ columns spans[i, 0] .. spans[i, 1] - 1 (counted from the first column of all; th
 elsewhere, in both directions alike. Targets are None where pairs are right or wrong: numba then compiles no costs.
 
 The trap on a CPU is the exponential, not the product: so there is one per pair and pass, of a shift shared by the tile,
-and both the row's and the column's sum read it (`summarise`, `weigh`). What the shared shift does not suit, because sums
-leave the range in which float32 is exact to rounding, is done with a shift for every row (`summarise_each`, `weigh_each`);
+and both the row's and the column's sum read it (`summarize`, `weigh`). What the shared shift does not suit, because sums
+leave the range in which float32 is exact to rounding, is done with a shift for every row (`summarize_each`, `weigh_each`);
 so are the far points, whose tiles are float64.
 
 All in one file: numba's cache on disk looks at the file of the function it is asked for, not at those of its callees.
@@ -175,7 +175,7 @@ def _sample(tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array,
 
 
 @outer
-def summarise(
+def summarize(
     tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
     targets_rows: Array | None, targets_columns: Array | None, rows: Array, bad: Array, shifts: Array, down: Array,
 ) -> int:  # fmt: skip
@@ -213,7 +213,7 @@ def summarise(
 
 
 @outer
-def summarise_each(
+def summarize_each(
     tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
     targets_rows: Array | None, targets_columns: Array | None, rows: Array, bad: Array,
 ) -> int:  # fmt: skip

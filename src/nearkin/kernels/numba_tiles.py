@@ -21,7 +21,7 @@ from torch import Tensor
 from nearkin.kernels import single_pairs as apart
 from nearkin.kernels.layout import Apart, Tile, as_two_sets, lopsided
 from nearkin.kernels.numba_job import Block, Job, cut, prepared
-from nearkin.kernels.numba_loops import HOLE, PARTS, SPREAD, Array, merge_columns, summarise, summarise_each, weigh, weigh_each
+from nearkin.kernels.numba_loops import HOLE, PARTS, SPREAD, Array, merge_columns, summarize, summarize_each, weigh, weigh_each
 from nearkin.kernels.numba_pairs import pair_affinities, push_pairs
 from nearkin.kernels.tiled import TorchTiles
 from nearkin.kernels.values import values_of
@@ -83,15 +83,15 @@ def _summed(job: Job, share: list[Tile]) -> Array:
         facing = (dots, job.scale, above.minus, beside.minus, above.spans, PARTS, tile.left, above.targets, beside.turned_targets)
         shared = not job.far and 4 * failed <= seen  # where the shared shift fails too often, do not try it
         bad, down = np.full((len(dots), 2), not shared), np.zeros((2, 2, dots.shape[1]), np.float32)
-        if not shared or summarise(*facing, parts[tile.row], bad, shifts, down):
-            failed += summarise_each(*facing, parts[tile.row], bad)
+        if not shared or summarize(*facing, parts[tile.row], bad, shifts, down):
+            failed += summarize_each(*facing, parts[tile.row], bad)
         seen += len(dots)
         if not tile.mirrored:
             continue
         across = parts[tile.column]
         if not (shared and merge_columns(down, shifts, beside.spans, tile.top, len(dots), across)):
             turned = (np.ascontiguousarray(dots.T), job.scale, beside.minus, above.minus, beside.spans, PARTS, tile.top)
-            summarise_each(*turned, beside.targets, above.turned_targets, across, np.ones((len(across), 2), np.bool_))
+            summarize_each(*turned, beside.targets, above.turned_targets, across, np.ones((len(across), 2), np.bool_))
     return sums
 
 

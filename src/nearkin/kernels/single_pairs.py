@@ -1,4 +1,4 @@
-"""The pairs set apart from the tiles, one by one: listed neighbours and what is special in one direction only.
+"""The pairs set apart from the tiles, one by one: listed neighbors and what is special in one direction only.
 
 They are few (n times the length of a list), so their affinities come from differences and in float64.
 """

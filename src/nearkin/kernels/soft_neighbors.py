@@ -1,4 +1,4 @@
-"""The soft-neighbour contract: exact loss and gradient over all pairs in O((n + m) d) memory.
+"""The soft-neighbor contract: exact loss and gradient over all pairs in O((n + m) d) memory.
 
 With A_i and B_i the log-sum-exps of the affinities of query i's right and wrong candidates,
 
@@ -6,7 +6,7 @@ With A_i and B_i the log-sum-exps of the affinities of query i's right and wrong
     expected form:  value_i = 1 / (1 + e^(A_i - B_i)) = 1-p_i   gradient weight  p_i (1 - p_i)
 
 and both push on the same matrix W (see `Engine.gradients`), so that one pair of passes serves NCA, instance
-discrimination and neighbourhood discovery, and its graded sibling serves NCA regression. Nothing n x m is ever kept.
+discrimination and neighborhood discovery, and its graded sibling serves NCA regression. Nothing n x m is ever kept.
 """
 
 import math
@@ -25,7 +25,7 @@ class Soft(NamedTuple):
     """Per-query values, and whether each counts."""
 
     values: Tensor  # (n,)
-    priced: Tensor  # (n,) bool
+    valid: Tensor  # (n,) bool
 
 
 class _How(NamedTuple):
@@ -36,7 +36,7 @@ class _How(NamedTuple):
     engine: Engine
 
 
-def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str = "auto", precision: str = "highest") -> Soft:
+def soft_neighbors(work: Work, form: Form, temperature: float, *, engine: str = "auto", precision: str = "highest") -> Soft:
     """Value per query, differentiable in `work.queries` and `work.references`, which are in the caller's own units."""
     _check(work, form)
     if 0 in sizes(work)[:2]:  # nobody chooses, or there is nobody to choose
@@ -46,13 +46,13 @@ def soft_neighbours(work: Work, form: Form, temperature: float, *, engine: str =
     evaluate: Any = _Evaluate.apply
     if torch.compiler.is_compiling():  # torch.compile would follow numba and Triton into their own compilers
         evaluate = torch.compiler.disable(evaluate)  # type: ignore[no-untyped-call]
-    values, priced = evaluate(work.queries, work.references, work, how)
-    return Soft(values, priced)
+    values, valid = evaluate(work.queries, work.references, work, how)
+    return Soft(values, valid)
 
 
 def _check(work: Work, form: Form) -> None:
     if work.targets is not None and form == "log":
-        raise ValueError("form 'log' needs right and wrong neighbours; label distances take form='expected'")
+        raise ValueError("form 'log' needs right and wrong neighbors; label distances take form='expected'")
     kind, references = work.queries.dtype, work.references
     if kind not in (torch.float32, torch.float64) or (references is not None and references.dtype != kind):
         given = f"{kind}" if references is None else f"{kind} and {references.dtype}"
@@ -65,14 +65,14 @@ def _scale(temperature: float) -> float:
 
 
 def _scaled(work: Work, temperature: float) -> Work:
-    """The same work in base-2 units; centred on the references where distances do not mind."""
+    """The same work in base-2 units; centerd on the references where distances do not mind."""
     scale = _scale(temperature)
     own = work.references is None
     references = work.queries if own else work.references
     assert references is not None
     if work.squared:
-        centre = references.mean(0)
-        queries, references = (work.queries - centre).mul_(scale), None if own else (references - centre).mul_(scale)
+        center = references.mean(0)
+        queries, references = (work.queries - center).mul_(scale), None if own else (references - center).mul_(scale)
     else:
         queries, references = work.queries * scale, None if own else references * scale
     return work._replace(queries=queries, references=references)
@@ -98,7 +98,7 @@ def _detached(work: Work) -> Work:
 
 
 def _forward(work: Work, how: _How) -> tuple[Tensor, ...]:
-    """Value and whether priced; then what the gradient needs: its weight, both summaries and the scaled points."""
+    """Value and whether valid; then what the gradient needs: its weight, both summaries and the scaled points."""
     scaled = _scaled(work, how.temperature)
     back = 1 / (_scale(how.temperature) * how.temperature)  # from a gradient in base-2 units to one in the caller's
     value, *rest = how.engine.values(work, how.form, *how.engine.summaries(scaled), back)
@@ -136,15 +136,15 @@ class _Evaluate(torch.autograd.Function):
         recorded = _recording(work, tensors, how)
         summary: Sequence[Tensor] = ()
         if recorded is None:
-            value, priced, *summary = _forward(_detached(work), how)
+            value, valid, *summary = _forward(_detached(work), how)
         else:
-            value, priced = recorded.value(tensors)
+            value, valid = recorded.value(tensors)
             ctx.turn = recorded.turn
         ctx.save_for_backward(queries, references, *summary)  # with their graph: a second derivative must be refused
         ctx.recorded, ctx.engine, ctx.rest = recorded, how.engine, work[2:]
-        ctx.mark_non_differentiable(priced)
-        ctx.set_materialize_grads(False)  # or zeros would be made for `priced`
-        return value, priced
+        ctx.mark_non_differentiable(valid)
+        ctx.set_materialize_grads(False)  # or zeros would be made for `valid`
+        return value, valid
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:

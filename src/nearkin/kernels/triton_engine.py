@@ -1,4 +1,4 @@
-"""The GPU engine: two fused passes over all pairs in Triton, in O((n + m) d) memory, without a host synchronisation.
+"""The GPU engine: two fused passes over all pairs in Triton, in O((n + m) d) memory, without a host synchronization.
 
 `fast`     16-bit floats scaled to the data's range: tf32's mantissa at twice its rate
 `high`     tf32
@@ -117,12 +117,12 @@ class TritonEngine:
             return plain.values(work, form, first, second, slope)
         n = len(first)
         value, weight, finite_first, finite_second = (_empty(first, n) for _ in range(4))
-        priced = _empty(first, n, dtype=torch.uint8)
+        valid = _empty(first, n, dtype=torch.uint8)
         values_kernel[(-(-n // 128),)](
-            first, second, value, priced, weight, finite_first, finite_second, n, slope,
+            first, second, value, valid, weight, finite_first, finite_second, n, slope,
             BLOCK=128, TARGETS=work.targets is not None, LOG=form == "log",
         )  # fmt: skip
-        return Values(value, priced.view(torch.bool), weight, finite_first, finite_second)
+        return Values(value, valid.view(torch.bool), weight, finite_first, finite_second)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Engine.gradients`."""

@@ -1,4 +1,4 @@
-"""Gradients of all points in one pass, row-parallel and without atomics; organised like `triton_summaries.py`.
+"""Gradients of all points in one pass, row-parallel and without atomics; organized like `triton_summaries.py`.
 
 A tile holds H_ab, the weight of row point a and column point b, and adds H Z_b - rowsum(H) z_a to a's row:
 

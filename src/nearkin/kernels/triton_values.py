@@ -11,7 +11,7 @@ _TINY = tl.constexpr(1e-8)  # below, log(1 + e) is e to float32's last digit
 
 @triton.jit(do_not_specialize=["n"])
 def values_kernel(
-    first, second, value, priced, weight, finite_first, finite_second, n, slope,
+    first, second, value, valid, weight, finite_first, finite_second, n, slope,
     BLOCK: tl.constexpr, TARGETS: tl.constexpr, LOG: tl.constexpr,
 ):  # fmt: skip
     """One program for BLOCK queries; in float64 between the load and the store."""
@@ -38,7 +38,7 @@ def values_kernel(
         a = tl.where(right, a, tl.where(wrong, b, 0.0))
         b = tl.where(wrong, b, a)
     tl.store(value + rows, cost.to(tl.float32), mask=there)
-    tl.store(priced + rows, counts.to(tl.uint8), mask=there)
+    tl.store(valid + rows, counts.to(tl.uint8), mask=there)
     tl.store(weight + rows, pull.to(tl.float32), mask=there)
     tl.store(finite_first + rows, a, mask=there)
     tl.store(finite_second + rows, b, mask=there)

@@ -16,13 +16,13 @@ def values_of(work: Work, form: Form, first: Tensor, second: Tensor, slope: floa
     gap = (second - first).double() * math.log(2)  # B - A in natural units; nan without any candidate
     # A gap of -inf costs nothing and pushes nowhere, one of inf (nobody right) costs 1.
     if form == "log":
-        priced = right
+        valid = right
         gap = torch.where(right & wrong, gap, -torch.inf)
         value, weight = torch.nn.functional.softplus(gap, threshold=40), torch.sigmoid(gap)
     else:
-        priced = right | wrong
-        gap = torch.where(priced, gap, -torch.inf)
+        valid = right | wrong
+        gap = torch.where(valid, gap, -torch.inf)
         value = torch.sigmoid(gap)
         weight = value * torch.sigmoid(-gap)
     finite = torch.where(right, first, torch.where(wrong, second, 0.0))
-    return Values(value.to(first.dtype), priced, (slope * weight).to(first.dtype), finite, torch.where(wrong, second, finite))
+    return Values(value.to(first.dtype), valid, (slope * weight).to(first.dtype), finite, torch.where(wrong, second, finite))

@@ -1,4 +1,4 @@
-"""One soft-neighbour evaluation, prepared for any engine.
+"""One soft-neighbor evaluation, prepared for any engine.
 
 An engine never sees labels, ids, temperatures or units. It sees two sets of embeddings scaled so that the affinity is
 a power of two, and, for every query, which references are right:
@@ -7,7 +7,7 @@ a power of two, and, for every query, which references are right:
 
 * `span`: the right references of query i are the positions lo_i .. hi_i - 1. Classes become spans because references
   are sorted by label; queries are sorted too, so that nearly every tile is all right or all wrong.
-* `listed`: the right references of query i are the positions in row i (discovered neighbours).
+* `listed`: the right references of query i are the positions in row i (discovered neighbors).
 * `targets`: no right or wrong; the cost of a pair is the squared distance of its targets.
 * `skip`: positions that are no candidates (the query itself, by id).
 """
@@ -37,7 +37,7 @@ class Values(NamedTuple):
     """What the two summaries of each query come to; (n,) each."""
 
     value: Tensor
-    priced: Tensor  # bool: whether it counts
+    valid: Tensor  # bool: whether it counts
     weight: Tensor  # times the upstream gradient: the pull
     first: Tensor  # the summaries again, what was -inf replaced by something finite
     second: Tensor
@@ -61,7 +61,7 @@ class Engine(Protocol):
         ...
 
     def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
-        """Value and gradient weight, times `slope`, from the summaries (see `soft_neighbours.py`); the work in any units.
+        """Value and gradient weight, times `slope`, from the summaries (see `soft_neighbors.py`); the work in any units.
 
         Targets: the value is the mean cost and the weight 1. A query that has nobody right or nobody wrong has weight 0.
         """

@@ -1,15 +1,43 @@
-"""Networks: from images or vectors to embeddings. `build` makes any of them from its name."""
+"""Models: encoders from images or vectors to embeddings, and the model folder that training leaves behind.
 
-from nearkin.models.adapters import adapt, parameter_groups
-from nearkin.models.catalog import NETWORKS, build, channels_last, options_of
-from nearkin.models.convnet import convnet
-from nearkin.models.features import features, layers
-from nearkin.models.head import Head
-from nearkin.models.weights import convert_weights, load_weights
+`build` makes a network from its name, `adapt` puts a head on one of yours, `load` opens a model folder. Names are imported when first
+used: the command line reads the paths of a folder before torch is loaded.
+"""
 
+from typing import TYPE_CHECKING, Any
+
+from nearkin import _lazy_exports
+
+_HOMES = {
+    "nearkin.models.adapters": (
+        "adapt",
+        "parameter_groups",
+    ),
+    "nearkin.models.catalog": (
+        "NETWORKS",
+        "build",
+        "channels_last",
+        "options_of",
+    ),
+    "nearkin.models.convnet": ("convnet",),
+    "nearkin.models.features": (
+        "features",
+        "layers",
+    ),
+    "nearkin.models.head": ("Head",),
+    "nearkin.models.weights": (
+        "convert_weights",
+        "load_weights",
+    ),
+    "nearkin.models.folder": (
+        "Model",
+        "load",
+    ),
+}
 __all__ = [
     "NETWORKS",
     "Head",
+    "Model",
     "adapt",
     "build",
     "channels_last",
@@ -17,7 +45,32 @@ __all__ = [
     "convnet",
     "features",
     "layers",
+    "load",
     "load_weights",
     "options_of",
     "parameter_groups",
 ]
+
+if TYPE_CHECKING:
+    from nearkin.models.adapters import adapt as adapt
+    from nearkin.models.adapters import parameter_groups as parameter_groups
+    from nearkin.models.catalog import NETWORKS as NETWORKS
+    from nearkin.models.catalog import build as build
+    from nearkin.models.catalog import channels_last as channels_last
+    from nearkin.models.catalog import options_of as options_of
+    from nearkin.models.convnet import convnet as convnet
+    from nearkin.models.features import features as features
+    from nearkin.models.features import layers as layers
+    from nearkin.models.folder import Model as Model
+    from nearkin.models.folder import load as load
+    from nearkin.models.head import Head as Head
+    from nearkin.models.weights import convert_weights as convert_weights
+    from nearkin.models.weights import load_weights as load_weights
+
+
+def __getattr__(name: str) -> Any:
+    return _lazy_exports(__name__, _HOMES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,7 +1,7 @@
 """Other people's networks as bodies under our head: `timm:NAME`, `torchvision:NAME`, or any nn.Module.
 
 Neither library is needed until it is asked for, and nothing is ever downloaded: weights come from a local file. A frozen body is
-left as it is, its batch-normalisation statistics included; otherwise it is fine-tuned, at a learning rate of its own if
+left as it is, its batch-normalization statistics included; otherwise it is fine-tuned, at a learning rate of its own if
 `parameter_groups` is given one.
 """
 
@@ -42,7 +42,7 @@ def adapt(
     image_shape: tuple[int, ...],
     dimension: int | None = None,
     *,
-    normalise: bool = False,
+    normalize: bool = False,
     frozen: bool = False,
 ) -> nn.Module:
     """Any module that makes one tensor of a batch; its output, flattened, is what the head reads.
@@ -53,8 +53,8 @@ def adapt(
         raise TypeError(f"module must be an nn.Module, not {type(module).__name__}")
     features = features_after(module, tuple(image_shape))
     if dimension is not None:
-        return Adapted(module, Head(features, dimension, normalise=normalise), frozen)
-    return Adapted(module, UnitLength() if normalise else nn.Flatten(), frozen)
+        return Adapted(module, Head(features, dimension, normalize=normalize), frozen)
+    return Adapted(module, UnitLength() if normalize else nn.Flatten(), frozen)
 
 
 def from_timm(
@@ -62,7 +62,7 @@ def from_timm(
     image_shape: ImageShape,
     dimension: int | None = 128,
     *,
-    normalise: bool = False,
+    normalize: bool = False,
     weights: str | Path | None = None,
     frozen: bool = False,
 ) -> nn.Module:
@@ -75,7 +75,7 @@ def from_timm(
     if weights is not None:
         classifier = body.pretrained_cfg.get("classifier", "fc")
         load_weights(body, weights, cut=(classifier,) if isinstance(classifier, str) else tuple(classifier))
-    return adapt(body, image_shape, dimension, normalise=normalise, frozen=frozen)
+    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen)
 
 
 def from_torchvision(
@@ -83,7 +83,7 @@ def from_torchvision(
     image_shape: ImageShape,
     dimension: int | None = 128,
     *,
-    normalise: bool = False,
+    normalize: bool = False,
     weights: str | Path | None = None,
     frozen: bool = False,
 ) -> nn.Module:
@@ -107,11 +107,11 @@ def from_torchvision(
         setattr(body.get_submodule(parent), leaf, nn.Identity())
     if weights is not None:
         load_weights(body, weights, cut=classifier)
-    return adapt(body, image_shape, dimension, normalise=normalise, frozen=frozen)
+    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen)
 
 
 def parameter_groups(network: nn.Module, rate: float, *, body_rate: float | None = None) -> list[dict[str, Any]]:
-    """The trained parameters for an optimiser, the body's at a learning rate of its own; frozen ones are left out."""
+    """The trained parameters for an optimizer, the body's at a learning rate of its own; frozen ones are left out."""
     trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
     head = [p for name, p in trained if name.startswith("head.")]
     body = [p for name, p in trained if not name.startswith("head.")]

@@ -1,6 +1,6 @@
 """An AlexNet for small images, standing in for [huang2019and]'s, which was never released. [huang2019and]
 
-Five 3 x 3 convolutions of 96, 256, 384, 384 and 256 maps, each with batch normalisation and ReLU; 2 x 2 max-pools after the
+Five 3 x 3 convolutions of 96, 256, 384, 384 and 256 maps, each with batch normalization and ReLU; 2 x 2 max-pools after the
 first, second and fifth; a linear layer. Taken from a later work with the same CIFAR tables, so [huang2019and]'s AlexNet
 rows cannot be met exactly, by construction.
 
@@ -17,7 +17,7 @@ MAPS = (96, 256, 384, 384, 256)
 POOLED = (1, 2, 5)
 
 
-def alexnet(image_shape: ImageShape, dimension: int = 128, *, normalise: bool = False) -> nn.Module:
+def alexnet(image_shape: ImageShape, dimension: int = 128, *, normalize: bool = False) -> nn.Module:
     """The stand-in, for images of any size from 8 x 8 (made for 32 x 32)."""
     maps_in = check_image_shape(image_shape)[0]
     layers: OrderedDict[str, nn.Module] = OrderedDict()
@@ -27,5 +27,5 @@ def alexnet(image_shape: ImageShape, dimension: int = 128, *, normalise: bool = 
             layers[f"pool{i}"] = nn.MaxPool2d(2)
         maps_in = maps
     features = features_after(nn.Sequential(layers), image_shape)
-    layers["head"] = Head(features, dimension, normalise=normalise)
+    layers["head"] = Head(features, dimension, normalize=normalize)
     return nn.Sequential(layers)

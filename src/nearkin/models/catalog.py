@@ -43,7 +43,7 @@ NETWORKS: dict[str, Builder] = {
 LIBRARIES: dict[str, Builder] = {"timm": from_timm, "torchvision": from_torchvision}  # timm:NAME, torchvision:NAME
 
 
-SHARED = ("image_shape", "dimension_in", "dimension", "normalise")  # what build() itself takes for every network
+SHARED = ("image_shape", "dimension_in", "dimension", "normalize")  # what build() itself takes for every network
 
 
 def build(
@@ -52,18 +52,18 @@ def build(
     image_shape: ImageShape | None = None,
     dimension_in: int | None = None,
     dimension: int | None = None,
-    normalise: bool = False,
+    normalize: bool = False,
     **options: Any,
 ) -> nn.Module:
     """A network from its name, for images of (channels, height, width) or vectors of `dimension_in` numbers.
 
-    `dimension` is the size of the embedding (the document's own when None), `normalise` gives it unit length. The options of a
+    `dimension` is the size of the embedding (the document's own when None), `normalize` gives it unit length. The options of a
     network are the other arguments of its function; `options_of(name)` lists them.
 
     >>> build("ren2014-mnist", image_shape=(1, 28, 28), dimension=2, pooling="ceil")
     """
     builder = _builder(name)
-    given: dict[str, Any] = {**_input(name, builder, image_shape, dimension_in), "normalise": normalise}
+    given: dict[str, Any] = {**_input(name, builder, image_shape, dimension_in), "normalize": normalize}
     if dimension is not None:
         given["dimension"] = dimension
     known = options_of(name)

@@ -1,6 +1,6 @@
 """A small convolutional network for images of any size and number of channels, quick to train on a CPU.
 
-Blocks of convolution, batch normalisation and ReLU with a 2 x 2 max-pool between them, the maximum over the whole
+Blocks of convolution, batch normalization and ReLU with a 2 x 2 max-pool between them, the maximum over the whole
 image, one hidden layer, the embedding. The maximum is what makes it good at things that may be anywhere: a detector
 answers alike wherever its pattern stands, and the empty background does not dilute it as it would a mean.
 """
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from nearkin.models.head import Head, ImageShape, check_count, check_image_shape
+from nearkin.compose.validation import check_whole
+from nearkin.models.head import Head, ImageShape, check_image_shape
 
 
 class GlobalMax(nn.Module):
@@ -24,7 +25,7 @@ def convnet(
     image_shape: ImageShape,
     dimension: int = 64,
     *,
-    normalise: bool = False,
+    normalize: bool = False,
     widths: Sequence[int] = (16, 32, 64),
     size: int = 3,
     hidden: int = 64,
@@ -43,12 +44,12 @@ def convnet(
         maps_in = maps
     layers["pool"] = GlobalMax()
     layers["fc"] = nn.Sequential(nn.Linear(maps_in, hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU())
-    layers["head"] = Head(hidden, dimension, normalise=normalise)
+    layers["head"] = Head(hidden, dimension, normalize=normalize)
     return nn.Sequential(layers)
 
 
 def _block(maps_in: int, maps: int, size: int) -> nn.Sequential:
-    # No bias: batch normalisation would take it away again.
+    # No bias: batch normalization would take it away again.
     return nn.Sequential(nn.Conv2d(maps_in, maps, size, padding=size // 2, bias=False), nn.BatchNorm2d(maps), nn.ReLU())
 
 
@@ -56,8 +57,8 @@ def _check(widths: Sequence[int], size: int, hidden: int) -> None:
     if not widths:
         raise ValueError("widths is empty; give the number of maps of at least one block")
     for maps in widths:
-        check_count("widths", maps)
-    check_count("size", size)
+        check_whole("widths", maps)
+    check_whole("size", size)
     if size % 2 == 0:
         raise ValueError(f"size ({size}) must be odd: an even filter has no middle and would shift the image")
-    check_count("hidden", hidden)
+    check_whole("hidden", hidden)

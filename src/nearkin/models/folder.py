@@ -30,7 +30,7 @@ from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.models.catalog import build, channels_last
 from nearkin.models.paths import model_page
-from nearkin.search import Neighbours, nearest
+from nearkin.search import Neighbors, nearest
 from nearkin.search.packing import pack, unpack
 from nearkin.search.voting import vote
 
@@ -70,7 +70,7 @@ class Model:
 
     @property
     def soft_affinity(self) -> Affinity | None:
-        """The affinity whose softmax says who is a neighbour: at the temperature of the training.
+        """The affinity whose softmax says who is a neighbor: at the temperature of the training.
 
         Where that is not known, Euclidean distances go without one, and of cosines, which all lie in -1..1, no softmax would say anything.
         """
@@ -83,7 +83,7 @@ class Model:
     def encode(self, inputs: Inputs, batch_size: int = 512) -> Tensor | np.ndarray:
         """Embeddings (n, d): of images (n, c, h, w) uint8 or float in 0..1, of vectors (n, d), or of pictures: files by path, or Pillow's.
 
-        Channels may also come last, and of grey images they may be missing. A tensor gives a tensor, anything else a numpy array. A model
+        Channels may also come last, and of gray images they may be missing. A tensor gives a tensor, anything else a numpy array. A model
         for codes gives +-1; `codes` packs them.
         """
         points = self._read(inputs)
@@ -100,7 +100,7 @@ class Model:
         """(n, ceil(d / 8)) uint8: the signs of the embedding, eight in a byte."""
         return pack(self.encode(inputs))
 
-    def neighbours(self, inputs: Inputs, k: int = 10) -> Neighbours:
+    def neighbors(self, inputs: Inputs, k: int = 10) -> Neighbors:
         """The k nearest training points of each input, as positions among `references`, with affinities."""
         embeddings = torch.as_tensor(self.encode(inputs)).to(self.device)
         return nearest(embeddings, self._known().embeddings, k, self.affinity)
@@ -109,7 +109,7 @@ class Model:
         """By the k nearest training points: the majority's class number, or the mean of their targets."""
         known = self._known()
         if known.labels is None:
-            raise ValueError("this model was trained without labels and can predict none; use neighbours()")
+            raise ValueError("this model was trained without labels and can predict none; use neighbors()")
         labels, answering, classes = known.labels, known.embeddings, self.about["supervision"] == "classes"
         if classes and bool((labels < 0).any()):  # points whose class is not known have none to tell
             labels, answering = labels[labels >= 0], answering[labels >= 0]
@@ -152,7 +152,7 @@ class Model:
     @property
     def _wants_fractions(self) -> bool:
         """Whether it was trained with pixels in 0..1: an estimator's images may be of any scale."""
-        return any(isinstance(step, preprocess.Standardise) and max(step.mean) <= 1 for step in self.prepare)
+        return any(isinstance(step, preprocess.Standardize) and max(step.mean) <= 1 for step in self.prepare)
 
 
 def load(folder: str | Path, which: Literal["best", "last"] = "best", device: str | torch.device | None = None) -> Model:
@@ -199,7 +199,7 @@ def build_network(about: dict[str, Any]) -> nn.Module:
     if len(shape) == 3:  # preparation may crop
         shape = tuple(preprocess.preprocessed(torch.zeros(1, *shape), preprocess.restore(about["prepare"])).shape[1:])
     kind: dict[str, Any] = {"image_shape": shape} if len(shape) == 3 else {"dimension_in": shape[0]}
-    return build(chosen["name"], **kind, dimension=chosen["dimension"], normalise=chosen["normalise"], **chosen["options"])
+    return build(chosen["name"], **kind, dimension=chosen["dimension"], normalize=chosen["normalize"], **chosen["options"])
 
 
 def kept_references(known: Points, *, binary: bool) -> dict[str, Tensor]:

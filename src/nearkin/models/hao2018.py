@@ -1,7 +1,7 @@
 """[hao2018anchor]'s four networks, as data: rows of (maps, layers) for its blocks Conv0.x to Conv3.x. [hao2018anchor] table 1
 
-Every layer is 3 x 3, padding 1, batch normalisation, ReLU; 2 x 2 max-pools follow Conv1, Conv2 and Conv3, dropout follows the
-first two pools. The last layer is linear, without normalisation or ReLU, because anchors have negative coordinates.
+Every layer is 3 x 3, padding 1, batch normalization, ReLU; 2 x 2 max-pools follow Conv1, Conv2 and Conv3, dropout follows the
+first two pools. The last layer is linear, without normalization or ReLU, because anchors have negative coordinates.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-from nearkin.models.head import Head, ImageShape, check_image_shape, check_share, features_after
+from nearkin.compose.validation import check_share
+from nearkin.models.head import Head, ImageShape, check_image_shape, features_after
 
 
 class Blocks(NamedTuple):
@@ -32,13 +33,13 @@ def hao2018(
     image_shape: ImageShape,
     dimension: int = 256,
     *,
-    normalise: bool = False,
+    normalize: bool = False,
     dropout: float = 0.1,
     conv_bias: bool = True,
 ) -> nn.Module:
     """One row of the table. `dropout` is the document's p: 0, 0.1, 0.25 or 0.5; its best results have 0.1."""
     maps_in = check_image_shape(image_shape)[0]
-    check_share("dropout", dropout)
+    check_share("dropout", dropout, below_one=True)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     for i, (maps, count) in enumerate(blocks):
         block = []
@@ -51,7 +52,7 @@ def hao2018(
         if i in (1, 2):
             layers[f"dropout{i}"] = nn.Dropout(dropout)
     features = features_after(nn.Sequential(layers), image_shape)
-    layers["head"] = Head(features, dimension, normalise=normalise)
+    layers["head"] = Head(features, dimension, normalize=normalize)
     return nn.Sequential(layers)
 
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nearkin.compose.validation import check_whole
+
 ImageShape = tuple[int, int, int]  # channels, height, width
 Output = Literal["linear", "tanh"]
 HALF = (torch.float16, torch.bfloat16)
@@ -19,20 +21,20 @@ HALF = (torch.float16, torch.bfloat16)
 class Head(nn.Module):
     """A linear map to `dimension`, then tanh (only [ren2014convolutional] may mean that), then unit length, where asked for."""
 
-    def __init__(self, features: int, dimension: int, *, normalise: bool = False, bias: bool = True, output: Output = "linear") -> None:
+    def __init__(self, features: int, dimension: int, *, normalize: bool = False, bias: bool = True, output: Output = "linear") -> None:
         super().__init__()
-        check_count("dimension", dimension)
+        check_whole("dimension", dimension)
         if output not in ("linear", "tanh"):
             raise ValueError(f"output {output!r} is unknown; choose linear or tanh")
         self.linear = nn.Linear(features, dimension, bias=bias)
-        self.normalise = normalise
+        self.normalize = normalize
         self.output = output
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.linear(x.flatten(1))
         if self.output == "tanh":
             x = x.tanh()
-        return unit_length(x) if self.normalise else x
+        return unit_length(x) if self.normalize else x
 
 
 class UnitLength(nn.Module):
@@ -72,21 +74,3 @@ def check_image_shape(image_shape: Any) -> ImageShape:
         raise ValueError(f"image_shape {tuple(image_shape)} must be (channels, height, width), whole numbers above 0")
     channels, height, width = image_shape
     return channels, height, width
-
-
-def check_count(name: str, value: int) -> None:
-    """A size."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} ({value}) must be a whole number above 0")
-
-
-def check_share(name: str, value: float) -> None:
-    """A probability that leaves something over."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} ({value}) must be at least 0 and below 1")
-
-
-def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """One of a few names."""
-    if value not in allowed:
-        raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(allowed)}")

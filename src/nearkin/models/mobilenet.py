@@ -62,15 +62,15 @@ def mobilenet_v2(
     image_shape: ImageShape,
     dimension: int | None = 64,
     *,
-    normalise: bool = False,
+    normalize: bool = False,
     weights: str | Path | None = None,
     frozen: bool = False,
 ) -> nn.Module:
-    """For images of any size; `weights` is torchvision's file of this model (its classifier is left out), which reads colour."""
+    """For images of any size; `weights` is torchvision's file of this model (its classifier is left out), which reads color."""
     body = MobileNetV2(check_image_shape(image_shape)[0])
     if weights is not None:
         load_weights(body, weights, cut=("classifier",))
-    return adapt(body, image_shape, dimension, normalise=normalise, frozen=frozen)
+    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen)
 
 
 def _convolution(maps_in: int, maps: int, size: int, stride: int = 1, groups: int = 1) -> nn.Sequential:

@@ -14,7 +14,8 @@ from typing import Literal
 
 from torch import nn
 
-from nearkin.models.head import Head, ImageShape, Output, check_choice, check_count, check_image_shape, features_after
+from nearkin.compose.validation import check_choice, check_whole
+from nearkin.models.head import Head, ImageShape, Output, check_image_shape, features_after
 
 MAPS = 32
 
@@ -23,14 +24,14 @@ def ren2014(
     image_shape: ImageShape,
     dimension: int = 64,
     *,
-    normalise: bool = False,
+    normalize: bool = False,
     hidden: int = 128,
     pooling: Literal["floor", "ceil"] = "floor",
     output: Output = "linear",
 ) -> nn.Module:
     """The network of both data sets; they differ in `hidden` and `dimension` only."""
     channels = check_image_shape(image_shape)[0]
-    check_count("hidden", hidden)
+    check_whole("hidden", hidden)
     check_choice("pooling", pooling, ("floor", "ceil"))
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     for i, maps_in in enumerate((channels, MAPS, MAPS), start=1):
@@ -39,7 +40,7 @@ def ren2014(
         layers[f"pool{i}"] = nn.Sequential(nn.MaxPool2d(3, stride=2, ceil_mode=pooling == "ceil"), nn.Tanh())
     features = features_after(nn.Sequential(layers), image_shape)
     layers["fc"] = nn.Sequential(nn.Flatten(), nn.Linear(features, hidden), nn.Tanh())
-    layers["head"] = Head(hidden, dimension, normalise=normalise, output=output)
+    layers["head"] = Head(hidden, dimension, normalize=normalize, output=output)
     return nn.Sequential(layers)
 
 

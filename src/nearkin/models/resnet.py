@@ -1,7 +1,7 @@
 """Residual networks for small images, as released with [huang2019and] (and with the instance discrimination it extends).
 
 A 3 x 3 stem of stride 1 without a pool, four stages of 64, 128, 256 and 512 maps that halve the image three times, the mean
-over what is left, a linear layer with bias. The release ends in unit length: normalise=True. [huang2019and] [wu2018instance]
+over what is left, a linear layer with bias. The release ends in unit length: normalize=True. [huang2019and] [wu2018instance]
 """
 
 from collections import OrderedDict
@@ -32,7 +32,7 @@ class Residual(nn.Module):
 
 
 def resnet(
-    depth: int, image_shape: ImageShape, dimension: int = 128, *, normalise: bool = False, stem: Literal["small", "large"] = "small"
+    depth: int, image_shape: ImageShape, dimension: int = 128, *, normalize: bool = False, stem: Literal["small", "large"] = "small"
 ) -> nn.Module:
     """Depth 18, 50 or 101, for images of any size (made for 32 x 32). The stem "large" is that of photographs: 7 x 7 and a pool.
 
@@ -54,7 +54,7 @@ def resnet(
             maps = width * (4 if depth >= BOTTLENECK_FROM else 1)
         layers[f"stage{i}"] = nn.Sequential(*stage)
     layers["pool"] = nn.AdaptiveAvgPool2d(1)
-    layers["head"] = Head(maps, dimension, normalise=normalise)
+    layers["head"] = Head(maps, dimension, normalize=normalize)
     return nn.Sequential(layers)
 
 
@@ -70,7 +70,7 @@ def _bottleneck(maps_in: int, width: int, stride: int) -> Residual:
 
 
 def _convolution(maps_in: int, maps: int, size: int, stride: int = 1) -> nn.Sequential:
-    """Without bias: the batch normalisation after it has one."""
+    """Without bias: the batch normalization after it has one."""
     return nn.Sequential(nn.Conv2d(maps_in, maps, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(maps))
 
 

@@ -1,4 +1,4 @@
-"""[taylor2010pose]'s C-NCAR network: two sparse true convolutions, |tanh|, average pools with learnt gains, a linear code. [taylor2010pose]
+"""[taylor2010pose]'s C-NCAR network: two sparse true convolutions, |tanh|, average pools with learned gain, linear code. [taylor2010pose]
 
     x1_j = |tanh(x0 * k1_j + b1_j)|                                   eq. (28)
     x2_j = beta2_j down(x1_j, 5)                                      eq. (29)
@@ -19,7 +19,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from nearkin.models.head import Head, ImageShape, check_count, check_image_shape
+from nearkin.compose.validation import check_whole
+from nearkin.models.head import Head, ImageShape, check_image_shape
 
 
 class SparseConvolution(nn.Module):
@@ -65,7 +66,7 @@ def taylor2010(
     image_shape: ImageShape,
     dimension: int = 32,
     *,
-    normalise: bool = False,
+    normalize: bool = False,
     maps: tuple[int, int] = (16, 32),
     size: int = 9,
     pools: tuple[int, int] = (5, 4),
@@ -74,12 +75,12 @@ def taylor2010(
 ) -> nn.Module:
     """The network; for 64 x 64 images take size=5."""
     channels, height, width = check_image_shape(image_shape)
-    check_count("size", size)
+    check_whole("size", size)
     if not 1 <= connections <= maps[0]:
         raise ValueError(f"connections ({connections}) must be between 1 and the number of first maps ({maps[0]})")
     rows, columns = _left_over("height", height, size, pools), _left_over("width", width, size, pools)
     generator = Generator().manual_seed(seed)
-    head = Head(maps[1] * rows * columns, dimension, normalise=normalise, bias=False)
+    head = Head(maps[1] * rows * columns, dimension, normalize=normalize, bias=False)
     nn.init.normal_(head.linear.weight, std=0.01)
     return nn.Sequential(
         OrderedDict(

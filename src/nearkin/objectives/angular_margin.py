@@ -1,4 +1,4 @@
-"""Angular margins on a learnt head: the affinity of the own class depends on the relation, so these stand beside the
+"""Angular margins on a learned head: the affinity of the own class depends on the relation, so these stand beside the
 four-slot composition."""
 
 import math
@@ -21,7 +21,7 @@ class LargeMarginSoftmax(Objective):
         own logit |w_y| |x| psi(theta),   psi = (-1)^j cos(m theta) - 2 j   on theta in [j pi / m, (j + 1) pi / m]
         annealed: (lambda cos theta + psi) / (1 + lambda),   lambda = max(lambda_min, base (1 + gamma step)^-power)
 
-    No bias; m = 1 is a plain softmax. The step counts calls of `update`, one after each optimiser step.
+    No bias; m = 1 is a plain softmax. The step counts calls of `update`, one after each optimizer step.
     [liu2016large] eq. (4)-(8)
     Differs: cos(m theta) by the Chebyshev polynomial; the annealing constants are those of the authors' public training files. They have
     half of the margin in after some 8,700 steps: a shorter training needs a larger gamma.
@@ -59,10 +59,10 @@ class LargeMarginSoftmax(Objective):
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
-        """One optimiser step has passed: the margin comes in a little more."""
+        """One optimizer step has passed: the margin comes in a little more."""
         self.step += 1
 
-    def price(self, batch: Points, references: Points | None) -> Outcome:
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:
             raise ValueError("LargeMarginSoftmax has its own class vectors and takes no references=")
         assert batch.labels is not None

@@ -1,4 +1,4 @@
-"""Class vectors: every query chooses among one reference a class. Fixed ones are anchors, learnt ones proxies."""
+"""Class vectors: every query chooses among one reference a class. Fixed ones are anchors, learned ones proxies."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -6,21 +6,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affine, Affinity, Euclidean, MinusDistance, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.affinity import Affine, Affinity, Euclidean, MinusDistance, Normalized, SquaredEuclidean, cosine
 from nearkin.compose.criterion import BestK, Criterion, OneVersusRest, any_positive
 from nearkin.compose.points import Points
 from nearkin.compose.references import Anchors, Proxies
 from nearkin.compose.relation import SameLabel, SameLabelApart
 from nearkin.compose.triplets import Triplets
+from nearkin.compose.validation import check_choice, check_positive
 from nearkin.objectives import inputs as door
-from nearkin.objectives.neighborhood import NeighbourhoodObjective
+from nearkin.objectives.neighborhood import NeighborhoodObjective
 
 
-class NearestClassMean(NeighbourhoodObjective):
+class NearestClassMean(NeighborhoodObjective):
     """Nearest class mean with fixed anchors: softmax over minus the distance to every class's anchor.
 
         p(c | x) = exp(-scale M(f, a_c)) / sum_c' exp(-scale M(f, a_c')),   loss = -log p(y | x)
-        metric="euclidean":  M = |f - a|, not squared (E-NCM); its minimiser is the anchor itself
+        metric="euclidean":  M = |f - a|, not squared (E-NCM); its minimizer is the anchor itself
         metric="cosine":     M = 1 - cos(f, a) (C-NCM)
 
     `metric` may also be your own differentiable distance(f, anchors) -> (n, C). `anchors` are (C, d), row c for class c:
@@ -38,7 +39,7 @@ class NearestClassMean(NeighbourhoodObjective):
         metric: Literal["euclidean", "cosine"] | Callable[[Tensor, Tensor], Tensor] = "euclidean",
         scale: float = 1.0,
     ) -> None:
-        door.check_positive("scale", scale)
+        check_positive("scale", scale)
         super().__init__(Anchors(anchors), _distance(metric, scale), SameLabel(), any_positive)
 
     def known_dimension(self) -> int | None:
@@ -57,13 +58,13 @@ class NearestClassMean(NeighbourhoodObjective):
 def _distance(metric: str | Callable[[Tensor, Tensor], Tensor], scale: float) -> Affinity:
     if not isinstance(metric, str):
         return MinusDistance(metric, scale)
-    door.check_choice("metric", metric, ("euclidean", "cosine"))
+    check_choice("metric", metric, ("euclidean", "cosine"))
     # 1 - cos and -cos differ by a constant, which the softmax does not see.
     return Euclidean(1 / scale) if metric == "euclidean" else cosine(1 / scale)
 
 
-class Softmax(NeighbourhoodObjective):
-    """The plain classifier: cross-entropy of a learnt linear head. For neighbours, use the layer before the head.
+class Softmax(NeighborhoodObjective):
+    """The plain classifier: cross-entropy of a learned linear head. For neighbors, use the layer before the head.
 
         loss = -log softmax(W f + b)_y
 
@@ -76,8 +77,8 @@ class Softmax(NeighbourhoodObjective):
         super().__init__(Proxies(num_classes, dimension, bias=True), Affine(), SameLabel(), any_positive)
 
 
-class Hinge(NeighbourhoodObjective):
-    """A multi-class hinge on a learnt linear head s = W f + b.
+class Hinge(NeighborhoodObjective):
+    """A multi-class hinge on a learned linear head s = W f + b.
 
         form="crammer-singer":  [margin + max_(c != y) s_c - s_y]+
         form="weston-watkins":  mean_(c != y) [margin + s_c - s_y]+
@@ -103,13 +104,13 @@ class Hinge(NeighbourhoodObjective):
             "weston-watkins": Triplets("uniform", margin),
             "one-vs-rest": OneVersusRest(margin),
         }
-        door.check_choice("form", form, tuple(criteria))
-        door.check_positive("margin", margin)
+        check_choice("form", form, tuple(criteria))
+        check_positive("margin", margin)
         super().__init__(Proxies(num_classes, dimension, bias=True), Affine(), SameLabel(), criteria[form])
 
 
-class ProxyNCA(NeighbourhoodObjective):
-    """NCA against one learnt proxy a class, on unit vectors.
+class ProxyNCA(NeighborhoodObjective):
+    """NCA against one learned proxy a class, on unit vectors.
 
         form="published":  -log( exp(-D(x, p_y)) / sum_(c != y) exp(-D(x, p_c)) ),   D = |x - p|^2 / temperature
         form="softmax":    the same with all classes in the denominator, as most public code has it
@@ -127,18 +128,18 @@ class ProxyNCA(NeighbourhoodObjective):
         form: Literal["published", "softmax"] = "published",
         temperature: float = 1 / 3,
     ) -> None:
-        door.check_choice("form", form, ("published", "softmax"))
-        door.check_positive("temperature", temperature)
+        check_choice("form", form, ("published", "softmax"))
+        check_positive("temperature", temperature)
         super().__init__(
             references=Proxies(num_classes, dimension),
-            affinity=Normalised(SquaredEuclidean(temperature)),
+            affinity=Normalized(SquaredEuclidean(temperature)),
             relation=SameLabelApart() if form == "published" else SameLabel(),
             criterion=any_positive,
         )
 
 
-class NormalisedSoftmax(NeighbourhoodObjective):
-    """Softmax over the cosines with one learnt proxy a class.
+class NormalizedSoftmax(NeighborhoodObjective):
+    """Softmax over the cosines with one learned proxy a class.
 
         loss = -log softmax(cos(x, p_c) / temperature)_y
 
@@ -148,5 +149,5 @@ class NormalisedSoftmax(NeighbourhoodObjective):
     keys = ("zhai2019classification", "wang2017normface")
 
     def __init__(self, num_classes: int, dimension: int, temperature: float = 0.05) -> None:
-        door.check_positive("temperature", temperature)
+        check_positive("temperature", temperature)
         super().__init__(Proxies(num_classes, dimension), cosine(temperature), SameLabel(), any_positive)

@@ -1,4 +1,4 @@
-"""Direct regression: a learnt linear head says the targets outright, and no neighbour is asked. The baseline of NCA regression."""
+"""Direct regression: a learned linear head says the targets outright, and no neighbor is asked. The baseline of NCA regression."""
 
 import torch
 from torch import Tensor, nn
@@ -6,12 +6,13 @@ from torch import Tensor, nn
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Supervision
+from nearkin.compose.validation import check_whole
 from nearkin.objectives import inputs as door
 from nearkin.objectives.objective import Objective
 
 
 class DirectRegression(Objective):
-    """The squared error of a learnt linear head. For neighbours, use the layer before the head.
+    """The squared error of a learned linear head. For neighbors, use the layer before the head.
 
         L = mean_i |W z_i + b - y_i|^2
 
@@ -21,8 +22,7 @@ class DirectRegression(Objective):
     def __init__(self, dimension: int, targets: int = 1) -> None:
         super().__init__()
         for name, value in (("dimension", dimension), ("targets", targets)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} ({value}) must be a whole number above 0")
+            check_whole(name, value)
         self.head = nn.Linear(dimension, targets)
 
     @property
@@ -39,9 +39,9 @@ class DirectRegression(Objective):
         door.check_dimension(embeddings, self.known_dimension())
         return self._said(embeddings)
 
-    def price(self, batch: Points, references: Points | None) -> Outcome:
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:
-            raise ValueError("DirectRegression asks no neighbours and takes no references=")
+            raise ValueError("DirectRegression asks no neighbors and takes no references=")
         assert batch.labels is not None
         given, known = batch.labels.shape[1], self.head.out_features
         if given != known:

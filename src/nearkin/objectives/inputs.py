@@ -1,7 +1,6 @@
 """The public door: everything a caller hands to an objective is checked here, once, and refused in words."""
 
 import math
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -134,7 +133,7 @@ def check_references(references: Any, batch: Points, supervision: Supervision) -
     if ids is None or batch.ids is None:
         raise ValueError(
             "references need ids, and so does the batch: without them nobody can tell whether a query meets itself. "
-            "Give both ids=, equal for the same sample; for references that are none of the queries use ids=nearkin.strangers(m)"
+            "Give both ids=, equal for the same sample; for references that are none of the queries use ids=nearkin.fresh_ids(m)"
         )
     return Points(embeddings, labels, ids)
 
@@ -155,7 +154,7 @@ def check_reduction(reduction: str) -> None:
 
 
 def check_known(labels: Tensor, count: int) -> None:
-    """Labels that name one of the C classes of anchors, proxies or centres."""
+    """Labels that name one of the C classes of anchors, proxies or centers."""
     if not _looking(labels):
         return
     low, high = map(int, labels.aminmax())
@@ -175,24 +174,6 @@ def check_two_classes(*labels: Tensor) -> None:
         return
     if all(bool(((some == first) | (some == EMPTY)).all()) for some in labels):
         raise ValueError(
-            f"labels hold one class only ({int(first)}): no neighbour could be wrong; draw batches with at least two classes "
+            f"labels hold one class only ({int(first)}): no neighbor could be wrong; draw batches with at least two classes "
             "(where it is a short last one, DataLoader's drop_last=True leaves it out)"
         )
-
-
-def check_positive(name: str, value: float) -> None:
-    """A number above zero."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} ({value}) must be above 0 and finite")
-
-
-def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """One of a few names."""
-    if value not in allowed:
-        raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(allowed)}")
-
-
-def check_k(k: int) -> None:
-    """A number of neighbours."""
-    if isinstance(k, bool) or not isinstance(k, Integral) or k <= 0:
-        raise ValueError(f"k ({k}) must be a whole number above 0")

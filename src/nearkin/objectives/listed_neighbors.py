@@ -1,4 +1,4 @@
-"""Lists of neighbours that weigh, or of which each must be near: what the kernels sum over all references, and the few pairs besides.
+"""Lists of neighbors that weigh, or of which each must be near: what the kernels sum over all references, and the few pairs besides.
 
 The kernels price a list as a whole, -log of its share of the soft choice. Two more forms follow from that and from the affinities of the
 pairs that are listed, (n, k) of them; nothing (n, m) is held.
@@ -39,11 +39,11 @@ def weighed(soft: Soft, work: Work, affinity: SquaredEuclidean | InnerProduct, s
     _, there, near = _listed(work, affinity)
     counts = there & (share > 0)
     lighter = log_ratio(near, there, share * there)
-    priced = soft.priced & counts.any(1)
-    return Soft(torch.where(priced, soft.values + lighter, torch.zeros_like(soft.values)), priced)
+    valid = soft.valid & counts.any(1)
+    return Soft(torch.where(valid, soft.values + lighter, torch.zeros_like(soft.values)), valid)
 
 
-def each(work: Work, affinity: SquaredEuclidean | InnerProduct, price: Callable[[Work], Soft]) -> Outcome:
+def each(work: Work, affinity: SquaredEuclidean | InnerProduct, evaluate: Callable[[Work], Soft]) -> Outcome:
     """`criterion.each_positive` of lists: mean_j log(1 + sum_k exp(s_k - s_j)) over the listed j and all k that are not.
 
     The kernels price the farthest of a list, the others of which are left out; its price tells the log of the sum over k, and any other
@@ -51,10 +51,10 @@ def each(work: Work, affinity: SquaredEuclidean | InnerProduct, price: Callable[
     """
     listed, there, near = _listed(work, affinity)
     far = near.detach().masked_fill(~there, torch.inf).argmin(1, keepdim=True)  # (n, 1)
-    soft = price(work._replace(listed=listed.gather(1, far), skip=listed.scatter(1, far, -1)))
+    soft = evaluate(work._replace(listed=listed.gather(1, far), skip=listed.scatter(1, far, -1)))
     value = soft.values.clamp_min(torch.finfo(near.dtype).tiny)
     gap = value + torch.log(-torch.expm1(-value))  # of which it is log(1 + e^gap)
     right = there.sum(1)
-    priced = soft.priced & (right < sizes(work)[1])
+    valid = soft.valid & (right < sizes(work)[1])
     values = (soft_hinge(gap[:, None] + near.gather(1, far) - near) * there).sum(1) / right.clamp_min(1)
-    return Outcome(torch.where(priced, values, torch.zeros_like(values)), priced.to(values.dtype), (right * priced).sum())
+    return Outcome(torch.where(valid, values, torch.zeros_like(values)), valid.to(values.dtype), (right * valid).sum())

@@ -11,9 +11,10 @@ from nearkin.compose.criterion import BestK, Criterion, any_positive, each_posit
 from nearkin.compose.log_sums import may_read
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
-from nearkin.compose.references import Anchors, Centres, InBatch, OnePerClass, Proxies, References
+from nearkin.compose.references import Anchors, Centers, InBatch, OnePerClass, Proxies, References
 from nearkin.compose.references.in_batch import answered, filled
-from nearkin.compose.relation import Relating, SameLabel, SameLabelApart, SameLabelOfFilled, Supervision
+from nearkin.compose.relation import Relation, SameLabel, SameLabelApart, SameLabelOfFilled, Supervision
+from nearkin.compose.validation import check_choice
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import inputs as door
 from nearkin.objectives.objective import Objective
@@ -23,14 +24,14 @@ Engine = Literal["auto", "dense", "torch", "numba", "triton"]
 Precision = Literal["highest", "high", "fast"]
 
 
-class NeighbourhoodObjective(Objective):
+class NeighborhoodObjective(Objective):
     """Prices the gap between what IS near (affinity) and what SHOULD be near (relation).
 
     Soft criteria over many pairs go through the streaming kernels, in O((n + m) d) memory: `engine` "auto" decides by
     size, "dense" keeps the whole matrix (and allows double backward), "torch", "numba" and "triton" name one.
     `precision` is CUDA's: "highest" (like float32), "high" (tf32) or "fast" (fp16).
     The best k of many pairs are chosen in blocks, and only the chosen ones have a gradient.
-    `penalty` is a term on the batch's embeddings alone that no neighbour enters (a norm, a spread); it is added to every value.
+    `penalty` is a term on the batch's embeddings alone that no neighbor enters (a norm, a spread); it is added to every value.
     The named objectives subclass this only to give a composition a constructor and a name.
     """
 
@@ -38,7 +39,7 @@ class NeighbourhoodObjective(Objective):
         self,
         references: References,
         affinity: Affinity,
-        relation: Relating,
+        relation: Relation,
         criterion: Criterion,
         penalty: Callable[[Tensor], Tensor] | None = None,
         *,
@@ -46,8 +47,8 @@ class NeighbourhoodObjective(Objective):
         precision: Precision = "highest",
     ) -> None:
         super().__init__()
-        door.check_choice("engine", engine, ENGINES)
-        door.check_choice("precision", precision, PRECISIONS)
+        check_choice("engine", engine, ENGINES)
+        check_choice("precision", precision, PRECISIONS)
         if engine not in ("auto", "dense") and not streams(affinity, relation, criterion):
             raise ValueError(f"engine {engine!r} does not know this composition; use engine='dense' or leave it at 'auto'")
         self.references = references
@@ -68,7 +69,7 @@ class NeighbourhoodObjective(Objective):
     def known_dimension(self) -> int | None:
         return self.references.known_dimension()
 
-    def price(self, batch: Points, references: Points | None) -> Outcome:
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
         given, own = batch, references is None
         if references is None:
             if isinstance(self.references, InBatch | OnePerClass) and batch.ids is None:
@@ -108,12 +109,12 @@ class NeighbourhoodObjective(Objective):
                 outcome = self.criterion(affinity, self.relation(batch, references))
         if self.penalty is None:
             return outcome
-        priced = outcome.weight > 0
-        return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * priced)
+        valid = outcome.weight > 0
+        return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
 
     def _classifies(self) -> bool:
         """Whether row c of the references is class c's only one and a query's class is asked for: a label is then a column."""
-        by_class = isinstance(self.references, Anchors | Proxies | Centres) and isinstance(self.relation, SameLabel | SameLabelApart)
+        by_class = isinstance(self.references, Anchors | Proxies | Centers) and isinstance(self.relation, SameLabel | SameLabelApart)
         return by_class and self.criterion is any_positive
 
     def _answers(self, references: int) -> bool:
@@ -137,7 +138,7 @@ class NeighbourhoodObjective(Objective):
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
-        """Move the references: the bank takes the new embeddings, centres follow their classes."""
+        """Move the references: the bank takes the new embeddings, centers follow their classes."""
         self.references.update(self._checked(embeddings, labels, ids))
 
     def extra_repr(self) -> str:

@@ -1,5 +1,5 @@
 """Objective: what every loss of nearkin can do. Call it with embeddings and labels, add its parameters to the
-optimiser, and call `update` after the optimiser's step."""
+optimizer, and call `update` after the optimizer's step."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -27,13 +27,13 @@ class Last:
         return len(self._weight)
 
     @property
-    def priced(self) -> int:
-        """How many of them could be priced."""
+    def valid(self) -> int:
+        """How many of them could be valid."""
         return int((self._weight > 0).sum())
 
     @property
-    def unpriced(self) -> Tensor:
-        """(n,) True where a query could not be priced: nothing right, or nothing at all, to choose."""
+    def skipped_mask(self) -> Tensor:
+        """(n,) True where a query could not be valid: nothing right, or nothing at all, to choose."""
         return self._weight == 0
 
     @property
@@ -52,7 +52,7 @@ class Last:
         return 0 if self._clamped is None else int(self._clamped)
 
     def __repr__(self) -> str:
-        return f"Last(queries={self.queries}, priced={self.priced}, active={self.active}, clamped={self.clamped})"
+        return f"Last(queries={self.queries}, valid={self.valid}, active={self.active}, clamped={self.clamped})"
 
 
 def _cut(x: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Objective(nn.Module, ABC):
         """What the labels are: classes, numbers, sets, or ids alone."""
 
     @abstractmethod
-    def price(self, batch: Points, references: Points | None) -> Outcome:
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
         """The price of every query; `references` replace the objective's own when given."""
 
     def known_classes(self) -> int | None:
@@ -84,7 +84,7 @@ class Objective(nn.Module, ABC):
         return None
 
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
-        """Move the objective's own state (bank, centres, annealing), after the optimiser's step; most have none."""
+        """Move the objective's own state (bank, centers, annealing), after the optimizer's step; most have none."""
         return None
 
     def forward(
@@ -96,7 +96,7 @@ class Objective(nn.Module, ABC):
         references: Points | None = None,
         reduction: Reduction = "mean",
     ) -> Tensor:
-        """The loss: a scalar, or with reduction="none" the value of every query (0 where it could not be priced).
+        """The loss: a scalar, or with reduction="none" the value of every query (0 where it could not be valid).
 
         embeddings: (n, d). labels: what `supervision` says. ids: (n,) the samples' numbers, needed as soon as a
         sample can meet itself elsewhere: twice in a batch, in a bank, in `references`. references: Points to choose
@@ -107,7 +107,7 @@ class Objective(nn.Module, ABC):
             batch = self._checked(embeddings, labels, ids)
             if references is not None:
                 references = door.check_references(references, batch, self.supervision)
-            outcome = self.price(batch, references)
+            outcome = self.outcome(batch, references)
             self.last = Last(outcome)
             return reduce(outcome, reduction)
 

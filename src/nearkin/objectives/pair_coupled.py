@@ -13,7 +13,8 @@ from nearkin.compose.criterion import misplaced, right_and_wrong, soft_hinge
 from nearkin.compose.log_sums import logsumexp
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
-from nearkin.compose.relation import Relation, SameLabel, Supervision
+from nearkin.compose.relation import Related, SameLabel, Supervision
+from nearkin.compose.validation import check_choice, check_positive, check_whole
 from nearkin.objectives import inputs as door
 from nearkin.objectives.objective import Objective
 
@@ -25,7 +26,7 @@ class PairCoupled(Objective):
     def supervision(self) -> Supervision:
         return "classes"
 
-    def price(self, batch: Points, references: Points | None) -> Outcome:
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:
             raise ValueError(
                 f"{type(self).__name__} couples pairs of the batch and takes no references=; use another objective with a bank"
@@ -37,7 +38,7 @@ class PairCoupled(Objective):
         return self.pairs(batch.embeddings, SameLabel()(batch, batch))
 
     @abstractmethod
-    def pairs(self, embeddings: Tensor, relation: Relation) -> Outcome:
+    def pairs(self, embeddings: Tensor, relation: Related) -> Outcome:
         """Price every query by its right pairs."""
 
 
@@ -55,10 +56,10 @@ class LiftedStructure(PairCoupled):
 
     def __init__(self, margin: float = 1.0) -> None:
         super().__init__()
-        door.check_positive("margin", margin)
+        check_positive("margin", margin)
         self.margin = margin
 
-    def pairs(self, embeddings: Tensor, relation: Relation) -> Outcome:
+    def pairs(self, embeddings: Tensor, relation: Related) -> Outcome:
         right, wrong = right_and_wrong(relation)
         near = Euclidean()(embeddings, embeddings)  # (n, n), -d
         some = wrong.any(1)
@@ -70,14 +71,14 @@ class LiftedStructure(PairCoupled):
 
 
 class Angular(PairCoupled):
-    """The angle at a wrong neighbour of the triangle it forms with a right pair is held below alpha degrees.
+    """The angle at a wrong neighbor of the triangle it forms with a right pair is held below alpha degrees.
 
         mean over right pairs (a, p) of log(1 + sum_n exp(4 t (a + p) . n - 2 (1 + t) a . p)),   t = tan(alpha)^2
 
     All three are unit vectors. choice="misplaced" takes only the sets that Prec@k moves, for `k` and `margin`: right ones outside
     the k nearest of a, and the wrong ones that stand in their places.
     [wang2017angular] eq. (6)-(8); [lu2019sampling] for those sets
-    Differs: every right pair of the batch; negatives are normalised too; add NPair with WeightedSum for the combined loss.
+    Differs: every right pair of the batch; negatives are normalized too; add NPair with WeightedSum for the combined loss.
     """
 
     keys = ("wang2017angular", "lu2019sampling")
@@ -87,12 +88,12 @@ class Angular(PairCoupled):
         if not 0 < alpha <= 60:
             # Beyond 60 degrees the exponents of opposite vectors span more than float32 holds.
             raise ValueError(f"alpha ({alpha}) must lie in (0, 60] degrees; the paper uses 36 to 55")
-        door.check_choice("choice", choice, ("all", "misplaced"))
-        door.check_k(k)
-        door.check_positive("margin", margin)
+        check_choice("choice", choice, ("all", "misplaced"))
+        check_whole("k", k)
+        check_positive("margin", margin)
         self.alpha, self.choice, self.k, self.margin = alpha, choice, k, margin
 
-    def pairs(self, embeddings: Tensor, relation: Relation) -> Outcome:
+    def pairs(self, embeddings: Tensor, relation: Related) -> Outcome:
         right, wrong = right_and_wrong(relation)
         t = math.tan(math.radians(self.alpha)) ** 2
         directions = unit(embeddings)
@@ -110,5 +111,5 @@ class Angular(PairCoupled):
         rival = torch.where(both > 0, rival, torch.full_like(rival, -1e30))
         count = right.sum(1)
         value = torch.where(right, soft_hinge(rival - 2 * (1 + t) * s), torch.zeros_like(s)).sum(1)
-        priced = right.any(1) & some
-        return Outcome(value / count.clamp_min(1) * priced, (count * priced).to(s.dtype), (right & some[:, None]).sum())
+        valid = right.any(1) & some
+        return Outcome(value / count.clamp_min(1) * valid, (count * valid).to(s.dtype), (right & some[:, None]).sum())

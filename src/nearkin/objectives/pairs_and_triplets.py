@@ -5,37 +5,37 @@ from typing import Literal
 
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean, cosine
+from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalized, SquaredEuclidean, cosine
 from nearkin.compose.criterion import Pairs, each_positive
 from nearkin.compose.references import InBatch, OnePerClass
 from nearkin.compose.relation import SameLabel, SameLabelOfFilled
 from nearkin.compose.triplets import CHOICES, Choice, Triplets
-from nearkin.objectives import inputs as door
-from nearkin.objectives.neighborhood import NeighbourhoodObjective
+from nearkin.compose.validation import check_choice, check_positive, check_whole
+from nearkin.objectives.neighborhood import NeighborhoodObjective
 
 
-class Contrastive(NeighbourhoodObjective):
+class Contrastive(NeighborhoodObjective):
     """Kin are drawn together, others pushed out to a margin; the mean over all pairs.
 
         same class: d^2,   different: [margin - d]+^2,   d = |z_i - z_j|
 
-    `normalise` puts the embeddings on the unit sphere first, where the margin means the same for every network.
+    `normalize` puts the embeddings on the unit sphere first, where the margin means the same for every network.
     [hadsell2006drlim]
     Differs: no factor 1/2; every ordered pair of the batch; unit vectors by default.
     """
 
     keys = ("hadsell2006drlim",)
 
-    def __init__(self, margin: float = 1.0, normalise: bool = True) -> None:
-        door.check_positive("margin", margin)
-        if normalise and margin > 2:
-            raise ValueError(f"margin ({margin}) is above 2, the largest distance of unit vectors; lower it or pass normalise=False")
-        affinity: Affinity = Normalised(Euclidean()) if normalise else Euclidean()
+    def __init__(self, margin: float = 1.0, normalize: bool = True) -> None:
+        check_positive("margin", margin)
+        if normalize and margin > 2:
+            raise ValueError(f"margin ({margin}) is above 2, the largest distance of unit vectors; lower it or pass normalize=False")
+        affinity: Affinity = Normalized(Euclidean()) if normalize else Euclidean()
         super().__init__(InBatch(), affinity, SameLabel(), Pairs(margin))
 
 
-class Triplet(NeighbourhoodObjective):
-    """A right neighbour should be nearer than a wrong one by a margin.
+class Triplet(NeighborhoodObjective):
+    """A right neighbor should be nearer than a wrong one by a margin.
 
         [s_wrong - s_right + margin]+,   s = cosine,   or minus the squared distance with metric="squared_euclidean"
 
@@ -56,10 +56,10 @@ class Triplet(NeighbourhoodObjective):
         dimension: int = 0,
         k: int = 5,
     ) -> None:
-        door.check_choice("choice", choice, CHOICES)
-        door.check_choice("metric", metric, ("cosine", "squared_euclidean"))
-        door.check_positive("margin", margin)
-        door.check_k(k)
+        check_choice("choice", choice, CHOICES)
+        check_choice("metric", metric, ("cosine", "squared_euclidean"))
+        check_positive("margin", margin)
+        check_whole("k", k)
         if choice == "distance-weighted" and dimension < 3:
             raise ValueError(f"dimension ({dimension}) must be the embedding's size, at least 3, for distance-weighted draws")
         if choice == "distance-weighted" and metric != "cosine":
@@ -70,7 +70,7 @@ class Triplet(NeighbourhoodObjective):
         super().__init__(InBatch(), affinity, SameLabel(), Triplets(choice, margin, dimension=dimension, k=k))
 
 
-class NPair(NeighbourhoodObjective):
+class NPair(NeighborhoodObjective):
     """One answer a class: every query must find its own class's answer among the answers of all classes.
 
         mean_i log(1 + sum_(c != y_i) exp(x_i . p_c - x_i . p_(y_i))) + l2 mean(|x|^2 + |p|^2)

@@ -8,7 +8,7 @@ from nearkin.objectives import Objective, WeightedSum
 
 def bibliography() -> dict[str, str]:
     """Every BibTeX entry of papers.bib by its key."""
-    text = files("nearkin").joinpath("papers.bib").read_text(encoding="utf-8")
+    text = files("nearkin.objectives").joinpath("papers.bib").read_text(encoding="utf-8")
     entries = re.findall(r"^@\w+\{([^,]+),.*?^\}$", text, flags=re.MULTILINE | re.DOTALL)
     blocks = re.findall(r"^@\w+\{.*?^\}$", text, flags=re.MULTILINE | re.DOTALL)
     return dict(zip(entries, blocks, strict=True))

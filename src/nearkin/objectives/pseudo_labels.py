@@ -9,12 +9,13 @@ from torch.nn import functional
 
 from nearkin.compose.affinity import unit
 from nearkin.compose.outcome import Outcome
-from nearkin.compose.points import Points, check_whole, numbered
+from nearkin.compose.points import Points, numbered
 from nearkin.compose.relation import Supervision
+from nearkin.compose.validation import check_whole
 from nearkin.objectives.objective import Objective
 
 ROUNDS = 20  # of k-means
-LITTLE = 1e-4  # how far from a full cluster's centre an empty one begins anew
+LITTLE = 1e-4  # how far from a full cluster's center an empty one begins anew
 
 
 class DeepCluster(Objective):
@@ -22,11 +23,11 @@ class DeepCluster(Objective):
 
         loss = -log softmax(W x_i + b)_(c_i),   c = k-means of the last embeddings, whitened by PCA and of unit length
 
-    Every cluster counts alike, however large. An empty one begins anew beside the centre of the largest; more clusters than samples are
+    Every cluster counts alike, however large. An empty one begins anew beside the center of the largest; more clusters than samples are
     lowered to these. Call `refresh` with a seed before each epoch; training stops where it finds a single cluster, which nothing leads out
     of. [caron2018deep]
     Differs: samples are weighed by one over the size of their cluster instead of being drawn evenly over clusters; the embeddings
-    that are clustered are those of the last epoch's steps, not of a pass of their own; the head is trained by the run's optimiser, which
+    that are clustered are those of the last epoch's steps, not of a pass of their own; the head is trained by the run's optimizer, which
     forgets what it knew of the last head, instead of by a new one without momentum.
     """
 
@@ -52,7 +53,7 @@ class DeepCluster(Objective):
     def known_dimension(self) -> int:
         return self.head.in_features
 
-    def price(self, batch: Points, references: Points | None) -> Outcome:
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
         ids = _rows(batch, references, len(self.seen))
         told = self.cluster[ids]
         weight, bias = self.head.weight.to(batch.embeddings.dtype), self.head.bias.to(batch.embeddings.dtype)
@@ -107,7 +108,7 @@ class NoiseAsTargets(Objective):
     def known_dimension(self) -> int:
         return self.seen.shape[1]
 
-    def price(self, batch: Points, references: Points | None) -> Outcome:
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
         ids = _rows(batch, references, len(self.seen))
         wanted = self.targets[self.owned[ids]].to(batch.embeddings.dtype)
         values = (unit(batch.embeddings) - wanted).square().sum(1)  # (n,)
@@ -133,7 +134,7 @@ class NoiseAsTargets(Objective):
 
 
 def whitened(x: Tensor) -> Tensor:
-    """(n, d) centred, turned to its principal axes and scaled to variance 1 along each; axes without variance stay 0. Unit rows."""
+    """(n, d) centerd, turned to its principal axes and scaled to variance 1 along each; axes without variance stay 0. Unit rows."""
     x = x.double() - x.double().mean(0)
     variance, axes = torch.linalg.eigh(x.T @ x / len(x))
     scale = torch.where(variance > 1e-12 * variance.max(), variance.clamp_min(1e-300).rsqrt(), 0.0)
@@ -141,15 +142,15 @@ def whitened(x: Tensor) -> Tensor:
 
 
 def clustered(x: Tensor, clusters: int, seed: int) -> Tensor:
-    """(n,) k-means clusters of x (n, d): some rounds from random points; an empty cluster begins anew beside the largest one's centre."""
+    """(n,) k-means clusters of x (n, d): some rounds from random points; an empty cluster begins anew beside the largest one's center."""
     generator = torch.Generator().manual_seed(seed)
-    centres = x[torch.randperm(len(x), generator=generator)[:clusters].to(x.device)]
+    centers = x[torch.randperm(len(x), generator=generator)[:clusters].to(x.device)]
     for _ in range(ROUNDS):
-        found: Tensor = (centres.square().sum(1) - 2 * x @ centres.T).argmin(1)  # |x|^2 is the same for all
+        found: Tensor = (centers.square().sum(1) - 2 * x @ centers.T).argmin(1)  # |x|^2 is the same for all
         counts = torch.bincount(found, minlength=clusters)
-        centres = torch.zeros_like(centres).index_add_(0, found, x) / counts.clamp_min(1)[:, None]
-        beside = centres[counts.argmax()] + LITTLE * torch.randn(centres.shape, generator=generator).to(x.device)
-        centres = torch.where(counts[:, None] > 0, centres, beside)
+        centers = torch.zeros_like(centers).index_add_(0, found, x) / counts.clamp_min(1)[:, None]
+        beside = centers[counts.argmax()] + LITTLE * torch.randn(centers.shape, generator=generator).to(x.device)
+        centers = torch.where(counts[:, None] > 0, centers, beside)
     return found
 
 
@@ -161,7 +162,7 @@ def _check_sizes(size: int, dimension: int) -> None:
 def _rows(batch: Points, references: Points | None, size: int) -> Tensor:
     """The ids of a batch, each of which has a row."""
     if references is not None:
-        raise ValueError("pseudo-labels ask no neighbours and take no references=")
+        raise ValueError("pseudo-labels ask no neighbors and take no references=")
     return numbered(batch, size, "pseudo-labels are kept for every sample and looked up by its id", "there are slots for")
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, InnerProduct, Normalised, SquaredEuclidean, unit
+from nearkin.compose.affinity import Affinity, InnerProduct, Normalized, SquaredEuclidean, unit
 from nearkin.compose.criterion import BestK, Choice, Criterion, any_positive, each_positive, expected_cost
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
-from nearkin.compose.relation import LabelDistance, ListedNeighbours, Relating, SameId, SameLabel, squared_distance
-from nearkin.kernels.soft_neighbors import soft_neighbours
+from nearkin.compose.relation import LabelDistance, ListedNeighbors, Relation, SameId, SameLabel, squared_distance
+from nearkin.kernels.soft_neighbors import soft_neighbors
 from nearkin.kernels.work import Form, Work, positions_of
 from nearkin.objectives.listed_neighbors import each, pairwise, weighed
 
@@ -30,26 +30,26 @@ FORMS: dict[Any, Form] = {any_positive: "log", expected_cost: "expected"}
 
 def plain(affinity: Affinity) -> bool:
     """Whether an affinity is made of products, between points or between unit vectors."""
-    return isinstance(affinity.of if isinstance(affinity, Normalised) else affinity, SquaredEuclidean | InnerProduct)
+    return isinstance(affinity.of if isinstance(affinity, Normalized) else affinity, SquaredEuclidean | InnerProduct)
 
 
-def streams(affinity: Affinity, relation: Relating, criterion: Criterion) -> bool:
+def streams(affinity: Affinity, relation: Relation, criterion: Criterion) -> bool:
     """Whether the kernels know this composition."""
     if not plain(affinity):
         return False
-    if isinstance(relation, ListedNeighbours) and not (relation.plain and criterion in FORMS):
-        # Each of a whole class is no short list; a neighbour that is right in part has no expected cost here.
+    if isinstance(relation, ListedNeighbors) and not (relation.plain and criterion in FORMS):
+        # Each of a whole class is no short list; a neighbor that is right in part has no expected cost here.
         return criterion is any_positive or (criterion is each_positive and relation.labels is None)
     if isinstance(relation, LabelDistance):
         return relation.distance is squared_distance and criterion is expected_cost
-    return isinstance(relation, SameLabel | SameId | ListedNeighbours) and criterion in FORMS
+    return isinstance(relation, SameLabel | SameId | ListedNeighbors) and criterion in FORMS
 
 
 def stream(
     batch: Points,
     references: Points | None,
     affinity: Affinity,
-    relation: Relating,
+    relation: Relation,
     criterion: Criterion,
     *,
     lookup: Lookup | None,
@@ -60,17 +60,17 @@ def stream(
     how = {"engine": engine, "precision": precision}
     queries = batch.embeddings
     others = None if references is None else references.embeddings
-    if isinstance(affinity, Normalised):
+    if isinstance(affinity, Normalized):
         queries = unit(queries)
         others = unit(others) if others is not None and affinity.references else others
-    inner = affinity.of if isinstance(affinity, Normalised) else affinity
+    inner = affinity.of if isinstance(affinity, Normalized) else affinity
     assert isinstance(inner, SquaredEuclidean | InnerProduct)
     work = Work(queries, others, isinstance(inner, SquaredEuclidean))
     work, order = _laid_out(work, batch, references, relation, lookup)
     if criterion is each_positive:
-        return each(work, inner, lambda some: soft_neighbours(some, "log", inner.temperature, **how))
-    soft = soft_neighbours(work, FORMS[criterion], inner.temperature, **how)
-    if isinstance(relation, ListedNeighbours) and relation.weight is not None:
+        return each(work, inner, lambda some: soft_neighbors(some, "log", inner.temperature, **how))
+    soft = soft_neighbors(work, FORMS[criterion], inner.temperature, **how)
+    if isinstance(relation, ListedNeighbors) and relation.weight is not None:
         assert work.listed is not None and batch.ids is not None
         own = _where(batch, references, lookup)(batch.ids[:, None])
         itself = torch.zeros_like(work.listed, dtype=torch.bool) if own is None else (work.listed[:, :, None] == own[:, None]).any(2)
@@ -79,38 +79,38 @@ def stream(
     candidates = torch.full((len(queries),), m, device=queries.device)
     if work.skip is not None:
         candidates = candidates - (work.skip >= 0).sum(1)
-    active = (candidates * soft.priced).sum()
-    values, priced = soft.values, soft.priced
+    active = (candidates * soft.valid).sum()
+    values, valid = soft.values, soft.valid
     if order is not None:
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
-        values, priced = _permuted(values, back), priced[back]
-    found = Outcome(values, priced.to(values.dtype), active)
-    if not isinstance(relation, ListedNeighbours) or relation.labels is None:
+        values, valid = _permuted(values, back), valid[back]
+    found = Outcome(values, valid.to(values.dtype), active)
+    if not isinstance(relation, ListedNeighbors) or relation.labels is None:
         return found
-    # A point with a class has all of that class. Everybody is priced both ways, and a step that is recorded reads no class back.
+    # A point with a class has all of that class. Everybody is valid both ways, and a step that is recorded reads no class back.
     known = batch if references is None else references
     mine, theirs = (Points(some.embeddings, relation.classes(some)) for some in (batch, known))  # no ids: a point is of its own class
     by_class = stream(mine, theirs, affinity, SameLabel(), criterion, lookup=None, engine=engine, precision=precision)
-    labelled = relation.classes(batch) >= 0
-    values, weight = (torch.where(labelled, a, b) for a, b in zip(by_class[:2], found[:2], strict=True))
+    labeled = relation.classes(batch) >= 0
+    values, weight = (torch.where(labeled, a, b) for a, b in zip(by_class[:2], found[:2], strict=True))
     return Outcome(values, weight, m * (weight > 0).sum())
 
 
-def select(batch: Points, references: Points, affinity: Affinity, relation: Relating, criterion: BestK) -> Outcome:
-    """The outcome from the chosen neighbours alone; the choice takes blocks of queries."""
+def select(batch: Points, references: Points, affinity: Affinity, relation: Relation, criterion: BestK) -> Outcome:
+    """The outcome from the chosen neighbors alone; the choice takes blocks of queries."""
     queries, others = batch.embeddings, references.embeddings
-    if isinstance(affinity, Normalised):
+    if isinstance(affinity, Normalized):
         (queries, others), affinity = affinity.directions(queries, others), affinity.of
     choice = Choice.joined(
         list(_chosen(batch._replace(embeddings=queries), references._replace(embeddings=others), affinity, relation, criterion))
     )
     assert isinstance(affinity, SquaredEuclidean | InnerProduct)
-    return criterion.price(pairwise(queries, others[choice.columns], affinity), choice)  # (n, 2k)
+    return criterion.outcome(pairwise(queries, others[choice.columns], affinity), choice)  # (n, 2k)
 
 
 @torch.no_grad()
-def _chosen(batch: Points, references: Points, affinity: Affinity, relation: Relating, criterion: BestK) -> Iterator[Choice]:
+def _chosen(batch: Points, references: Points, affinity: Affinity, relation: Relation, criterion: BestK) -> Iterator[Choice]:
     step = max(1, MOST_PAIRS // len(references.embeddings))
     for start in range(0, len(batch.embeddings), step):
         here = slice(start, start + step)
@@ -120,11 +120,11 @@ def _chosen(batch: Points, references: Points, affinity: Affinity, relation: Rel
 
 
 def _laid_out(
-    work: Work, batch: Points, references: Points | None, relation: Relating, lookup: Lookup | None
+    work: Work, batch: Points, references: Points | None, relation: Relation, lookup: Lookup | None
 ) -> tuple[Work, Tensor | None]:
     """The relation as spans, lists or targets, and the order the queries were put in (None: as they came)."""
     known, where = batch if references is None else references, _where(batch, references, lookup)
-    if isinstance(relation, SameId | ListedNeighbours):
+    if isinstance(relation, SameId | ListedNeighbors):
         return work._replace(listed=_distinct(_listed(relation, batch, where))), None
     skip = _own_positions(batch, references, where)
     if isinstance(relation, LabelDistance):
@@ -147,7 +147,7 @@ def _own_positions(batch: Points, references: Points | None, where: Lookup) -> T
     return torch.arange(len(batch.embeddings), device=batch.embeddings.device)[:, None] if references is None else None
 
 
-def _listed(relation: SameId | ListedNeighbours, batch: Points, where: Lookup) -> Tensor:
+def _listed(relation: SameId | ListedNeighbors, batch: Points, where: Lookup) -> Tensor:
     if batch.ids is None:
         raise ValueError("ids are missing: this objective knows a point by its id; pass ids=")
     right = batch.ids[:, None] if isinstance(relation, SameId) else relation.right_ids(batch)

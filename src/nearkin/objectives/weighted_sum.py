@@ -1,4 +1,4 @@
-"""A weighted sum of objectives, and the centre loss, which is one."""
+"""A weighted sum of objectives, and the center loss, which is one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from nearkin.compose.affinity import SquaredEuclidean
 from nearkin.compose.criterion import attraction
 from nearkin.compose.outcome import Outcome, Reduction
 from nearkin.compose.points import Points
-from nearkin.compose.references import Centres
+from nearkin.compose.references import Centers
 from nearkin.compose.relation import SameLabel
 from nearkin.objectives.class_vectors import Softmax
-from nearkin.objectives.neighborhood import NeighbourhoodObjective
+from nearkin.objectives.neighborhood import NeighborhoodObjective
 from nearkin.objectives.objective import Objective
 
 
@@ -60,37 +60,37 @@ class WeightedSum(nn.Module):
             term.update(embeddings, labels, ids=ids)
 
 
-class CentrePull(NeighbourhoodObjective):
-    """Every point is drawn to its class's moving centre: mean |x_i - c_(y_i)|^2 / 2. Alone, it collapses to a point.
+class CenterPull(NeighborhoodObjective):
+    """Every point is drawn to its class's moving center: mean |x_i - c_(y_i)|^2 / 2. Alone, it collapses to a point.
 
     [wen2016discriminative] eq. (2)-(4)
-    Differs: the mean over the batch, not the sum; the centres move in `update`, after the optimiser's step.
+    Differs: the mean over the batch, not the sum; the centers move in `update`, after the optimizer's step.
     """
 
     keys = ("wen2016discriminative",)
 
     def __init__(self, num_classes: int, dimension: int, rate: float = 0.5) -> None:
         # temperature 2 makes the affinity -|x - c|^2 / 2
-        super().__init__(Centres(num_classes, dimension, rate), SquaredEuclidean(2.0), SameLabel(), attraction)
+        super().__init__(Centers(num_classes, dimension, rate), SquaredEuclidean(2.0), SameLabel(), attraction)
 
-    def price(self, batch: Points, references: Points | None) -> Outcome:
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:
-            return super().price(batch, references)
+            return super().outcome(batch, references)
         assert batch.labels is not None
-        centres = self.references(batch).embeddings
-        there = (batch.labels >= 0) & (batch.labels < len(centres))
-        own = centres[torch.where(there, batch.labels, 0)]  # (n, d): nobody else's centre is looked at
+        centers = self.references(batch).embeddings
+        there = (batch.labels >= 0) & (batch.labels < len(centers))
+        own = centers[torch.where(there, batch.labels, 0)]  # (n, d): nobody else's center is looked at
         values = torch.where(there, (batch.embeddings - own).square().sum(1) / 2, 0)
         return Outcome(values, there.to(values.dtype), there.sum())
 
 
-class CentreLoss(WeightedSum):
-    """Softmax plus a pull to the class's centre.
+class CenterLoss(WeightedSum):
+    """Softmax plus a pull to the class's center.
 
         -log softmax(W f + b)_y + (weight / 2) mean |x_i - c_(y_i)|^2,   c_j -= rate sum_(y_i = j) (c_j - x_i) / (1 + n_j)
 
     [wen2016discriminative] eq. (5)
-    Differs: as CentrePull.
+    Differs: as CenterPull.
     """
 
     keys = ("bridle1990softmax", "wen2016discriminative")
@@ -99,6 +99,6 @@ class CentreLoss(WeightedSum):
         super().__init__(
             {
                 "softmax": (1.0, Softmax(num_classes, dimension)),
-                "centre": (weight, CentrePull(num_classes, dimension, rate)),
+                "center": (weight, CenterPull(num_classes, dimension, rate)),
             }
         )

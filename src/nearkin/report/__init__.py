@@ -3,7 +3,7 @@
 from nearkin.report.curves import Series, line, pr_roc, training_curves
 from nearkin.report.drawing import PALETTE, as_bytes, save
 from nearkin.report.figures import Panel, embedding_map, number_map, scatter
-from nearkin.report.flow import neighbour_flow
+from nearkin.report.flow import neighbor_flow
 from nearkin.report.grad_cam import grad_cam
 from nearkin.report.pictures import Hit, attention, contact_sheet, filters, gallery
 
@@ -20,7 +20,7 @@ __all__ = [
     "gallery",
     "grad_cam",
     "line",
-    "neighbour_flow",
+    "neighbor_flow",
     "number_map",
     "pr_roc",
     "save",

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from nearkin.data.progress import Report, few, tell
-from nearkin.report.measure import NEAR, neighbours_of
+from nearkin.report.measure import NEAR, neighbors_of
 from nearkin.report.sanity import (
     APART_IMAGES,
     APART_VECTORS,
-    OFF_CENTRE,
+    OFF_CENTER,
     UNEVEN,
     Finding,
     Pairs,
@@ -19,14 +19,14 @@ from nearkin.report.sanity import (
     length_spread,
     near_duplicates,
     near_duplicates_among,
-    neighbour_labels,
-    off_centre,
+    neighbor_labels,
+    off_center,
     same_content,
     scaled_columns,
     suspected_labels,
 )
 from nearkin.report.subject import UNKNOWN, Side, Subject
-from nearkin.search import Neighbours
+from nearkin.search import Neighbors
 
 MOST_PAIRS = 1_000_000_000  # of pictures that are compared: minutes, not hours
 NAMED = 3  # pairs of near-duplicates
@@ -42,13 +42,13 @@ class Sanity:
     suspects: list[tuple[str, str, Suspect]] = field(default_factory=list)  # (part, source, suspect)
 
 
-def inspect(subject: Subject, found: Neighbours, effective_rank: float, report: Report | None = None) -> Sanity:
+def inspect(subject: Subject, found: Neighbors, effective_rank: float, report: Report | None = None) -> Sanity:
     """Run every check that the subject allows."""
     sanity = Sanity()
     tell(report, "looking for duplicates")
     _contents(subject, sanity)
     _lengths(subject, sanity)
-    _centres(subject, sanity)
+    _centers(subject, sanity)
     _collapse(subject, effective_rank, sanity)
     if subject.supervision == "classes":
         tell(report, "looking for wrong labels")
@@ -108,7 +108,7 @@ def _among_themselves(subject: Subject, sanity: Sanity) -> None:
         at = zip(pairs.references.tolist(), pairs.queries.tolist(), strict=True)
         named = few([f"{side.data.sources[a]} with {side.data.sources[b]}" for a, b in at], NAMED)
         text = f"Pairs found among {asked} ({what}): {len(pairs.queries):,}, the nearest first: {named}."
-        mend = "Copies, and frames of one film, are one another's nearest neighbours: keep one of each."
+        mend = "Copies, and frames of one film, are one another's nearest neighbors: keep one of each."
         sanity.findings.append(Finding("Near-duplicates", "look", text, mend))
     else:
         sanity.findings.append(Finding("Near-duplicates", "fine", f"None found among {asked} ({what})."))
@@ -145,34 +145,34 @@ def _lengths(subject: Subject, sanity: Sanity) -> None:
     spread = length_spread(references)
     if spread <= UNEVEN:
         text = f"Lengths differ by {100 * spread:.1f} % of their mean: any index may be used."
-        sanity.findings.append(Finding("Unnormalised features with a cosine model", "fine", text))
+        sanity.findings.append(Finding("Unnormalized features with a cosine model", "fine", text))
         return
     if subject.gallery is not None:
         changed = (
-            f"; without normalising, {100 * changed_by_lengths(queries, references):.0f} % of the queries get another nearest neighbour"
+            f"; without normalizing, {100 * changed_by_lengths(queries, references):.0f} % of the queries get another nearest neighbor"
         )
     else:
         changed = ""
     text = f"This model was trained with cosine, and the lengths of its embeddings differ by {100 * spread:.0f} % of their mean{changed}."
     mend = (
         "Here they were compared by cosine, as `nearkin index` and `nearkin search` do. "
-        "For an index of another make set them to length 1, or train with network.normalise=true."
+        "For an index of another make set them to length 1, or train with network.normalize=true."
     )
-    sanity.findings.append(Finding("Unnormalised features with a cosine model", "look", text, mend))
+    sanity.findings.append(Finding("Unnormalized features with a cosine model", "look", text, mend))
 
 
-def _centres(subject: Subject, sanity: Sanity) -> None:
-    fed, made = subject.references.off_centre, off_centre(subject.references.points.embeddings)
+def _centers(subject: Subject, sanity: Sanity) -> None:
+    fed, made = subject.references.off_center, off_center(subject.references.points.embeddings)
     for name, ratio, mend in (
-        ("Uncentred inputs", fed, "Standardise them (preprocess.name=standardise for images; vectors before they are handed in)."),
+        ("Uncenterd inputs", fed, "Standardize them (preprocess.name=standardize for images; vectors before they are handed in)."),
         (
-            "Uncentred embeddings",
+            "Uncenterd embeddings",
             made,
             "Subtract the mean before an index that expands |a - b|², such as a flat one in float32, or before cosine.",
         ),
     ):
         text = f"The mean lies {ratio:.2f} times the spread from the origin."
-        level = "look" if ratio > OFF_CENTRE else "fine"
+        level = "look" if ratio > OFF_CENTER else "fine"
         sanity.findings.append(Finding(name, level, text, mend if level == "look" else ""))  # type: ignore[arg-type]
 
 
@@ -188,19 +188,19 @@ def _collapse(subject: Subject, effective_rank: float, sanity: Sanity) -> None:
     sanity.findings.append(Finding("Collapse", "look" if low else "fine", text, mend if low else ""))
 
 
-def _labels(subject: Subject, found: Neighbours, sanity: Sanity) -> None:
-    """Queries by their neighbours, and the gallery's points by one another."""
+def _labels(subject: Subject, found: Neighbors, sanity: Sanity) -> None:
+    """Queries by their neighbors, and the gallery's points by one another."""
     queries, references = subject.queries, subject.references
     assert queries.points.labels is not None and references.points.labels is not None
-    asked = neighbours_of(found, references.points.labels)
+    asked = neighbors_of(found, references.points.labels)
     known = bool(torch.isin(queries.points.labels, references.points.labels).all())
     sanity.suspects += _named(queries, suspected_labels(queries.points.labels, asked))
     if subject.gallery is not None:
-        near = neighbour_labels(references.points, references.points, NEAR, subject.model.affinity)
+        near = neighbor_labels(references.points, references.points, NEAR, subject.model.affinity)
         sanity.suspects += _named(references, suspected_labels(references.points.labels, near))
     sanity.suspects.sort(key=lambda row: -row[2].confidence)
     total = len(queries) + (len(references) if subject.gallery is not None else 0)
-    text = f"{len(sanity.suspects):,} of {total:,} points have a label that most of their {NEAR} nearest neighbours contradict."
+    text = f"{len(sanity.suspects):,} of {total:,} points have a label that most of their {NEAR} nearest neighbors contradict."
     if not known:
         text += " Some queries are of classes that no reference has: they are contradicted of necessity."
     mend = "The list is in suspected_labels.csv: mend what is wrong there, and train again. A weak model suspects too many."

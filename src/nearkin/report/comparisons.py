@@ -25,7 +25,7 @@ REDUCED = 64  # dimensions of a PCA before NCA and LMNN, whose maps would otherw
 ITERATIONS = 50
 HELD = 8 << 30  # bytes of inputs
 SEED = 0
-TARGETS = 3  # neighbours that LMNN pulls near
+TARGETS = 3  # neighbors that LMNN pulls near
 BESIDE_RAW = "Beside raw inputs"
 
 
@@ -43,7 +43,7 @@ class Rival:
 def compare(subject: Subject, report: Report | None = None) -> Iterator[Rival]:
     """Raw inputs, PCA, PPCA; with classes LDA, linear NCA and LMNN, with numbers linear NCA regression and MLKR.
 
-    Beside a model of cosine also raw inputs by cosine, centred; by Euclidean distance centring would change nothing.
+    Beside a model of cosine also raw inputs by cosine, centerd; by Euclidean distance centering would change nothing.
     Each is fitted on the references and asked as the model was.
 
     Without references of their own (unseen classes) the maps are fitted on the queries without labels, so only PCA and PPCA are.
@@ -89,7 +89,7 @@ def _hindrance(name: str, rows: np.ndarray, labels: np.ndarray | None) -> str:
     if name == "linear NCA" and counts.max() < 2:
         return "no class has 2 references"
     if name == "LMNN" and counts.min() <= TARGETS:
-        return f"{TARGETS} target neighbours need {TARGETS + 1} references in every class, and the smallest has {counts.min()}"
+        return f"{TARGETS} target neighbors need {TARGETS + 1} references in every class, and the smallest has {counts.min()}"
     return ""
 
 
@@ -118,7 +118,7 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     by_angle = subject.model.about["metric"] == "cosine"  # of vectors of length 1 Euclidean distance ranks as cosine does
     methods: list[tuple[str, Callable[[], Any], str]] = [
         (raw, lambda: None, ""),
-        *([(f"{raw}, centred", lambda: make_pipeline(StandardScaler(with_std=False), Normalizer()), "by cosine")] if by_angle else []),
+        *([(f"{raw}, centerd", lambda: make_pipeline(StandardScaler(with_std=False), Normalizer()), "by cosine")] if by_angle else []),
         ("PCA", lambda: PCA(wanted, random_state=SEED), ""),
         ("PPCA", lambda: ProbabilisticPCA(min(wanted, inputs - 1)), ""),
     ]
@@ -150,7 +150,7 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
 
 
 def beside_raw(measured: Measured, rivals: Sequence[Rival]) -> Finding:
-    """Whether neighbours by raw inputs vote better than the model's, which has then learnt too little.
+    """Whether neighbors by raw inputs vote better than the model's, which has then learned too little.
 
     The figures are read, as the table beside them is by people; scores of the test part refuse `<`, since nothing is to be chosen by them.
     """
@@ -159,7 +159,7 @@ def beside_raw(measured: Measured, rivals: Sequence[Rival]) -> Finding:
     asked = [row for row in raw if row[1] in ours and (row[1].endswith("-nn") or row[1] == "mae")]
     ahead = [row for row in asked if _lead(row[2], ours[row[1]]) > 0]
     if not ahead:
-        return Finding(BESIDE_RAW, "fine", "Raw inputs vote no better than the model's neighbours.")
+        return Finding(BESIDE_RAW, "fine", "Raw inputs vote no better than the model's neighbors.")
     told = [
         f"{name} {words.number(float(score), name)} by {rival}, {words.number(float(ours[name]), name)} here"
         for rival, name, score in ahead
@@ -176,7 +176,7 @@ def _lead(score: Score, other: Score) -> float:
 def check_comparable(subject: Subject) -> None:
     """Refuse what no comparison can be made of, before any time is spent."""
     if subject.supervision not in ("classes", "numbers"):
-        raise ValueError("comparisons need classes or numbers to be judged by; leave --compare out, or name labelled DATA after the folder")
+        raise ValueError("comparisons need classes or numbers to be judged by; leave --compare out, or name labeled DATA after the folder")
     size = 4 * torch.Size(subject.model.about["shape"]).numel() * (len(subject.references) + len(subject.queries))
     if size > HELD:
         raise ValueError(

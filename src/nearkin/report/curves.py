@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nearkin.report.drawing import GREY, INK, LABEL, PALETTE, blank, framed, key, named, shortened
+from nearkin.report.drawing import GRAY, INK, LABEL, PALETTE, blank, framed, key, named, shortened
 
-DASHES = ("-", "--", "-.", ":")  # beside the colours, for those who see them alike
+DASHES = ("-", "--", "-.", ":")  # beside the colors, for those who see them alike
 NARROWEST = 0.05  # of an axis of shares: below, the noise of a few queries would look like a landslide
 STEEP = 30  # a loss that falls by more than this factor is drawn on a logarithmic axis
 FEW = 4  # lines among which a legend finds room; of more it stands outside, where no curve is
@@ -51,9 +51,9 @@ def line(
     ticks: Sequence[str] | None = None,
     width: int = 1000,
 ) -> Any:
-    """Figures against a choice (t,): accuracy against k, rounds, neighbourhood size or active triplets; bands are intervals.
+    """Figures against a choice (t,): accuracy against k, rounds, neighborhood size or active triplets; bands are intervals.
 
-    `share` says that the figures lie in 0..1 and are shown in per cent. An axis that does not start at zero says so, and is never
+    `share` says that the figures lie in 0..1 and are shown in percent. An axis that does not start at zero says so, and is never
     so short that noise looks like a trend: of shares it spans `narrowest` at least. Chance is a dotted line, or a number where it
     lies below the axis. `ticks` (t,) names positions that are not numbers, such as layers.
     """
@@ -67,14 +67,14 @@ def line(
     axes = framed(figure.add_axes((0.115 / room, 0.15, 0.855 / room, 0.72)))
     spans = []
     for i, one in enumerate(series):
-        colour = PALETTE[i % len(PALETTE)]
+        color = PALETTE[i % len(PALETTE)]
         at = xs if one.x is None else _row(one.x, f"x of {one.name!r}")
         y = _row(one.y, f"y of {one.name!r}", len(at)) * scale
-        axes.plot(at, y, DASHES[i % len(DASHES)], color=colour, linewidth=1.3, marker="o", markersize=3, label=one.name)
+        axes.plot(at, y, DASHES[i % len(DASHES)], color=color, linewidth=1.3, marker="o", markersize=3, label=one.name)
         spans.append(y)
         if one.low is not None and one.high is not None:
             low, high = (_row(bound, f"interval of {one.name!r}", len(at)) * scale for bound in (one.low, one.high))
-            axes.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(at, low, high, color=color, alpha=0.18, linewidth=0)
             spans += [low, high]
     below = _limits(axes, np.concatenate(spans), 100 * narrowest if share else None, None if chance is None else chance * scale)
     if len(xs) > 1 and xs.min() > 0 and xs.max() / xs.min() > WIDE:
@@ -101,8 +101,8 @@ def predicted_against_true(truth: ArrayLike, predicted: ArrayLike, what: str, *,
     axes = framed(figure.add_axes((0.13, 0.13, 0.82, 0.78)))
     axes.scatter(x, y, s=float(np.clip(1500 / len(x), 1.0, 6.0)), color=PALETTE[0], alpha=0.5, linewidths=0)
     ends = [min(x.min(), y.min()), max(x.max(), y.max())]
-    axes.plot(ends, ends, color=GREY, linestyle=":", linewidth=1)
-    named(axes, f"{what}: predicted from neighbours, against the truth", f"true {what}", f"predicted {what}")
+    axes.plot(ends, ends, color=GRAY, linestyle=":", linewidth=1)
+    named(axes, f"{what}: predicted from neighbors, against the truth", f"true {what}", f"predicted {what}")
     return figure
 
 
@@ -122,13 +122,13 @@ def pr_roc(trades: Sequence[Trade], *, kin: float, width: int = 1200) -> Any:
         style = {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i % len(DASHES)], "linewidth": 1.3}
         left.plot(_row(one.recall, "recall"), _row(one.precision, "precision"), label=f"{one.name}: {one.average_precision:.3f}", **style)
         right.plot(_row(one.false_rate, "false_rate"), _row(one.true_rate, "true_rate"), label=f"{one.name}: {one.area:.3f}", **style)
-    left.axhline(kin, color=GREY, linestyle=":", linewidth=1, label=f"chance: {kin:.3f}")
-    right.plot([0, 1], [0, 1], color=GREY, linestyle=":", linewidth=1, label="chance: 0.500")
+    left.axhline(kin, color=GRAY, linestyle=":", linewidth=1, label=f"chance: {kin:.3f}")
+    right.plot([0, 1], [0, 1], color=GRAY, linestyle=":", linewidth=1, label="chance: 0.500")
     named(left, "Precision and recall of pairs", "recall: share of kin pairs found", "precision: share of found pairs that are kin")
     named(right, "ROC of pairs", "share of stranger pairs found", "share of kin pairs found")
     for axes, corner in ((left, "best"), (right, "lower right")):
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.03))
-        where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15)} if crowded else {"loc": corner}
+        where = {"loc": "uppercenter", "bbox_to_anchor": (0.5, -0.15)} if crowded else {"loc": corner}
         key(axes, title="area", title_fontsize=LABEL, **where)
     return figure
 
@@ -193,7 +193,7 @@ def _chance(axes: Any, chance: float, share: bool) -> None:
     low, high = axes.get_ylim()
     text = f"chance: {chance:.1f} %" if share else f"chance: {chance:.3g}"
     if low <= chance <= high:
-        axes.axhline(chance, color=GREY, linestyle=":", linewidth=1, label=text)
+        axes.axhline(chance, color=GRAY, linestyle=":", linewidth=1, label=text)
     else:
         axes.plot([], [], " ", color=INK, label=text + (" (below)" if chance < low else " (above)"))
 

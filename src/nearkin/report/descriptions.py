@@ -10,7 +10,7 @@ DEFINITIONS = (
     (r"(\d+)-nn", "share of queries whose class has the most votes among their {0} nearest references; a tie goes to the nearest"),
     (r"weighted (\d+)-nn", "the same with {0} votes, each weighing exp(affinity / temperature)"),
     (r"nearest class mean", "share of queries that lie nearest to the mean of their own class's references"),
-    (r"soft neighbours", "share of queries whose class has the largest summed soft-neighbour probability, as NCA chooses"),
+    (r"soft neighbors", "share of queries whose class has the largest summed soft-neighbor probability, as NCA chooses"),
     (r"precision@1", "share of queries whose nearest is of their class"),
     (r"recall@1", "the same: one of their class among the nearest one"),
     (r"consistency@1", "share of points whose nearest is of their class"),
@@ -29,7 +29,7 @@ DEFINITIONS = (
     (r"ami", "the same, corrected so that a random clustering gets 0"),
     (r"ari", "agreement on pairs of points, corrected so that a random clustering gets 0"),
     (r"pairwise_f1", "F1 of 'in one cluster' as a sign of 'of one class', over pairs of points"),
-    (r"effective_rank", "how many dimensions are in use: exp of the entropy of the normalised singular values; near 1 means collapse"),
+    (r"effective_rank", "how many dimensions are in use: exp of the entropy of the normalized singular values; near 1 means collapse"),
     (r"mae", "mean absolute difference between the mean target of the nearest references and the true one"),
     (r"rmse", "root of the mean squared difference"),
     (r"r2", "share of the targets' variance that is explained; 0 is what the mean target explains, below 0 is worse"),
@@ -41,7 +41,7 @@ DEFINITIONS = (
 )
 UNKNOWN = "-"
 SHARES = re.compile(
-    r".*-nn|probe .*|nearest class mean|soft neighbours|(precision|recall|map|consistency|overlap)@.*|map|r_precision|mrr|pairwise_f1"
+    r".*-nn|probe .*|nearest class mean|soft neighbors|(precision|recall|map|consistency|overlap)@.*|map|r_precision|mrr|pairwise_f1"
 )
 
 
@@ -54,7 +54,7 @@ def definition(name: str) -> str:
 
 
 def is_share(name: str) -> bool:
-    """Whether a figure lies in 0..1 as a share and is best read in per cent."""
+    """Whether a figure lies in 0..1 as a share and is best read in percent."""
     return SHARES.fullmatch(name) is not None
 
 

@@ -1,6 +1,6 @@
 """The paper and ink of every figure, and the one way to save it. matplotlib (`pip install 'nearkin[plot]'`) is imported when needed.
 
-Figures are made without pyplot and with every size and colour given, so that neither the caller's backend, nor his
+Figures are made without pyplot and with every size and color given, so that neither the caller's backend, nor his
 open figures, nor his rcParams are touched or matter.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-# Ten colours that stay apart for normal, protan, deutan and tritan sight: at least 15 OKLab steps (of 100) between any two,
+# Ten colors that stay apart for normal, protan, deutan and tritan sight: at least 15 OKLab steps (of 100) between any two,
 # where matplotlib's own ten come as near as 1. Found by search; a test measures them.
 PALETTE = ("#21275d", "#d97812", "#0f8398", "#a43cfc", "#b02c1d", "#e1c93c", "#a09cf9", "#5a0b01", "#56e4d2", "#6c06b2")
-MARKERS = ("o", "^", "s", "D", "v", "P", "X")  # after ten classes colours come again, with another shape
+MARKERS = ("o", "^", "s", "D", "v", "P", "X")  # after ten classes colors come again, with another shape
 RIGHT, WRONG = "#0a7f5a", "#cc3311"  # bluish green and vermilion; a sign stands beside them, for those who see no difference
-INK, GREY, QUIET, PAPER = "#1b1b1b", "#6a6a6a", "#c8c8c8", "#ffffff"
+INK, GRAY, QUIET, PAPER = "#1b1b1b", "#6a6a6a", "#c8c8c8", "#ffffff"
 DPI = 200
 TITLE, LABEL = 8.0, 6.5  # points; at 1,200 pixels shown 850 wide a title is about 16 pixels high
 FORMATS = (".png", ".svg")
@@ -79,9 +79,9 @@ def key(axes: Any, **where: Any) -> None:
     axes.legend(fontsize=LABEL, facecolor=PAPER, edgecolor="none", framealpha=0.9, labelcolor=INK, **where)
 
 
-def light(colour: str) -> bool:
+def light(color: str) -> bool:
     """Whether black reads better on it than white, by its relative luminance."""
-    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    rgb = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     return bool(linear @ [0.2126, 0.7152, 0.0722] > 0.25)
 
@@ -93,7 +93,7 @@ def shortened(name: object, most: int = 16) -> str:
 
 
 def as_picture(image: ArrayLike) -> np.ndarray:
-    """An image (c, h, w), uint8 or floats in 0..1, as matplotlib draws it: (h, w, 3) floats in 0..1; grey is repeated.
+    """An image (c, h, w), uint8 or floats in 0..1, as matplotlib draws it: (h, w, 3) floats in 0..1; gray is repeated.
 
     With two channels, or more than three, the first is shown.
     """

@@ -1,4 +1,4 @@
-"""Maps of embeddings: every point where it is, in its class's colour, with the classes' names and anchors."""
+"""Maps of embeddings: every point where it is, in its class's color, with the classes' names and anchors."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,10 +33,10 @@ def scatter(panels: Sequence[Panel], path: str | Path, *, width: int = 1200) -> 
 
 
 def embedding_map(panels: Sequence[Panel], *, width: int = 1200) -> Any:
-    """2-D embeddings side by side, `width` pixels wide: a colour for each class, its name in its middle, a star for its anchor.
+    """2-D embeddings side by side, `width` pixels wide: a color for each class, its name in its middle, a star for its anchor.
 
-    Both axes of a panel have one scale, since neighbours are judged by distance; they carry no numbers, since an embedding's
-    units mean nothing. From the eleventh class on colours come again with another marker; above 30 classes none is named.
+    Both axes of a panel have one scale, since neighbors are judged by distance; they carry no numbers, since an embedding's
+    units mean nothing. From the eleventh class on colors come again with another marker; above 30 classes none is named.
     """
     checked = [_checked(panel) for panel in panels]
     if not checked:
@@ -57,7 +57,7 @@ def embedding_map(panels: Sequence[Panel], *, width: int = 1200) -> Any:
 
 
 def number_map(embeddings: ArrayLike, numbers: ArrayLike, title: str, what: str = "target", *, width: int = 700) -> Any:
-    """A 2-D embedding (n, 2) whose points are coloured by a number (n,), with the scale beside it: cividis, which all sights read."""
+    """A 2-D embedding (n, 2) whose points are colored by a number (n,), with the scale beside it: cividis, which all sights read."""
     title, points, values, _ = _checked(Panel(title, embeddings, numbers))
     figure = blank(width, round(0.86 * width))
     axes = figure.add_axes((0.02, 0.02, 0.78, 0.90))
@@ -106,17 +106,17 @@ def _draw(
     for i, marker in enumerate(MARKERS):
         mine = order[number // len(PALETTE) % len(MARKERS) == i]
         if len(mine):
-            tints = [_colour(at[name]) for name in labels[mine].tolist()]
+            tints = [_color(at[name]) for name in labels[mine].tolist()]
             axes.scatter(*points[mine].T, s=_size(points), c=tints, marker=marker, alpha=0.75, linewidths=0)
     if anchors is not None:
-        tints = [_colour(i) for i in range(len(classes))]
+        tints = [_color(i) for i in range(len(classes))]
         axes.scatter(*anchors.T, s=70, c=tints, marker="*", edgecolors=INK, linewidths=0.7, zorder=3)
     present = np.unique(labels)
     if named and len(present) <= NAMED and present.tolist() != [NAMELESS]:
         medians = np.stack([_middle(points[labels == name]) for name in present])
         edge = half * (1 - TOGETHER)  # labels stay inside the frame
         spots = np.clip(_spread(medians, 2 * half * TOGETHER), middle - edge, middle + edge)
-        _name_classes(axes, present.tolist(), spots, [_colour(at[name]) for name in present.tolist()])
+        _name_classes(axes, present.tolist(), spots, [_color(at[name]) for name in present.tolist()])
 
 
 def _middle(points: np.ndarray) -> np.ndarray:
@@ -128,17 +128,17 @@ def _size(points: np.ndarray) -> float:
     return float(np.clip(1500 / len(points), 1.0, 6.0))
 
 
-def _colour(number: int) -> str:
+def _color(number: int) -> str:
     return PALETTE[number % len(PALETTE)]
 
 
-def _name_classes(axes: Any, names: list[Any], spots: np.ndarray, colours: list[str]) -> None:
-    """A badge in the class's colour, with its name in whichever of black and white stands out from it."""
-    for name, spot, colour in zip(names, spots, colours, strict=True):
+def _name_classes(axes: Any, names: list[Any], spots: np.ndarray, colors: list[str]) -> None:
+    """A badge in the class's color, with its name in whichever of black and white stands out from it."""
+    for name, spot, color in zip(names, spots, colors, strict=True):
         text = shortened(name, 12)
         shape = "circle,pad=0.22" if len(text) <= 2 else "round,pad=0.25"
-        badge = {"boxstyle": shape, "facecolor": colour, "edgecolor": PAPER, "linewidth": 0.9}
-        ink = INK if light(colour) else PAPER
+        badge = {"boxstyle": shape, "facecolor": color, "edgecolor": PAPER, "linewidth": 0.9}
+        ink = INK if light(color) else PAPER
         axes.text(
             *spot,
             text,

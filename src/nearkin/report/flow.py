@@ -1,4 +1,4 @@
-"""Confusion as a flow: from the class of the queries to the class of the wrong neighbours they were given."""
+"""Confusion as a flow: from the class of the queries to the class of the wrong neighbors they were given."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nearkin.report.drawing import GREY, INK, LABEL, PALETTE, TITLE, blank, matplotlib_part, shortened
+from nearkin.report.drawing import GRAY, INK, LABEL, PALETTE, TITLE, blank, matplotlib_part, shortened
 
 MOST = 14  # classes on a side; more would be threads
 GAP = 0.018  # between two classes, as a share of the height
 BEND = 0.45  # how far a band runs straight before it bends
 
 
-def neighbour_flow(counts: ArrayLike, classes: Sequence[object], *, width: int = 1100) -> Any:
-    """Wrong neighbours (C, C), row = the query's class, column = the neighbour's, as bands as wide as they are many.
+def neighbor_flow(counts: ArrayLike, classes: Sequence[object], *, width: int = 1100) -> Any:
+    """Wrong neighbors (C, C), row = the query's class, column = the neighbor's, as bands as wide as they are many.
 
-    The diagonal, the right neighbours, is not drawn but told as a share beside each class: in a good model it would hide the rest.
-    Only the classes with the most wrong neighbours are shown when there are many.
+    The diagonal, the right neighbors, is not drawn but told as a share beside each class: in a good model it would hide the rest.
+    Only the classes with the most wrong neighbors are shown when there are many.
     """
     table = _checked(counts, classes)
     wrong = table - np.diag(np.diag(table))
@@ -29,7 +29,7 @@ def neighbour_flow(counts: ArrayLike, classes: Sequence[object], *, width: int =
     axes.axis("off")
     axes.set_title(_title(wrong, seen, table), fontsize=TITLE, color=INK, pad=5, linespacing=1.35)
     if seen.sum() == 0:
-        axes.text(0.5, 0.5, "no wrong neighbours", fontsize=TITLE, color=GREY, ha="center", va="center")
+        axes.text(0.5, 0.5, "no wrong neighbors", fontsize=TITLE, color=GRAY, ha="center", va="center")
         return figure
     left, right = _shelves(seen.sum(1)), _shelves(seen.sum(0))
     _bands(axes, seen, shown, left, right)
@@ -54,8 +54,8 @@ def _bands(axes: Any, seen: np.ndarray, shown: list[int], left: np.ndarray, righ
             wide, a, b = unit * seen[i, j], out[i], into[j]
             spots = [(x0, a), (near, a), (far, b), (x1, b), (x1, b + wide), (far, b + wide), (near, a + wide), (x0, a + wide), (x0, a)]
             codes = [path.MOVETO, *[path.CURVE4] * 3, path.LINETO, *[path.CURVE4] * 3, path.CLOSEPOLY]
-            colour = PALETTE[shown[i] % len(PALETTE)]
-            axes.add_patch(patches.PathPatch(path(spots, codes), facecolor=colour, alpha=0.6, edgecolor=colour, linewidth=0.2))
+            color = PALETTE[shown[i] % len(PALETTE)]
+            axes.add_patch(patches.PathPatch(path(spots, codes), facecolor=color, alpha=0.6, edgecolor=color, linewidth=0.2))
             out[i], into[j] = a + wide, b + wide
 
 
@@ -83,7 +83,7 @@ def _shelves(totals: np.ndarray) -> np.ndarray:
 
 
 def _busiest(wrong: np.ndarray) -> list[int]:
-    """The classes with the most wrong neighbours, given or being, in their own order; those with none are left out."""
+    """The classes with the most wrong neighbors, given or being, in their own order; those with none are left out."""
     total = wrong.sum(0) + wrong.sum(1)
     order = np.argsort(-total, kind="stable")[:MOST]
     return sorted(order[total[order] > 0].tolist()) or order[:2].tolist()
@@ -92,15 +92,15 @@ def _busiest(wrong: np.ndarray) -> list[int]:
 def _title(wrong: np.ndarray, seen: np.ndarray, table: np.ndarray) -> str:
     hidden = wrong.sum() - seen.sum()
     rest = f" (the {len(seen)} busiest classes; {hidden:,.0f} more run between others)" if hidden else ""
-    return f"{wrong.sum():,.0f} of {table.sum():,.0f} neighbours are wrong{rest}\nfrom the query's class to the wrong neighbour's"
+    return f"{wrong.sum():,.0f} of {table.sum():,.0f} neighbors are wrong{rest}\nfrom the query's class to the wrong neighbor's"
 
 
 def _checked(counts: ArrayLike, classes: Sequence[object]) -> np.ndarray:
     table = np.asarray(counts, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1]:
-        raise ValueError(f"counts has shape {table.shape}; give (C, C), queries' classes by neighbours' classes")
+        raise ValueError(f"counts has shape {table.shape}; give (C, C), queries' classes by neighbors' classes")
     if len(classes) != len(table):
         raise ValueError(f"classes names {len(classes)} for {len(table)} rows of counts; name each")
     if not np.isfinite(table).all() or (table < 0).any():
-        raise ValueError("counts holds negative or unknown numbers; count the neighbours of each pair of classes")
+        raise ValueError("counts holds negative or unknown numbers; count the neighbors of each pair of classes")
     return table

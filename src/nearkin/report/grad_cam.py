@@ -1,11 +1,11 @@
-"""Grad-CAM of a neighbour decision: which parts of an image make it near to its neighbour? [selvaraju2017gradcam]
+"""Grad-CAM of a neighbor decision: which parts of an image make it near to its neighbor? [selvaraju2017gradcam]
 
-The score is the affinity s(f(x), r) of a query x to one neighbour r instead of a class's logit. At a layer with maps A_m,
+The score is the affinity s(f(x), r) of a query x to one neighbor r instead of a class's logit. At a layer with maps A_m,
 
     alpha_m = mean over positions of ds / dA_m,        heat = [sum_m alpha_m A_m]+
 
 so that heat stands where more of the layer's answer would bring the two nearer. A distance alone asks how the two differ, and of a
-pair one side is cold: to become nearer the one needs more and the other less. Why this neighbour rather than others is asked
+pair one side is cold: to become nearer the one needs more and the other less. Why this neighbor rather than others is asked
 with `against`: then the score is s(f(x), r) minus the mean of s(f(x), r') over other references r', in which a distance's own
 square cancels.
 """
@@ -21,23 +21,23 @@ from nearkin.models.features import layers, nearest_name
 def grad_cam(
     network: nn.Module,
     inputs: Tensor,
-    neighbours: Tensor,
+    neighbors: Tensor,
     layer: str,
     affinity: Affinity | None = None,
     *,
     against: Tensor | None = None,
     size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Heat (n, h, w), never negative, for n prepared inputs (n, c, h, w) and the embedding (n, d) of one neighbour each.
+    """Heat (n, h, w), never negative, for n prepared inputs (n, c, h, w) and the embedding (n, d) of one neighbor each.
 
     `layer` is any layer that gives maps (n, maps, h', w'); `networks.layers` lists the names. `against` are embeddings (m, d) of other
     references. The heat is brought to `size`, the inputs' own unless told, by bilinear interpolation. The network runs in evaluation
     mode, and its mode and gradients are put back.
     """
-    _check(network, inputs, neighbours, layer)
-    if against is not None and (against.ndim != 2 or against.shape[1] != neighbours.shape[1] or not len(against)):
-        raise ValueError(f"against has shape {tuple(against.shape)}; give embeddings (m, {neighbours.shape[1]}) of other references")
-    maps, score = _scored(network, inputs, neighbours, layer, affinity or SquaredEuclidean(), against)
+    _check(network, inputs, neighbors, layer)
+    if against is not None and (against.ndim != 2 or against.shape[1] != neighbors.shape[1] or not len(against)):
+        raise ValueError(f"against has shape {tuple(against.shape)}; give embeddings (m, {neighbors.shape[1]}) of other references")
+    maps, score = _scored(network, inputs, neighbors, layer, affinity or SquaredEuclidean(), against)
     (slope,) = torch.autograd.grad(score, maps)
     weight = slope.mean((2, 3), keepdim=True)  # (n, maps, 1, 1)
     heat = (weight * maps.detach()).sum(1, keepdim=True).clamp_min(0)  # (n, 1, h', w')
@@ -79,9 +79,9 @@ def _run(network: nn.Module, inputs: Tensor) -> None:
 
 
 def _scored(
-    network: nn.Module, inputs: Tensor, neighbours: Tensor, layer: str, affinity: Affinity, against: Tensor | None
+    network: nn.Module, inputs: Tensor, neighbors: Tensor, layer: str, affinity: Affinity, against: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The layer's output as a leaf of the graph, and the sum over the inputs of their affinity to their own neighbour."""
+    """The layer's output as a leaf of the graph, and the sum over the inputs of their affinity to their own neighbor."""
     caught: list[Tensor] = []
 
     def cut(_module: nn.Module, _inputs: object, output: object) -> Tensor:
@@ -99,11 +99,11 @@ def _scored(
             embeddings = network(inputs)
             if not caught:
                 raise ValueError(f"layer {layer!r} was not run for these inputs; choose another one")
-            if embeddings.shape != neighbours.shape:
+            if embeddings.shape != neighbors.shape:
                 raise ValueError(
-                    f"neighbours have shape {tuple(neighbours.shape)} for embeddings {tuple(embeddings.shape)}; give one for each"
+                    f"neighbors have shape {tuple(neighbors.shape)} for embeddings {tuple(embeddings.shape)}; give one for each"
                 )
-            near = torch.cat([affinity(embeddings[i : i + 1], neighbours[i : i + 1]) for i in range(len(inputs))])  # (n, 1)
+            near = torch.cat([affinity(embeddings[i : i + 1], neighbors[i : i + 1]) for i in range(len(inputs))])  # (n, 1)
             usual = near.new_zeros(()) if against is None else affinity(embeddings, against).mean(1).sum()
             return caught[-1], near.sum() - usual
     finally:
@@ -111,13 +111,13 @@ def _scored(
         network.train(mode)
 
 
-def _check(network: nn.Module, inputs: Tensor, neighbours: Tensor, layer: str) -> None:
+def _check(network: nn.Module, inputs: Tensor, neighbors: Tensor, layer: str) -> None:
     known = layers(network)
     if layer not in known:
         raise ValueError(f"layer {layer!r} is unknown{nearest_name(layer, known)}; the layers are {', '.join(known)}")
     if inputs.ndim != 4 or not len(inputs):
         raise ValueError(f"inputs have shape {tuple(inputs.shape)}; give prepared images (n, c, h, w)")
-    if neighbours.ndim != 2 or len(neighbours) != len(inputs):
+    if neighbors.ndim != 2 or len(neighbors) != len(inputs):
         raise ValueError(
-            f"neighbours have shape {tuple(neighbours.shape)}; give the embedding (n, d) of one for each of {len(inputs)} inputs"
+            f"neighbors have shape {tuple(neighbors.shape)}; give the embedding (n, d) of one for each of {len(inputs)} inputs"
         )

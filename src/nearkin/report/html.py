@@ -73,14 +73,14 @@ def as_html(findings: Findings, pictures: Sequence[Illustration]) -> str:
         ("Figures", _scores(findings.measured)),
         ("Beside classical methods", _rivals(findings)),
         ("Is anything wrong?", _sanity(findings) + _pictures(pictures, "sanity")),
-        ("Neighbours", _pictures(pictures, "neighbours")),
+        ("Neighbors", _pictures(pictures, "neighbors")),
         ("The embedding", _pictures(pictures, "embedding")),
         ("Choices and thresholds", _pictures(pictures, "choices")),
         ("Classes", _classes(findings)),
         ("Inside the network", _pictures(pictures, "network")),
         ("How it was made", _made(findings)),
     )
-    return page.document(f"Are the neighbours of {name} right?", _opening(subject) + _headline(findings), sections)
+    return page.document(f"Are the neighbors of {name} right?", _opening(subject) + _headline(findings), sections)
 
 
 def table_rows(measured: Measured) -> list[tuple[str, Score]]:
@@ -162,12 +162,12 @@ def _sanity(findings: Findings) -> str:
     if not sanity.suspects:
         return listed
     rows = [
-        (part, source, classes[one.label], classes[one.neighbours_say], f"{100 * one.confidence:.0f} %")
+        (part, source, classes[one.label], classes[one.neighbors_say], f"{100 * one.confidence:.0f} %")
         for part, source, one in sanity.suspects[:SUSPECTS]
     ]
     more = len(sanity.suspects) - len(rows)
     caption = f"The surest {len(rows)}" + (f" of {len(sanity.suspects):,}; all are in suspected_labels.csv." if more else ".")
-    head = ("part", "which", "label", "neighbours say", "share that says so")
+    head = ("part", "which", "label", "neighbors say", "share that says so")
     return listed + page.table(head, rows, right=(4,), caption=caption)
 
 

@@ -15,7 +15,7 @@ from nearkin.report.checks import Sanity
 from nearkin.report.curves import Series, Trade, line, pr_roc, predicted_against_true, training_curves
 from nearkin.report.drawing import as_bytes
 from nearkin.report.figures import Panel, embedding_map, number_map
-from nearkin.report.flow import neighbour_flow
+from nearkin.report.flow import neighbor_flow
 from nearkin.report.grad_cam import grad_cam, last_maps
 from nearkin.report.measure import NEAR, PROBES, Measured, worst_queries
 from nearkin.report.pictures import Hit, attention, attention_by_stage, contact_sheet, filters, gallery
@@ -25,11 +25,11 @@ from nearkin.report.subject import Side, Subject, prepared
 from nearkin.report.training_log import learning_rates, read_log
 from nearkin.train.config import Run
 
-ROWS, FOUND = 6, 8  # queries of a gallery, and neighbours of each
+ROWS, FOUND = 6, 8  # queries of a gallery, and neighbors of each
 MAPPED = 1500  # points of a map on each side
 POINTS = 2000  # of a curve; more cannot be seen
 SUSPECTED = 7  # suspected labels of a row, two rows of them
-LOOKED_AT = 4  # neighbour decisions whose heat is shown
+LOOKED_AT = 4  # neighbor decisions whose heat is shown
 STAGES, ANSWERING = 7, 500  # of a training in one row, and references that answer in each
 
 
@@ -56,7 +56,7 @@ def illustrate(
         ("drawing near-duplicates", lambda: _duplicates(subject, sanity)),
         ("drawing suspected labels", lambda: _suspects(subject, sanity)),
         ("drawing galleries", lambda: _galleries(subject, measured)),
-        ("drawing the flow of wrong neighbours", lambda: _flow(subject, measured)),
+        ("drawing the flow of wrong neighbors", lambda: _flow(subject, measured)),
         ("drawing a map of the embedding", lambda: _map(subject)),
         ("drawing curves", lambda: _curves(subject, measured)),
         ("looking into the network", lambda: _network(subject, measured)),
@@ -90,9 +90,9 @@ def _suspects(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
     hits = []
     for part, _, one in sanity.suspects[: 2 * SUSPECTED]:
         side = subject.queries if part == subject.queries.name else subject.references
-        hits.append(Hit(_read(side, np.array([one.row]))[0], f"{subject.classes[one.label]}\nor {subject.classes[one.neighbours_say]}?"))
-    caption = "The surest of the list above: is it what its label says, and not what its neighbours say?"
-    figure = contact_sheet(hits, SUSPECTED, title="Suspected labels: what the label says, or what the neighbours say?")
+        hits.append(Hit(_read(side, np.array([one.row]))[0], f"{subject.classes[one.label]}\nor {subject.classes[one.neighbors_say]}?"))
+    caption = "The surest of the list above: is it what its label says, and not what its neighbors say?"
+    figure = contact_sheet(hits, SUSPECTED, title="Suspected labels: what the label says, or what the neighbors say?")
     yield Illustration("suspects", "sanity", figure, "pictures whose labels are suspected", caption)
 
 
@@ -103,20 +103,20 @@ def _galleries(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randperm(len(subject.queries), generator=generator)[:ROWS].sort().values
     right = right_ones(subject, found.positions)
-    marks = "A green frame with a tick is a neighbour of the query's class, a red one with a cross is not." if right is not None else ""
+    marks = "A green frame with a tick is a neighbor of the query's class, a red one with a cross is not." if right is not None else ""
     figure = gallery(_rows(subject, measured, drawn, right), title=f"{len(drawn)} queries drawn at random and their nearest references")
-    caption = f"The query stands first, then its neighbours, nearest first. {marks} Drawn at random, not chosen."
-    yield Illustration("gallery", "neighbours", figure, "a gallery of queries and what was found for them", caption)
+    caption = f"The query stands first, then its neighbors, nearest first. {marks} Drawn at random, not chosen."
+    yield Illustration("gallery", "neighbors", figure, "a gallery of queries and what was found for them", caption)
     if right is None or bool(right.all()):
         return
     worst = worst_queries(right.cpu(), found.affinity.cpu())[:ROWS]
     figure = gallery(_rows(subject, measured, worst, right), title="The worst queries")
     caption = f"The queries with the fewest right ones among their {right.shape[1]} nearest, surely wrong ones first."
-    yield Illustration("worst", "neighbours", figure, "the queries with the fewest right neighbours", caption)
+    yield Illustration("worst", "neighbors", figure, "the queries with the fewest right neighbors", caption)
 
 
 def right_ones(subject: Subject, positions: Tensor) -> Tensor | None:
-    """(n, k) whether a neighbour is of the query's class; None without classes."""
+    """(n, k) whether a neighbor is of the query's class; None without classes."""
     asked, known = subject.queries.points.labels, subject.references.points.labels
     if subject.supervision != "classes" or asked is None or known is None:
         return None
@@ -158,11 +158,11 @@ def _flow(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     if measured.flow is None:
         return
     caption = (
-        f"Of the {NEAR} nearest of every query, those of another class: a band runs from the query's class to the neighbour's and is as "
+        f"Of the {NEAR} nearest of every query, those of another class: a band runs from the query's class to the neighbor's and is as "
         "wide as they are many. Wide bands are classes the embedding does not tell apart, or labels that are not told apart."
     )
-    figure = neighbour_flow(measured.flow.cpu().numpy(), subject.classes)
-    yield Illustration("flow", "neighbours", figure, "which classes' queries are given which classes' neighbours", caption)
+    figure = neighbor_flow(measured.flow.cpu().numpy(), subject.classes)
+    yield Illustration("flow", "neighbors", figure, "which classes' queries are given which classes' neighbors", caption)
 
 
 def _map(subject: Subject) -> Iterator[Illustration]:
@@ -192,7 +192,7 @@ def _drawn_map(subject: Subject, known: np.ndarray, known_rows: np.ndarray, aske
     if subject.supervision == "numbers" and labels is not None:
         names = subject.queries.data.target_names
         first = labels.cpu().numpy().reshape(len(labels), -1)[rows, 0]
-        return number_map(asked, first, "queries, coloured by their target", names[0] if names else "target")
+        return number_map(asked, first, "queries, colored by their target", names[0] if names else "target")
     if subject.supervision != "classes" or labels is None:
         return embedding_map([Panel("queries", asked)], width=700)
     table = np.array(subject.classes)
@@ -241,12 +241,12 @@ def _by_k(subject: Subject, measured: Measured) -> Illustration:
         list(measured.by_k),
         [series],
         title=f"{what.capitalize()} against k",
-        across="k neighbours",
+        across="k neighbors",
         up=what,
         chance=scores[0].chance,
         share=classes,
     )
-    caption = "How many neighbours to ask. The band is the 95 % interval. Choose k on the validation part, not here."
+    caption = "How many neighbors to ask. The band is the 95 % interval. Choose k on the validation part, not here."
     return Illustration("by_k", "choices", figure, f"{what} against k", caption)
 
 
@@ -263,7 +263,7 @@ def _network(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     if first is None:
         return
     images = np.stack(_read(subject.queries, _sample(len(subject.queries))[:: max(1, min(MAPPED, len(subject.queries)) // 36)][:36]))
-    caption = "What goes in, and what the first layer looks for. Filters that look like noise have learnt little, or need more training."
+    caption = "What goes in, and what the first layer looks for. Filters that look like noise have learned little, or need more training."
     figure = filters(first.weight.detach().cpu().numpy(), images)
     yield Illustration("filters", "network", figure, "input images and first-layer filters", caption)
     if measured.found is not None:
@@ -333,7 +333,7 @@ def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
         "to the references at large. A dark picture has no such place."
     )
     figure = attention(rows, title="Why are these two near?", width=1000)
-    yield Illustration("grad_cam", "network", figure, "heat maps of neighbour decisions", caption)
+    yield Illustration("grad_cam", "network", figure, "heat maps of neighbor decisions", caption)
 
 
 def _stages(subject: Subject, folder: Path | None) -> Iterator[Illustration]:
@@ -361,7 +361,7 @@ def _stages(subject: Subject, folder: Path | None) -> Iterator[Illustration]:
         "the frame says whether that one is right."
     )
     figure = attention_by_stage(list(zip(hits, shown, strict=True)))
-    yield Illustration("grad_cam_by_stage", "network", figure, "heat maps of neighbour decisions, stage by stage", caption)
+    yield Illustration("grad_cam_by_stage", "network", figure, "heat maps of neighbor decisions, stage by stage", caption)
 
 
 def _picked(values: Tensor | None, rows: Tensor) -> Tensor | None:
@@ -369,7 +369,7 @@ def _picked(values: Tensor | None, rows: Tensor) -> Tensor | None:
 
 
 def _apart(rows: Tensor, most: int) -> Tensor:
-    """At most so many of the rows, evenly apart: neighbours in a data set are often of one class."""
+    """At most so many of the rows, evenly apart: neighbors in a data set are often of one class."""
     return rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).round().long()]
 
 

@@ -26,10 +26,10 @@ from nearkin.evaluate import (
 from nearkin.evaluate.curves import pair_curves
 from nearkin.evaluate.score import mean_score
 from nearkin.report.subject import Subject
-from nearkin.search import Neighbours, nearest
+from nearkin.search import Neighbors, nearest
 
-KS = (1, 2, 5, 10, 20, 50, 100, 200)  # neighbours asked, as far as there are references
-NEAR = 10  # neighbours looked at one by one: gallery, flow, suspects
+KS = (1, 2, 5, 10, 20, 50, 100, 200)  # neighbors asked, as far as there are references
+NEAR = 10  # neighbors looked at one by one: gallery, flow, suspects
 GEOMETRY = "geometry of the references"
 PROBES = "linear probes by layer"  # the family of scores that `probing.probe` adds
 AT_ONE = ("map@1", "consistency@1")  # which are precision@1 by other names
@@ -47,7 +47,7 @@ class Measured:
     confusion: Tensor | None = None  # (C, C)
     flow: Tensor | None = None  # (C, C) classes of queries by classes of their nearest
     curves: tuple[Curve, Curve] | None = None  # precision over recall, and ROC
-    found: Neighbours | None = None  # (n, NEAR)
+    found: Neighbors | None = None  # (n, NEAR)
     predicted: Tensor | None = None  # (n, t) numbers
     notes: list[str] = field(default_factory=list)
 
@@ -56,11 +56,11 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
     """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: collapse and the nearest few."""
     measured = Measured(notes=list(subject.notes))
     queries, references = subject.queries.points, subject.references.points
-    tell(report, "searching neighbours")
+    tell(report, "searching neighbors")
     most = max(ks_up_to(len(subject.references) - (subject.gallery is None)))
     found = nearest(queries, references, max(most, NEAR), subject.model.affinity, exclude_same_id=True)  # one search for every k
-    measured.found = Neighbours(found.positions[:, :NEAR], found.affinity[:, :NEAR])
-    by: dict[str, Callable[[Subject, Measured, Neighbours, Report | None], None]] = {
+    measured.found = Neighbors(found.positions[:, :NEAR], found.affinity[:, :NEAR])
+    by: dict[str, Callable[[Subject, Measured, Neighbors, Report | None], None]] = {
         "classes": _classes,
         "numbers": _numbers,
         "sets": _sets,
@@ -69,8 +69,8 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
         by[subject.supervision](subject, measured, found, report)
     else:
         measured.notes.append(
-            "These data have no labels: whether the neighbours are right, their consistency included, cannot be measured. "
-            "A few labelled ones can tell: `nearkin evaluate FOLDER DATA`. "
+            "These data have no labels: whether the neighbors are right, their consistency included, cannot be measured. "
+            "A few labeled ones can tell: `nearkin evaluate FOLDER DATA`. "
             "Collapse, duplicates and the gallery below need no labels."
         )
     tell(report, "looking for collapse")
@@ -79,17 +79,17 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
     return measured
 
 
-def _classes(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
+def _classes(subject: Subject, measured: Measured, found: Neighbors, report: Report | None) -> None:
     queries, gallery, affinity = subject.queries.points, _gallery(subject), subject.model.affinity
     ks = ks_up_to(len(subject.references) - (subject.gallery is None))
-    tell(report, "predicting classes from neighbours")
+    tell(report, "predicting classes from neighbors")
     soft = subject.model.soft_affinity
     family = classification(queries, gallery, soft or affinity, (1, min(10, max(ks))), split=subject.split)
     if soft is None:
-        del family["soft neighbours"]
-    measured.scores["prediction from neighbours"] = family
+        del family["soft neighbors"]
+    measured.scores["prediction from neighbors"] = family
     assert queries.labels is not None and subject.references.points.labels is not None
-    near = neighbours_of(found, subject.references.points.labels)
+    near = neighbors_of(found, subject.references.points.labels)
     measured.by_k = by_votes(near, queries.labels, ks, subject.split)
     tell(report, "ranking the gallery")
     ranked = retrieval(queries, gallery, affinity, [k for k in (1, 5, 10) if k <= max(ks)], split=subject.split)
@@ -99,7 +99,7 @@ def _classes(subject: Subject, measured: Measured, found: Neighbours, report: Re
     if len(some.embeddings) < len(queries.embeddings):
         measured.notes.append(f"Clustering saw {len(some.embeddings):,} of {len(queries.embeddings):,} queries, drawn at random.")
     measured.scores["clustering of the queries"] = clustering(some, affinity, split=subject.split)
-    measured.scores["neighbourhoods among the queries"] = consistency(queries, affinity, (1,), split=subject.split)
+    measured.scores["neighborhoods among the queries"] = consistency(queries, affinity, (1,), split=subject.split)
     tell(report, "pairs at every threshold")
     measured.curves = _curves(subject, measured)
     confusions(measured, queries.labels, near[:, :NEAR], len(subject.classes))
@@ -126,7 +126,7 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
 
 
 def confusions(measured: Measured, labels: Tensor, near: Tensor, count: int) -> None:
-    """Which class is taken for which, from the classes (n, k) of the nearest; -1 is no neighbour."""
+    """Which class is taken for which, from the classes (n, k) of the nearest; -1 is no neighbor."""
     predicted = near[:, 0]  # 1-NN
     known = predicted >= 0
     measured.confusion = confusion(predicted[known], labels[known], count)
@@ -134,20 +134,20 @@ def confusions(measured: Measured, labels: Tensor, near: Tensor, count: int) -> 
     measured.flow = flow_counts(labels, near, count)
 
 
-def flow_counts(labels: Tensor, neighbours: Tensor, count: int) -> Tensor:
-    """(C, C) how many of the neighbours (n, k) of queries of one class (n,) are of each class; -1 is no neighbour."""
-    known = neighbours >= 0
-    pairs = (labels[:, None] * count + neighbours)[known]
+def flow_counts(labels: Tensor, neighbors: Tensor, count: int) -> Tensor:
+    """(C, C) how many of the neighbors (n, k) of queries of one class (n,) are of each class; -1 is no neighbor."""
+    known = neighbors >= 0
+    pairs = (labels[:, None] * count + neighbors)[known]
     return torch.bincount(pairs, minlength=count * count).reshape(count, count)
 
 
-def neighbours_of(found: Neighbours, labels: Tensor) -> Tensor:
+def neighbors_of(found: Neighbors, labels: Tensor) -> Tensor:
     """(n, k) labels of the found references, -1 where there is none."""
     return torch.where(found.positions >= 0, labels[found.positions.clamp_min(0)], -1)
 
 
-def _numbers(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
-    tell(report, "predicting numbers from neighbours")
+def _numbers(subject: Subject, measured: Measured, found: Neighbors, report: Report | None) -> None:
+    tell(report, "predicting numbers from neighbors")
     targets, known = subject.queries.points.labels, subject.references.points.labels
     assert targets is not None and known is not None
     ks = ks_up_to(len(subject.references) - (subject.gallery is None))
@@ -155,7 +155,7 @@ def _numbers(subject: Subject, measured: Measured, found: Neighbours, report: Re
 
 
 def by_means(measured: Measured, near: Tensor, targets: Tensor, ks: list[int], split: str | None) -> None:
-    """The errors of the mean of k neighbours for every k, from the numbers (n, most, t) of the nearest."""
+    """The errors of the mean of k neighbors for every k, from the numbers (n, most, t) of the nearest."""
     for k in ks:
         predicted = near[:, :k].float().mean(1)
         scores = regression(predicted, targets, split=split)
@@ -165,7 +165,7 @@ def by_means(measured: Measured, near: Tensor, targets: Tensor, ks: list[int], s
             measured.scores[f"regression from the {k} nearest"] = scores
 
 
-def _sets(subject: Subject, measured: Measured, found: Neighbours, report: Report | None) -> None:
+def _sets(subject: Subject, measured: Measured, found: Neighbors, report: Report | None) -> None:
     tell(report, "comparing label sets")
     asked, known = subject.queries.points.labels, subject.references.points.labels
     assert asked is not None and known is not None
@@ -209,7 +209,7 @@ def _gallery(subject: Subject) -> Points | None:
 
 
 def ks_up_to(most: int) -> list[int]:
-    """How many neighbours are asked, when there are `most`."""
+    """How many neighbors are asked, when there are `most`."""
     if most < 1:
         raise ValueError("there is no reference to answer a query; give data with at least two points")
     return [k for k in KS if k <= most]

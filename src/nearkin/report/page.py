@@ -72,7 +72,7 @@ def headline(cards: Sequence[tuple[str, str, str]]) -> str:
 
 
 def findings(rows: Sequence[tuple[str, str, str, str]]) -> str:
-    """(level, check, what was found, mend): a sign and a word beside the colour."""
+    """(level, check, what was found, mend): a sign and a word beside the color."""
     listed = "".join(
         f'<li class="finding"><span class="badge {level}">{SIGNS[level]}</span><b>{escaped(check)}.</b> {escaped(found)}'
         + (f" <i>{escaped(mend)}</i>" if mend else "")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nearkin.report.drawing import DPI, GREY, INK, LABEL, PAPER, RIGHT, TITLE, WRONG, as_picture, blank, shortened
+from nearkin.report.drawing import DPI, GRAY, INK, LABEL, PAPER, RIGHT, TITLE, WRONG, as_picture, blank, shortened
 
 TILES = 64  # filters or images shown; more would be too small to see
 STRETCH = 0.35  # share of the heat in an overlay that is all heat
@@ -58,13 +58,13 @@ def _tiled(rows: Sequence[Sequence[Hit]], title: str, width: int, gap: float) ->
 def _tile(axes: Any, hit: Hit, most: int) -> None:
     axes.imshow(as_picture(hit.image), interpolation="nearest", aspect="equal")
     axes.set(xticks=[], yticks=[])
-    colour = GREY if hit.right is None else RIGHT if hit.right else WRONG
+    color = GRAY if hit.right is None else RIGHT if hit.right else WRONG
     for spine in axes.spines.values():
-        spine.set(color=colour, linewidth=0.8 if hit.right is None else 2.2)
+        spine.set(color=color, linewidth=0.8 if hit.right is None else 2.2)
     caption = "\n".join(shortened(text, most) for text in hit.caption.split("\n"))
     axes.set_xlabel(caption, fontsize=LABEL, color=INK, labelpad=2.5)
     if hit.right is not None:
-        badge = {"boxstyle": "circle,pad=0.15", "facecolor": colour, "edgecolor": PAPER, "linewidth": 0.7}
+        badge = {"boxstyle": "circle,pad=0.15", "facecolor": color, "edgecolor": PAPER, "linewidth": 0.7}
         sign = "✓" if hit.right else "✗"
         axes.text(0.985, 0.985, sign, transform=axes.transAxes, fontsize=LABEL, color=PAPER, ha="right", va="top", bbox=badge)
 
@@ -72,7 +72,7 @@ def _tile(axes: Any, hit: Hit, most: int) -> None:
 def filters(weights: ArrayLike, images: ArrayLike, *, width: int = 1200) -> Any:
     """First-layer filters (m, c, h, w) beside some input images (n, c, H, W).
 
-    All filters share one scale, zero being middle grey. Filters of three channels are drawn in colour; of other numbers each channel is a
+    All filters share one scale, zero being middle gray. Filters of three channels are drawn in color; of other numbers each channel is a
     tile of its own. At most 64 tiles are drawn on a side, and the title says of how many.
     """
     kernels = np.asarray(weights, dtype=np.float64)
@@ -90,7 +90,7 @@ def filters(weights: ArrayLike, images: ArrayLike, *, width: int = 1200) -> Any:
     size = f"{kernels.shape[2]} x {kernels.shape[3]}"
     titles = (
         f"{len(inputs)} input images",
-        f"{f'{len(drawn)} of ' if part else ''}{len(slices)} first-layer filters, {size}; grey is 0, white {largest:.2g}",
+        f"{f'{len(drawn)} of ' if part else ''}{len(slices)} first-layer filters, {size}; gray is 0, white {largest:.2g}",
     )
     for i, (tiles, title) in enumerate(zip((inputs, drawn), titles, strict=True)):
         axes = figure.add_axes((0.02 + 0.5 * i, 0.02, 0.46, 0.88))
@@ -114,15 +114,15 @@ def _mosaic(tiles: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def attention(rows: Sequence[tuple[Hit, ArrayLike, Hit, ArrayLike]], *, title: str = "", width: int = 1000) -> Any:
-    """Each row a query, where it was looked at, its neighbour, and where that was: images (c, h, w) and maps (h, w) from `grad_cam`.
+    """Each row a query, where it was looked at, its neighbor, and where that was: images (c, h, w) and maps (h, w) from `grad_cam`.
 
-    Heat is scaled for each map to its own largest value; a map of zeros stays cold. The neighbour's frame says whether it is right.
+    Heat is scaled for each map to its own largest value; a map of zeros stays cold. The neighbor's frame says whether it is right.
     """
     if not rows:
-        raise ValueError("rows is empty; give at least one (query, map, neighbour, map)")
+        raise ValueError("rows is empty; give at least one (query, map, neighbor, map)")
     tiles = []
     for query, query_map, found, found_map in rows:
-        seen, looked = Hit(_heated(query.image, query_map), "query's heat"), Hit(_heated(found.image, found_map), "neighbour's heat")
+        seen, looked = Hit(_heated(query.image, query_map), "query's heat"), Hit(_heated(found.image, found_map), "neighbor's heat")
         tiles.append((query, [seen, found, looked]))
     return gallery(tiles, title=title, width=width)
 
@@ -136,13 +136,13 @@ def attention_by_stage(rows: Sequence[tuple[Hit, Sequence[tuple[str, ArrayLike, 
 
 
 def _heated(image: ArrayLike, heat: ArrayLike) -> np.ndarray:
-    """(3, h, w): the image in grey with the heat over it, from transparent through orange to yellow."""
+    """(3, h, w): the image in gray with the heat over it, from transparent through orange to yellow."""
     picture, weight = as_picture(image), np.asarray(heat, dtype=np.float64)
     if weight.shape != picture.shape[:2]:
         raise ValueError(f"a map has shape {weight.shape} for an image of {picture.shape[:2]}; give one number for each pixel")
     most = weight.max()
     weight = np.clip(weight / most, 0, 1) if most > 0 else np.zeros_like(weight)
-    colour = np.stack([np.clip(2.2 * weight, 0, 1), np.clip(1.5 * weight - 0.35, 0, 1), 0.1 * weight], axis=2)
-    grey = picture.mean(axis=2, keepdims=True)
+    color = np.stack([np.clip(2.2 * weight, 0, 1), np.clip(1.5 * weight - 0.35, 0, 1), 0.1 * weight], axis=2)
+    gray = picture.mean(axis=2, keepdims=True)
     share = np.clip(weight / STRETCH, 0, 1)[:, :, None] * 0.75
-    return np.asarray((1 - share) * grey + share * colour).transpose(2, 0, 1)
+    return np.asarray((1 - share) * gray + share * color).transpose(2, 0, 1)

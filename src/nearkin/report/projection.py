@@ -37,7 +37,7 @@ def fit(
     perplexity: float = PERPLEXITY,
     seed: int = 0,
 ) -> Projection:
-    """Fit a map of embeddings (n, d) to the plane, neighbours being judged by `metric`.
+    """Fit a map of embeddings (n, d) to the plane, neighbors being judged by `metric`.
 
     For "cosine" the rows are set to length 1 first. The perplexity is lowered to what n points allow, (n - 1) / 3. Deterministic.
     """
@@ -58,7 +58,7 @@ def restore(embeddings: Tensor | np.ndarray, points: np.ndarray, method: Method,
 
 
 class PCA:
-    """The two directions of most variance; embeddings of one or two dimensions are only centred and turned."""
+    """The two directions of most variance; embeddings of one or two dimensions are only centerd and turned."""
 
     def __init__(self, points: np.ndarray, metric: Metric) -> None:
         self.metric = metric
@@ -77,7 +77,7 @@ class PCA:
 
 
 class TSNE:
-    """openTSNE's embedding, started from PCA; new points are placed by their exact nearest neighbours."""
+    """openTSNE's embedding, started from PCA; new points are placed by their exact nearest neighbors."""
 
     def __init__(
         self, rows: np.ndarray, metric: Metric, perplexity: float = PERPLEXITY, seed: int = 0, *, points: np.ndarray | None = None
@@ -108,7 +108,7 @@ class _Among:
         self.P = csr_array((len(rows), len(rows)))  # of the fitted points with one another: only its shape is looked at
 
     def to_new(self, data: np.ndarray, perplexity: float, return_distances: bool = True) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Affinities (m, n) of new points, their neighbours (m, k) and the distances to them."""
+        """Affinities (m, n) of new points, their neighbors (m, k) and the distances to them."""
         from openTSNE.affinity import joint_probabilities_nn
 
         found = nearest(torch.from_numpy(data), self._rows, max(1, int(3 * perplexity)))
@@ -119,8 +119,8 @@ class _Among:
 
 def _fitted(rows: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
     allowed = min(perplexity, (len(rows) - 1) / 3)
-    neighbours = "exact" if len(rows) <= 5000 else "auto"
-    return np.asarray(_opentsne().TSNE(perplexity=allowed, neighbors=neighbours, random_state=seed, n_jobs=1).fit(rows))
+    neighbors = "exact" if len(rows) <= 5000 else "auto"
+    return np.asarray(_opentsne().TSNE(perplexity=allowed, neighbors=neighbors, random_state=seed, n_jobs=1).fit(rows))
 
 
 def _opentsne() -> Any:

@@ -22,9 +22,9 @@ from nearkin.search.voting import vote
 THUMBNAIL = 16  # side of the pictures that near-duplicates are looked for in
 APART_IMAGES = 0.1  # of two thumbnails' length: a correlation of 0.995
 APART_VECTORS = 1e-3  # vectors of few numbers come near by chance, so only rounding is forgiven
-UNEVEN = 0.05  # spread of lengths over their mean, above which a cosine model's vectors count as unnormalised
-OFF_CENTRE = 5.0  # mean over spread, from which float32 distances lose digits and cosines crowd near 1
-AGREED = 0.6  # share of the neighbours that must agree on another class before a label is suspected
+UNEVEN = 0.05  # spread of lengths over their mean, above which a cosine model's vectors count as unnormalized
+OFF_CENTER = 5.0  # mean over spread, from which float32 distances lose digits and cosines crowd near 1
+AGREED = 0.6  # share of the neighbors that must agree on another class before a label is suspected
 
 Level = Literal["fine", "look", "wrong"]
 
@@ -47,12 +47,12 @@ class Pairs(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A label that the neighbours contradict."""
+    """A label that the neighbors contradict."""
 
     row: int
     label: int
-    neighbours_say: int
-    confidence: float  # share of the neighbours that say so
+    neighbors_say: int
+    confidence: float  # share of the neighbors that say so
 
 
 def fingerprints(inputs: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def _nearer_than(apart: float, queries: Tensor, references: Tensor, at: Tensor) 
 
 
 def scaled_columns(queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors (n, d) and (m, d) with every column centred and scaled by the references; constant columns are left out."""
+    """Vectors (n, d) and (m, d) with every column centerd and scaled by the references; constant columns are left out."""
     mean, spread = references.mean(0), references.std(0, correction=0)
     moving = spread > 0
     if not bool(moving.any()):
@@ -135,12 +135,12 @@ def length_spread(embeddings: Tensor) -> float:
 
 
 def changed_by_lengths(queries: Tensor, references: Tensor) -> float:
-    """The share of queries whose nearest reference differs between cosine and Euclidean distance: what forgetting to normalise costs."""
+    """The share of queries whose nearest reference differs between cosine and Euclidean distance: what forgetting to normalize costs."""
     by_angle, by_distance = nearest(queries, references, 1, cosine()), nearest(queries, references, 1, SquaredEuclidean())
     return float((by_angle.positions != by_distance.positions).double().mean())
 
 
-def off_centre(points: Tensor) -> float:
+def off_center(points: Tensor) -> float:
     """How far the mean of points (n, d) lies from the origin, over their spread, the root of the sum of the columns' variances."""
     rows = points.double().flatten(1)
     spread = float(rows.var(0, correction=0).sum().sqrt())
@@ -148,27 +148,27 @@ def off_centre(points: Tensor) -> float:
     return distance / spread if spread > 0 else (float("inf") if distance > 0 else 0.0)
 
 
-def suspected_labels(labels: Tensor, neighbours: Tensor, agreed: float = AGREED) -> list[Suspect]:
-    """Points whose label (n,) is not what at least `agreed` of their neighbours' labels (n, k) say, the surest first.
+def suspected_labels(labels: Tensor, neighbors: Tensor, agreed: float = AGREED) -> list[Suspect]:
+    """Points whose label (n,) is not what at least `agreed` of their neighbors' labels (n, k) say, the surest first.
 
-    The neighbours must not include the point itself. Entries of -1 are no neighbours and have no vote.
+    The neighbors must not include the point itself. Entries of -1 are no neighbors and have no vote.
     """
     if not 0 < agreed <= 1:
         raise ValueError(f"agreed ({agreed}) must be a share above 0 and at most 1")
-    if neighbours.ndim != 2 or len(neighbours) != len(labels):
-        raise ValueError(f"neighbours have shape {tuple(neighbours.shape)} for {len(labels)} labels; give (n, k)")
-    known = neighbours >= 0
-    ranked = neighbours.gather(1, (~known).long().argsort(dim=1, stable=True))  # the missing ones last, the order of the others kept
-    strangers = -1 - torch.arange(neighbours.shape[1], device=neighbours.device)  # one vote each, and behind all others: they never win
+    if neighbors.ndim != 2 or len(neighbors) != len(labels):
+        raise ValueError(f"neighbors have shape {tuple(neighbors.shape)} for {len(labels)} labels; give (n, k)")
+    known = neighbors >= 0
+    ranked = neighbors.gather(1, (~known).long().argsort(dim=1, stable=True))  # the missing ones last, the order of the others kept
+    strangers = -1 - torch.arange(neighbors.shape[1], device=neighbors.device)  # one vote each, and behind all others: they never win
     said = vote(torch.where(ranked >= 0, ranked, strangers))
-    share = ((neighbours == said[:, None]) & known).sum(1) / known.sum(1).clamp_min(1)
+    share = ((neighbors == said[:, None]) & known).sum(1) / known.sum(1).clamp_min(1)
     wrong = (said != labels) & (share >= agreed) & known.any(1)
     rows = wrong.nonzero()[:, 0]
     rows = rows[share[rows].argsort(descending=True, stable=True)]
     return [Suspect(int(i), int(labels[i]), int(said[i]), float(share[i])) for i in rows.tolist()]
 
 
-def neighbour_labels(points: Points, references: Points, k: int, affinity: Affinity | None = None) -> Tensor:
+def neighbor_labels(points: Points, references: Points, k: int, affinity: Affinity | None = None) -> Tensor:
     """(n, k) labels of the k nearest references, the point itself (by id) passed over; -1 where there is none."""
     assert references.labels is not None
     found = nearest(points, references, k, affinity, exclude_same_id=True)
@@ -176,11 +176,11 @@ def neighbour_labels(points: Points, references: Points, k: int, affinity: Affin
 
 
 def write_suspects(path: str | Path, suspects: Sequence[tuple[str, str, Suspect]], classes: Sequence[str]) -> Path:
-    """CSV with the columns path, label, neighbours_say, confidence, part; rows are (part, path, suspect)."""
+    """CSV with the columns path, label, neighbors_say, confidence, part; rows are (part, path, suspect)."""
     path = Path(path)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(("path", "label", "neighbours_say", "confidence", "part"))
+        writer.writerow(("path", "label", "neighbors_say", "confidence", "part"))
         for part, source, one in suspects:
-            writer.writerow((source, classes[one.label], classes[one.neighbours_say], f"{one.confidence:.2f}", part))
+            writer.writerow((source, classes[one.label], classes[one.neighbors_say], f"{one.confidence:.2f}", part))
     return path

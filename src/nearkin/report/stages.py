@@ -1,4 +1,4 @@
-"""Stages of a training: the weights that a model folder kept on the way, and where each of them looks to find a neighbour.
+"""Stages of a training: the weights that a model folder kept on the way, and where each of them looks to find a neighbor.
 
 Every training keeps its last checkpoints, the best and the last weights; rounds of discovery leave a checkpoint each.
 """

@@ -27,7 +27,7 @@ class Side:
     points: Points  # embeddings (n, d), labels as the data have them, ids
     prints: Tensor  # (n, p) fingerprints
     contents: Sequence[bytes]  # (n,) digests
-    off_centre: float  # of what the network is fed
+    off_center: float  # of what the network is fed
     left_out: dict[str, int] = field(default_factory=dict)  # reason -> how many
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
         Points(embeddings[finite.to(embeddings.device)], answers, data.ids.to(embeddings.device)),
         torch.cat(prints)[finite],
         [content for content, good in zip(contents, finite.tolist(), strict=True) if good],
-        _off_centre(total / count, squares / count),
+        _off_center(total / count, squares / count),
         {reason: number for reason, number in left_out.items() if number},
     )
 
@@ -121,7 +121,7 @@ def strangers_to(side: Side, gallery: Side) -> Side:
     return replace(side, points=side.points._replace(ids=side.points.ids + shift))
 
 
-def _off_centre(mean: Tensor, square: float) -> float:
+def _off_center(mean: Tensor, square: float) -> float:
     """The mean's length over the spread, from the mean (p,) and the mean squared length."""
     length = float(mean.square().sum())
     spread = max(square - length, 0.0)

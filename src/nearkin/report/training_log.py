@@ -43,10 +43,10 @@ def read_log(path: str | Path) -> History:
 def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.ndarray, np.ndarray]:
     """(epochs (s,), rates (s,)) by the run's schedule, which is told the log's losses, since a plateau rule listens to them.
 
-    With neighbourhood discovery the schedule begins anew with every round, if the run says so.
+    With neighborhood discovery the schedule begins anew with every round, if the run says so.
     """
     an_epoch = round(history.steps[0] / history.epochs[0])
-    rounds = rounds_for(run, objective == "neighbourhood_discovery" and run.discovery.restart)
+    rounds = rounds_for(run, objective == "neighborhood_discovery" and run.discovery.restart)
     schedule = make_schedule(run.schedule, run.epochs, an_epoch)
     total = int(history.steps[-1])
     positions = np.unique(np.linspace(0, total - 1, min(POSITIONS, total)).round().astype(int))
@@ -55,5 +55,5 @@ def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.
         while ended < len(history.steps) and history.steps[ended] <= step:
             schedule.epoch_ended(float(history.losses[ended]))
             ended += 1
-        rates.append(run.optimiser.learning_rate * rounds.rate_factor(schedule, step, an_epoch))
+        rates.append(run.optimizer.learning_rate * rounds.rate_factor(schedule, step, an_epoch))
     return (positions + 1) / an_epoch, np.array(rates)

@@ -1,5 +1,5 @@
 """Search: the one k-nearest function everything else asks."""
 
-from nearkin.search.exact import Neighbours, nearest
+from nearkin.search.exact import Neighbors, nearest
 
-__all__ = ["Neighbours", "nearest"]
+__all__ = ["Neighbors", "nearest"]

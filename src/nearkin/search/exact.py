@@ -1,4 +1,4 @@
-"""Exact nearest neighbours under the very affinity an objective was trained with."""
+"""Exact nearest neighbors under the very affinity an objective was trained with."""
 
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -20,7 +20,7 @@ FEW = 4  # queries that are compared with every reference at once
 MANY = 1 << 24  # pairs above which copies among the references are looked for before everything is compared
 
 
-class Neighbours(NamedTuple):
+class Neighbors(NamedTuple):
     """The k nearest references of every query, nearest first; k may be lower than asked when there are fewer."""
 
     positions: Tensor  # (n, k) int64, rows of the references; -1 where exclusion left a query fewer than k
@@ -30,7 +30,7 @@ class Neighbours(NamedTuple):
 class Scored(NamedTuple):
     """The k best of some references before their scores are rounded: what parts of a whole are joined by."""
 
-    best: Neighbours  # scores in place of affinities: float64 where the affinity is a known one
+    best: Neighbors  # scores in place of affinities: float64 where the affinity is a known one
     references: int  # looked at
     dtype: torch.dtype  # to be rounded to
 
@@ -54,7 +54,7 @@ def nearest(
     exclude_same_id: bool = False,
     groups: tuple[Tensor, Tensor] | None = None,
     block: int | None = None,
-) -> Neighbours:
+) -> Neighbors:
     """The k nearest of `references` (m, d) to each of `queries` (n, d), by minus squared Euclidean distance unless told.
 
     Ties go to the earlier reference. With `exclude_same_id` a reference with the query's id is passed over, wherever it
@@ -84,7 +84,7 @@ def scored(
     check_numbers(k, block)
     how = measure(SquaredEuclidean() if affinity is None else affinity)
     whole = check_groups(groups, asked.embeddings)
-    best: Neighbours | None = None
+    best: Neighbors | None = None
     start, dtype = 0, asked.embeddings.dtype
     for some in blocks(references, asked.embeddings, block):
         check_sides(asked, some, exclude_same_id)
@@ -115,14 +115,14 @@ def joined(a: Scored, b: Scored, k: int) -> Scored:
     return Scored(best, a.references + b.references, torch.promote_types(a.dtype, b.dtype))
 
 
-def settled(found: Scored, affinity: Affinity | None = None) -> Neighbours:
+def settled(found: Scored, affinity: Affinity | None = None) -> Neighbors:
     """Scores as affinities, rounded."""
     how = measure(SquaredEuclidean() if affinity is None else affinity)
     scores = found.best.affinity if how is None else how.affinity(found.best.affinity)
-    return Neighbours(found.best.positions, scores.to(found.dtype))
+    return Neighbors(found.best.positions, scores.to(found.dtype))
 
 
-def _within(how: Measure, sides: _Sides) -> Neighbours:
+def _within(how: Measure, sides: _Sides) -> Neighbors:
     """Float64 scores and positions of the k best: candidates by products, ranked exactly, and checked to be all there are."""
     if len(sides.queries) <= FEW and sides.queries.device.type == "cpu" and find_spec("numba"):
         return _directly(how, sides)
@@ -147,7 +147,7 @@ def _within(how: Measure, sides: _Sides) -> Neighbours:
         columns = columns.gather(1, by)
     scores, columns = scores[:, :k], columns[:, :k]
     if wanted >= m:  # nobody was left behind
-        return Neighbours(columns, scores)
+        return Neighbors(columns, scores)
     kth = scores[:, k - 1]
     room = slack(how, made, kth)
     unsure = ((least > -torch.inf) & (shown(how, made, kth) <= least + room)).nonzero()[:, 0]
@@ -156,10 +156,10 @@ def _within(how: Measure, sides: _Sides) -> Neighbours:
         scores, columns = scores.clone(), columns.clone()
         with full_precision():
             columns[unsure], scores[unsure] = _all_compared(how, sides._replace(queries=q, references=r), unsure, floor)
-    return Neighbours(columns, scores)
+    return Neighbors(columns, scores)
 
 
-def _directly(how: Measure, sides: _Sides) -> Neighbours:
+def _directly(how: Measure, sides: _Sides) -> Neighbors:
     """Every pair exactly: for a query or two that is less work than to get the references ready for products."""
     scores = all_pairs(how, sides.queries, sides.references)
     hidden = sides.excluded.mask(slice(None), slice(None))
@@ -178,7 +178,7 @@ def all_pairs(how: Measure, queries: Tensor, references: Tensor) -> Tensor:
     return exact_scores(how, q, r, to_unit, torch.arange(len(r), device=r.device).expand(len(q), len(r)))
 
 
-def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) -> Neighbours:
+def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) -> Neighbors:
     """The k best of the queries `unsure`, from everybody whose product reaches their `floor`: copies tie, and ties have an order."""
     q, r, k = sides.queries, sides.references, min(sides.k, len(sides.references))
     kept = torch.arange(len(r), device=r.device)
@@ -186,16 +186,16 @@ def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) ->
         kept = _first_copies(r, k + sides.excluded.most)
     few, excluded = r[kept], sides.excluded.of_references(kept)
     to_unit = inverse_lengths(q, how.unit_queries), inverse_lengths(few, how.unit_references)
-    made = factors(how, q, r, (to_unit[0], inverse_lengths(r, how.unit_references)))  # around the same centre as the floor
+    made = factors(how, q, r, (to_unit[0], inverse_lengths(r, how.unit_references)))  # around the same center as the floor
     made = made._replace(references=made.references[kept], minus=made.minus[kept])
     parts = []
     for rows, least in zip(torch.split(unsure, 1024), torch.split(floor, 1024), strict=True):
-        best = Neighbours(kept.new_full((len(rows), k), -1), floor.new_full((len(rows), k), -torch.inf))
+        best = Neighbors(kept.new_full((len(rows), k), -1), floor.new_full((len(rows), k), -torch.inf))
         for place, column in survivors(made, rows, least, excluded):
             scores = _pair_scores(how, q, few, to_unit, rows[place], column)
             best = _merged(best, _spread(place, kept[column], scores, len(rows)), k)
         parts.append(best)
-    return Neighbours(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
+    return Neighbors(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
 
 
 def _pair_scores(how: Measure, q: Tensor, r: Tensor, to_unit: tuple[Tensor, Tensor], rows: Tensor, columns: Tensor) -> Tensor:
@@ -207,18 +207,18 @@ def _pair_scores(how: Measure, q: Tensor, r: Tensor, to_unit: tuple[Tensor, Tens
     return pair_scores(how, q, r, to_unit, rows, columns)
 
 
-def _spread(rows: Tensor, positions: Tensor, scores: Tensor, n: int) -> Neighbours:
+def _spread(rows: Tensor, positions: Tensor, scores: Tensor, n: int) -> Neighbors:
     """Pairs, sorted by row, as the lines of a table (n, most), -1 and -inf where a row has fewer."""
     counts = torch.bincount(rows, minlength=n)
     place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
     width = int(counts.max()) if len(rows) else 0
-    table = Neighbours(positions.new_full((n, width), -1), scores.new_full((n, width), -torch.inf))
+    table = Neighbors(positions.new_full((n, width), -1), scores.new_full((n, width), -torch.inf))
     table.positions[rows, place], table.affinity[rows, place] = positions, scores
     return table
 
 
 def _first_copies(x: Tensor, count: int) -> Tensor:
-    """Positions of rows without those that have `count` equal rows before them: they can be nobody's neighbour."""
+    """Positions of rows without those that have `count` equal rows before them: they can be nobody's neighbor."""
     _, which = torch.unique(x, dim=0, return_inverse=True)
     which, order = which.sort(stable=True)
     first = torch.searchsorted(which, which)
@@ -227,18 +227,18 @@ def _first_copies(x: Tensor, count: int) -> Tensor:
     return kept
 
 
-def _by_bits(sides: _Sides) -> Neighbours:
+def _by_bits(sides: _Sides) -> Neighbors:
     """Codes, packed and compared by the bits that differ."""
     positions, distances = nearest_codes(pack(sides.queries), pack(sides.references), sides.k)
-    return Neighbours(torch.from_numpy(positions), -torch.from_numpy(distances).to(sides.queries.dtype))
+    return Neighbors(torch.from_numpy(positions), -torch.from_numpy(distances).to(sides.queries.dtype))
 
 
-def _within_unknown(affinity: Affinity, sides: _Sides) -> Neighbours:
+def _within_unknown(affinity: Affinity, sides: _Sides) -> Neighbors:
     """An affinity that only its caller knows: block by block, as it comes."""
     m, parts = len(sides.references), []
     for top in range(0, len(sides.queries), BLOCK):
         rows = slice(top, top + BLOCK)
-        best: Neighbours | None = None
+        best: Neighbors | None = None
         for start in range(0, m, BLOCK):
             # The last block reaches back to full width: products of another shape round otherwise, and equal rows would differ.
             columns = slice(max(min(start, m - BLOCK), 0), start + BLOCK)
@@ -250,15 +250,15 @@ def _within_unknown(affinity: Affinity, sides: _Sides) -> Neighbours:
             best = found if best is None else _merged(best, found, sides.k)
         assert best is not None
         parts.append(best)
-    return Neighbours(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
+    return Neighbors(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
 
 
-def _top_k(near: Tensor, k: int) -> Neighbours:
+def _top_k(near: Tensor, k: int) -> Neighbors:
     """Row-wise top k with ties to the earlier column, which torch.topk does not promise."""
     m = near.shape[1]
     if k >= m:
         values, columns = near.sort(dim=1, descending=True, stable=True)
-        return Neighbours(columns, values)
+        return Neighbors(columns, values)
     values, columns = near.topk(k + 1, dim=1)
     cut = values[:, k] == values[:, k - 1]  # a tie across the border: topk may have kept any of them
     values, columns = values[:, :k], columns[:, :k]
@@ -269,11 +269,11 @@ def _top_k(near: Tensor, k: int) -> Neighbours:
         values, columns = values.clone(), columns.clone()
         full_values, full_columns = near[cut].sort(dim=1, descending=True, stable=True)
         values[cut], columns[cut] = full_values[:, :k], full_columns[:, :k]
-    return Neighbours(columns, values)
+    return Neighbors(columns, values)
 
 
-def _merged(a: Neighbours, b: Neighbours, k: int) -> Neighbours:
+def _merged(a: Neighbors, b: Neighbors, k: int) -> Neighbors:
     """a is in order and its references stand before b's, whose ties are in order: a stable sort keeps ties right."""
     values, order = torch.cat([a.affinity, b.affinity], 1).sort(dim=1, descending=True, stable=True)
     positions = torch.cat([a.positions, b.positions], 1).gather(1, order)
-    return Neighbours(positions[:, :k], values[:, :k])
+    return Neighbors(positions[:, :k], values[:, :k])

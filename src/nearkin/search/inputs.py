@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points, as_tensors
+from nearkin.compose.validation import check_whole
 from nearkin.data.shards import Shard, Shards
 from nearkin.search.exclusion import Exclusion
 
@@ -91,10 +91,9 @@ def _check_shape(points: Points, name: str) -> None:
 
 def check_numbers(k: int, block: int | None) -> None:
     """k and the block size are whole and above 0."""
-    if isinstance(k, bool) or not isinstance(k, Integral) or k <= 0:
-        raise ValueError(f"k ({k}) must be a whole number above 0")
-    if block is not None and block <= 0:
-        raise ValueError(f"block ({block}) must be above 0")
+    check_whole("k", k)
+    if block is not None:
+        check_whole("block", block)
 
 
 def check_groups(groups: tuple[Tensor, Tensor] | None, queries: Tensor) -> tuple[Tensor, Tensor] | None:

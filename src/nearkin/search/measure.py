@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalised, SquaredEuclidean
+from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalized, SquaredEuclidean
 
 SAMPLED = 1000  # rows that tell how far the data spread
 PAIRED = 1 << 22  # numbers gathered at once for exact pairs
@@ -44,7 +44,7 @@ class Factors(NamedTuple):
 
 def measure(affinity: Affinity) -> Measure | None:
     """The affinity taken apart; None for one that is not known."""
-    if isinstance(affinity, Normalised):
+    if isinstance(affinity, Normalized):
         inside = measure(affinity.of)
         return inside and inside._replace(unit_queries=True, unit_references=inside.unit_references or affinity.references)
     if isinstance(affinity, SquaredEuclidean | Euclidean | InnerProduct) and affinity.temperature > 0:
@@ -66,7 +66,7 @@ def factors(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Te
     q, r = (queries, references) if not how.unit_queries else (queries * to_unit[0][:, None].to(queries.dtype), references)
     r = r * to_unit[1][:, None].to(r.dtype) if how.unit_references else r
     if how.squared:
-        middle = centre(r)
+        middle = center(r)
         q, r = q - middle, r - middle
     # a norm is much faster than a sum of squares, and its root costs a digit: the slack allows for it in float32
     sizes = torch.linalg.vector_norm(r, dim=1).square() if r.dtype == torch.float32 else _squares(r)
@@ -77,7 +77,7 @@ def factors(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Te
 def slack(how: Measure, made: Factors, scores: Tensor) -> Tensor:
     """(n,) how far a product may be from its score, for any reference whose true score is not below `scores` (n,).
 
-    d roundings of the sum and a few of the factors. A reference half as far again from the centre as the score allows is
+    d roundings of the sum and a few of the factors. A reference half as far again from the center as the score allows is
     too far off to be mistaken, so one outlier among them does not spoil the bound.
     """
     d, roundoff = made.queries.shape[1], torch.finfo(made.queries.dtype).eps / 2
@@ -127,7 +127,7 @@ def pair_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tupl
     return torch.cat(parts)
 
 
-def centre(x: Tensor) -> Tensor:
+def center(x: Tensor) -> Tensor:
     """The mean, rounded to a power of two below the spread: no digits are lost, and whole numbers keep their exact ties."""
     mean = x.mean(0)
     some = x[:: max(len(x) // SAMPLED, 1)]

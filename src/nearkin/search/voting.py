@@ -10,20 +10,20 @@ ALMOST = 1 - 1e-12  # weights that differ by less are equal: they were only adde
 
 @takes_arrays
 def vote(labels: Tensor) -> Tensor:
-    """(n, k) labels of neighbours, nearest first, to the majority label (n,).
+    """(n, k) labels of neighbors, nearest first, to the majority label (n,).
 
     Among classes with equally many votes, the one with the nearest member wins.
     """
     if labels.ndim != 2 or labels.shape[1] == 0 or labels.is_floating_point():
         raise ValueError(
-            f"labels have shape {tuple(labels.shape)} and type {labels.dtype}; give integer classes (n, k) of neighbours, k >= 1"
+            f"labels have shape {tuple(labels.shape)} and type {labels.dtype}; give integer classes (n, k) of neighbors, k >= 1"
         )
     return weighted_vote(labels, torch.zeros(labels.shape, dtype=torch.float64, device=labels.device))
 
 
 @takes_arrays
 def weighted_vote(labels: Tensor, log_weights: Tensor) -> Tensor:
-    """(n, k) labels of neighbours, nearest first, and their log-weights to the label with the largest sum of weights (n,).
+    """(n, k) labels of neighbors, nearest first, and their log-weights to the label with the largest sum of weights (n,).
 
     The largest log-weight of a row is taken off first, so that no weight overflows. Among equals the nearest member wins.
     """

@@ -48,10 +48,10 @@ from nearkin.serve.schemas import (
 from nearkin.serve.workers import Workers
 
 ROUTES = ("/", "/search", "/points", "/image/", "/health", "/metrics", "/openapi.json", "/explore", "/atlas", "/atlas/")
-MOST_NEIGHBOURS, MOST_POINTS = 100, 1000
+MOST_NEIGHBORS, MOST_POINTS = 100, 1000
 CODES = {400: "bad_request", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type", 422: "invalid"}
 
-K = Annotated[int, Query(ge=1, le=MOST_NEIGHBOURS, description="how many neighbours")]
+K = Annotated[int, Query(ge=1, le=MOST_NEIGHBORS, description="how many neighbors")]
 Labels = Annotated[list[str], Query(alias="label", max_length=100, description="only points of these classes")]
 Conditions = Annotated[
     list[Annotated[str, Query(pattern="^[^=]+=")]],
@@ -99,11 +99,11 @@ class Service:
         self.collection.index.refresh()
         newest = self.collection.index.snapshot
         if len(newest):
-            newest.neighbours(newest.vectors[:1], 1)
+            newest.neighbors(newest.vectors[:1], 1)
         self.current, self.stale = newest, None
 
     def answer(self, asked: Asked, k: int, where: Where) -> tuple[Answer, Snapshot, float, float]:
-        """The neighbours, with the seconds of encoding and of searching. Runs in a worker's thread."""
+        """The neighbors, with the seconds of encoding and of searching. Runs in a worker's thread."""
         snapshot, started = self.current, time.perf_counter()
         vector, exclude = asked.vector, None
         if asked.picture is not None:
@@ -165,7 +165,7 @@ def make_app(
     app = FastAPI(
         title="nearkin",
         version=__version__,
-        description="Nearest neighbours.",
+        description="Nearest neighbors.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -195,17 +195,17 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": question_schema(service.current.dimension)},
     )
     async def search(request: Request, k: K = 10, labels: Labels = [], conditions: Conditions = []) -> Response:  # noqa: B006
-        """The nearest neighbours of a picture (as a form's `image`, or as the body itself), of a point by id, or of a vector."""
+        """The nearest neighbors of a picture (as a form's `image`, or as the body itself), of a point by id, or of a vector."""
         asked, where = await _asked(request, service), _where(labels, conditions)
         found, snapshot, encoding, searching = await service.workers.run(lambda: service.answer(asked, k, where))
         service.metrics.seconds["search"].add(searching)
         if asked.picture is not None:
             service.metrics.seconds["encode"].add(encoding)
-        neighbours = _shown(snapshot, found.hits)
-        for one, hit in zip(neighbours, found.hits, strict=True):
+        neighbors = _shown(snapshot, found.hits)
+        for one, hit in zip(neighbors, found.hits, strict=True):
             one |= {"affinity": hit.affinity, "same_kind": hit.same_kind}
         seconds = {"encode": encoding, "search": searching}
-        return _json({"neighbours": neighbours, "exact": found.exact, "generation": snapshot.manifest["generation"], "seconds": seconds})
+        return _json({"neighbors": neighbors, "exact": found.exact, "generation": snapshot.manifest["generation"], "seconds": seconds})
 
     @app.get("/points", response_model=PointsPage, responses=errors)
     async def points(

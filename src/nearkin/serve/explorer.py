@@ -2,8 +2,8 @@
 
     /explore                the page, with /explorer.js and /explorer.css
     /atlas                  how far the drawing is, or all that is drawn
-    /atlas/near/{row}       the exact neighbours of a point under every model, asked live
-    /atlas/drop             a picture's neighbours, and where it lands on the map
+    /atlas/near/{row}       the exact neighbors of a point under every model, asked live
+    /atlas/drop             a picture's neighbors, and where it lands on the map
 
 They are the page's own, and may change with it; programs ask /search.
 """
@@ -23,7 +23,7 @@ from starlette.responses import RedirectResponse, Response
 from nearkin.index.collection import Collection
 from nearkin.index.snapshot import Snapshot
 from nearkin.report.projection import Method, Projection
-from nearkin.serve.atlas.draw import neighbours_of, placed_on_canvas, restored
+from nearkin.serve.atlas.draw import neighbors_of, placed_on_canvas, restored
 from nearkin.serve.atlas.folder import MARK, asset
 from nearkin.serve.atlas.view import Place, View, views, was_drawn
 from nearkin.serve.atlas.wire import answer, header
@@ -76,18 +76,18 @@ class Explorer:
             thread.join(TAKING_UP)
 
     def near(self, row: int, k: int, version: str) -> dict[str, Any]:
-        """The neighbours of a point under every model. Runs in a worker's thread."""
+        """The neighbors of a point under every model. Runs in a worker's thread."""
         drawn = self._ready(version)
         census = drawn[0].census
         if not 0 <= row < len(census):
             raise Refusal(404, "no_such_point", f"row {row} is not on the map, which has {len(census):,} points")
         asked = np.array([row])
-        found = [[part[0] for part in neighbours_of(view.census, asked, k)] for view in drawn]
+        found = [[part[0] for part in neighbors_of(view.census, asked, k)] for view in drawn]
         models = [answer(view.census, *parts) for view, parts in zip(drawn, found, strict=True)]
         return {"row": row, "source": census.sources[row], "metadata": dict(census.metadata[row]), "models": models}
 
     def drop(self, encode: Callable[[Collection], np.ndarray], k: int, version: str) -> dict[str, Any]:
-        """Where a new picture lands, and its neighbours, under every model. Runs in a worker's thread."""
+        """Where a new picture lands, and its neighbors, under every model. Runs in a worker's thread."""
         started, models = time.perf_counter(), list[dict[str, Any]]()
         for at, (view, collection) in enumerate(zip(self._ready(version), self.collections, strict=True)):
             vector = encode(collection)[None].astype(np.float32)
@@ -121,7 +121,7 @@ class Explorer:
                 with self._lock:
                     self._drawn, self._header, self._projections = drawn, page, {}
                 for view in drawn:  # once before anybody clicks: loops are compiled now
-                    neighbours_of(view.census, np.zeros(1, np.int64), 1)
+                    neighbors_of(view.census, np.zeros(1, np.int64), 1)
         except Exception as error:  # whatever it is, the page must say it: nobody waits for this thread
             with self._lock:
                 self._failed = str(error) or type(error).__name__

@@ -32,7 +32,7 @@ class Point(BaseModel):
     image: str | None
 
 
-class Neighbour(Point):
+class Neighbor(Point):
     """A point found: affinity, larger is nearer, and the verdict."""
 
     affinity: float
@@ -47,9 +47,9 @@ class Seconds(BaseModel):
 
 
 class SearchPage(BaseModel):
-    """The nearest neighbours, nearest first. `exact` is false when a nearer one may have been missed."""
+    """The nearest neighbors, nearest first. `exact` is false when a nearer one may have been missed."""
 
-    neighbours: list[Neighbour]
+    neighbors: list[Neighbor]
     exact: bool
     generation: int
     seconds: Seconds

@@ -1,4 +1,4 @@
-"""From a Run and its data to the parts of a training: network, objective, optimiser, schedule, sampler, loader, step."""
+"""From a Run and its data to the parts of a training: network, objective, optimizer, schedule, sampler, loader, step."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearkin import data as sources
-from nearkin.compose.affinity import InnerProduct, Normalised, SquaredEuclidean
+from nearkin.compose.affinity import InnerProduct, Normalized, SquaredEuclidean
 from nearkin.compose.criterion import any_positive, each_positive, expected_cost
 from nearkin.compose.references import InBatch, MemoryBank, OnePerClass
 from nearkin.data import preprocess, samplers
@@ -18,12 +18,12 @@ from nearkin.data.sources.sharded import ShardRows
 from nearkin.models.catalog import channels_last, loads_itself
 from nearkin.models.folder import build_network
 from nearkin.models.weights import load_weights
-from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
+from nearkin.objectives import NeighborhoodDiscovery, NeighborhoodObjective, WeightedSum
 from nearkin.train import ranks
 from nearkin.train.config import DiscoveryChoice, NetworkChoice, Run, check_options
 from nearkin.train.inputs import Prepare, augmentation, preparation
 from nearkin.train.objective_choice import BY_SUPERVISION, Built, build, objective_for, without_labels
-from nearkin.train.optimizers import Schedule, make_optimiser, make_schedule
+from nearkin.train.optimizers import Schedule, make_optimizer, make_schedule
 from nearkin.train.rank_shards import divide, reads_own
 from nearkin.train.rounds import labels_used
 from nearkin.train.spread_bank import spread
@@ -35,7 +35,7 @@ class Parts(NamedTuple):
 
     network: nn.Module
     objective: Built
-    optimiser: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer
     schedule: Schedule
     sampler: samplers.Sampler
     loader: Loader
@@ -89,8 +89,8 @@ def cut(run: Run, data: Dataset) -> Cut:
 
 def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     """All parts, with weights drawn from the run's seed."""
-    if run.optimiser.name == "conjugate_gradient" and run.references != "training_set":
-        raise ValueError("optimiser.name=conjugate_gradient searches along lines of one function: it needs references=training_set")
+    if run.optimizer.name == "conjugate_gradient" and run.references != "training_set":
+        raise ValueError("optimizer.name=conjugate_gradient searches along lines of one function: it needs references=training_set")
     _check_codes(run)
     torch.manual_seed(run.seed)
     divide(train)
@@ -118,26 +118,26 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
     sampler = _sampler(run, train, objective)
     _check_statistics(run, network, sampler.batch, about["network"]["name"])
     spread(objective)
-    optimiser = make_optimiser(run.optimiser, _groups(run, network, objective), device)
+    optimizer = make_optimizer(run.optimizer, _groups(run, network, objective), device)
     schedule = make_schedule(run.schedule, run.epochs, len(sampler) if run.references == "objective" else 1)
     resident = -1 if reads_own(train) else int(run.data.resident_gigabytes * 2**30)
     loader = Loader(train, device=device, resident_bytes=resident)
     step = Step(
         network,
         objective,
-        optimiser,
+        optimizer,
         read=_reader(loader),
         answers=None if train.answers is None else train.answers.to(device),
         prepare=Prepare(preprocess.restore(about["prepare"]), train.kind),
         augment=augmented,
         generator=torch.Generator(device).manual_seed(run.seed + 1),
         bfloat16=run.precision == "bfloat16",
-        clip=run.optimiser.clip,
+        clip=run.optimizer.clip,
         compiled=run.compile,
         pull=run.codes.pull if run.codes.learn else None,
         views=run.views,
     )
-    return Parts(network, objective, optimiser, schedule, sampler, loader, step, about)
+    return Parts(network, objective, optimizer, schedule, sampler, loader, step, about)
 
 
 def captured(run: Run, parts: Parts) -> Step | CapturedStep:
@@ -153,7 +153,7 @@ def recordable(objective: Built, queries: int) -> bool:
     """Whether an objective prices so many queries without reading anything back."""
     if isinstance(objective, WeightedSum):
         return all(recordable(part, queries) for part in objective.named_objectives().values())
-    return not isinstance(objective, NeighbourhoodObjective) or objective.recordable(queries)
+    return not isinstance(objective, NeighborhoodObjective) or objective.recordable(queries)
 
 
 def describe(run: Run, train: Dataset) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
         "network": {
             "name": network,
             "dimension": run.network.dimension,
-            "normalise": run.network.normalise,
+            "normalize": run.network.normalize,
             "options": {**run.network.options, **_of_other_libraries(run)},
         },
         "prepare": _agreed(run, train),
@@ -195,22 +195,22 @@ def deployed(objective: Built) -> dict[str, Any]:
 
 
 def _metric(objective: Built) -> str:
-    """The metric to search with: cosine where the objective normalised, Euclidean otherwise."""
-    if isinstance(objective, NeighbourhoodObjective) and isinstance(objective.affinity, Normalised):
+    """The metric to search with: cosine where the objective normalized, Euclidean otherwise."""
+    if isinstance(objective, NeighborhoodObjective) and isinstance(objective.affinity, Normalized):
         return "cosine"
     return "squared_euclidean"
 
 
 def _temperature(objective: Built) -> float | None:
     """The temperature of the deployed metric in the softmax that was trained; None where none was, or by another affinity."""
-    if not isinstance(objective, NeighbourhoodObjective) or objective.criterion not in (any_positive, each_positive, expected_cost):
+    if not isinstance(objective, NeighborhoodObjective) or objective.criterion not in (any_positive, each_positive, expected_cost):
         return None
     affinity = objective.affinity
     if isinstance(affinity, SquaredEuclidean):
         return affinity.temperature
-    if isinstance(affinity, Normalised) and isinstance(affinity.of, InnerProduct):
+    if isinstance(affinity, Normalized) and isinstance(affinity.of, InnerProduct):
         return affinity.of.temperature
-    if isinstance(affinity, Normalised) and isinstance(affinity.of, SquaredEuclidean):
+    if isinstance(affinity, Normalized) and isinstance(affinity.of, SquaredEuclidean):
         return affinity.of.temperature / 2  # between unit vectors -|q - r|^2 = 2 cos - 2
     return None
 
@@ -231,22 +231,22 @@ def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) ->
         raise ValueError(
             f"objective {name} learns from {wanted}, and {train.name} has {train.supervision}: take {fits}, or leave it to auto"
         )
-    if train.partly_labelled and not without_labels(objective):
+    if train.partly_labeled and not without_labels(objective):
         assert train.labels is not None
         missing = int((train.labels < 0).sum())
         raise ValueError(
             f"{missing:,} of the {len(train):,} training points of {train.name} have no class, and {name} needs one for each; "
-            "take objective.name=neighbourhood_discovery, or leave those points out"
+            "take objective.name=neighborhood_discovery, or leave those points out"
         )
-    if not isinstance(objective, NeighbourhoodDiscovery):
+    if not isinstance(objective, NeighborhoodDiscovery):
         usual = DiscoveryChoice(released_protocol=run.discovery.released_protocol)
         for leaf, value in vars(run.discovery).items():
             if value != getattr(usual, leaf):
-                mend = f"take objective.name=neighbourhood_discovery, or leave it at {getattr(usual, leaf)}"
-                raise ValueError(f"discovery.{leaf} ({value}) is read by neighbourhood_discovery alone, not by {name}; {mend}")
+                mend = f"take objective.name=neighborhood_discovery, or leave it at {getattr(usual, leaf)}"
+                raise ValueError(f"discovery.{leaf} ({value}) is read by neighborhood_discovery alone, not by {name}; {mend}")
     bank = isinstance(getattr(objective, "references", None), MemoryBank)
     if run.discovery.released_protocol and not bank:
-        mend = "take neighbourhood_discovery or instance_discrimination, or leave it false"
+        mend = "take neighborhood_discovery or instance_discrimination, or leave it false"
         raise ValueError(f"discovery.released_protocol (true) compares with a memory bank, and {name} has none; {mend}")
 
 
@@ -261,7 +261,7 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
         raise ValueError(f"sampler {name!r} is unknown; choose one of {', '.join(SAMPLERS)}")
     check_options(f"sampler {name}", options, SAMPLERS[name], filled=_FILLED)
     if name == "shuffled":
-        in_batch = not isinstance(objective, NeighbourhoodObjective) or isinstance(objective.references, InBatch | OnePerClass)
+        in_batch = not isinstance(objective, NeighborhoodObjective) or isinstance(objective.references, InBatch | OnePerClass)
         told = in_batch and not without_labels(objective)
         labels = train.labels if told and train.supervision == "classes" and len(train) > batch else None
         drop = len(train) > batch and len(train) % batch != 0
@@ -276,10 +276,10 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
 
 
 def _check_statistics(run: Run, network: nn.Module, batch: int, name: str) -> None:
-    """Batch normalisation has something to go by."""
+    """Batch normalization has something to go by."""
     kept = run.network.statistics == "kept" or run.network.frozen
     if batch * run.views == 1 and not kept and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in network.modules()):
-        few = f"batch_size ({run.batch_size}) leaves one image a step, and {name} normalises over the batch"
+        few = f"batch_size ({run.batch_size}) leaves one image a step, and {name} normalizes over the batch"
         raise ValueError(f"{few}: take at least 2, or train on more points")
 
 
@@ -297,8 +297,8 @@ def _check_codes(run: Run) -> None:
         return
     if run.codes.pull < 0:
         raise ValueError(f"codes.pull ({run.codes.pull}) must not be negative")
-    if run.network.normalise:
-        raise ValueError("codes.learn pushes every output to +-1, which vectors of length 1 cannot reach: set network.normalise=false")
+    if run.network.normalize:
+        raise ValueError("codes.learn pushes every output to +-1, which vectors of length 1 cannot reach: set network.normalize=false")
 
 
 def _freeze_body(network: nn.Module) -> None:
@@ -307,7 +307,7 @@ def _freeze_body(network: nn.Module) -> None:
 
 
 def set_training(network: nn.Module, choice: NetworkChoice) -> None:
-    """The mode of a training step; a frozen body, and normalisation by kept statistics, stay as when they are deployed."""
+    """The mode of a training step; a frozen body, and normalization by kept statistics, stay as when they are deployed."""
     network.train()
     for name, module in network.named_modules():
         frozen = choice.frozen and name and not name.startswith("head")

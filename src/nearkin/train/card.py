@@ -25,7 +25,7 @@ def _text(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, Any]
         f"An embedding of {about['kind']} ({shape}) into {network['dimension']} dimensions, to be searched by {_metric(about['metric'])}.",
         "",
         f"- **Objective**: {about['objective']}, because {about['why']}.",
-        f"- **Network**: {network['name']}" + (", unit length" if network["normalise"] else "") + ".",
+        f"- **Network**: {network['name']}" + (", unit length" if network["normalize"] else "") + ".",
         f"- **Data**: {run.data.source or 'handed in'}; " + ", ".join(f"{name} {count:,}" for name, count in counts.items()) + ".",
         f"- **Training**: {metrics['epochs']} epochs, {metrics['steps']:,} steps, {metrics['seconds']:.1f} s on {metrics['device']}, "
         f"seed {run.seed}.",
@@ -49,7 +49,7 @@ def _text(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, Any]
         "",
         f'model = nearkin.load("{folder.name}")',
         "model.encode(images)         # embeddings",
-        "model.neighbours(images, 5)  # the nearest training points",
+        "model.neighbors(images, 5)  # the nearest training points",
         "```",
         "",
     ]
@@ -105,5 +105,5 @@ def _figures(metrics: dict[str, Any]) -> list[str]:
     if "released protocol" in metrics:
         said.append(f"As released, it was looked at after every epoch of the last round: {metrics['released protocol']:.4f} at best.")
     if not set(told) - set(MEASURED_ON) and "test" not in metrics:
-        said.append("No part of the data was held out, or they have no labels: whether neighbours are right was not measured.")
+        said.append("No part of the data was held out, or they have no labels: whether neighbors are right was not measured.")
     return [*(["| part | figure | value |", "|---|---|---|", *rows, ""] if rows else []), " ".join(said)]

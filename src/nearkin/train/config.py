@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_type_hints
 
+from nearkin.compose.validation import check_whole
+
 Options = Mapping[str, Any]
 
 
@@ -55,24 +57,24 @@ class NetworkChoice:
 
     name: str = "auto"
     dimension: int = 64
-    normalise: bool = False
+    normalize: bool = False
     weights: str | None = None  # a local safetensors file to start from
     frozen: bool = False  # train only the head
     rate: float = 1.0  # learning rate of the body relative to the head and the objective
-    statistics: Literal["batch", "kept"] = "batch"  # batch normalisation goes by each batch, or by what the weights came with
+    statistics: Literal["batch", "kept"] = "batch"  # batch normalization goes by each batch, or by what the weights came with
     options: Options = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CodesChoice:
-    """Whether the embedding is learnt as a binary code, one bit a dimension, whatever the objective; see `nearkin.train.relaxation`."""
+    """Whether the embedding is learned as a binary code, one bit a dimension, whatever the objective; see `nearkin.train.relaxation`."""
 
     learn: bool = False
     pull: float = 0.1  # weight of the outputs' distance from +-1
 
 
 @dataclass(frozen=True)
-class OptimiserChoice:
+class OptimizerChoice:
     """How weights move."""
 
     name: Literal["sgd", "adam", "conjugate_gradient"] = "sgd"
@@ -98,16 +100,16 @@ class ScheduleChoice:
 
 @dataclass(frozen=True)
 class DiscoveryChoice:
-    """Rounds of neighbourhood discovery, between which the epochs are divided; only the objective neighbourhood_discovery has them."""
+    """Rounds of neighborhood discovery, between which the epochs are divided; only the objective neighborhood_discovery has them."""
 
     rounds: int = 4  # after the instance round, in which nobody is trusted
-    instance_round: bool = True  # without it the first neighbourhoods are those of random vectors
+    instance_round: bool = True  # without it the first neighborhoods are those of random vectors
     one_off: bool = False  # trust everybody from the first round on, instead of a share that grows
-    refresh: Literal["round", "epoch"] = "round"  # how often neighbourhoods are looked for
-    mutual: bool = False  # count only neighbours that are so in both directions
+    refresh: Literal["round", "epoch"] = "round"  # how often neighborhoods are looked for
+    mutual: bool = False  # count only neighbors that are so in both directions
     gradual: bool = False  # the trusted share grows with every epoch instead of every round (with refresh=epoch)
     restart: bool = True  # the schedule begins anew with every round
-    labelled: float = 0.0  # share of the points whose class is used; where some classes are missing, those that are there are used anyhow
+    labeled: float = 0.0  # share of the points whose class is used; where some classes are missing, those that are there are used anyhow
     released_protocol: bool = False  # also report the best epoch of the last round on the test part against the bank, as the authors did
 
 
@@ -119,9 +121,9 @@ class Run:
     network: NetworkChoice = field(default_factory=NetworkChoice)
     objective: Part = field(default_factory=Part)
     codes: CodesChoice = field(default_factory=CodesChoice)
-    optimiser: OptimiserChoice = field(default_factory=OptimiserChoice)
+    optimizer: OptimizerChoice = field(default_factory=OptimizerChoice)
     schedule: ScheduleChoice = field(default_factory=ScheduleChoice)
-    preprocess: Part = field(default_factory=lambda: Part("standardise"))
+    preprocess: Part = field(default_factory=lambda: Part("standardize"))
     augment: Part = field(default_factory=Part)
     sampler: Part = field(default_factory=lambda: Part("shuffled"))
     discovery: DiscoveryChoice = field(default_factory=DiscoveryChoice)
@@ -140,8 +142,7 @@ class Run:
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("least_steps", 0), ("batch_size", 1), ("views", 1), ("validate_every", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} ({getattr(self, name)}) must be at least {least}")
+            check_whole(name, getattr(self, name), least)
 
     def to_json(self) -> str:
         """The whole tree as JSON."""
@@ -155,7 +156,7 @@ class Run:
 
 
 def override(run: Run, settings: Mapping[str, str]) -> Run:
-    """The same run with leaves replaced: {"optimiser.learning_rate": "0.05", "objective.options.temperature": "0.1"}."""
+    """The same run with leaves replaced: {"optimizer.learning_rate": "0.05", "objective.options.temperature": "0.1"}."""
     for name, text in settings.items():
         run = _replaced(run, name.split("."), text, name)
     return run

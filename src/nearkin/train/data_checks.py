@@ -14,14 +14,14 @@ A_HANDFUL = 20  # points, below which there is next to nothing to learn
 
 
 def check_enough(run: Run, data: Dataset, report: Report) -> None:
-    """Two points at least, and two classes where they are learnt from; a line where it is a handful of points."""
+    """Two points at least, and two classes where they are learned from; a line where it is a handful of points."""
     source, many = run.data.source, f"{len(data):,} {'image' if data.kind == 'images' else 'point'}{'s' if len(data) > 1 else ''}"
     if len(data) < 2:
-        raise ValueError(f"{source} holds {many}, which has no other to be its neighbour; at least 2 are needed, better hundreds")
+        raise ValueError(f"{source} holds {many}, which has no other to be its neighbor; at least 2 are needed, better hundreds")
     learns = data.supervision == "classes" and objective_for(data, run.objective.name)[0] not in WITHOUT_LABELS
-    if learns and data.labels is not None and not data.partly_labelled and bool((data.labels == data.labels[0]).all()):
+    if learns and data.labels is not None and not data.partly_labeled and bool((data.labels == data.labels[0]).all()):
         name = data.classes[int(data.labels[0])] if data.classes else int(data.labels[0])
-        raise ValueError(f"{source} has one class only ({name}), so no neighbour could be wrong; {_mend(source, data)}")
+        raise ValueError(f"{source} has one class only ({name}), so no neighbor could be wrong; {_mend(source, data)}")
     if len(data) < A_HANDFUL:
         report(f"{many}: so few teach next to nothing; give hundreds or more")
 

@@ -1,6 +1,6 @@
-"""Discovery: which neighbourhoods of an unlabelled set to trust, and when.
+"""Discovery: which neighborhoods of an unlabeled set to trust, and when.
 
-A point's neighbourhood is its k nearest others and itself. It is trusted by the entropy of the point's own soft choice among all
+A point's neighborhood is its k nearest others and itself. It is trusted by the entropy of the point's own soft choice among all
 points: a low one says that few others are near, and that they are much nearer than the rest. [huang2019and] eq. (1), (5), (6)
 Wherever a tensor is asked for, a numpy array will do.
 """
@@ -8,7 +8,6 @@ Wherever a tensor is asked for, a numpy array will do.
 import math
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +15,9 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.affinity import cosine, unit
-from nearkin.compose.points import Points, check_whole, tensor_of
+from nearkin.compose.points import Points, tensor_of
 from nearkin.compose.relation import labels_of, table_of, truths_of
+from nearkin.compose.validation import check_positive, check_share, check_whole
 from nearkin.data.shards import Shards
 from nearkin.search import nearest
 
@@ -25,7 +25,7 @@ BLOCK = 512  # rows and columns of similarities held at once: a tile that stays 
 CUDA_BLOCK = 8192  # there a tile must be large enough that launches do not count: 256 MB
 
 
-class Neighbourhoods(NamedTuple):
+class Neighborhoods(NamedTuple):
     """What was found for every point, row i for id i."""
 
     table: Tensor  # (n, k) ids of the nearest others, nearest first
@@ -33,7 +33,7 @@ class Neighbourhoods(NamedTuple):
 
 
 @torch.no_grad()
-def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighbourhoods:
+def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighborhoods:
     """The k nearest others by cosine of each of `vectors` (n, d), and the entropy of its soft choice among all n, itself included.
 
     Ties go to the smaller id. Nothing n x n is held. Of shards, which may be larger than memory, row i is their i-th point, and two
@@ -41,16 +41,16 @@ def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, 
     """
     if isinstance(vectors, Shards):
         full = [number for number, record in enumerate(vectors.records) if record["rows"]]
-        parts = [neighbourhoods_of(vectors, number, k, temperature, block=block) for number in full]
-        return Neighbourhoods(torch.cat([part.table for part in parts]), torch.cat([part.entropy for part in parts]))
+        parts = [neighborhoods_of(vectors, number, k, temperature, block=block) for number in full]
+        return Neighborhoods(torch.cat([part.table for part in parts]), torch.cat([part.entropy for part in parts]))
     x = _checked(vectors, k, temperature, block)
     ids = torch.arange(len(x), device=x.device)
     found = nearest(Points(x, None, ids), Points(x, None, ids), k, cosine(), exclude_same_id=True)
-    return Neighbourhoods(found.positions, entropies(x, temperature, block=block))
+    return Neighborhoods(found.positions, entropies(x, temperature, block=block))
 
 
 @torch.no_grad()
-def neighbourhoods_of(shards: Shards, number: int, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighbourhoods:
+def neighborhoods_of(shards: Shards, number: int, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighborhoods:
     """What `discover` finds for the points of one shard among those of all."""
     check_whole("number", number, 0, "shards are numbered from 0")
     if number >= len(shards.records):
@@ -58,13 +58,13 @@ def neighbourhoods_of(shards: Shards, number: int, k: int = 1, temperature: floa
     start = shards.starts()[number]
     x = torch.from_numpy(np.array(shards.read(number).vectors))
     own = Points(x, None, torch.arange(start, start + len(x)))
-    return neighbourhoods_among(own, lambda: _numbered(shards), len(shards), k, temperature, block=block)
+    return neighborhoods_among(own, lambda: _numbered(shards), len(shards), k, temperature, block=block)
 
 
 @torch.no_grad()
-def neighbourhoods_among(
+def neighborhoods_among(
     own: Points, others: Callable[[], Iterator[Points]], n: int, k: int, temperature: float, *, block: int | None = None
-) -> Neighbourhoods:
+) -> Neighborhoods:
     """What `discover` finds for some points among all n, which `others` yields in order, part by part, with ids 0..n-1; twice."""
     _check_settings(n, k, temperature, block)
     found = nearest(own, others(), k, cosine(), exclude_same_id=True)
@@ -79,7 +79,7 @@ def neighbourhoods_among(
                 e = u.exp2()
                 total[rows] += e.sum(1)
                 weighted[rows] += (u * e).sum(1)
-    return Neighbourhoods(found.positions, _entropy(sums).to(x.dtype))
+    return Neighborhoods(found.positions, _entropy(sums).to(x.dtype))
 
 
 def _numbered(shards: Shards) -> Iterator[Points]:
@@ -164,7 +164,7 @@ def curriculum(rounds: int, one_off: bool = False) -> tuple[float, ...]:
 
 
 def mutual(table: Tensor) -> Tensor:
-    """(n, k) truth values: whether a neighbour has the point among its own neighbours, too."""
+    """(n, k) truth values: whether a neighbor has the point among its own neighbors, too."""
     table = table_of(table)
     ids = torch.arange(len(table), device=table.device)
     return (table[table] == ids[:, None, None]).any(2)
@@ -179,7 +179,7 @@ def keep_only(table: Tensor, kept: Tensor) -> Tensor:
 
 
 class Agreement(NamedTuple):
-    """How many (point, neighbour) pairs there are whose classes are both known, and how many of them are of one class."""
+    """How many (point, neighbor) pairs there are whose classes are both known, and how many of them are of one class."""
 
     pairs: int
     right: int
@@ -191,9 +191,9 @@ class Agreement(NamedTuple):
 
 
 def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> Agreement:
-    """How many pairs of the `chosen` (n,) points and their neighbours are of one class; for reporting only.
+    """How many pairs of the `chosen` (n,) points and their neighbors are of one class; for reporting only.
 
-    Pairs in which a class is not known (-1), and a point's own id, which stands for a neighbour that was not kept, are left out.
+    Pairs in which a class is not known (-1), and a point's own id, which stands for a neighbor that was not kept, are left out.
     """
     table = table_of(table)
     labels = labels_of(labels, len(table))
@@ -220,20 +220,18 @@ def _checked(given: Any, k: int, temperature: float, block: int | None) -> Tenso
 
 def _check_settings(n: int, k: int, temperature: float, block: int | None) -> None:
     if n < 2:
-        raise ValueError(f"the number of points ({n}) must be at least 2, for a point's neighbours are others; give more points")
-    check_whole("k", k, 1, "it is the number of neighbours")
+        raise ValueError(f"the number of points ({n}) must be at least 2, for a point's neighbors are others; give more points")
+    check_whole("k", k, 1, "it is the number of neighbors")
     if k >= n:
         others = f"a point has {n - 1} others; choose such a k, or give more points"
         raise ValueError(f"k ({k}) must be at least 1 and below the number of points ({n}): {others}")
-    if not isinstance(temperature, Real) or not temperature > 0:
-        raise ValueError(f"temperature ({temperature!r}) must be above 0, a number")
+    check_positive("temperature", temperature)
     if block is not None:
         check_whole("block", block, 1, "it is the number of rows held at once")
 
 
 def _checked_entropy(given: Any, share: float) -> Tensor:
-    if not isinstance(share, Real) or not 0 <= share <= 1:
-        raise ValueError(f"share ({share!r}) must lie between 0 and 1, a number")
+    check_share("share", share)
     entropy = tensor_of("entropy", given)
     if entropy.ndim != 1 or not entropy.is_floating_point():
         raise ValueError(f"entropy has shape {tuple(entropy.shape)} and type {entropy.dtype}; give floats (n,), one for each point")

@@ -18,17 +18,17 @@ def _crop(size: int) -> tuple[Any, ...]:
     return (augment.PadAndCrop(0, size), augment.HorizontalFlip())
 
 
-def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, colour: bool = True) -> tuple[Any, ...]:
-    """What [huang2019and] released: crops of at least a share `scale` of the area, colours changed, a fifth grey; no flip unless told.
+def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, color: bool = True) -> tuple[Any, ...]:
+    """What [huang2019and] released: crops of at least a share `scale` of the area, colors changed, a fifth gray; no flip unless told.
 
-    `colour` false, which grey images have unless told, is brightness and contrast alone.
+    `color` false, which gray images have unless told, is brightness and contrast alone.
     """
-    jitter = augment.ColourJitter(hue=hue) if colour else augment.ColourJitter(saturation=0.0, hue=0.0)
-    steps = (augment.RandomResizedCrop(scale=(scale, 1.0)), jitter, *((augment.Greyscale(0.2),) if colour else ()))
+    jitter = augment.ColorJitter(hue=hue) if color else augment.ColorJitter(saturation=0.0, hue=0.0)
+    steps = (augment.RandomResizedCrop(scale=(scale, 1.0)), jitter, *((augment.Grayscale(0.2),) if color else ()))
     return (augment.HorizontalFlip(), *steps) if flip else steps
 
 
-AUTOMATIC_HUE = 0.1  # of colour images without labels, where nobody named an augmentation; docs/results.md, options beyond the paper
+AUTOMATIC_HUE = 0.1  # of color images without labels, where nobody named an augmentation; docs/results.md, options beyond the paper
 AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "none": lambda: (),
     "shift": lambda pixels=2: (augment.PadAndCrop(pixels),),
@@ -44,32 +44,32 @@ OF_VECTORS = ("none", "swap")
 def preparation(run: Run, train: Dataset) -> Sequence[Any]:
     """The steps; `crop` among the options cuts the middle out first, where training may cut at random (augment.name=crop).
 
-    `mean` and `std` are given constants, a number or a list of one for each channel; without them standardise takes the training part's.
+    `mean` and `std` are given constants, a number or a list of one for each channel; without them standardize takes the training part's.
     """
     if train.kind == "vectors":
         return ()
     name, options = run.preprocess.name, dict(run.preprocess.options)
-    makers: dict[str, Callable[..., Any]] = {"standardise": _standardise, "auto": _standardise, "local_contrast": preprocess.LocalContrast}
+    makers: dict[str, Callable[..., Any]] = {"standardize": _standardize, "auto": _standardize, "local_contrast": preprocess.LocalContrast}
     makers |= {given: partial(_as_it_is, step) for given, step in preprocess.GIVEN.items()}
     if name not in makers:
-        raise ValueError(f"preprocess {name!r} is unknown; choose standardise, local_contrast, {', '.join(preprocess.GIVEN)}")
+        raise ValueError(f"preprocess {name!r} is unknown; choose standardize, local_contrast, {', '.join(preprocess.GIVEN)}")
     crop = options.pop("crop", None)
-    filled = {"train": train} if makers[name] is _standardise else {}
+    filled = {"train": train} if makers[name] is _standardize else {}
     check_options(f"preprocess {name}", options, makers[name], filled=filled, besides=("crop",))
-    first = () if crop is None else (preprocess.CentreCrop(crop),)
+    first = () if crop is None else (preprocess.CenterCrop(crop),)
     return (*first, makers[name](**filled, **options))
 
 
-def _standardise(train: Dataset, per_channel: bool = True, mean: Any = None, std: Any = None) -> preprocess.Standardise:
+def _standardize(train: Dataset, per_channel: bool = True, mean: Any = None, std: Any = None) -> preprocess.Standardize:
     if mean is not None and std is not None:
-        return preprocess.Standardise(_numbers(mean), _numbers(std))
+        return preprocess.Standardize(_numbers(mean), _numbers(std))
     if mean is not None or std is not None:
         raise ValueError("preprocess.options.mean and preprocess.options.std go together; give both, or neither")
     some = train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
-    return preprocess.Standardise.fitted((train.read(part) for part in torch.split(some, 1000)), per_channel)
+    return preprocess.Standardize.fitted((train.read(part) for part in torch.split(some, 1000)), per_channel)
 
 
-def _as_it_is(step: preprocess.Standardise) -> preprocess.Standardise:
+def _as_it_is(step: preprocess.Standardize) -> preprocess.Standardize:
     return step
 
 
@@ -100,7 +100,7 @@ def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
         name = ("swap" if train.kind == "vectors" else "discovery") if objective in WITHOUT_LABELS else "none"
         options = {"hue": AUTOMATIC_HUE, **options} if name == "discovery" else options
     if name == "discovery" and train.kind == "images":
-        options = {"colour": train.shape[0] == 3, **options}
+        options = {"color": train.shape[0] == 3, **options}
     if name not in AUGMENTATIONS:
         raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
     if train.kind == "vectors" and name not in OF_VECTORS:

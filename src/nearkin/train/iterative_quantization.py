@@ -1,12 +1,14 @@
-"""Iterative quantisation: the rotation after which the signs of an embedding lose least. [gong2011iterative]"""
+"""Iterative quantization: the rotation after which the signs of an embedding lose least. [gong2011iterative]"""
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nearkin.compose.validation import check_whole
 
-class IterativeQuantisation:
-    """Codes for embeddings that were not trained for it: centre, project on the first principal directions V, rotate by R.
+
+class IterativeQuantization:
+    """Codes for embeddings that were not trained for it: center, project on the first principal directions V, rotate by R.
 
         min_R |B - V R|^2,   B = sign(V R),   R orthogonal
 
@@ -15,26 +17,24 @@ class IterativeQuantisation:
     """
 
     def __init__(self, bits: int, iterations: int = 50, seed: int = 0) -> None:
-        if isinstance(bits, bool) or not isinstance(bits, int) or bits < 1:
-            raise ValueError(f"bits ({bits}) must be a whole number of at least 1")
-        if iterations < 1:
-            raise ValueError(f"iterations ({iterations}) must be at least 1")
+        check_whole("bits", bits)
+        check_whole("iterations", iterations)
         self.bits, self.iterations, self.seed = bits, iterations, seed
         self.losses_: list[float] = []
 
-    def fit(self, x: Tensor) -> "IterativeQuantisation":
-        """Learn centre, directions and rotation from x (n, d)."""
+    def fit(self, x: Tensor) -> "IterativeQuantization":
+        """Learn center, directions and rotation from x (n, d)."""
         n, d = _checked(x)
         if self.bits > d:
             raise ValueError(f"bits ({self.bits}) must be at most the embedding's {d} dimensions")
         if n < 2:
-            raise ValueError("x has one row; a rotation is learnt from two or more")
+            raise ValueError("x has one row; a rotation is learned from two or more")
         x = x.detach().double()
-        self.centre_ = x.mean(0)
-        centred = x - self.centre_
-        _, directions = torch.linalg.eigh(centred.T @ centred / n)  # ascending
+        self.center_ = x.mean(0)
+        centerd = x - self.center_
+        _, directions = torch.linalg.eigh(centerd.T @ centerd / n)  # ascending
         self.directions_ = directions.flip(1)[:, : self.bits]  # (d, bits)
-        v = centred @ self.directions_  # (n, bits)
+        v = centerd @ self.directions_  # (n, bits)
         drawn = torch.from_numpy(np.random.default_rng(self.seed).normal(size=(self.bits, self.bits))).to(x.device)
         rotation = torch.linalg.qr(drawn).Q
         self.losses_ = []
@@ -52,9 +52,9 @@ class IterativeQuantisation:
         if not hasattr(self, "rotation_"):
             raise ValueError("fit() comes before transform()")
         _, d = _checked(x)
-        if d != len(self.centre_):
-            raise ValueError(f"x has {d} dimensions where {len(self.centre_)} were fitted")
-        turned: Tensor = (x.detach().double() - self.centre_.to(x.device)) @ (self.directions_ @ self.rotation_).to(x.device)
+        if d != len(self.center_):
+            raise ValueError(f"x has {d} dimensions where {len(self.center_)} were fitted")
+        turned: Tensor = (x.detach().double() - self.center_.to(x.device)) @ (self.directions_ @ self.rotation_).to(x.device)
         return turned.to(x.dtype)
 
 

@@ -54,44 +54,44 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "direct_regression": DirectRegression,
     "nearest_class_mean": nearest_class_mean,
     "instance_discrimination": o.InstanceDiscrimination,
-    "neighbourhood_discovery": o.NeighbourhoodDiscovery,
+    "neighborhood_discovery": o.NeighborhoodDiscovery,
     "deep_cluster": o.DeepCluster,
     "noise_as_targets": o.NoiseAsTargets,
     "precision_at_k": o.PrecisionAtK,
     "softmax": o.Softmax,
     "hinge": o.Hinge,
     "large_margin_softmax": o.LargeMarginSoftmax,
-    "centre_loss": o.CentreLoss,
-    "centre_pull": o.CentrePull,
+    "center_loss": o.CenterLoss,
+    "center_pull": o.CenterPull,
     "contrastive": o.Contrastive,
     "triplet": o.Triplet,
     "npair": o.NPair,
     "lifted_structure": o.LiftedStructure,
     "angular": o.Angular,
     "proxy_nca": o.ProxyNCA,
-    "normalised_softmax": o.NormalisedSoftmax,
+    "normalized_softmax": o.NormalizedSoftmax,
 }
 
 WITHOUT_LABELS = (
     "instance_discrimination",
-    "neighbourhood_discovery",
+    "neighborhood_discovery",
     "deep_cluster",
     "noise_as_targets",
 )  # objectives that are told nothing but who is who
 
-BETWEEN_EPOCHS = ("neighbourhood_discovery", "deep_cluster", "noise_as_targets")  # of those, who must look at all points then
+BETWEEN_EPOCHS = ("neighborhood_discovery", "deep_cluster", "noise_as_targets")  # of those, who must look at all points then
 
 BY_SUPERVISION = {
-    "classes": ("nca", "the data have classes, so neighbours should share them"),
-    "numbers": ("nca_regression", "the data have numbers, so neighbours should have similar ones"),
-    "sets": ("nca_of_sets", "the data have label sets, so neighbours should share labels"),
+    "classes": ("nca", "the data have classes, so neighbors should share them"),
+    "numbers": ("nca_regression", "the data have numbers, so neighbors should have similar ones"),
+    "sets": ("nca_of_sets", "the data have label sets, so neighbors should share labels"),
     "some classes": (
-        "neighbourhood_discovery",
-        "the data have classes for some points: those use them, the others the neighbours that are discovered",
+        "neighborhood_discovery",
+        "the data have classes for some points: those use them, the others the neighbors that are discovered",
     ),
     "ids": (
-        "neighbourhood_discovery",
-        "the data have no labels, so every point is told apart from all others until its neighbours can be trusted",
+        "neighborhood_discovery",
+        "the data have no labels, so every point is told apart from all others until its neighbors can be trusted",
     ),
 }
 
@@ -111,7 +111,7 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
 
 def objective_for(data: Dataset, name: str) -> tuple[str, str]:
     """The name of the objective that these data are trained by, and in words why."""
-    return choose(name, "some classes" if data.partly_labelled else data.supervision)
+    return choose(name, "some classes" if data.partly_labeled else data.supervision)
 
 
 def without_labels(objective: Built) -> bool:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nearkin.train.config import OptimiserChoice, ScheduleChoice
+from nearkin.train.config import OptimizerChoice, ScheduleChoice
 
 
-def make_optimiser(choice: OptimiserChoice, groups: Iterable[dict[str, Any]], device: torch.device) -> torch.optim.Optimizer:
+def make_optimizer(choice: OptimizerChoice, groups: Iterable[dict[str, Any]], device: torch.device) -> torch.optim.Optimizer:
     """SGD, Adam or conjugate gradient over parameter groups, each with its `rate` relative to the run's learning rate.
 
     On CUDA the learning rate is a tensor and the update is fused, so that a captured graph can follow a schedule.
@@ -28,9 +28,9 @@ def make_optimiser(choice: OptimiserChoice, groups: Iterable[dict[str, Any]], de
     return ConjugateGradient(listed, choice.iterations)
 
 
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Give every group its share of the learning rate, in place where the rate is a tensor."""
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         value = rate * group.get("rate", 1.0)
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(value)
@@ -124,7 +124,7 @@ def make_schedule(choice: ScheduleChoice, epochs: int, steps_an_epoch: int) -> S
 def conjugate_gradient(
     function: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, iterations: int
 ) -> tuple[np.ndarray, list[float]]:
-    """Nonlinear conjugate gradient (Polak-Ribiere, strong Wolfe line search) on a flat vector, the optimiser of [taylor2010pose].
+    """Nonlinear conjugate gradient (Polak-Ribiere, strong Wolfe line search) on a flat vector, the optimizer of [taylor2010pose].
 
     Returns the point and the value after every iteration, which never rises.
     """
@@ -140,14 +140,14 @@ def conjugate_gradient(
 
 
 class ConjugateGradient(torch.optim.Optimizer):
-    """`conjugate_gradient` as a torch optimiser: one step is `iterations` line searches, and keeps nothing for the next.
+    """`conjugate_gradient` as a torch optimizer: one step is `iterations` line searches, and keeps nothing for the next.
 
     The closure must clear the gradients, compute them, and return the same loss for the same parameters.
     """
 
     def __init__(self, params: Any, iterations: int = 10) -> None:
         if iterations < 1:
-            raise ValueError(f"optimiser.iterations ({iterations}) must be at least 1")
+            raise ValueError(f"optimizer.iterations ({iterations}) must be at least 1")
         super().__init__(params, {"lr": 0.0})
         self.iterations = iterations
 

@@ -2,7 +2,7 @@
 
 Embeddings, labels and ids of all ranks are gathered in rank order; every rank prices the joined batch and keeps the
 gradient of its own rows. Summed over ranks, the network's gradient is exactly the joined batch's; the objective's own
-parameters get their whole gradient on every rank, so theirs is not summed. Batch normalisation uses each rank's own
+parameters get their whole gradient on every rank, so theirs is not summed. Batch normalization uses each rank's own
 statistics, as it does everywhere else; its running averages are then averaged over ranks.
 """
 

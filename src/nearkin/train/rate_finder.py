@@ -39,8 +39,8 @@ def find_rate(run: Run, train: Dataset, device: torch.device, reporter: Reporter
 
     The rate is `steady_rate`'s: the largest at which the objective still falls steadily. [ren2014convolutional]
     """
-    if run.optimiser.name == "conjugate_gradient":
-        raise ValueError("optimiser.name=conjugate_gradient searches its own rates; the finder is for sgd and adam")
+    if run.optimizer.name == "conjugate_gradient":
+        raise ValueError("optimizer.name=conjugate_gradient searches its own rates; the finder is for sgd and adam")
     if steps < 2:
         raise ValueError(f"steps ({steps}) must be at least 2")
     parts = assemble(replace(run, references="objective"), train, device)
@@ -51,7 +51,7 @@ def find_rate(run: Run, train: Dataset, device: torch.device, reporter: Reporter
     objectives: list[float] = []
     for done, ids in zip(range(steps), parts.sampler.endless(), strict=False):
         rates.append(LOWEST * (HIGHEST / LOWEST) ** (done / (steps - 1)))
-        set_rate(parts.optimiser, rates[-1])
+        set_rate(parts.optimizer, rates[-1])
         objectives.append(_value(parts.step, ids.to(device)))
         listener.step(done + 1, {"loss": objectives[-1], "rate": rates[-1]})
         if not objectives[-1] <= LOST * max(objectives[0], 1e-12):

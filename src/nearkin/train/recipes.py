@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nearkin.data.dataset import Dataset
-from nearkin.train.config import OptimiserChoice, Run, override
+from nearkin.train.config import OptimizerChoice, Run, override
 from nearkin.train.objective_choice import WITHOUT_LABELS, objective_for
 from nearkin.train.reporter import Reporter
 
@@ -46,38 +46,38 @@ class Recipe:
 
 
 # For data without labels, or with some, where nobody has said otherwise, and the objectives that gain by it: docs/log.md has the trials.
-SUITED = ("neighbourhood_discovery", "instance_discrimination", "noise_as_targets")
-UNLABELLED: Leaves = {"batch_size": "64", "optimiser.name": "adam", "optimiser.learning_rate": "0.003", "least_steps": "1000"}
+SUITED = ("neighborhood_discovery", "instance_discrimination", "noise_as_targets")
+UNLABELED: Leaves = {"batch_size": "64", "optimizer.name": "adam", "optimizer.learning_rate": "0.003", "least_steps": "1000"}
 
 # For few points with answers, where nobody has said otherwise: docs/log.md, "A small folder with labels", has the trials.
 FEW = 4000  # training points, below which batches are small and steps are counted
 SMALL: Leaves = {"batch_size": "64", "least_steps": "300"}
 OTHERS = 4  # points outside the largest class in a small batch, on average: a batch of one class is refused
-CLIPPED: Leaves = {"optimiser.clip": "1"}  # or SGD ends in NaN: on few points after many steps, on numbers where they are large
+CLIPPED: Leaves = {"optimizer.clip": "1"}  # or SGD ends in NaN: on few points after many steps, on numbers where they are large
 
 RECIPES: Mapping[str, Recipe] = {
     "retrieval": Recipe.of(json.loads(Path(__file__).with_name("retrieval.json").read_text(encoding="utf-8"))),
     "discovery": Recipe(
         {
-            "objective.name": "neighbourhood_discovery",
+            "objective.name": "neighborhood_discovery",
             "network.name": "resnet18",
             "network.dimension": "128",
-            "network.normalise": "true",
+            "network.normalize": "true",
             "augment.name": "discovery",
             "augment.options.flip": "true",
             "augment.options.hue": "0.1",
             "discovery.refresh": "epoch",
             "discovery.gradual": "true",
             "discovery.restart": "false",
-            "optimiser.learning_rate": "0.06",
-            "optimiser.weight_decay": "1e-3",
+            "optimizer.learning_rate": "0.06",
+            "optimizer.weight_decay": "1e-3",
             "schedule.warmup": "0",
             "batch_size": "256",
             "epochs": "250",
-            "least_steps": UNLABELLED["least_steps"],
+            "least_steps": UNLABELED["least_steps"],
         },
-        "a ResNet-18 into 128 numbers, crops, flips and colours changed, one cosine over 250 epochs, a few more neighbours trusted in each",
-        "docs/results.md, beyond the paper of Huang et al.; colour images of about 32 x 32, on a GPU",
+        "a ResNet-18 into 128 numbers, crops, flips and colors changed, one cosine over 250 epochs, a few more neighbors trusted in each",
+        "docs/results.md, beyond the paper of Huang et al.; color images of about 32 x 32, on a GPU",
         {"data.size": "32"},
     ),
 }
@@ -99,12 +99,12 @@ def suited(run: Run, train: Dataset, given: Collection[str]) -> Run:
     """The run, with settings for learning without labels where its objective does so, be it named or taken for what the data lack;
     otherwise with those for few points, and for numbers.
 
-    Of the leaves that are `given` none is changed, and any of the optimiser's keeps all of them, since they go together.
+    Of the leaves that are `given` none is changed, and any of the optimizer's keeps all of them, since they go together.
     """
     name = objective_for(train, run.objective.name)[0]
-    leaves = UNLABELLED if name in SUITED else {} if name in WITHOUT_LABELS else _taught(run, train)
-    whole = any(leaf.startswith("optimiser.") for leaf in given)
-    kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith("optimiser.")}
+    leaves = UNLABELED if name in SUITED else {} if name in WITHOUT_LABELS else _taught(run, train)
+    whole = any(leaf.startswith("optimizer.") for leaf in given)
+    kept = set(given) | {leaf for leaf in leaves if whole and leaf.startswith("optimizer.")}
     kept |= {"least_steps"} if run.references == "training_set" else set()  # a step over everything is no small one
     return override(run, {leaf: value for leaf, value in _as_long_as_told(leaves, kept).items() if leaf not in kept})
 
@@ -138,11 +138,11 @@ def taken(run: Run, train: Dataset, given: Collection[str] | None, log: Reporter
     """The run as it is trained, after lines that say what was set to suit the data: nothing but its length where `given` is None."""
     suits = run if given is None else suited(run, train, given)
     changed = [f"batches of {suits.batch_size:,}"] if suits.batch_size != run.batch_size else []
-    changed += [_in_words(suits.optimiser)] if suits.optimiser != run.optimiser else []
+    changed += [_in_words(suits.optimizer)] if suits.optimizer != run.optimizer else []
     if changed:
         told = f"{train.supervision}, {len(train):,} points to learn from"
         if objective_for(train, run.objective.name)[0] in SUITED:
-            told = "with some labels" if train.partly_labelled else "without labels"
+            told = "with some labels" if train.partly_labeled else "without labels"
         log.message(f"{told}: {', '.join(changed)}; --set changes that")
     long = lengthened(suits, len(train))
     if long != suits:
@@ -150,6 +150,6 @@ def taken(run: Run, train: Dataset, given: Collection[str] | None, log: Reporter
     return long
 
 
-def _in_words(optimiser: OptimiserChoice) -> str:
-    clipped = f" with gradients of length {optimiser.clip:g} at most" if optimiser.clip else ""
-    return f"{optimiser.name} at {optimiser.learning_rate:g}{clipped}"
+def _in_words(optimizer: OptimizerChoice) -> str:
+    clipped = f" with gradients of length {optimizer.clip:g} at most" if optimizer.clip else ""
+    return f"{optimizer.name} at {optimizer.learning_rate:g}{clipped}"

@@ -1,4 +1,4 @@
-"""The rounds of neighbourhood discovery: nobody is trusted at first, then a growing share of the neighbourhoods. [huang2019and]"""
+"""The rounds of neighborhood discovery: nobody is trusted at first, then a growing share of the neighborhoods. [huang2019and]"""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.references import MemoryBank
-from nearkin.compose.relation import ListedNeighbours
+from nearkin.compose.relation import ListedNeighbors
 from nearkin.data.dataset import Dataset
-from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
+from nearkin.objectives import DeepCluster, NeighborhoodDiscovery, NoiseAsTargets
 from nearkin.train.config import DiscoveryChoice, Run
 from nearkin.train.discovery import Agreement, agreement, curriculum, discover, keep_only, mutual, trusted, weights
 from nearkin.train.optimizers import Schedule
@@ -20,7 +20,7 @@ class Rounds(NamedTuple):
 
     shares: tuple[float, ...]  # one for each round; 0 in the instance round
     epochs: int
-    every_epoch: bool  # neighbourhoods are looked for anew in every epoch
+    every_epoch: bool  # neighborhoods are looked for anew in every epoch
     gradual: bool = False  # the share grows from epoch to epoch
 
     def of(self, epoch: int) -> int:
@@ -38,7 +38,7 @@ class Rounds(NamedTuple):
         return schedule.factor(step - begun, ended - begun)
 
     def due(self, epoch: int) -> int:
-        """The epoch in which the neighbourhoods of this one were, or are, to be looked for."""
+        """The epoch in which the neighborhoods of this one were, or are, to be looked for."""
         return epoch if self.every_epoch else self.first_epoch(self.of(epoch))
 
     def share(self, epoch: int) -> float:
@@ -68,18 +68,18 @@ def rounds_for(run: Run, discovers: bool) -> Rounds:
 def labels_used(run: Run, train: Dataset) -> Tensor | None:
     """(n,) the classes that discovery may use, -1 for those it may not; None for none at all.
 
-    All that are known where some are missing; of fully labelled data only the share discovery.labelled, drawn anew by the run's seed,
+    All that are known where some are missing; of fully labeled data only the share discovery.labeled, drawn anew by the run's seed,
     evenly over the classes and at least one of each. What is not used is for reporting.
     """
-    share = run.discovery.labelled
+    share = run.discovery.labeled
     if not 0 <= share <= 1:
-        raise ValueError(f"discovery.labelled ({share}) must lie between 0 and 1: the share of points whose class may be used")
-    if train.partly_labelled:
+        raise ValueError(f"discovery.labeled ({share}) must lie between 0 and 1: the share of points whose class may be used")
+    if train.partly_labeled:
         return train.labels
     if share == 0:
         return None
     if train.labels is None:
-        raise ValueError(f"discovery.labelled ({share}) asks for classes, and {train.name} has none; leave it at 0")
+        raise ValueError(f"discovery.labeled ({share}) asks for classes, and {train.name} has none; leave it at 0")
     generator = torch.Generator().manual_seed(run.seed)
     used = torch.full_like(train.labels, -1)
     for number in torch.unique(train.labels).tolist():
@@ -107,18 +107,18 @@ class Steering(Protocol):
         """Go on from there."""
 
 
-def steering_of(run: Run, objective: object, optimiser: torch.optim.Optimizer, labels: Tensor | None) -> Steering | None:
+def steering_of(run: Run, objective: object, optimizer: torch.optim.Optimizer, labels: Tensor | None) -> Steering | None:
     """How an objective is steered between epochs; None for those that need nothing."""
-    if isinstance(objective, NeighbourhoodDiscovery):
+    if isinstance(objective, NeighborhoodDiscovery):
         return Discovering(run, objective, labels)
-    return Refreshing(objective, optimiser, run.seed) if isinstance(objective, DeepCluster | NoiseAsTargets) else None
+    return Refreshing(objective, optimizer, run.seed) if isinstance(objective, DeepCluster | NoiseAsTargets) else None
 
 
 class Refreshing:
     """Pseudo-labels, made anew before every epoch, or every few."""
 
-    def __init__(self, objective: DeepCluster | NoiseAsTargets, optimiser: torch.optim.Optimizer, seed: int) -> None:
-        self.objective, self.optimiser, self.seed = objective, optimiser, seed
+    def __init__(self, objective: DeepCluster | NoiseAsTargets, optimizer: torch.optim.Optimizer, seed: int) -> None:
+        self.objective, self.optimizer, self.seed = objective, optimizer, seed
         self.every = objective.every if isinstance(objective, NoiseAsTargets) else 1
         self.looked = -1
         self.told: list[dict[str, Any]] = []
@@ -128,8 +128,8 @@ class Refreshing:
 
     def look(self, epoch: int) -> str | None:
         self.objective.refresh(self.seed + epoch)
-        for parameter in self.objective.parameters():  # those begin anew with the labels, and so does what the optimiser knows of them
-            for value in self.optimiser.state.get(parameter, {}).values():
+        for parameter in self.objective.parameters():  # those begin anew with the labels, and so does what the optimizer knows of them
+            for value in self.optimizer.state.get(parameter, {}).values():
                 if isinstance(value, Tensor):
                     value.zero_()  # in place: a captured step goes on with this memory
         self.looked = epoch
@@ -145,18 +145,18 @@ class Refreshing:
 class Discovering:
     """Who is trusted when, and what was found: the part of discovery that happens between epochs."""
 
-    def __init__(self, run: Run, objective: NeighbourhoodDiscovery, labels: Tensor | None) -> None:
+    def __init__(self, run: Run, objective: NeighborhoodDiscovery, labels: Tensor | None) -> None:
         self.objective, self.labels = objective, labels
         self.rounds, self.only_mutual = rounds_of(run.discovery, run.epochs), run.discovery.mutual
-        self.looked = -1  # the epoch in which neighbourhoods were last looked for
+        self.looked = -1  # the epoch in which neighborhoods were last looked for
         self.told: list[dict[str, Any]] = []  # of every round: how many are trusted, and how pure
 
     def due(self, epoch: int) -> bool:
         return self.looked < self.rounds.due(epoch)
 
     def look(self, epoch: int) -> str | None:
-        """Look for neighbourhoods; where a round begins, a line that says what was found."""
-        found = look_for_neighbours(self.objective, self.rounds.share(epoch), self.only_mutual, self.labels)
+        """Look for neighborhoods; where a round begins, a line that says what was found."""
+        found = look_for_neighbors(self.objective, self.rounds.share(epoch), self.only_mutual, self.labels)
         self.looked = epoch
         number = self.rounds.of(epoch)
         self.told = [*self.told[:number], {"round": number, **found}]
@@ -165,14 +165,14 @@ class Discovering:
         return f"round {number} of {len(self.rounds.shares) - 1}: {self._said(epoch, found)}"
 
     def _said(self, epoch: int, found: dict[str, Any]) -> str:
-        """What is made of the neighbourhoods of a round that begins with this epoch."""
+        """What is made of the neighborhoods of a round that begins with this epoch."""
         share, last = (self.rounds.share(at) for at in (epoch, self.rounds.first_epoch(self.rounds.of(epoch) + 1) - 1))
         growing = f", growing to {last:.0%} of all" if last > share else ""
         if share and getattr(self.objective.relation, "weight", None) is not None:
             whose = f"those of the {found['trusted']:,} that weigh most"
-            trusts = f"every neighbourhood counts, by {share:.0%} on average{growing}"
+            trusts = f"every neighborhood counts, by {share:.0%} on average{growing}"
         else:
-            whose, trusts = "their neighbours", f"{found['trusted']:,} neighbourhoods trusted{growing}"
+            whose, trusts = "their neighbors", f"{found['trusted']:,} neighborhoods trusted{growing}"
         return trusts + (f"; {found['agreement']:.1%} of {whose} share the class" if "agreement" in found else "")
 
     def state(self) -> dict[str, Any]:
@@ -189,14 +189,14 @@ def _temperature(affinity: Any) -> float:
     return float(affinity.temperature)
 
 
-def look_for_neighbours(objective: NeighbourhoodDiscovery, share: float, only_mutual: bool, labels: Tensor | None) -> dict[str, Any]:
-    """Find neighbourhoods in the bank, trust a share of them, and say how many and, where classes are known, how pure they are.
+def look_for_neighbors(objective: NeighborhoodDiscovery, share: float, only_mutual: bool, labels: Tensor | None) -> dict[str, Any]:
+    """Find neighborhoods in the bank, trust a share of them, and say how many and, where classes are known, how pure they are.
 
-    Points whose class the objective uses have no neighbourhood, and are not counted. `agreement` is the share of `pairs`, of a trusted
-    point and a neighbour whose classes are known, that are of one class.
+    Points whose class the objective uses have no neighborhood, and are not counted. `agreement` is the share of `pairs`, of a trusted
+    point and a neighbor whose classes are known, that are of one class.
     """
     bank, relation, affinity = objective.references, objective.relation, objective.affinity
-    assert isinstance(bank, MemoryBank | BankPart) and isinstance(relation, ListedNeighbours)
+    assert isinstance(bank, MemoryBank | BankPart) and isinstance(relation, ListedNeighbors)
     if share == 0:
         return {"trusted": 0}
     k, temperature = relation.table.shape[1], _temperature(affinity)

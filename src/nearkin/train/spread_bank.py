@@ -19,12 +19,12 @@ from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.references import MemoryBank
 from nearkin.compose.references.abstract import References
-from nearkin.compose.relation import ListedNeighbours, SameId
-from nearkin.objectives import NeighbourhoodObjective
+from nearkin.compose.relation import ListedNeighbors, SameId
+from nearkin.objectives import NeighborhoodObjective
 from nearkin.train import ranks
-from nearkin.train.discovery import Neighbourhoods, neighbourhoods_among
+from nearkin.train.discovery import Neighborhoods, neighborhoods_among
 
-Price = Callable[[Points, Points | None], Outcome]
+Evaluate = Callable[[Points, Points | None], Outcome]
 
 
 class BankPart(References):
@@ -69,11 +69,11 @@ class BankPart(References):
         return ranks.gather(self.vectors)
 
     @torch.no_grad()
-    def discover(self, k: int, temperature: float) -> Neighbourhoods:
-        """Neighbourhoods of all points; each rank looks for those of its own part, among parts that are sent round one by one."""
+    def discover(self, k: int, temperature: float) -> Neighborhoods:
+        """Neighborhoods of all points; each rank looks for those of its own part, among parts that are sent round one by one."""
         own = Points(self.vectors, None, self.ids)
-        found = neighbourhoods_among(own, self._round, self.size, k, temperature)
-        return Neighbourhoods(ranks.gather(found.table), ranks.gather(found.entropy))
+        found = neighborhoods_among(own, self._round, self.size, k, temperature)
+        return Neighborhoods(ranks.gather(found.table), ranks.gather(found.entropy))
 
     def _round(self) -> Iterator[Points]:
         for rank, ids in enumerate(torch.arange(self.size, device=self.ids.device).tensor_split(ranks.count())):
@@ -93,14 +93,14 @@ class BankPart(References):
 
 def spread(objective: nn.Module) -> None:
     """Spread the bank of an objective over the ranks, if it has one that can be; the prices stay the same but for rounding."""
-    if ranks.count() == 1 or not isinstance(objective, NeighbourhoodObjective):
+    if ranks.count() == 1 or not isinstance(objective, NeighborhoodObjective):
         return
     bank, relation = objective.references, objective.relation
-    known = isinstance(relation, SameId | ListedNeighbours) and objective.criterion is any_positive
+    known = isinstance(relation, SameId | ListedNeighbors) and objective.criterion is any_positive
     if not isinstance(bank, MemoryBank) or bank.labels is not None or not known or len(bank.vectors) < ranks.count():
         return
     objective.references = BankPart(bank)
-    objective.price = partial(_price_over_ranks, objective, objective.price)  # type: ignore[method-assign]
+    objective.outcome = partial(_outcome_over_ranks, objective, objective.outcome)  # type: ignore[method-assign]
 
 
 def collect(objective: nn.Module) -> None:
@@ -110,26 +110,26 @@ def collect(objective: nn.Module) -> None:
         bank.collect()
 
 
-def _price_over_ranks(objective: NeighbourhoodObjective, price: Price, batch: Points, references: Points | None) -> Outcome:
-    """What the whole bank would price, on every rank: `price` knows this rank's part, by the kernels where that is large.
+def _outcome_over_ranks(objective: NeighborhoodObjective, evaluate: Evaluate, batch: Points, references: Points | None) -> Outcome:
+    """What the whole bank would price, on every rank: `evaluate` knows this rank's part, by the kernels where that is large.
 
-    With C and A the logs of the sums over all vectors and over the right ones, `price` gives C - A of the part. C of the part is what its
+    With C and A the logs of the sums over all vectors and over the right ones, `evaluate` gives C - A of the part. C of it is what its
     first vector would cost as the only right one, and that one's affinity.
     """
     if references is not None:
-        return price(batch, references)
+        return evaluate(batch, references)
     batch = batch._replace(embeddings=_SumGradient.apply(batch.embeddings))  # type: ignore[no-untyped-call]
     bank, affinity = objective.references, objective.affinity
     assert isinstance(bank, BankPart)
     part = bank(batch)
-    alone = NeighbourhoodObjective(bank, affinity, SameId(), any_positive, engine=objective.engine, precision=objective.precision)
-    first = alone.price(batch._replace(ids=bank.ids[:1].expand(len(batch.embeddings))), part)
+    alone = NeighborhoodObjective(bank, affinity, SameId(), any_positive, engine=objective.engine, precision=objective.precision)
+    first = alone.outcome(batch._replace(ids=bank.ids[:1].expand(len(batch.embeddings))), part)
     chosen = first.values + affinity(batch.embeddings, part.embeddings[:1])[:, 0]
-    here = price(batch, part)
+    here = evaluate(batch, part)
     right = _joined(torch.where(here.weight > 0, chosen - here.values, -torch.inf))
-    priced = right > -torch.inf
-    values = torch.where(priced, _joined(chosen) - torch.where(priced, right, 0.0), 0.0)
-    return Outcome(values, priced.to(values.dtype), bank.size * priced.sum())
+    valid = right > -torch.inf
+    values = torch.where(valid, _joined(chosen) - torch.where(valid, right, 0.0), 0.0)
+    return Outcome(values, valid.to(values.dtype), bank.size * valid.sum())
 
 
 def _joined(part: Tensor) -> Tensor:

@@ -13,21 +13,21 @@ LOOKED_AT = 64  # points of an array
 
 
 def capture_state(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Network, objective, optimiser, random numbers as tensors; schedule and sampler as plain values."""
+    """Network, objective, optimizer, random numbers as tensors; schedule and sampler as plain values."""
     tensors = {f"network.{name}": value for name, value in parts.network.state_dict().items()}
     tensors |= {f"objective.{name}": value for name, value in parts.objective.state_dict().items()}
     numbers: dict[str, dict[str, Any]] = {}
-    for index, slots in parts.optimiser.state_dict()["state"].items():
+    for index, slots in parts.optimizer.state_dict()["state"].items():
         for name, value in slots.items():
             if isinstance(value, Tensor):
-                tensors[f"optimiser.{index}.{name}"] = value
+                tensors[f"optimizer.{index}.{name}"] = value
             else:
                 numbers.setdefault(str(index), {})[name] = value
     tensors["random.torch"] = torch.get_rng_state()
     tensors["random.augment"] = parts.step.generator.get_state()
     if parts.step.generator.device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state()
-    state = {"optimiser": numbers, "schedule": parts.schedule.state(), "sampler": parts.sampler.state_dict()}
+    state = {"optimizer": numbers, "schedule": parts.schedule.state(), "sampler": parts.sampler.state_dict()}
     return tensors, state
 
 
@@ -42,13 +42,13 @@ def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
             )
     parts.network.load_state_dict(_under("network.", tensors))
     parts.objective.load_state_dict(kept)
-    slots: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in state["optimiser"].items()}
-    for name, value in _under("optimiser.", tensors).items():
+    slots: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in state["optimizer"].items()}
+    for name, value in _under("optimizer.", tensors).items():
         index, slot = name.split(".", 1)
         slots.setdefault(int(index), {})[slot] = value
-    groups = parts.optimiser.state_dict()["param_groups"]
-    parts.optimiser.load_state_dict({"state": slots, "param_groups": groups})
-    for parameter, moving in parts.optimiser.state.items():
+    groups = parts.optimizer.state_dict()["param_groups"]
+    parts.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+    for parameter, moving in parts.optimizer.state.items():
         for name, value in moving.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 moving[name] = torch.empty_like(parameter).copy_(value)  # laid out as the parameter, which fused steps insist on

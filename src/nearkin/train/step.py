@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nearkin.data.augment import augmented
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.train import ranks
-from nearkin.train.relaxation import quantisation_gap, relaxed
+from nearkin.train.relaxation import quantization_gap, relaxed
 
 
 class Step:
@@ -24,7 +24,7 @@ class Step:
         self,
         network: nn.Module,
         objective: Objective | WeightedSum,
-        optimiser: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
         *,
         read: Callable[[Tensor], Tensor],
         answers: Tensor | None,
@@ -38,7 +38,7 @@ class Step:
         views: int = 1,
     ) -> None:
         self.forward: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False) if compiled else network
-        self.network, self.objective, self.optimiser = network, objective, optimiser
+        self.network, self.objective, self.optimizer = network, objective, optimizer
         self.read, self.answers, self.prepare = read, answers, prepare
         self.augment, self.generator = augment, generator
         self.bfloat16, self.clip = bfloat16, clip
@@ -56,32 +56,32 @@ class Step:
         embeddings = embeddings.float() if self.bfloat16 else embeddings
         return embeddings if self.pull is None else relaxed(embeddings)
 
-    def price(self, embeddings: Tensor, labels: Tensor | None, ids: Tensor) -> Tensor:
+    def loss(self, embeddings: Tensor, labels: Tensor | None, ids: Tensor) -> Tensor:
         """The objective's loss, and for codes the pull to +-1."""
         loss: Tensor = self.objective(embeddings, labels, ids=ids)
-        return loss if self.pull is None else loss + self.pull * quantisation_gap(embeddings)
+        return loss if self.pull is None else loss + self.pull * quantization_gap(embeddings)
 
     def __call__(self, mine: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Move once on this rank's share of the batch; the loss of the joined batch, detached."""
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         if self.views > 1:
             mine, inputs = mine.repeat(self.views), None if inputs is None else torch.cat([inputs] * self.views)
         embeddings, ids = ranks.gather(self.embed(mine, inputs)), ranks.gather(mine)
         labels = None if self.answers is None else self.answers[ids]
-        loss = self.price(embeddings, labels, ids)
+        loss = self.loss(embeddings, labels, ids)
         loss.backward()  # type: ignore[no-untyped-call]
         self.move()
         self.objective.update(embeddings.detach(), labels, ids=ids)
         return loss.detach()
 
     def move(self, *, joined: bool = False) -> None:
-        """Join the ranks' gradients unless they are `joined` already, bound them, and let the optimiser step."""
+        """Join the ranks' gradients unless they are `joined` already, bound them, and let the optimizer step."""
         if not joined:
             ranks.sum_gradients(self.network.parameters())
         if self.clip:
-            parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+            parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(parameters, self.clip, foreach=True)
-        self.optimiser.step()
+        self.optimizer.step()
 
 
 class CapturedStep:
@@ -90,7 +90,7 @@ class CapturedStep:
     The graph is recorded for one batch size after a few ordinary steps; other sizes take the ordinary step.
     """
 
-    WARM = 3  # ordinary steps on a side stream, which create what a graph may not allocate (optimiser state, workspaces)
+    WARM = 3  # ordinary steps on a side stream, which create what a graph may not allocate (optimizer state, workspaces)
 
     def __init__(self, step: Step, batch_size: int) -> None:
         self.step, self.batch_size = step, batch_size

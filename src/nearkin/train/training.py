@@ -16,7 +16,7 @@ from nearkin.compose.points import Points
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, try_files
 from nearkin.models.folder import kept_references
-from nearkin.objectives import DeepCluster, NeighbourhoodDiscovery, NoiseAsTargets
+from nearkin.objectives import DeepCluster, NeighborhoodDiscovery, NoiseAsTargets
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
@@ -107,10 +107,10 @@ class Loop:
         self.saved_at, self.interrupt = time.monotonic(), Interrupt()
         self.whole = run.references == "training_set"
         self.mark = mark_of(data.train)
-        discovers = isinstance(parts.objective, NeighbourhoodDiscovery)
+        discovers = isinstance(parts.objective, NeighborhoodDiscovery)
         self.rounds = rounds_for(run, discovers)
         self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule begins anew
-        self.steering = steering_of(run, parts.objective, parts.optimiser, data.train.labels)
+        self.steering = steering_of(run, parts.objective, parts.optimizer, data.train.labels)
         self.tested: Loader | None = None
         self.best_against_bank = 0.0
         self.step = captured(run, parts)
@@ -151,7 +151,7 @@ class Loop:
                 self._maybe_save(last=self.epoch == self.run.epochs)
 
     def _look_around(self, number: int) -> None:
-        """Discovery: look for neighbourhoods where they are due; a checkpoint stays of where the round before has ended."""
+        """Discovery: look for neighborhoods where they are due; a checkpoint stays of where the round before has ended."""
         if self.steering is None or not self.steering.due(self.epoch):
             return
         if self.epoch == 0 and isinstance(self.parts.objective, DeepCluster | NoiseAsTargets):
@@ -183,8 +183,8 @@ class Loop:
         running: Tensor | None = None
         fresh = 0
         for ids, inputs in self._batches():
-            rate = self.run.optimiser.learning_rate * self.paced.rate_factor(self.parts.schedule, self.steps, self.steps_an_epoch)
-            set_rate(self.parts.optimiser, rate)
+            rate = self.run.optimizer.learning_rate * self.paced.rate_factor(self.parts.schedule, self.steps, self.steps_an_epoch)
+            set_rate(self.parts.optimizer, rate)
             loss = self._guarded(ids, inputs).double()
             running = loss if running is None else running + loss
             fresh += 1
@@ -230,24 +230,24 @@ class Loop:
             raise TrainingStopped(self._last_words(f"the loss is {value / count} near step {self.steps}"))
         self.total, self.counted = self.total + value, self.counted + count
         last = getattr(self.parts.objective, "last", None)
-        priced = {} if last is None or isinstance(last, dict) else {"priced": f"{last.priced}/{last.queries}"}
-        self.log.step(self.steps, {"loss": value / count, "rate": rate, **priced})
+        valid = {} if last is None or isinstance(last, dict) else {"valid": f"{last.valid}/{last.queries}"}
+        self.log.step(self.steps, {"loss": value / count, "rate": rate, **valid})
         if self.steps == count:
             self._warn_about_first_steps()
 
     def _last_words(self, what: str) -> str:
         saved = checkpoint.name_of_newest(self.folder / "checkpoints")
         kept = f"; {saved} is kept, resume from it" if saved else "; nothing was saved yet"
-        return f"{what}: lower the learning rate ({self.run.optimiser.learning_rate}) or warm it up longer{kept}"
+        return f"{what}: lower the learning rate ({self.run.optimizer.learning_rate}) or warm it up longer{kept}"
 
     def _warn_about_first_steps(self) -> None:
         gradients = [p.grad for p in self.parts.network.parameters() if p.grad is not None]
         if gradients and all(float(g.abs().max()) == 0 for g in gradients):
             self.log.message("warning: all gradients are zero; everything may be too far apart (raise temperature, or use the log form)")
         last = getattr(self.parts.objective, "last", None)
-        if last is not None and not isinstance(last, dict) and last.priced < last.queries / 2:
+        if last is not None and not isinstance(last, dict) and last.valid < last.queries / 2:
             self.log.message(
-                f"warning: only {last.priced} of {last.queries} queries have a right neighbour in their batch; "
+                f"warning: only {last.valid} of {last.queries} queries have a right neighbor in their batch; "
                 "use larger batches or sampler.name=per_class"
             )
 
@@ -277,7 +277,7 @@ class Loop:
             self.best_against_bank = max(self.best_against_bank, found)
 
     def _watch_for_collapse(self, figures: dict[str, Any]) -> None:
-        """An embedding in fewer than two dimensions, where the answers need more, has lost what neighbours could tell."""
+        """An embedding in fewer than two dimensions, where the answers need more, has lost what neighbors could tell."""
         figures["dimensions used"] = used = dimensions_used(self.parts)
         train = self.data.train
         needed = {"classes": len(train.classes) - 1, "numbers": len(train.target_names)}.get(train.supervision, self.run.network.dimension)
@@ -299,7 +299,7 @@ class Loop:
         if value is None:
             return
         self.waited = 0 if value > self.best else self.waited + 1
-        if value >= self.best:  # of equals the later: it has learnt longer, and ties are common where few are held out
+        if value >= self.best:  # of equals the later: it has learned longer, and ties are common where few are held out
             self.best = value
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either

@@ -1,4 +1,4 @@
-"""Are the neighbours right on the validation part? The figure that training may look at."""
+"""Are the neighbors right on the validation part? The figure that training may look at."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from nearkin.compose.affinity import InnerProduct, cosine, signs
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.compose.references import Anchors, MemoryBank, Proxies
-from nearkin.compose.relation import ListedNeighbours
+from nearkin.compose.relation import ListedNeighbors
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
 from nearkin.evaluate import collapse, knn_accuracy, weighted_knn_predict
-from nearkin.objectives import NeighbourhoodDiscovery, NeighbourhoodObjective, WeightedSum
+from nearkin.objectives import NeighborhoodDiscovery, NeighborhoodObjective, WeightedSum
 from nearkin.search import nearest
 from nearkin.train.assemble import Parts
 from nearkin.train.objective_choice import Built, without_labels
@@ -53,7 +53,7 @@ def points_of(data: Dataset, embeddings: Tensor) -> Points:
     return Points(embeddings, None if answers is None else answers.to(embeddings.device), data.ids.to(embeddings.device))
 
 
-def neighbour_figures(queries: Points, references: Points, supervision: str, metric: str) -> dict[str, float]:
+def neighbor_figures(queries: Points, references: Points, supervision: str, metric: str) -> dict[str, float]:
     """1-NN and 10-NN accuracy, or the error of 10-NN regression; by leave-one-out when the classes were never trained on."""
     affinity = METRICS[metric]
     if supervision == "classes":
@@ -77,14 +77,14 @@ def by_class_vectors(objective: Built, embeddings: Tensor) -> Tensor | None:
         if isinstance(slot, Anchors | Proxies):
             vectors = slot(Points(embeddings[:1]))
             assert vectors.labels is not None
-            affinity = part.affinity if isinstance(part, NeighbourhoodObjective) else InnerProduct()
+            affinity = part.affinity if isinstance(part, NeighborhoodObjective) else InnerProduct()
             nearest_one: Tensor = vectors.labels[affinity(embeddings, vectors.embeddings).argmax(1)]
             return nearest_one
     return None
 
 
 def reported(data: Dataset) -> str:
-    """What figures of these data compare: their answers, or classes that nothing is learnt from."""
+    """What figures of these data compare: their answers, or classes that nothing is learned from."""
     return "classes" if data.supervision == "ids" and data.labels is not None else data.supervision
 
 
@@ -106,8 +106,8 @@ def against_bank(parts: Parts, train: Dataset, test: Dataset, loader: Loader) ->
 
 def _of_known_classes(parts: Parts, asked: tuple[Dataset, Points], known: tuple[Dataset, Points]) -> tuple[Points, Points]:
     """Those that can ask and those that can answer: points whose class is known and, in semi-supervised training, used."""
-    relation = parts.objective.relation if isinstance(parts.objective, NeighbourhoodDiscovery) else None
-    used = relation.labels if isinstance(relation, ListedNeighbours) else None
+    relation = parts.objective.relation if isinstance(parts.objective, NeighborhoodDiscovery) else None
+    used = relation.labels if isinstance(relation, ListedNeighbors) else None
     return _with_classes(asked[1], asked[0].labels), _with_classes(known[1], known[0].labels if used is None else used)
 
 
@@ -121,7 +121,7 @@ def _with_classes(points: Points, labels: Tensor | None) -> Points:
 
 
 def figures_of(parts: Parts, asked: tuple[Dataset, Points], known: tuple[Dataset, Points]) -> dict[str, float]:
-    """The neighbours' figures of a part of the data against the training part.
+    """The neighbors' figures of a part of the data against the training part.
 
     Objectives with a vector for each class add the accuracy of choosing the nearest of those; those without labels the weighted vote,
     which comes first. Points whose class is not known neither ask nor answer.
@@ -133,7 +133,7 @@ def figures_of(parts: Parts, asked: tuple[Dataset, Points], known: tuple[Dataset
         if not len(queries.embeddings) or not len(references.embeddings):
             return {}
     first = {"weighted-nn": weighted_accuracy(queries, references)} if kind == "classes" and without_labels(parts.objective) else {}
-    found = first | neighbour_figures(queries, references, kind, parts.about["metric"])
+    found = first | neighbor_figures(queries, references, kind, parts.about["metric"])
     outputs = queries.embeddings if parts.step.pull is None else signs(queries.embeddings)
     chosen = by_class_vectors(parts.objective, outputs)
     if "1-nn" in found and chosen is not None and queries.labels is not None:
@@ -153,7 +153,7 @@ def validate(parts: Parts, train: Dataset, validation: Dataset | None, loader: L
 def dimensions_used(parts: Parts) -> float:
     """The effective rank of the embeddings of some training points, spread over the set; near 1 or 0 the embedding has collapsed.
 
-    Of an eighth of the points, so that small sets are not looked at for as long as they are learnt from; 256 to 2,000 of them.
+    Of an eighth of the points, so that small sets are not looked at for as long as they are learned from; 256 to 2,000 of them.
     """
     ids = parts.loader.data.ids
     found = embed_all(parts.network, parts.loader, parts.step.prepare, _spread(ids, min(max(len(ids) // 8, 256), 2000)))

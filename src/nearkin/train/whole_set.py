@@ -2,7 +2,7 @@
 
 Embed everything without a graph, take the gradient of the objective with respect to all embeddings (the kernels do that in
 O(n d)), then embed again chunk by chunk with a graph and hand each chunk its own rows of that gradient. The result is the
-gradient of one giant batch. Random layers see the same draws in both passes; batch normalisation normalises by chunk.
+gradient of one giant batch. Random layers see the same draws in both passes; batch normalization normalizes by chunk.
 Several ranks share the second pass, chunk by chunk, and add up their gradients.
 """
 
@@ -16,14 +16,14 @@ from nearkin.train.step import Step
 
 def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
     """One step over all the given points; the loss, detached."""
-    if isinstance(step.optimiser, ConjugateGradient):
+    if isinstance(step.optimizer, ConjugateGradient):
         drawn = _random_state(step)
 
         def closure() -> Tensor:
             _restore(step, drawn)  # every line search sees the same draws
             return whole_set_gradient(step, ids, chunk)[0]
 
-        loss: Tensor = step.optimiser.step(closure)
+        loss: Tensor = step.optimizer.step(closure)
         embeddings = whole_set_gradient(step, ids, chunk)[1]
     else:
         loss, embeddings = whole_set_gradient(step, ids, chunk)
@@ -34,7 +34,7 @@ def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
 
 def whole_set_gradient(step: Step, ids: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
     """Loss and embeddings of all the given points, detached; the gradients are left in the parameters."""
-    step.optimiser.zero_grad(set_to_none=True)
+    step.optimizer.zero_grad(set_to_none=True)
     chunks = torch.split(ids, chunk)
     states, rows = [], []
     with torch.no_grad():
@@ -43,7 +43,7 @@ def whole_set_gradient(step: Step, ids: Tensor, chunk: int) -> tuple[Tensor, Ten
             rows.append(step.embed(part))
     embeddings = torch.cat(rows).requires_grad_()
     labels = None if step.answers is None else step.answers[ids]
-    loss = step.price(embeddings, labels, ids)
+    loss = step.loss(embeddings, labels, ids)
     loss.backward()  # type: ignore[no-untyped-call]
     assert embeddings.grad is not None
     after = _random_state(step)

@@ -18,7 +18,7 @@ class References(nn.Module, ABC):
 
     @abstractmethod
     def update(self, batch: Points) -> None:
-        """Move the state, after the optimiser's step; most references have nothing to do."""
+        """Move the state, after the optimizer's step; most references have nothing to do."""
 
     def lookup(self) -> Callable[[Tensor], Tensor | None] | None:
         """From ids to positions, when these references know a shorter way than searching their ids."""

@@ -5,8 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from nearkin.compose.points import Points, check_whole
+from nearkin.compose.points import Points
 from nearkin.compose.references.abstract import References, class_labels
+from nearkin.compose.validation import check_whole
 
 MOST_COSINES = 2**29  # that packed looks at in all, unless told how often
 
@@ -99,7 +100,7 @@ def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int | None
 
     C <= d + 1 is the simplex, d = 2 the circle, and C <= 2 d axes with their opposites, 90 degrees apart: no others are wider.
     Beyond, vectors are pushed apart by gradient and the best of several starts is taken: a log-sum-exp of the cosines is
-    minimised whose sharpness grows from a gentle mean to the maximum. Deterministic for a seed, which the closed forms do not read.
+    minimized whose sharpness grows from a gentle mean to the maximum. Deterministic for a seed, which the closed forms do not read.
     Unless told there are 12 starts of 1500 steps up to 172 classes; above, fewer starts and then fewer steps, so that
     starts * steps * C^2 stays below 2^29 (a minute or two on one core), but never fewer than 100 steps.
     """
@@ -116,16 +117,16 @@ def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int | None
     generator = torch.Generator().manual_seed(seed)
     v = torch.randn(restarts, num_classes, dimension, dtype=torch.float64, generator=generator, requires_grad=True)
     own = torch.eye(num_classes, dtype=torch.bool)
-    optimiser = torch.optim.Adam([v], lr=0.05)
+    optimizer = torch.optim.Adam([v], lr=0.05)
     for step in range(steps):
         progress = step / steps
         sharpness = 5.0 * 2000.0**progress
-        optimiser.param_groups[0]["lr"] = 0.05 * 0.002**progress
-        optimiser.zero_grad()
+        optimizer.param_groups[0]["lr"] = 0.05 * 0.002**progress
+        optimizer.zero_grad()
         direction = v / v.norm(dim=2, keepdim=True)
         cosine = (direction @ direction.transpose(1, 2)).masked_fill(own, -torch.inf)
         ((sharpness * cosine).flatten(1).logsumexp(1) / sharpness).sum().backward()
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         direction = v / v.norm(dim=2, keepdim=True)
         worst = (direction @ direction.transpose(1, 2)).masked_fill(own, -torch.inf).flatten(1).amax(1)
@@ -144,14 +145,14 @@ def _effort(num_classes: int, restarts: int | None, steps: int | None) -> tuple[
 
 
 def polar_grid(num_classes: int, dimension: int) -> Tensor:
-    """[hao2018anchor]'s own recipe, kept for comparison: a mesh over the polar angles, the best factorisation of C.
+    """[hao2018anchor]'s own recipe, kept for comparison: a mesh over the polar angles, the best factorization of C.
 
     Only good in the plane: from three dimensions on the points bunch at the poles. [hao2018anchor] section 3.2
     """
     check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     check_whole("dimension", dimension, 2, "on a line there is no angle")
     best, widest = None, -1.0
-    for counts in _factorisations(num_classes, dimension - 1):
+    for counts in _factorizations(num_classes, dimension - 1):
         grid = _mesh(counts)[:num_classes]
         angle = smallest_angle(grid)
         if angle > widest:
@@ -160,13 +161,13 @@ def polar_grid(num_classes: int, dimension: int) -> Tensor:
     return best.float()
 
 
-def _factorisations(total: int, parts: int) -> list[tuple[int, ...]]:
+def _factorizations(total: int, parts: int) -> list[tuple[int, ...]]:
     """Ways to lay out at least `total` points as a grid of `parts` counts, none wasteful."""
     if parts == 1:
         return [(total,)]
     ways = []
     for first in range(1, total + 1):
-        ways += [(first, *rest) for rest in _factorisations(math.ceil(total / first), parts - 1)]
+        ways += [(first, *rest) for rest in _factorizations(math.ceil(total / first), parts - 1)]
         if first > 1 and parts > 3:  # deep grids: every split of a few points is the same poor picture
             break
     return ways

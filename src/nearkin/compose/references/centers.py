@@ -1,21 +1,22 @@
-"""Centres: one vector a class that follows the mean of its members, outside the gradient."""
+"""Centers: one vector a class that follows the mean of its members, outside the gradient."""
 
 import torch
 from torch import Tensor
 
-from nearkin.compose.points import Points, check_whole
+from nearkin.compose.points import Points
 from nearkin.compose.references.abstract import References, class_labels
+from nearkin.compose.validation import check_whole
 
 
-class Centres(References):
-    """C class centres, started at the origin, moved by c_j -= rate * sum_(y_i = j) (c_j - x_i) / (1 + n_j)."""
+class Centers(References):
+    """C class centers, started at the origin, moved by c_j -= rate * sum_(y_i = j) (c_j - x_i) / (1 + n_j)."""
 
     vectors: Tensor
     labels: Tensor
 
     def __init__(self, num_classes: int, dimension: int, rate: float = 0.5) -> None:
         super().__init__()
-        check_whole("num_classes", num_classes, 1, "every label needs its centre")
+        check_whole("num_classes", num_classes, 1, "every label needs its center")
         check_whole("dimension", dimension, 1, "it is the embedding's size")
         self.rate = rate
         self.register_buffer("vectors", torch.zeros(num_classes, dimension))

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.affinity import unit
-from nearkin.compose.points import Points, check_whole, numbered, tensor_of
+from nearkin.compose.points import Points, numbered, tensor_of
 from nearkin.compose.references.abstract import References
+from nearkin.compose.validation import check_whole
 
 
 class MemoryBank(References):
@@ -17,7 +18,7 @@ class MemoryBank(References):
 
     `momentum` is [huang2019and]'s eta, the share of the new embedding. The bank gives no gradient and moves only in
     `update`, never during forward or backward, so gradient accumulation and evaluation leave it alone.
-    `start="normalised"` draws unit vectors; `"released"` draws uniform in +-sqrt(3/d) like the authors' code, whose rows
+    `start="normalized"` draws unit vectors; `"released"` draws uniform in +-sqrt(3/d) like the authors' code, whose rows
     have length 1 only on average. `labels` (N,) lets supervised relations use the bank.
     """
 
@@ -30,7 +31,7 @@ class MemoryBank(References):
         size: int,
         dimension: int,
         momentum: float = 0.5,
-        start: Literal["normalised", "released"] = "normalised",
+        start: Literal["normalized", "released"] = "normalized",
         labels: Tensor | None = None,
     ) -> None:
         super().__init__()
@@ -38,15 +39,15 @@ class MemoryBank(References):
         check_whole("dimension", dimension, 1, "it is the embedding's size")
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum ({momentum}) must lie in (0, 1]: it is the share of the new embedding")
-        if start not in ("normalised", "released"):
-            raise ValueError(f"start {start!r} is unknown; choose 'normalised' or 'released'")
+        if start not in ("normalized", "released"):
+            raise ValueError(f"start {start!r} is unknown; choose 'normalized' or 'released'")
         labels = None if labels is None else tensor_of("labels", labels)
         if labels is not None and labels.shape[0] != size:
             raise ValueError(f"labels has {labels.shape[0]} entries for a bank of {size}; give one for each slot")
         self.momentum = momentum
         bound = math.sqrt(3 / dimension)
         drawn = torch.empty(size, dimension).uniform_(-bound, bound)
-        self.register_buffer("vectors", unit(drawn) if start == "normalised" else drawn)
+        self.register_buffer("vectors", unit(drawn) if start == "normalized" else drawn)
         self.register_buffer("ids", torch.arange(size), persistent=False)
         self.register_buffer("labels", labels)
 

@@ -1,16 +1,17 @@
-"""Proxies: one learnt vector a class, moved by the gradient. A classification head is a set of proxies."""
+"""Proxies: one learned vector a class, moved by the gradient. A classification head is a set of proxies."""
 
 import math
 
 import torch
 from torch import nn
 
-from nearkin.compose.points import Points, check_whole
+from nearkin.compose.points import Points
 from nearkin.compose.references.abstract import References, class_labels
+from nearkin.compose.validation import check_whole
 
 
 class Proxies(References):
-    """C learnt class vectors in d dimensions, with one more coordinate for a bias if asked.
+    """C learned class vectors in d dimensions, with one more coordinate for a bias if asked.
 
     They start uniform in +-1/sqrt(d), as torch's linear layers do.
     """

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from nearkin.compose.points import EMPTY, Points, check_whole
+from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.references.abstract import References
+from nearkin.compose.validation import check_whole
 
 
 class CrossBatchMemory(References):

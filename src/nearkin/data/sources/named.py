@@ -1,4 +1,4 @@
-"""Named sets by name: the entry looked up in the catalogue, its files found or fetched, its reader called."""
+"""Named sets by name: the entry looked up in the catalog, its files found or fetched, its reader called."""
 
 import difflib
 from pathlib import Path

@@ -71,7 +71,7 @@ def read_coil(shelf: Shelf, wanted: Wanted) -> Dataset:
 
 
 def read_digits(shelf: Shelf, wanted: Wanted) -> Dataset:
-    """scikit-learn's own copy: 1,797 digits of 8 x 8 in 17 steps of grey, stretched to 0..255. They bring no split."""
+    """scikit-learn's own copy: 1,797 digits of 8 x 8 in 17 steps of gray, stretched to 0..255. They bring no split."""
     from sklearn.datasets import load_digits
 
     held = load_digits()

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from nearkin.data.images import Files, OnError, image_files, recoloured, resized
+from nearkin.data.images import Files, OnError, image_files, recolored, resized
 from nearkin.data.progress import Report
 
 
@@ -25,4 +25,4 @@ class Wanted(NamedTuple):
     def fit(self, images: Tensor) -> Tensor:
         """Images held as one tensor, brought to the wanted size and channels."""
         images = images if self.size is None else resized(images, self.size)
-        return images if self.channels is None else recoloured(images, self.channels)
+        return images if self.channels is None else recolored(images, self.channels)

@@ -1,8 +1,8 @@
 """Stick figures: drawn people whose head and hands are to be found. They are rendered from a seed; nothing is downloaded.
 
-What is to be learnt is the pose: two arms of two links each, a leaning torso, a tilting head. What is to be ignored differs from
-image to image and carries no answer: the clothes' thickness and stripes, greys, contrast, clutter behind and strokes about the
-figure. The figure also stands a little aside, which moves the answers with it. In the spirit of [taylor2010pose], who also learnt from
+What is to be learned is the pose: two arms of two links each, a leaning torso, a tilting head. What is to be ignored differs from
+image to image and carries no answer: the clothes' thickness and stripes, grays, contrast, clutter behind and strokes about the
+figure. The figure also stands a little aside, which moves the answers with it. In the spirit of [taylor2010pose], who also learned from
 rendered people; the generator is ours.
 """
 
@@ -24,7 +24,7 @@ SIZE, TRAIN, TEST = 128, 10_000, 5_000
 SMALLEST = 32  # below that an arm is thinner than a pixel
 CHUNK = 128  # images drawn at once: their canvases stay in the cache
 TARGETS = ("head x", "head y", "left hand x", "left hand y", "right hand x", "right hand y")
-STROKES, BLOBS, GRID = 5, 4, 6  # distractors, patches of clutter, and the coarse grid of greys behind everything
+STROKES, BLOBS, GRID = 5, 4, 6  # distractors, patches of clutter, and the coarse grid of grays behind everything
 
 
 class Pose(NamedTuple):
@@ -49,22 +49,22 @@ class Stroke(NamedTuple):
     start: Tensor  # (n, 2)
     end: Tensor  # (n, 2)
     radius: Tensor  # (n,)
-    grey: Tensor  # (n,)
+    gray: Tensor  # (n,)
     striped: bool = False
 
 
 class Look(NamedTuple):
     """All that is not the pose: one number, or a few, for each image."""
 
-    cloth: np.ndarray  # (n,) grey
-    skin: np.ndarray  # (n,) grey
-    background: np.ndarray  # (n,) grey
-    grid: np.ndarray  # (n, GRID, GRID) greys added to the background
+    cloth: np.ndarray  # (n,) gray
+    skin: np.ndarray  # (n,) gray
+    background: np.ndarray  # (n,) gray
+    grid: np.ndarray  # (n, GRID, GRID) grays added to the background
     limb: np.ndarray  # (n,) radius
     torso: np.ndarray  # (n,) radius
     stripes: np.ndarray  # (n, 4) waves a side along x and y, phase, and strength
-    blobs: np.ndarray  # (n, BLOBS, 4) x, y, radius, grey
-    strokes: np.ndarray  # (n, STROKES, 6) x, y, direction, length, radius, grey
+    blobs: np.ndarray  # (n, BLOBS, 4) x, y, radius, gray
+    strokes: np.ndarray  # (n, STROKES, 6) x, y, direction, length, radius, gray
     contrast: np.ndarray  # (n, 2) factor, shift
     noise: int  # the seed of the pixels' own noise
 
@@ -102,21 +102,21 @@ def drawn_pose(count: int, random: np.random.Generator) -> Pose:
     """Joint angles uniform within what arms can do, and a small shift of the whole figure."""
     lean, tilt = random.uniform(-0.12, 0.12, count), random.uniform(-0.35, 0.35, count)
     hip = np.array([0.5, 0.78]) + random.uniform(-0.04, 0.04, (count, 2))
-    neck = hip + 0.36 * _towards(lean + np.pi)
-    head = neck + 0.12 * _towards(lean + tilt + np.pi)
+    neck = hip + 0.36 * _toward(lean + np.pi)
+    head = neck + 0.12 * _toward(lean + tilt + np.pi)
     aside = 0.09 * np.stack([np.cos(lean), np.sin(lean)], axis=1)
     shoulders, elbows, hands = [], [], []
     for sign in (-1, 1):
         upper = random.uniform(-0.5, 2.9, count)  # from hanging down, outwards and up
         lower = upper + random.uniform(-1.2, 2.2, count)
         shoulders.append(neck + sign * aside)
-        elbows.append(shoulders[-1] + 0.15 * _towards(sign * upper))
-        hands.append(elbows[-1] + 0.13 * _towards(sign * lower))
+        elbows.append(shoulders[-1] + 0.15 * _toward(sign * upper))
+        hands.append(elbows[-1] + 0.13 * _toward(sign * lower))
     return Pose(head, neck, hip, (shoulders[0], shoulders[1]), (elbows[0], elbows[1]), (hands[0], hands[1]))
 
 
 def drawn_look(count: int, random: np.random.Generator) -> Look:
-    """Greys, thickness, stripes, clutter, strokes and contrast; clothes and skin always stand out from the background."""
+    """Grays, thickness, stripes, clutter, strokes and contrast; clothes and skin always stand out from the background."""
     uniform = random.uniform
     background = uniform(0.15, 0.85, count)
     waves = uniform(0, 2 * np.pi, count)
@@ -178,8 +178,8 @@ def _layers(pose: Pose, look: Look, rows: slice) -> Iterator[Stroke]:
 
 
 def _distractor(stroke: Tensor) -> Stroke:
-    start, direction, length, radius, grey = stroke[:, :2], stroke[:, 2], stroke[:, 3:4], stroke[:, 4], stroke[:, 5]
-    return Stroke(start, start + length * torch.stack([direction.cos(), direction.sin()], dim=1), radius, grey)
+    start, direction, length, radius, gray = stroke[:, :2], stroke[:, 2], stroke[:, 3:4], stroke[:, 4], stroke[:, 5]
+    return Stroke(start, start + length * torch.stack([direction.cos(), direction.sin()], dim=1), radius, gray)
 
 
 def _draw(canvas: Tensor, stroke: Stroke, stripes: Tensor, size: int) -> None:
@@ -194,18 +194,18 @@ def _draw(canvas: Tensor, stroke: Stroke, stripes: Tensor, size: int) -> None:
     down = y[:, :, None] - share * along[:, 1, None, None]
     distance = across.mul_(across).addcmul_(down, down).sqrt_()  # (b, size, size)
     cover = (stroke.radius[:, None, None] * size + 0.5 - distance).clamp_(0, 1)
-    grey = stroke.grey[:, None, None] + stripes if stroke.striped else stroke.grey[:, None, None]
-    canvas.add_(cover * (grey - canvas))
+    gray = stroke.gray[:, None, None] + stripes if stroke.striped else stroke.gray[:, None, None]
+    canvas.add_(cover * (gray - canvas))
 
 
 def _behind(look: Look, rows: slice, size: int) -> Tensor:
-    """(b, size, size): the background's grey with slow changes over it."""
+    """(b, size, size): the background's gray with slow changes over it."""
     slow = functional.interpolate(_floats(look.grid[rows])[:, None], (size, size), mode="bilinear", align_corners=True)[:, 0]
     return slow + _column(look.background[rows])
 
 
 def _stripes(look: Look, rows: slice, size: int) -> Tensor:
-    """(b, size, size): what the cloth's pattern adds to its grey."""
+    """(b, size, size): what the cloth's pattern adds to its gray."""
     across, down, phase, strength = _floats(look.stripes[rows]).unbind(1)
     places = 2 * torch.pi * (torch.arange(size) + 0.5) / size
     waves = (across[:, None] * places)[:, None, :] + (down[:, None] * places)[:, :, None] + phase[:, None, None]
@@ -213,15 +213,15 @@ def _stripes(look: Look, rows: slice, size: int) -> Tensor:
 
 
 def _standing_out(background: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Greys in 0..1 that differ from the background by at least a quarter, lighter or darker."""
+    """Grays in 0..1 that differ from the background by at least a quarter, lighter or darker."""
     room = np.stack([background - 0.25, 0.75 - background], axis=1).clip(0)  # below, above
     lighter = random.uniform(0, 1, len(background)) * room.sum(1) > room[:, 0]
     step = 0.25 + random.uniform(0, 1, len(background)) * np.where(lighter, room[:, 1], room[:, 0])
-    greys: np.ndarray = background + np.where(lighter, step, -step)
-    return greys
+    grays: np.ndarray = background + np.where(lighter, step, -step)
+    return grays
 
 
-def _towards(angle: np.ndarray) -> np.ndarray:
+def _toward(angle: np.ndarray) -> np.ndarray:
     """(n, 2) unit steps; 0 is down, a quarter turn is to the right."""
     steps: np.ndarray = np.stack([np.sin(angle), np.cos(angle)], axis=1)
     return steps

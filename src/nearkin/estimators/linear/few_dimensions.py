@@ -28,7 +28,7 @@ STILL = 1e-12  # a query this sure of its choice moves nobody
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For compiled callers. Slices come in as arguments: an index from an offset could be negative, and would not be vectorised."""
+    """For compiled callers. Slices come in as arguments: an index from an offset could be negative, and would not be vectorized."""
     return cast(Callable[..., Any], numba.njit(fastmath=True, nogil=True, error_model="numpy")(function))
 
 
@@ -165,7 +165,7 @@ def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine:
     while i < bottom:
         low, high, of_h = spans[i, 0], spans[i, 1], (np.float32(0), np.float32(0))
         h = min(i + 1, bottom - 1, high - 1)  # the last of a class goes with itself, and counts once
-        near = 4 * failed <= tried  # where neighbours are too far off too often, do not try
+        near = 4 * failed <= tried  # where neighbors are too far off too often, do not try
         if near:
             tried += 1
             right, wrong, its_right, its_wrong = _sums(z, i, h, low, high, room)

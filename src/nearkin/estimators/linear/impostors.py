@@ -1,4 +1,4 @@
-"""What large-margin nearest neighbours cost: target neighbours pull, impostors inside the margin push.
+"""What large-margin nearest neighbors cost: target neighbors pull, impostors inside the margin push.
 
 The impostors of a transformation are found by one scan over all pairs of different classes, in blocks; in between, the solver
 looks only at the pairs listed by the last scan. A hinge that is not listed is worth nothing, so the listed price is a lower

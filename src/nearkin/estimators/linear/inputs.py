@@ -30,21 +30,3 @@ def array(given: Any) -> Any:
 def like(result: np.ndarray, given: Any) -> Any:
     """A tensor on the same device where a tensor was given; names of classes stay an array."""
     return torch.from_numpy(result).to(given.device) if isinstance(given, Tensor) and result.dtype.kind in "biuf" else result
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """A whole number, large enough."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} ({value!r}) must be a whole number of at least {least}")
-
-
-def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """One of a few names."""
-    if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(allowed)}")
-
-
-def check_positive(name: str, value: Any) -> None:
-    """A number above zero."""
-    if not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
-        raise ValueError(f"{name} ({value!r}) must be a number above 0")

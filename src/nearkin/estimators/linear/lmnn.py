@@ -1,4 +1,4 @@
-"""LMNN: every point's target neighbours nearer than any point of another class, by a margin."""
+"""LMNN: every point's target neighbors nearer than any point of another class, by a margin."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_whole
 from nearkin.estimators.linear.impostors import LargeMargin, joined
-from nearkin.estimators.linear.inputs import check_count
 from nearkin.estimators.linear.losses import Price, laid_out
 from nearkin.estimators.linear.scaling import Units
-from nearkin.estimators.linear.solve import Callback, Solution, minimise
+from nearkin.estimators.linear.solve import Callback, Solution, solve
 from nearkin.estimators.linear.transformer import LinearTransformer
 from nearkin.search import nearest
 
@@ -20,11 +20,11 @@ ROUND = 10  # iterations between two scans for impostors
 
 
 class LMNN(LinearTransformer):
-    """Large margin nearest neighbours: k target neighbours are pulled near, and impostors pushed out of a margin of 1 around them.
+    """Large margin nearest neighbors: k target neighbors are pulled near, and impostors pushed out of a margin of 1 around them.
 
-        minimise  (1 - mu) sum_(i, j) |A x_i - A x_j|^2 + mu sum_(i, j, l) [1 + |A x_i - A x_j|^2 - |A x_i - A x_l|^2]+
+        minimize  (1 - mu) sum_(i, j) |A x_i - A x_j|^2 + mu sum_(i, j, l) [1 + |A x_i - A x_j|^2 - |A x_i - A x_l|^2]+
 
-    j runs over the `n_neighbors` target neighbours of i, the nearest of its class among the given features, and l over all points of other
+    j runs over the `n_neighbors` target neighbors of i, the nearest of its class among the given features, and l over all points of other
     classes. With as many components as features the problem is convex in A^T A. Classes need `n_neighbors` + 1 members. Fitted:
     `components_`, `n_iter_`, `loss_` (the price a point).
     [weinberger2009lmnn]
@@ -61,17 +61,17 @@ class LMNN(LinearTransformer):
 
     def _answers(self, y: np.ndarray) -> np.ndarray:
         check_classification_targets(y)
-        check_count("n_neighbors", self.n_neighbors)
+        check_whole("n_neighbors", self.n_neighbors)
         if not 0 < self.mu < 1:
             raise ValueError(f"mu ({self.mu!r}) must be above 0 and below 1: the share of the push")
         names, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if counts.min() <= self.n_neighbors:
             small = names[counts.argmin()]
             raise ValueError(
-                f"class {small!r} has {counts.min()} members, and n_neighbors ({self.n_neighbors}) target neighbours need one more; "
+                f"class {small!r} has {counts.min()} members, and n_neighbors ({self.n_neighbors}) target neighbors need one more; "
                 f"lower n_neighbors to {counts.min() - 1} or leave the class out"
                 if counts.min() > 1
-                else f"class {small!r} has one sample only, and no target neighbour; leave it out"
+                else f"class {small!r} has one sample only, and no target neighbor; leave it out"
             )
         found: np.ndarray = codes
         return found
@@ -91,7 +91,7 @@ class LMNN(LinearTransformer):
         return torch.cat(found)
 
     def _ready(self, price: Price, point: np.ndarray) -> np.ndarray:
-        """The start, scaled so that a target neighbour lies 1 away on average: the margin is 1 in the embedding."""
+        """The start, scaled so that a target neighbor lies 1 away on average: the margin is 1 in the embedding."""
         assert isinstance(price, LargeMargin)
         reach, _ = price(point)  # no impostors are listed yet
         mean = reach / (1 - self.mu) / price.targets.numel()
@@ -103,7 +103,7 @@ class LMNN(LinearTransformer):
         value, price.pairs = price.scan(start)
         point, spent = start, 0
         while spent < iterations:
-            found = minimise(price, point, self.solver, min(ROUND, iterations - spent), self.tol / 10, report)
+            found = solve(price, point, self.solver, min(ROUND, iterations - spent), self.tol / 10, report)
             spent += max(found.iterations, 1)
             after, pairs = price.scan(found.point)
             if after > value:

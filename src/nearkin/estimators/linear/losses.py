@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nearkin.estimators.linear.scaling import CHUNK, Units
-from nearkin.kernels.soft_neighbors import soft_neighbours
+from nearkin.kernels.soft_neighbors import soft_neighbors
 from nearkin.kernels.work import Work
 
 FEW = 8  # dimensions up to which differences are quicker than matrix products
@@ -20,7 +20,7 @@ SMALL = 512  # points up to which the whole matrix in float64 is quickest; above
 
 
 class Price(Protocol):
-    """The sum over all points, to be minimised."""
+    """The sum over all points, to be minimized."""
 
     points: Tensor  # (n, d)
 
@@ -60,7 +60,7 @@ def _evaluated(points: Tensor, work: Work, embedded: Tensor) -> tuple[float, np.
     """Sum and gradient of the expected form of any work on z."""
     live = embedded.detach().requires_grad_()
     others = None if work.references is None else live
-    values = soft_neighbours(work._replace(queries=live, references=others), "expected", 1.0).values
+    values = soft_neighbors(work._replace(queries=live, references=others), "expected", 1.0).values
     (slope,) = torch.autograd.grad(values, live, torch.ones_like(values))
     return float(values.detach().double().sum()), pulled_back(points, slope)
 
@@ -93,7 +93,7 @@ def _all_others(points: Tensor) -> Work:
 
 
 class WrongChoice:
-    """NCA: minus the sum of p_i, the chance that a soft neighbour is of the same class (scikit-learn's objective, negated)."""
+    """NCA: minus the sum of p_i, the chance that a soft neighbor is of the same class (scikit-learn's objective, negated)."""
 
     def __init__(self, points: Tensor, classes: Tensor) -> None:
         """Sorted by class: the kernels want the right references of a query in one span."""
@@ -173,7 +173,7 @@ class PredictedTarget:
             mine = torch.zeros_like(self.lifted)
             mine[:, k] = 1.0
             work = self._with(mine)._replace(queries=embedded, references=embedded)
-            costs = soft_neighbours(work, "expected", 1.0).values.double()
+            costs = soft_neighbors(work, "expected", 1.0).values.double()
             columns.append((1 + self.square_radius - costs) / 2)
         return torch.stack(columns, 1)
 

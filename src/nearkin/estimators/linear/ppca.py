@@ -17,7 +17,7 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         transform:  the posterior mean  M^-1 W^T (x - mean),   M = W^T W + sigma^2 I
 
     Weak directions are shrunk where PCA keeps them as they are. `n_components` must be below the number of features, or no noise is left;
-    None takes one fewer. Fitted: `components_` (q, d) maps centred data to the posterior mean, `loadings_` (d, q) is W, `noise_variance_`
+    None takes one fewer. Fitted: `components_` (q, d) maps centerd data to the posterior mean, `loadings_` (d, q) is W, `noise_variance_`
     is sigma^2, `mean_`. `score_samples` is the log-likelihood of each row. [tipping1999ppca]
     """
 
@@ -91,8 +91,8 @@ def _spectrum(x: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     n, d = x.shape
     rounding = max(n, d) * np.finfo(np.float64).eps
     if n > d:
-        centred = x - mean
-        values, vectors = np.linalg.eigh(centred.T.astype(np.float64) @ centred / n)
+        centerd = x - mean
+        values, vectors = np.linalg.eigh(centerd.T.astype(np.float64) @ centerd / n)
         return np.where(values > rounding * values[-1], values, 0)[::-1], vectors[:, ::-1]
     _, lengths, turned = np.linalg.svd(x - mean, full_matrices=False)
     values = np.zeros(d)

@@ -1,4 +1,4 @@
-"""Linear maps for soft neighbours: NCA for classes, NCA regression and MLKR for numbers."""
+"""Linear maps for soft neighbors: NCA for classes, NCA regression and MLKR for numbers."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from nearkin.estimators.linear.scaling import Units
 from nearkin.estimators.linear.transformer import LinearTransformer
 
 
-def standardised(y: np.ndarray) -> np.ndarray:
+def standardized(y: np.ndarray) -> np.ndarray:
     """Targets (n, t) with mean 0 and total variance 1, so that a price is a share of the variance and tolerances mean the same always."""
     columns = y.reshape(len(y), -1).astype(np.float64)
     columns = columns - columns.mean(0)
@@ -23,7 +23,7 @@ def standardised(y: np.ndarray) -> np.ndarray:
 
 
 class _Soft(LinearTransformer):
-    """The settings that all maps with soft neighbours share."""
+    """The settings that all maps with soft neighbors share."""
 
     def __init__(
         self,
@@ -50,22 +50,22 @@ class _Soft(LinearTransformer):
 
 
 class _SoftRegression(_Soft):
-    """Answers that are numbers, standardised as a whole; `loss_` is the mean over points."""
+    """Answers that are numbers, standardized as a whole; `loss_` is the mean over points."""
 
     def _numbers(self) -> bool:
         return True
 
     def _answers(self, y: np.ndarray) -> np.ndarray:
-        return standardised(y)
+        return standardized(y)
 
     def _mean(self, value: float, n: int) -> float:
         return value / n
 
 
 class LinearNCA(_Soft):
-    """Linear neighbourhood components analysis: the map under which a soft nearest neighbour is most often of the same class.
+    """Linear neighborhood components analysis: the map under which a soft nearest neighbor is most often of the same class.
 
-        maximise  sum_i sum_(j != i, y_j = y_i) p_ij,   p_ij = exp(-|A x_i - A x_j|^2) / sum_(k != i) exp(-|A x_i - A x_k|^2)
+        maximize  sum_i sum_(j != i, y_j = y_i) p_ij,   p_ij = exp(-|A x_i - A x_j|^2) / sum_(k != i) exp(-|A x_i - A x_k|^2)
 
     The objective, the starts and the parameters are those of scikit-learn's NeighborhoodComponentsAnalysis, in O(n d) memory.
     `solver` is "lbfgs" or "conjugate_gradient"; `callback` is called with the flat transformation and the iteration's number.
@@ -88,11 +88,11 @@ class LinearNCA(_Soft):
 
 
 class LinearNCARegression(_SoftRegression):
-    """Linear NCA regression: the map under which copying a soft nearest neighbour's target costs the least squared error.
+    """Linear NCA regression: the map under which copying a soft nearest neighbor's target costs the least squared error.
 
-        minimise  sum_i sum_(j != i) p_ij |y_i - y_j|^2,   p_ij as in LinearNCA
+        minimize  sum_i sum_(j != i) p_ij |y_i - y_j|^2,   p_ij as in LinearNCA
 
-    y is (n,) or (n, t); it is centred and divided by its total standard deviation, so that `loss_`, the mean over points, is a share
+    y is (n,) or (n, t); it is centerd and divided by its total standard deviation, so that `loss_`, the mean over points, is a share
     of the variance (the two targets of a pair differ, so chance is 2). [taylor2010pose] eq. (19)-(27)
     """
 
@@ -101,12 +101,12 @@ class LinearNCARegression(_SoftRegression):
 
 
 class MLKR(_SoftRegression):
-    """Metric learning for kernel regression: the map under which the soft mean of the neighbours' targets predicts best.
+    """Metric learning for kernel regression: the map under which the soft mean of the neighbors' targets predicts best.
 
-        minimise  sum_i |y_i - sum_(j != i) p_ij y_j|^2,   p_ij as in LinearNCA
+        minimize  sum_i |y_i - sum_(j != i) p_ij y_j|^2,   p_ij as in LinearNCA
 
-    The squared error of the soft prediction, where NCA regression takes the expected squared error of a single neighbour: MLKR does not
-    mind neighbours that err to either side. y is (n,) or (n, t), standardised as a whole; `loss_` is the share of the variance that is
+    The squared error of the soft prediction, where NCA regression takes the expected squared error of a single neighbor: MLKR does not
+    mind neighbors that err to either side. y is (n,) or (n, t), standardized as a whole; `loss_` is the share of the variance that is
     left, by leave-one-out. [weinberger2007mlkr]
     """
 

@@ -1,12 +1,12 @@
-"""Minimising the price of a transformation: L-BFGS or nonlinear conjugate gradient, in float64 around the kernels."""
+"""Minimizing the price of a transformation: L-BFGS or nonlinear conjugate gradient, in float64 around the kernels."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy import optimize
 
-from nearkin.estimators.linear.inputs import check_choice
+from nearkin.compose.validation import check_choice
 
 SOLVERS = {"lbfgs": "L-BFGS-B", "conjugate_gradient": "CG"}
 Function = Callable[[np.ndarray], tuple[float, np.ndarray]]  # a flat transformation to value and flat gradient
@@ -24,18 +24,18 @@ class Solution(NamedTuple):
     spent: bool  # it ran out of iterations
 
 
-def minimise(function: Function, start: np.ndarray, solver: str, max_iter: int, tol: float, callback: Callback | None = None) -> Solution:
+def solve(function: Function, start: np.ndarray, solver: str, max_iter: int, tol: float, callback: Callback | None = None) -> Solution:
     """From a flat start until the value falls by less than `tol` of itself (or of 1), or no gradient entry is above `tol`.
 
     `callback` is told the point and the value after every iteration. The conjugate gradient is Polak and Ribiere's, the
-    optimiser of [taylor2010pose].
+    optimizer of [taylor2010pose].
     """
     check_choice("solver", solver, tuple(SOLVERS))
     watch = _Watch(callback, tol if solver == "conjugate_gradient" else 0.0)
     options: dict[str, Any] = {"maxiter": max_iter, "gtol": tol}
     if solver == "lbfgs":
         options["ftol"] = tol
-    found = minimize(function, start, jac=True, method=SOLVERS[solver], callback=watch, options=options)
+    found = optimize.minimize(function, start, jac=True, method=SOLVERS[solver], callback=watch, options=options)
     converged = bool(found.success) or watch.settled
     spent = not converged and found.nit >= max_iter
     message = f"stopped after max_iter ({max_iter}) iterations" if spent else str(found.message).rstrip(".")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array, check_random_state
 
-from nearkin.estimators.linear.inputs import check_choice, check_count
+from nearkin.compose.validation import check_choice, check_whole
 from nearkin.estimators.linear.scaling import CHUNK, covariance
 
 INITS = ("auto", "pca", "lda", "identity", "random")
@@ -16,7 +16,7 @@ def checked_components(n_components: Any, features: int) -> int:
     """How many rows the transformation has; None: as many as there are features."""
     if n_components is None:
         return features
-    check_count("n_components", n_components)
+    check_whole("n_components", n_components)
     if n_components > features:
         raise ValueError(f"n_components ({n_components}) is above the number of features ({features}); ask for {features} or fewer")
     return int(n_components)

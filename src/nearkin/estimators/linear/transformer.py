@@ -10,11 +10,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from nearkin.compose.validation import check_positive, check_whole
 from nearkin.estimators.linear import plateau
-from nearkin.estimators.linear.inputs import FLOATS, array, check_count, check_positive, like, validated
+from nearkin.estimators.linear.inputs import FLOATS, array, like, validated
 from nearkin.estimators.linear.losses import Price
 from nearkin.estimators.linear.scaling import Units, whitened
-from nearkin.estimators.linear.solve import Callback, Solution, minimise
+from nearkin.estimators.linear.solve import Callback, Solution, solve
 from nearkin.estimators.linear.start import checked_components, starting_point
 
 
@@ -37,7 +38,7 @@ class LinearTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @abstractmethod
     def _answers(self, y: np.ndarray) -> np.ndarray:
-        """y as the price wants it: (n,) class codes, or (n, t) standardised targets."""
+        """y as the price wants it: (n,) class codes, or (n, t) standardized targets."""
 
     @abstractmethod
     def _price(self, x: np.ndarray, answers: np.ndarray, units: Units, exact: bool) -> Price:
@@ -49,7 +50,7 @@ class LinearTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Learn the transformation of X (n, d) from y: (n,) classes or numbers, (n, t) numbers where the model takes them."""
-        check_count("max_iter", self.max_iter)
+        check_whole("max_iter", self.max_iter)
         check_positive("tol", self.tol)
         checks: dict[str, Any] = {"multi_output": True, "y_numeric": True} if self._numbers() else {}
         x, y = validated(self, X, y, dtype=FLOATS, ensure_min_samples=2, **checks)
@@ -133,7 +134,7 @@ class LinearTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self._descend(price, start, iterations, report)
 
     def _descend(self, price: Price, start: np.ndarray, iterations: int, report: Callback) -> Solution:
-        return minimise(price, start, self.solver, iterations, self.tol, report)
+        return solve(price, start, self.solver, iterations, self.tol, report)
 
     def _ready(self, price: Price, point: np.ndarray) -> np.ndarray:
         """The start as this model wants it."""

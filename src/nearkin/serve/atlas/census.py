@@ -12,7 +12,7 @@ from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.data.dataset import SPLITS
 from nearkin.index.snapshot import Snapshot
-from nearkin.search import Neighbours, nearest
+from nearkin.search import Neighbors, nearest
 
 MOST = 200_000  # points that a browser draws with ease
 UNKNOWN = "no split"
@@ -44,7 +44,7 @@ class Census:
 
     @property
     def kind(self) -> str:
-        """What tells right neighbours from wrong ones: classes, sets, numbers, or nothing."""
+        """What tells right neighbors from wrong ones: classes, sets, numbers, or nothing."""
         if bool((self.labels >= 0).any()):
             return "classes"
         return "sets" if self.sets is not None else "nothing" if self.targets is None else "numbers"
@@ -61,18 +61,18 @@ class Census:
             picture=lambda row: self.picture(int(rows[row])),
         )
 
-    def nearest(self, vectors: np.ndarray, k: int, exclude: np.ndarray | None = None) -> Neighbours:
+    def nearest(self, vectors: np.ndarray, k: int, exclude: np.ndarray | None = None) -> Neighbors:
         """The k exact nearest points to vectors (m, d), as rows; never the points with the ids `exclude` (m,)."""
         asked = Points(torch.from_numpy(np.ascontiguousarray(vectors)), ids=None if exclude is None else torch.from_numpy(exclude))
         known = Points(torch.from_numpy(np.ascontiguousarray(self.vectors)), ids=torch.from_numpy(np.ascontiguousarray(self.ids)))
         return nearest(asked, known, k, METRICS[self.metric], exclude_same_id=exclude is not None)
 
-    def right(self, rows: np.ndarray, neighbours: np.ndarray) -> np.ndarray:
-        """(m, k) whether the neighbours (m, k) of the points in `rows` (m,) are right: 1, 0, or -1 where nobody can tell.
+    def right(self, rows: np.ndarray, neighbors: np.ndarray) -> np.ndarray:
+        """(m, k) whether the neighbors (m, k) of the points in `rows` (m,) are right: 1, 0, or -1 where nobody can tell.
 
         Right are the same class; label sets of which half is common; numbers nearer than in nine of ten random pairs.
         """
-        there, at = neighbours >= 0, np.maximum(neighbours, 0)
+        there, at = neighbors >= 0, np.maximum(neighbors, 0)
         if self.kind == "classes":
             mine, theirs = self.labels[rows][:, None], self.labels[at]
             good, known = mine == theirs, (mine >= 0) & (theirs >= 0)

@@ -1,4 +1,4 @@
-"""Drawing: from a census to an atlas. Neighbours first, then whether they are right, then where to look; the map comes last."""
+"""Drawing: from a census to an atlas. Neighbors first, then whether they are right, then where to look; the map comes last."""
 
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -12,17 +12,17 @@ from nearkin.report.measure import NEAR
 from nearkin.serve.atlas.census import Census
 from nearkin.serve.atlas.lists import Lists, look_first
 
-MOST_NEIGHBOURS = 30  # kept for each point; the service finds more when asked
+MOST_NEIGHBORS = 30  # kept for each point; the service finds more when asked
 FILLED = 0.94  # of the canvas, whose sides run from -1 to 1
 
 
 @dataclass(frozen=True, eq=False)
 class Atlas:
-    """A model's map of n points, their neighbours, and lists of points worth a look. Rows are those of the census."""
+    """A model's map of n points, their neighbors, and lists of points worth a look. Rows are those of the census."""
 
     method: projection.Method
     points: np.ndarray  # (n, 2) float32, as the projection left them
-    positions: np.ndarray  # (n, k) int32 rows of the exact nearest neighbours, nearest first; -1 where there are no more
+    positions: np.ndarray  # (n, k) int32 rows of the exact nearest neighbors, nearest first; -1 where there are no more
     affinity: np.ndarray  # (n, k) float32
     right: np.ndarray  # (n, k) int8: 1 right, 0 wrong, -1 nobody can tell
     purity: np.ndarray  # (n,) float32, share of right ones among the nearest 10; NaN unknown
@@ -37,8 +37,8 @@ class Atlas:
 
 def draw(census: Census, method: projection.Method = "tsne", report: Report | None = None) -> Atlas:
     """The atlas of a census; with "tsne" the map takes minutes for tens of thousands of points, with "pca" seconds."""
-    tell(report, f"searching the exact neighbours of {len(census):,} points")
-    k = min(MOST_NEIGHBOURS, max(1, len(census) - 1))
+    tell(report, f"searching the exact neighbors of {len(census):,} points")
+    k = min(MOST_NEIGHBORS, max(1, len(census) - 1))
     found = census.nearest(census.vectors, k, exclude=census.ids)
     positions, affinity = found.positions.numpy().astype(np.int32), found.affinity.float().numpy()
     right = census.right(np.arange(len(census)), positions)
@@ -90,7 +90,7 @@ def purity(right: np.ndarray) -> np.ndarray:
 
 
 def residual(census: Census, positions: np.ndarray) -> np.ndarray | None:
-    """(n,) distance of each point's numbers from the mean of its neighbours' (n, k)."""
+    """(n,) distance of each point's numbers from the mean of its neighbors' (n, k)."""
     if census.targets is None:
         return None
     there = (positions >= 0)[:, :, None]
@@ -98,8 +98,8 @@ def residual(census: Census, positions: np.ndarray) -> np.ndarray | None:
     return np.asarray(np.linalg.norm(theirs - census.targets, axis=1), dtype=np.float32)
 
 
-def neighbours_of(census: Census, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Exact neighbours of points of the census, asked live: rows, affinities and whether they are right, (m, k) each."""
+def neighbors_of(census: Census, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Exact neighbors of points of the census, asked live: rows, affinities and whether they are right, (m, k) each."""
     found = census.nearest(census.vectors[rows], k, exclude=census.ids[rows])
     positions = found.positions.numpy()
     return positions, torch.where(found.positions >= 0, found.affinity.float(), 0).numpy(), census.right(rows, positions)

@@ -52,7 +52,7 @@ def asset(name: str) -> bytes:
 
 def _write_chunks(views: Sequence[View], folder: Path, report: Report | None) -> None:
     census = views[0].census
-    ticker = Ticker(report, "writing neighbours", len(census), "points")
+    ticker = Ticker(report, "writing neighbors", len(census), "points")
     for number, start in enumerate(range(0, len(census), CHUNK)):
         rows = slice(start, start + CHUNK)
         models = [
@@ -86,8 +86,8 @@ def _write_sheets(census: Census, folder: Path, report: Report | None) -> dict[s
         sheet = Image.new("RGB", (ACROSS * side, CHUNK // ACROSS * side), (127, 127, 127))
         for at, row in enumerate(range(start, min(start + CHUNK, len(census)))):
             _paste(sheet, census.picture(row), at, side)
-        grey = suffix == "png" and _is_grey(sheet)
-        (sheet.convert("L") if grey else sheet).save(folder / f"{number}.{suffix}", quality=82)  # of JPEG; PNG has none
+        gray = suffix == "png" and _is_gray(sheet)
+        (sheet.convert("L") if gray else sheet).save(folder / f"{number}.{suffix}", quality=82)  # of JPEG; PNG has none
         ticker.update(min(start + CHUNK, len(census)))
     return {"side": side, "across": ACROSS, "down": CHUNK // ACROSS, "suffix": suffix}
 
@@ -112,6 +112,6 @@ def _size(content: bytes) -> int:
         return max(stored.size)
 
 
-def _is_grey(sheet: Image.Image) -> bool:
+def _is_gray(sheet: Image.Image) -> bool:
     red, green, blue = sheet.split()
     return red.tobytes() == green.tobytes() == blue.tobytes()

@@ -32,7 +32,7 @@ class Lists:
 
 
 def look_first(census: Census, positions: np.ndarray, affinity: np.ndarray, right: np.ndarray, report: Report | None = None) -> Lists:
-    """The lists, from the neighbours (n, k) of every point, their affinities, and which of them are right."""
+    """The lists, from the neighbors (n, k) of every point, their affinities, and which of them are right."""
     tell(report, "looking for duplicates")
     twins, asked, later = duplicates(census)
     return Lists(
@@ -70,14 +70,14 @@ def confused_pairs(census: Census, nearest: np.ndarray) -> list[tuple[int, int, 
 
 
 def suspects(census: Census, positions: np.ndarray) -> list[Suspect]:
-    """Points whose label most of their neighbours (n, k) contradict, the surest first; one of unknown class counts, and says nothing."""
+    """Points whose label most of their neighbors (n, k) contradict, the surest first; one of unknown class counts, and says nothing."""
     if census.kind != "classes":
         return []
-    labels, unknown = known_labels(census), len(census.classes)  # a class of its own: one labelled neighbour of ten is no majority
+    labels, unknown = known_labels(census), len(census.classes)  # a class of its own: one labeled neighbor of ten is no majority
     labels = torch.where(labels < 0, unknown, labels)
     rows = torch.from_numpy(positions.astype(np.int64))
     near = torch.where(rows >= 0, labels[rows.clamp_min(0)], -1)
-    return [one for one in suspected_labels(labels, near) if unknown not in (one.label, one.neighbours_say)]
+    return [one for one in suspected_labels(labels, near) if unknown not in (one.label, one.neighbors_say)]
 
 
 def duplicates(census: Census) -> tuple[list[tuple[int, int, float]], int, int]:
@@ -111,7 +111,7 @@ def _prints(census: Census) -> tuple[Tensor, np.ndarray, float]:
     if not any(contents):
         return torch.from_numpy(np.array(census.vectors)), np.ones(len(census), np.bool_), SAME_EMBEDDING
     small = np.stack([_small(content) for content in contents])
-    if (small == small[:, :1]).all():  # grey: a third of the numbers says the same
+    if (small == small[:, :1]).all():  # gray: a third of the numbers says the same
         small = small[:, :1]
     return fingerprints(torch.from_numpy(small)), np.array([bool(content) for content in contents]), APART_IMAGES
 

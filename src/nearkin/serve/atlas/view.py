@@ -28,7 +28,7 @@ class View(NamedTuple):
 
 
 def views(places: Sequence[Place], method: projection.Method = "tsne", report: Report | None = None) -> Iterator[list[View]]:
-    """The views of one or two models: as soon as neighbours and a map by PCA are there, and once more when t-SNE is.
+    """The views of one or two models: as soon as neighbors and a map by PCA are there, and once more when t-SNE is.
 
     What was drawn before for the very same points is taken from the model folder, and what is drawn is left there.
     """

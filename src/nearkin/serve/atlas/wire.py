@@ -39,7 +39,7 @@ def numbers(array: np.ndarray, kind: str) -> str:
 
 
 def answer(census: Census, positions: np.ndarray, affinity: np.ndarray, right: np.ndarray | None) -> dict[str, Any]:
-    """The neighbours (k,) of one query, as the service sends them; without `right` nobody can tell."""
+    """The neighbors (k,) of one query, as the service sends them; without `right` nobody can tell."""
     there = positions >= 0
     rows = positions[there].tolist()
     return {
@@ -71,7 +71,7 @@ def _lists(lists: Lists, census: Census) -> dict[str, Any]:
     return {
         "worst": lists.worst.tolist(),
         "confused": [[a, b, rows.tolist()] for a, b, rows in lists.confused],
-        "suspects": [[one.row, one.neighbours_say, round(one.confidence, 3), census.sources[one.row]] for one in lists.suspects],
+        "suspects": [[one.row, one.neighbors_say, round(one.confidence, 3), census.sources[one.row]] for one in lists.suspects],
         "duplicates": [[a, b, round(apart, 4)] for a, b, apart in lists.duplicates],
         "compared": [lists.compared, lists.later],
     }

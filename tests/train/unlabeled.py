@@ -11,7 +11,7 @@ BASE = {
     "network.name": "mlp",
     "network.dimension": "8",
     "network.options.hidden": "[32]",
-    "objective.name": "neighbourhood_discovery",
+    "objective.name": "neighborhood_discovery",
     "augment.name": "shift",
     "augment.options.pixels": "1",
     "batch_size": "50",

@@ -20,7 +20,7 @@ from nearkin.train.assemble import assemble
 from nearkin.train.config import DiscoveryChoice, Run, override
 from nearkin.train.rounds import labels_used, rounds_of
 from nearkin.train.training import TrainingStopped, train
-from tests.train.unlabelled import BASE, digits, photographs
+from tests.train.unlabeled import BASE, digits, photographs
 
 
 def trained(folder, settings=(), data=None, **more):
@@ -34,7 +34,7 @@ def trained(folder, settings=(), data=None, **more):
         {"discovery.refresh": "epoch", "discovery.gradual": "true", "discovery.restart": "false"},
         {"discovery.mutual": "true"},
         {"objective.options.weighted": "true"},
-        {"objective.options.quantifier": "each", "discovery.labelled": "0.1"},
+        {"objective.options.quantifier": "each", "discovery.labeled": "0.1"},
         {"objective.options.start": "released", "objective.options.k": "3"},
         {"discovery.instance_round": "false", "discovery.one_off": "true"},
         {"objective.name": "instance_discrimination"},
@@ -52,8 +52,8 @@ def test_every_option_trains_and_is_measured_without_choosing_by_labels(tmp_path
     assert all(torch.isfinite(value).all() for value in load_file(tmp_path / "m" / "weights.safetensors").values())
 
 
-@pytest.mark.parametrize("objective", ["neighbourhood_discovery", "instance_discrimination", "deep_cluster", "noise_as_targets"])
-def test_labels_that_nothing_is_learnt_from_change_nothing(tmp_path, objective):
+@pytest.mark.parametrize("objective", ["neighborhood_discovery", "instance_discrimination", "deep_cluster", "noise_as_targets"])
+def test_labels_that_nothing_is_learned_from_change_nothing(tmp_path, objective):
     """The same weights whatever the labels say, be it one class for all, with a validation part that is looked at in every epoch."""
     data, split = digits(), np.array(["train"] * 200 + ["validation"] * 30 + ["test"] * 30)
     settings = {"validate_every": "1", "objective.name": objective}
@@ -72,7 +72,7 @@ def test_validation_is_the_weighted_vote_and_the_released_protocol_stands_apart(
 
 
 STILL = {
-    "optimiser.learning_rate": "0.01",
+    "optimizer.learning_rate": "0.01",
     "objective.options.momentum": "1",
     "augment.name": "none",
     "schedule.name": "milestones",
@@ -90,10 +90,10 @@ def mixed(labels=None):
     return Dataset("digits", data.inputs, labels=data.labels if labels is None else labels, classes=data.classes, split=split)
 
 
-@pytest.mark.parametrize("labelled", [{}, {"discovery.labelled": "0.3"}], ids=["without", "some"])
-def test_the_bank_s_figure_is_that_of_recomputed_features_once_the_network_stands_still(tmp_path, labelled):
+@pytest.mark.parametrize("labeled", [{}, {"discovery.labeled": "0.3"}], ids=["without", "some"])
+def test_the_bank_s_figure_is_that_of_recomputed_features_once_the_network_stands_still(tmp_path, labeled):
     """Slot i is row i of the training part: any other order of slots and labels would have the figure of chance."""
-    settings = {name: value for name, value in BASE.items() if not name.startswith("augment")} | STILL | labelled
+    settings = {name: value for name, value in BASE.items() if not name.startswith("augment")} | STILL | labeled
     found = train(override(Run(), settings), tmp_path / "m", data=mixed(), device="cpu")
     assert found["curve"][-1]["test, against the bank"] == found["test"]["weighted-nn"] > 0.3
     bank = load_file(tmp_path / "m" / "objective.safetensors")["references.vectors"]
@@ -136,7 +136,7 @@ class Interrupt:
     "settings",
     [
         {},
-        {"objective.options.weighted": "true", "discovery.refresh": "epoch", "discovery.labelled": "0.1", "views": "2"},
+        {"objective.options.weighted": "true", "discovery.refresh": "epoch", "discovery.labeled": "0.1", "views": "2"},
         {"objective.name": "deep_cluster", "objective.options.clusters": "20"},
         {"epochs": "7"},
     ],
@@ -208,7 +208,7 @@ def test_time_spent_inside_an_epoch_is_not_forgotten(tmp_path):
 
 
 def test_a_share_of_the_labels_is_even_over_classes_and_used(tmp_path):
-    run = override(Run(), {**BASE, "discovery.labelled": "0.1"})
+    run = override(Run(), {**BASE, "discovery.labeled": "0.1"})
     data = digits().part("train").renumbered()
     used = labels_used(run, data)
     counts = torch.bincount(data.labels, minlength=10)
@@ -216,7 +216,7 @@ def test_a_share_of_the_labels_is_even_over_classes_and_used(tmp_path):
     assert torch.equal(used[used >= 0], data.labels[used >= 0])
     assert torch.equal(assemble(run, data, torch.device("cpu")).objective.relation.labels, used)
     assert labels_used(override(Run(), BASE), data) is None
-    told = trained(tmp_path / "m", {"discovery.labelled": "0.1"})
+    told = trained(tmp_path / "m", {"discovery.labeled": "0.1"})
     assert told["test"]["weighted-nn"] > 0.2  # among the twenty whose label is known
 
 
@@ -227,7 +227,7 @@ def test_missing_labels_are_enough_to_train_and_predict(tmp_path):
     partly = Dataset("digits", data.inputs, labels=some, classes=data.classes, split=data.split)
     found = trained(tmp_path / "m", {"objective.name": "auto"}, partly)
     about = json.loads((tmp_path / "m" / "model.json").read_text())
-    assert about["objective"] == "neighbourhood_discovery" and "classes for some points" in about["why"]
+    assert about["objective"] == "neighborhood_discovery" and "classes for some points" in about["why"]
     assert found["test"]["weighted-nn"] > 0.2
     model = load(tmp_path / "m", device="cpu")
     assert model.predict(data.inputs[:20]).min() >= 0  # those whose class is not known have no vote
@@ -268,7 +268,7 @@ def test_identical_images_train_to_something_finite(tmp_path):
     assert "pushes apart" not in said
     nearly = same.inputs.clone()
     nearly[0, 0, 0, 0] = 8
-    trained(tmp_path / "n", {**settings, "optimiser.learning_rate": "1e-6"}, Dataset("nearly", nearly))
+    trained(tmp_path / "n", {**settings, "optimizer.learning_rate": "1e-6"}, Dataset("nearly", nearly))
     said = (tmp_path / "n" / "log.jsonl").read_text()
     assert "lower the learning rate, and see whether the images differ enough to be told apart" in said and "the same" not in said
 
@@ -372,9 +372,9 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
         ({"views": "0"}, r"views \(0\) must be at least 1"),
         (
             {"objective.options.size": "300"},
-            r"neighbourhood_discovery has no option 'size'; its options are k, temperature",
+            r"neighborhood_discovery has no option 'size'; its options are k, temperature",
         ),
-        ({"objective.options.weighted": "no"}, r"objective neighbourhood_discovery: weighted \('no'\) must be true or false"),
+        ({"objective.options.weighted": "no"}, r"objective neighborhood_discovery: weighted \('no'\) must be true or false"),
         (
             {"augment.name": "discovery", "augment.options.pixels": None, "augment.options.flip": "no"},
             r"augment discovery: flip \('no'\) must be true or false",
@@ -382,17 +382,17 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
         ({"sampler.options.reshuffle": "no"}, r"sampler shuffled: reshuffle \('no'\) must be true or false"),
         (
             {"batch_size": "1", "network.name": "convnet", "network.options.hidden": None},
-            r"batch_size \(1\) leaves one image a step, and convnet normalises over the batch: take at least 2",
+            r"batch_size \(1\) leaves one image a step, and convnet normalizes over the batch: take at least 2",
         ),
         ({"views": "2", "augment.name": "none", "augment.options.pixels": None}, r"views \(2\) of an image that nothing happens to"),
         ({"views": "2", "references": "training_set"}, "set views=1"),
         ({"discovery.gradual": "true"}, "discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch"),
-        ({"discovery.labelled": "2"}, r"discovery.labelled \(2.0\) must lie between 0 and 1"),
-        ({"discovery.labelled": "0.1", "objective.name": "nca"}, "alone, not by nca; take .*, or leave it at 0"),
+        ({"discovery.labeled": "2"}, r"discovery.labeled \(2.0\) must lie between 0 and 1"),
+        ({"discovery.labeled": "0.1", "objective.name": "nca"}, "alone, not by nca; take .*, or leave it at 0"),
         ({"discovery.refresh": "epoch", "objective.name": "nca"}, r"discovery.refresh \(epoch\) is read by .*, or leave it at round"),
         ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none; take .*, or leave it"),
         ({"epochs": "3"}, r"epochs \(3\) are fewer than the rounds \(5\)"),
-        ({"augment.name": "discovery", "augment.options.pixels": None, "augment.options.colour": "true"}, "saturation .* need 3"),
+        ({"augment.name": "discovery", "augment.options.pixels": None, "augment.options.color": "true"}, "saturation .* need 3"),
     ],
 )
 def test_errors(tmp_path, settings, words):
@@ -403,5 +403,5 @@ def test_errors(tmp_path, settings, words):
 
 def test_labels_asked_of_data_that_have_none(tmp_path):
     bare = Dataset("bare", digits().inputs)
-    with pytest.raises(ValueError, match=r"discovery.labelled \(0.1\) asks for classes, and bare has none; leave it at 0"):
-        trained(tmp_path / "m", {"discovery.labelled": "0.1", "data.test": "0"}, bare)
+    with pytest.raises(ValueError, match=r"discovery.labeled \(0.1\) asks for classes, and bare has none; leave it at 0"):
+        trained(tmp_path / "m", {"discovery.labeled": "0.1", "data.test": "0"}, bare)

@@ -1,16 +1,16 @@
-// What colour a point has, and the legend that goes with it.
+// What color a point has, and the legend that goes with it.
 
 import type { Atlas } from "./atlas";
 import { said } from "./dom";
 
 export interface Bin {
   name: string;
-  colour: string;
+  color: string;
   count: number;
 }
 
-/** One way to colour: a bin for every point, which the legend can show or hide, and the colour of every point. */
-export interface Colouring {
+/** One way to color: a bin for every point, which the legend can show or hide, and the color of every point. */
+export interface Coloring {
   key: string;
   name: string;
   bins: Bin[];
@@ -23,25 +23,25 @@ export interface Colouring {
 
 export const RIGHT = "#1f9d6b";
 export const WRONG = "#d64b3f";
-const GREY = "#9a9a94";
+const GRAY = "#9a9a94";
 const HUES = ["#4c78a8", "#f08a24", "#54a24b", "#d8576b", "#63b3b1", "#d9b52c", "#a874a6", "#ef8fa0", "#94705a", "#5f6fd0"];
 const SEQUENCE = ["#31446b", "#3a6488", "#3f8794", "#54a98f", "#8bc57f", "#cbd873", "#f6e27a"]; // dark to light, even in lightness
 const GOODNESS = [WRONG, "#e39a5a", "#d9cfa8", "#86bd8f", RIGHT];
 const CHANGE = [WRONG, "#dd9387", "#b9b9b4", "#83bd9f", RIGHT];
 const BINS = 5;
 
-/** A colour for each class; beyond ten, hues by the golden angle. */
+/** A color for each class; beyond ten, hues by the golden angle. */
 export function categorical(n: number): string[] {
   return Array.from({ length: n }, (_, at) => (n <= HUES.length ? HUES[at] : hsl((at * 137.508) % 360, 52, at % 2 ? 44 : 58)));
 }
 
-export function colourings(atlas: Atlas, which: number): Colouring[] {
+export function colorings(atlas: Atlas, which: number): Coloring[] {
   const model = atlas.models[which];
-  const found: Colouring[] = [];
+  const found: Coloring[] = [];
   if (atlas.classes.length) found.push(byName("class", "Class", atlas.classes, atlas.labels));
   if (model.purity) {
     const says = `share of right ones among the ${atlas.near} nearest`;
-    found.push(byValue("purity", "Neighbourhood purity", model.purity, GOODNESS, [0, 1], (value) => `${Math.round(100 * value)} %`, says));
+    found.push(byValue("purity", "Neighborhood purity", model.purity, GOODNESS, [0, 1], (value) => `${Math.round(100 * value)} %`, says));
   }
   for (const [at, one] of atlas.targets.entries()) {
     found.push(byValue(`target-${at}`, one.name === "target" ? "Target" : `Target: ${one.name}`, one.values, SEQUENCE, range(one.values), said, one.name));
@@ -59,33 +59,33 @@ export function colourings(atlas: Atlas, which: number): Colouring[] {
   return found;
 }
 
-/** (n,) how much purer each neighbourhood is with the first model than with the other. */
+/** (n,) how much purer each neighborhood is with the first model than with the other. */
 export function change(atlas: Atlas): Float32Array {
   const [own, other] = atlas.models;
   return Float32Array.from(own.purity!, (value, row) => value - other.purity![row]);
 }
 
-function byName(key: string, name: string, names: string[], codes: Int32Array): Colouring {
-  const colours = categorical(names.length);
+function byName(key: string, name: string, names: string[], codes: Int32Array): Coloring {
+  const colors = categorical(names.length);
   const unknown = codes.some((code) => code < 0);
-  const palette = unknown ? [...colours, GREY] : colours;
+  const palette = unknown ? [...colors, GRAY] : colors;
   const bin = Uint16Array.from(codes, (code) => (code < 0 ? names.length : code));
   const counts = tally(bin, palette.length);
-  const bins = palette.map((colour, at) => ({ name: names[at] ?? "unknown", colour, count: counts[at] }));
+  const bins = palette.map((color, at) => ({ name: names[at] ?? "unknown", color, count: counts[at] }));
   return { key, name, bins, bin, z: Float32Array.from(bin), continuous: false, palette, scale: null };
 }
 
 function byValue(
   key: string, name: string, values: Float32Array, stops: string[], [low, high]: [number, number], word: (value: number) => string, says: string,
-): Colouring {
+): Coloring {
   const span = high - low || 1;
   const z = Float32Array.from(values, (value) => (Number.isFinite(value) ? Math.min(1, Math.max(0, (value - low) / span)) : 0.5));
   const unknown = values.some((value) => !Number.isFinite(value));
   const bin = Uint16Array.from(values, (value, row) => (Number.isFinite(value) ? Math.min(BINS - 1, Math.floor(z[row] * BINS)) : BINS));
   const counts = tally(bin, BINS + 1);
   const edge = (at: number) => word(low + (span * at) / BINS);
-  const bins = Array.from({ length: BINS }, (_, at) => ({ name: `${edge(at)} to ${edge(at + 1)}`, colour: blend(stops, (at + 0.5) / BINS), count: counts[at] }));
-  if (unknown) bins.push({ name: "unknown", colour: GREY, count: counts[BINS] });
+  const bins = Array.from({ length: BINS }, (_, at) => ({ name: `${edge(at)} to ${edge(at + 1)}`, color: blend(stops, (at + 0.5) / BINS), count: counts[at] }));
+  if (unknown) bins.push({ name: "unknown", color: GRAY, count: counts[BINS] });
   const palette = Array.from({ length: 64 }, (_, at) => blend(stops, at / 63));
   return { key, name, bins, bin, z, continuous: true, palette, scale: { low: word(low), high: word(high), says } };
 }
@@ -110,7 +110,7 @@ function quantile(values: Float32Array, share: number): number {
 function blend(stops: string[], share: number): string {
   const at = share * (stops.length - 1);
   const [from, to] = [Math.floor(at), Math.min(stops.length - 1, Math.floor(at) + 1)];
-  const channel = (colour: string, which: number) => parseInt(colour.slice(1 + 2 * which, 3 + 2 * which), 16);
+  const channel = (color: string, which: number) => parseInt(color.slice(1 + 2 * which, 3 + 2 * which), 16);
   const mixed = [0, 1, 2].map((which) => Math.round(channel(stops[from], which) * (1 - at + from) + channel(stops[to], which) * (at - from)));
   return `#${mixed.map((one) => one.toString(16).padStart(2, "0")).join("")}`;
 }

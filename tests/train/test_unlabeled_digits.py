@@ -1,4 +1,4 @@
-"""Digits moved about a 16 x 16 canvas, without labels: discovery must find neighbours that raw pixels cannot."""
+"""Digits moved about a 16 x 16 canvas, without labels: discovery must find neighbors that raw pixels cannot."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ from papers.after_training import voted
 SETTINGS = {
     "network.name": "convnet",
     "network.dimension": "32",
-    "objective.name": "neighbourhood_discovery",
+    "objective.name": "neighborhood_discovery",
     "augment.name": "affine",
     "augment.options.translate": "0.25",
-    "optimiser.name": "adam",
-    "optimiser.learning_rate": "0.003",
-    "optimiser.weight_decay": "0",
+    "optimizer.name": "adam",
+    "optimizer.learning_rate": "0.003",
+    "optimizer.weight_decay": "0",
     "batch_size": "64",
     "validate_every": "1000",
     "checkpoint_seconds": "1e9",
@@ -47,27 +47,27 @@ def raw_pixels(data):
     return max(float((vote == test.labels).double().mean()) for vote in votes)
 
 
-def learnt(folder, data, seed, epochs, **more):
+def learned(folder, data, seed, epochs, **more):
     run = override(Run(), {**SETTINGS, "seed": str(seed), "epochs": str(epochs), **more})
     return train(run, folder, data=data, device="cpu")["test"]["weighted-nn"]
 
 
 def test_discovery_beats_raw_pixels(tmp_path):
     data = moved(0)
-    assert learnt(tmp_path / "m", data, 0, epochs=20) >= raw_pixels(data) + AHEAD
+    assert learned(tmp_path / "m", data, 0, epochs=20) >= raw_pixels(data) + AHEAD
 
 
 @pytest.mark.soak
 def test_discovery_beats_raw_pixels_over_three_seeds(tmp_path):
     sets = [moved(seed) for seed in range(3)]
-    found = [learnt(tmp_path / str(seed), data, seed, epochs=30) for seed, data in enumerate(sets)]
+    found = [learned(tmp_path / str(seed), data, seed, epochs=30) for seed, data in enumerate(sets)]
     assert np.mean(found) >= np.mean([raw_pixels(data) for data in sets]) + AHEAD
-    assert np.mean(found) >= 0.69 + AHEAD  # the nearest neighbour by pixels alone is right in about 69 %
+    assert np.mean(found) >= 0.69 + AHEAD  # the nearest neighbor by pixels alone is right in about 69 %
 
 
 def few(folder, data, seed, share, **more):
-    """Where only a share of the points votes: an embedding that was learnt without their labels."""
-    learnt(folder, data, seed, epochs=30, **more)
+    """Where only a share of the points votes: an embedding that was learned without their labels."""
+    learned(folder, data, seed, epochs=30, **more)
     return voted(folder, data, (share,), seed, "cpu")[f"weighted-nn of {share}"]
 
 
@@ -78,13 +78,13 @@ def test_a_tenth_of_the_labels_is_worth_some_points_where_only_those_may_vote(tm
     gained = []
     for seed in range(3):
         data = moved(seed)
-        used = learnt(tmp_path / f"used-{seed}", data, seed, epochs=30, **more, **{"discovery.labelled": "0.1"})
+        used = learned(tmp_path / f"used-{seed}", data, seed, epochs=30, **more, **{"discovery.labeled": "0.1"})
         gained.append(used - few(tmp_path / f"alone-{seed}", data, seed, "0.1", **more))
     assert np.mean(gained) >= 0.01, gained
 
 
 @pytest.mark.soak
-def test_each_of_five_neighbours_is_worth_some_points_where_a_fiftieth_votes(tmp_path):
+def test_each_of_five_neighbors_is_worth_some_points_where_a_fiftieth_votes(tmp_path):
     gained = []
     for seed in range(3):
         data = moved(seed)

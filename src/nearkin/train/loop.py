@@ -1,4 +1,4 @@
-"""The whole of training on one page: images in memory, shuffled batches, one objective, one optimiser, no options to learn.
+"""The whole of training on one page: images in memory, shuffled batches, one objective, one optimizer, no options to learn.
 
 `fit` is for reading, for small data and for comparing objectives on equal terms; `training` is the one that resumes,
 validates and fills a model folder.
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_positive, check_whole
 from nearkin.objectives import Objective
 from nearkin.train.folder import save_weights
 
@@ -47,15 +48,15 @@ def fit(
     """Train the network, and the objective's own parameters, by AdamW with one cycle of the learning rate; the loss of every epoch.
 
     `learning_rate` is the cycle's peak. An image's id is its row, so that a memory bank knows it again. On a CPU the same
-    `seed` and start weights give the same weights, bit for bit. The network is left in evaluation mode. A batch in which no neighbour
+    `seed` and start weights give the same weights, bit for bit. The network is left in evaluation mode. A batch in which no neighbor
     could be wrong, since it drew one class only, is passed over.
     """
     _check(images, labels, epochs, batch_size, learning_rate)
     device = next(network.parameters()).device
     objective.to(device)
-    optimiser = torch.optim.AdamW([*network.parameters(), *objective.parameters()], learning_rate, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW([*network.parameters(), *objective.parameters()], learning_rate, weight_decay=WEIGHT_DECAY)
     batches = math.ceil(len(images) / batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: one_cycle(step, epochs * batches))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: one_cycle(step, epochs * batches))
     shuffle = torch.Generator().manual_seed(seed)
     contrasts = getattr(objective, "supervision", "") == "classes" and objective.known_classes() is None  # needs two classes in a batch
     losses = []
@@ -64,22 +65,22 @@ def fit(
         torch.manual_seed(seed)
         network.train()
         for number in range(1, epochs + 1):
-            total, priced = 0.0, 0
-            # Even batches: a last one of a few images would hold no kin to find and upset batch normalisation.
+            total, valid = 0.0, 0
+            # Even batches: a last one of a few images would hold no kin to find and upset batch normalization.
             for ids in torch.randperm(len(images), generator=shuffle).tensor_split(batches):
                 here = None if labels is None else labels[ids].to(device)
                 passed_over = contrasts and here is not None and bool((here == here[0]).all())
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 if not passed_over:
                     embeddings = network(images[ids].to(device))
                     loss = objective(embeddings, here, ids=ids)
                     loss.backward()
-                optimiser.step()  # without a gradient nothing moves
+                optimizer.step()  # without a gradient nothing moves
                 schedule.step()
                 if not passed_over:
                     objective.update(embeddings.detach(), here, ids=ids)
-                    total, priced = total + loss.item(), priced + 1
-            losses.append(total / priced if priced else math.nan)
+                    total, valid = total + loss.item(), valid + 1
+            losses.append(total / valid if valid else math.nan)
             if report is not None:
                 report(Epoch(number, epochs, losses[-1]))
     if all(map(math.isnan, losses)):
@@ -123,9 +124,6 @@ def _check(images: Tensor, labels: Tensor | None, epochs: int, batch_size: int, 
         raise ValueError(f"images holds {len(images)}; training needs at least 2 to compare")
     if labels is not None and len(labels) != len(images):
         raise ValueError(f"labels has {len(labels)} entries for {len(images)} images; give one for each")
-    if epochs < 1:
-        raise ValueError(f"epochs ({epochs}) must be at least 1")
-    if batch_size < 2:
-        raise ValueError(f"batch_size ({batch_size}) must be at least 2: a point alone has no neighbour")
-    if not learning_rate > 0:
-        raise ValueError(f"learning_rate ({learning_rate}) must be above 0")
+    check_whole("epochs", epochs)
+    check_whole("batch_size", batch_size, 2, "a point alone has no neighbor")
+    check_positive("learning_rate", learning_rate)

@@ -13,7 +13,7 @@ from nearkin.compose.points import Points
 from nearkin.evaluate import knn_accuracy
 from nearkin.models.convnet import convnet
 from nearkin.objectives import NCA, InstanceDiscrimination, Objective, Softmax
-from nearkin.train.fit import Epoch, embed, fit, one_cycle, save
+from nearkin.train.loop import Epoch, embed, fit, one_cycle, save
 
 CLASSES = 3
 
@@ -89,10 +89,10 @@ class Recorder(Objective):
     def supervision(self) -> Any:
         return "classes"
 
-    def price(self, batch: Points, references: Points | None) -> Any:
+    def outcome(self, batch: Points, references: Points | None) -> Any:
         assert batch.labels is not None and batch.ids is not None
         self.calls.append(("price", batch.ids.tolist(), batch.labels.tolist()))
-        return self.real.price(batch._replace(embeddings=batch.embeddings * self.scale), references)
+        return self.real.outcome(batch._replace(embeddings=batch.embeddings * self.scale), references)
 
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         assert not embeddings.requires_grad
@@ -103,12 +103,12 @@ def test_every_image_comes_once_an_epoch_with_its_id_and_the_update_follows_the_
     objective = Recorder()
     train(objective, epochs=2, batch_size=25)
     labels = bars()[1].tolist()
-    priced = [call for call in objective.calls if call[0] == "price"]
-    assert [len(ids) for _, ids, _ in priced] == [20] * 6  # even batches: 60 in 3, not 25 + 25 + 10
-    for epoch in (priced[:3], priced[3:]):
+    valid = [call for call in objective.calls if call[0] == "price"]
+    assert [len(ids) for _, ids, _ in valid] == [20] * 6  # even batches: 60 in 3, not 25 + 25 + 10
+    for epoch in (valid[:3], valid[3:]):
         assert sorted(i for _, ids, _ in epoch for i in ids) == list(range(60))
-    assert priced[0][1] != priced[3][1]
-    assert all(labels[i] == label for _, ids, here in priced for i, label in zip(ids, here, strict=True))
+    assert valid[0][1] != valid[3][1]
+    assert all(labels[i] == label for _, ids, here in valid for i, label in zip(ids, here, strict=True))
     assert [name for name, _, _ in objective.calls] == ["price", "update"] * 6
     assert objective.scale.item() != 1  # the objective's own parameters are trained, too
 
