@@ -298,7 +298,10 @@ def test_bad_discoveries(table: Tensor, trusted: Tensor | None, error: type[Exce
 
 BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: NCA("logg"), "form 'logg' is unknown; did you mean 'log'. choose one of log, expected"),
-    (lambda: NCA(metric="euclidean"), "metric 'euclidean' is unknown; did you mean 'squared_euclidean'. choose one of squared_euclidean, cosine"),
+    (
+        lambda: NCA(metric="euclidean"),
+        "metric 'euclidean' is unknown; did you mean 'squared_euclidean'. choose one of squared_euclidean, cosine",
+    ),
     (lambda: NCA(temperature=0), r"temperature \(0\) must be a finite number above 0"),
     (lambda: NCA(temperature=float("inf")), r"temperature \(inf\) must be a finite number above 0"),
     (lambda: NCARegression(-1.0), r"temperature \(-1.0\) must be a finite number above 0"),
