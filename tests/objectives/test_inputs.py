@@ -396,6 +396,6 @@ def test_predict_checks_its_embeddings_and_leaves_sizes_to_your_own_distance() -
 
 
 def test_references_elsewhere_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearkin.objectives.inputs._looking", lambda _: False)  # there are no numbers to look at on this device
+    monkeypatch.setattr("nearkin.objectives.inputs._readable", lambda _: False)  # there are no numbers to look at on this device
     with pytest.raises(ValueError, match="references are on meta and embeddings on cpu; move one to the other"):
         NCA()(X, Y, ids=IDS, references=Points(X.to("meta"), Y, IDS))
