@@ -125,7 +125,7 @@ class DeepCluster(Objective):
 
 
 class NoiseAsTargets(Objective):
-    """Noise as targets: every sample is pulled to a fixed random unit vector of its own, and samples may exchange current.
+    """Noise as targets: every sample is pulled to a fixed random unit vector of its own, and samples may exchange their targets.
 
         loss = |x_i - t_(a(i))|^2 of unit embeddings,   a: the exchange with the least loss, by the Hungarian method in small groups
 

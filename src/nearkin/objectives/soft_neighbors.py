@@ -113,7 +113,7 @@ class NCARegression(NeighborhoodObjective):
 
         loss = mean_i sum_(j != i) p_ij |y_i - y_j|^2,   p_ij as in NCA
 
-    Use it for numbers: ages, angles, coordinates. Nearest neighbors then have similar targets, and kNN regression works.
+    Use it for numbers: ages, prices, coordinates. Nearest neighbors then have similar targets, and kNN regression works.
 
     Parameters
     ----------
