@@ -214,13 +214,13 @@ def reference(key: str, passage: str) -> str:
 
 
 def short(text: str) -> str:
-    """`[key]` in running text as a name and a year."""
+    """`[key]` in running text as a name and a year, and the page of results as a link."""
     known = bibliography()
     for key in set(re.findall(r"\[(\w+\d{4}\w*)\]", text)):
         entry = fields(known[key])
         others = " et al." if " and " in entry["author"] else ""
         text = text.replace(f"[{key}]", f"{entry['author'].split(',')[0]}{others} ({entry['year']})")
-    return text
+    return text.replace("docs/results.md", "[docs/results.md](results.md)")
 
 
 def built(name: str) -> Any:

@@ -42,9 +42,10 @@ class NearestClassMean(NeighborhoodObjective):
     Warnings
     --------
     With unit-length orthonormal anchors and many classes, E-NCM classifies well by the nearest anchor, but its nearest
-    neighbors are poor. On CIFAR-100 (one run each, dropout 0.1) the nearest anchor is right for 72 % of the test images and
-    the nearest training image for 46 %; `Softmax` has 66 % by the nearest image, C-NCM 69 %, and E-NCM with anchors of
-    length 10 has 71 % (docs/results.md, tables of Hao et al. 2018). For search use metric="cosine" or longer anchors.
+    neighbors are poor: do not search its embeddings. Use metric="cosine" or longer anchors for search. On the test images of
+    CIFAR-100, with dropout 0.1 and one run each, the nearest anchor is right for 72% and the nearest training image only for
+    46%. By the nearest training image `Softmax` reaches 66%, C-NCM 69%, and E-NCM with anchors of length 10 71%.
+    docs/results.md describes these runs under Hao et al., table 2; docs/results/hao2018-cifar100-*.json has the figures.
 
     Notes
     -----

@@ -73,7 +73,7 @@ class NCA(NeighborhoodObjective):
     >>> objective = NCA()
     >>> objective(embeddings, labels)
     tensor(0.0246)
-    >>> NCA(form="expected")(embeddings, labels)  # 2 % of the soft neighbors are wrong
+    >>> NCA(form="expected")(embeddings, labels)  # 2% of the soft neighbors are wrong
     tensor(0.0240)
     >>> NCA(temperature=0.1, metric="cosine")(torch.eye(4), labels, reduction="none")
     tensor([1.0986, 1.0986, 1.0986, 1.0986])
