@@ -13,7 +13,7 @@ from nearkin.compose.affinity import Euclidean, cosine
 from nearkin.compose.criterion import any_positive, each_positive
 from nearkin.compose.points import Points, fresh_ids
 from nearkin.compose.references import InBatch, MemoryBank
-from nearkin.compose.references.anchors import circle, orthonormal, packed, polar_grid, simplex, smallest_angle
+from nearkin.compose.references.anchors import circle, orthonormal, packed, simplex, smallest_angle
 from nearkin.compose.relation import LabelDistance, LabelOverlap, SameLabel
 from nearkin.objectives import NCA, NCARegression, NearestClassMean, NeighborhoodObjective, WeightedSum
 
@@ -389,7 +389,6 @@ BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: orthonormal(1, 4), r"num_classes \(1\) must be a whole number of at least 2"),
     (lambda: simplex(1, 4), r"num_classes \(1\) must be a whole number of at least 2"),
     (lambda: packed(5, 1), r"dimension \(1\) must be a whole number of at least 2: on a line only two directions exist"),
-    (lambda: polar_grid(5, 1), r"dimension \(1\) must be a whole number of at least 2: on a line there is no angle"),
     (lambda: smallest_angle(torch.ones(1, 2)), r"the number of anchors \(1\) must be a whole number of at least 2: an angle needs two"),
 ]
 

@@ -32,16 +32,16 @@ class LargeMarginSoftmax(Objective):
         Number of classes C; labels are 0..C-1.
     dimension : int
         The embedding's size d.
-    m : {1, 2, 3, 4}, default 4
+    m : {1, 2, 3, 4}, default=4
         Factor of the angle, the margin. 1 is a plain softmax without bias; a larger m is harder to train.
-    base : float, default 1000.0
+    base : float, default=1000.0
         lambda at the start. 0 turns the annealing off and applies the margin in full from the first step.
-    gamma : float, default 2.5e-5
+    gamma : float, default=2.5e-5
         Speed of the annealing. With the defaults half of the margin is in after about 8,700 steps, so raise it for a shorter
         training.
-    power : float, default 35.0
+    power : float, default=35.0
         Exponent of the annealing.
-    lambda_min : float, default 0.0
+    lambda_min : float, default=0.0
         lambda never falls below this; raise it (to 5, for example) if training becomes unstable as the margin comes in.
 
     Notes

@@ -33,10 +33,10 @@ class NearestClassMean(NeighborhoodObjective):
         One row for each class. `nearkin.compose` makes them: `orthonormal(C, d)` (C <= d), `simplex(C, d)` (C <= d + 1),
         `packed(C, d)` for more classes than dimensions, `circle(C)` in the plane; `assign(anchors, seed)` shuffles the rows.
         Multiply them by a length to place them farther out.
-    metric : {"euclidean", "cosine"} or callable, default "euclidean"
+    metric : {"euclidean", "cosine"} or callable, default="euclidean"
         The distance M. A callable takes embeddings (n, d) and anchors (C, d), returns distances (n, C) and must be
         differentiable.
-    scale : float, default 1.0
+    scale : float, default=1.0
         Multiplies the distances. Raise it (5 to 20) if the loss stays high although the classes are separated.
 
     Warnings
@@ -85,7 +85,7 @@ class NearestClassMean(NeighborhoodObjective):
 
     def known_dimension(self) -> int | None:
         # A distance of your own may compare embeddings and anchors of different sizes.
-        return None if isinstance(self.affinity, MinusDistance) else super().known_dimension()
+        return None if getattr(self.affinity, "any_width", False) else super().known_dimension()
 
     @torch.no_grad()
     def predict(self, embeddings: Tensor) -> Tensor:
@@ -170,11 +170,11 @@ class Hinge(NeighborhoodObjective):
         Number of classes C; labels are 0..C-1.
     dimension : int
         The embedding's size d.
-    form : {"crammer-singer", "weston-watkins", "one-vs-rest"}, default "crammer-singer"
+    form : {"crammer-singer", "weston-watkins", "one-vs-rest"}, default="crammer-singer"
         Which classes the own one must beat: the strongest other one, all others on average, or none (every class has its own
         yes-or-no hinge). With a hundred classes or more use "weston-watkins": trainings with the other two did not leave the
         start, where all scores are equal, while "weston-watkins" has the direction of the softmax there.
-    margin : float, default 1.0
+    margin : float, default=1.0
         By how much the own score must lead.
 
     Notes
@@ -234,10 +234,10 @@ class ProxyNCA(NeighborhoodObjective):
         Number of classes C; labels are 0..C-1.
     dimension : int
         The embedding's size d.
-    form : {"published", "softmax"}, default "published"
+    form : {"published", "softmax"}, default="published"
         Whether the own proxy is left out of the denominator. "published" can become negative and keeps pulling at samples
         that are already near their proxy; "softmax" is a cross-entropy and stops.
-    temperature : float, default 1/3
+    temperature : float, default=1/3
         Divides the squared distances of unit vectors, which are at most 4. Lower it (0.05 to 0.2) for many classes.
 
     Notes
@@ -294,7 +294,7 @@ class NormalizedSoftmax(NeighborhoodObjective):
         Number of classes C; labels are 0..C-1.
     dimension : int
         The embedding's size d.
-    temperature : float, default 0.05
+    temperature : float, default=0.05
         Divides the cosines. With a higher value the softmax cannot become sharp and the loss stays high; with a lower one
         only the hardest samples have a gradient. 0.03 to 0.1 is usual.
 

@@ -22,7 +22,7 @@ class DirectRegression(Objective):
     ----------
     dimension : int
         The embedding's size d.
-    targets : int, default 1
+    targets : int, default=1
         How many numbers each sample has, t.
 
     Notes

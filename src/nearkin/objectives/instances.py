@@ -1,6 +1,6 @@
 """Instances: learning without labels. Every sample is a class of its own, and trusted neighbors join it."""
 
-from typing import Literal
+from typing import ClassVar, Literal, cast
 
 from torch import Tensor
 
@@ -28,18 +28,18 @@ class InstanceDiscrimination(NeighborhoodObjective):
         Number of training samples N. Ids are 0..N-1, and the bank has one slot for each.
     dimension : int
         The embedding's size d.
-    temperature : float, default 0.1
+    temperature : float, default=0.1
         Divides the inner products of unit vectors. 0.05 to 0.2 is usual.
-    momentum : float, default 0.5
+    momentum : float, default=0.5
         Share of the new embedding when `update` moves a slot of the bank: v <- unit((1 - momentum) v + momentum x). 1 keeps
         the newest embedding only.
-    start : {"normalized", "released"}, default "normalized"
+    start : {"normalized", "released"}, default="normalized"
         How the bank starts: random unit vectors, or as in the released code of Huang et al., with length 1 only on average.
-    engine : {"auto", "dense", "torch", "numba", "triton"}, default "auto"
+    engine : {"auto", "dense", "torch", "numba", "triton"}, default="auto"
         How the pairs are computed. "auto" builds the whole matrix of queries by bank for small sizes and streams through it
         for large ones, in O((n + m) d) memory. "dense" always builds the matrix. The other three force one streaming engine;
         they are for tests and measurements.
-    precision : {"highest", "high", "fast"}, default "highest"
+    precision : {"highest", "high", "fast"}, default="highest"
         Arithmetic of the streaming engine on CUDA: "highest" is as exact as float32, "high" is TF32, "fast" is float16.
         Other devices ignore it.
 
@@ -111,29 +111,29 @@ class NeighborhoodDiscovery(NeighborhoodObjective):
         Number of training samples N. Ids are 0..N-1, and the bank has one slot for each.
     dimension : int
         The embedding's size d.
-    k : int, default 1
+    k : int, default=1
         Number of discovered neighbors of each sample, the columns of the table; below N.
-    temperature : float, default 0.1
+    temperature : float, default=0.1
         Divides the inner products of unit vectors. 0.05 to 0.2 is usual.
-    momentum : float, default 0.5
+    momentum : float, default=0.5
         Share of the new embedding when `update` moves a slot of the bank: v <- unit((1 - momentum) v + momentum x). 1 keeps
         the newest embedding only.
-    start : {"normalized", "released"}, default "normalized"
+    start : {"normalized", "released"}, default="normalized"
         How the bank starts: random unit vectors, or as in the released code of Huang et al., with length 1 only on average.
-    weighted : bool, default False
+    weighted : bool, default=False
         Let a neighbor count in part: `trust` then takes a weight in [0, 1] for each sample, and a neighbor j of i counts as
         weight_i p_ij. Not with quantifier "each".
     labels : Tensor of shape (N,), optional
         Classes of the samples that have one, -1 for the others. A sample with a class takes all samples of its class as
         positives; only the others use the discovered neighbors.
-    quantifier : {"any", "each"}, default "any"
+    quantifier : {"any", "each"}, default="any"
         "any", the paper's loss, is low as soon as one of N(i) is near, and i itself mostly is. "each" asks it of every one.
         With `labels`, "each" builds the whole matrix of batch by bank.
-    engine : {"auto", "dense", "torch", "numba", "triton"}, default "auto"
+    engine : {"auto", "dense", "torch", "numba", "triton"}, default="auto"
         How the pairs are computed. "auto" builds the whole matrix of queries by bank for small sizes and streams through it
         for large ones, in O((n + m) d) memory. "dense" always builds the matrix. The other three force one streaming engine;
         they are for tests and measurements.
-    precision : {"highest", "high", "fast"}, default "highest"
+    precision : {"highest", "high", "fast"}, default="highest"
         Arithmetic of the streaming engine on CUDA: "highest" is as exact as float32, "high" is TF32, "fast" is float16.
         Other devices ignore it.
 
@@ -163,6 +163,7 @@ class NeighborhoodDiscovery(NeighborhoodObjective):
     """
 
     keys = ("huang2019and",)
+    discovers: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -216,5 +217,4 @@ class NeighborhoodDiscovery(NeighborhoodObjective):
         TypeError, ValueError
             If a shape, a type or an id does not fit, or weights are passed to an objective that was built without `weighted`.
         """
-        assert isinstance(self.relation, ListedNeighbors)
-        self.relation.update(table, trusted, weight)
+        cast(ListedNeighbors, self.relation).update(table, trusted, weight)

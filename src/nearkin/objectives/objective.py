@@ -4,7 +4,7 @@ Call it with embeddings and labels, pass its parameters to the optimizer, and ca
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,27 @@ from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Supervision
 from nearkin.objectives import inputs
+
+
+class Deployment(NamedTuple):
+    """How to search embeddings that an objective has trained.
+
+    Parameters
+    ----------
+    metric : str, default="squared_euclidean"
+        The metric of the search index, a name of `nearkin.compose.METRICS`.
+    temperature : float or None, default=None
+        The temperature of the softmax that the objective trained; None if it trained none.
+
+    Examples
+    --------
+    >>> from nearkin import NCA
+    >>> NCA(temperature=0.1, metric="cosine").deployment()
+    Deployment(metric='cosine', temperature=0.1)
+    """
+
+    metric: str = "squared_euclidean"
+    temperature: float | None = None
 
 
 class Last:
@@ -109,6 +130,10 @@ class Objective(nn.Module, ABC):
     ----------
     keys : tuple of str
         The papers of the objective, as keys of papers.bib; `nearkin.cite` prints them as BibTeX.
+    refresh_every : int
+        Number of epochs between two calls of `refresh`; 0 if it needs none.
+    discovers : bool
+        Whether training looks for neighborhoods between epochs and passes them to `trust`.
     last : Last or None
         Counts of the last call: valid and skipped queries, active pairs. None before the first call.
 
@@ -130,6 +155,8 @@ class Objective(nn.Module, ABC):
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
+    refresh_every: int = 0
+    discovers: ClassVar[bool] = False
     last: Last | None = None
 
     @property
@@ -166,6 +193,31 @@ class Objective(nn.Module, ABC):
         """Return d if the objective holds vectors of its own that embeddings must match in size; else None."""
         return None
 
+    def deployment(self) -> Deployment:
+        """Return the metric to search with after training: that of the affinity it was trained with, else squared Euclidean.
+
+        Returns
+        -------
+        Deployment
+            The metric and the temperature.
+        """
+        return Deployment()
+
+    def recordable(self, queries: int) -> bool:
+        """Return whether a training step can be recorded in a CUDA graph, because it reads no value back to the host.
+
+        Parameters
+        ----------
+        queries : int
+            Number of rows of the batch.
+
+        Returns
+        -------
+        bool
+            True if it can.
+        """
+        return True
+
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         """Move the objective's own state: memory bank, class centers or annealing step.
 
@@ -181,6 +233,23 @@ class Objective(nn.Module, ABC):
             As in the call.
         ids : Tensor, array or list of shape (n,), optional
             As in the call. Objectives with a memory bank require it.
+        """
+        return None
+
+    def refresh(self, seed: int) -> str | None:
+        """Look at all samples again, between epochs. Objectives with pseudo-labels use it; the others do nothing.
+
+        Training calls it every `refresh_every` epochs; your own loop should do the same.
+
+        Parameters
+        ----------
+        seed : int
+            Decides what is drawn at random.
+
+        Returns
+        -------
+        str or None
+            Why training must stop, or None to continue.
         """
         return None
 
@@ -213,7 +282,7 @@ class Objective(nn.Module, ABC):
         references : Points, optional
             Points(embeddings, labels, ids) to choose neighbors among instead of the objective's own. Requires ids on
             both sides; `nearkin.compose.fresh_ids(m)` makes ids for references that are none of the queries.
-        reduction : {"mean", "sum", "none"}, default "mean"
+        reduction : {"mean", "sum", "none"}, default="mean"
             "mean" and "sum" reduce over the valid queries, each with its weight. "none" returns the value of every
             query, 0 where it was skipped.
 

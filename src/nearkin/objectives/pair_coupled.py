@@ -54,7 +54,7 @@ class LiftedStructure(PairCoupled):
 
     Parameters
     ----------
-    margin : float, default 1.0
+    margin : float, default=1.0
         Distance by which negatives should exceed positives. It is in units of the embedding, so normalize the embeddings, or
         adapt it to their scale.
 
@@ -105,14 +105,14 @@ class Angular(PairCoupled):
 
     Parameters
     ----------
-    alpha : float, default 45.0
+    alpha : float, default=45.0
         Upper bound of the angle in degrees, in (0, 60]; the paper uses 36 to 55.
-    choice : {"all", "misplaced"}, default "all"
+    choice : {"all", "misplaced"}, default="all"
         Which pairs and negatives count: all, or only those that Prec@k would move, that is positives outside the k nearest of a
         and the negatives in their places.
-    k : int, default 5
+    k : int, default=5
         Number of neighbors, for "misplaced" only.
-    margin : float, default 0.1
+    margin : float, default=0.1
         Cosine margin that decides which neighbors are nearest, for "misplaced" only.
 
     Notes

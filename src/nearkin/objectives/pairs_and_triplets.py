@@ -23,9 +23,9 @@ class Contrastive(NeighborhoodObjective):
 
     Parameters
     ----------
-    margin : float, default 1.0
+    margin : float, default=1.0
         Distance beyond which a negative costs nothing. At most 2 with `normalize`, the largest distance of unit vectors.
-    normalize : bool, default True
+    normalize : bool, default=True
         Scale the embeddings to unit length first, so that the margin means the same for every network.
 
     Notes
@@ -68,7 +68,7 @@ class Triplet(NeighborhoodObjective):
 
     Parameters
     ----------
-    choice : {"uniform", "hard", "semi-hard", "distance-weighted", "misplaced"}, default "semi-hard"
+    choice : {"uniform", "hard", "semi-hard", "distance-weighted", "misplaced"}, default="semi-hard"
         Which triplets count. Start with the default; "hard" can collapse early in training.
 
         - "uniform": all of them.
@@ -77,13 +77,13 @@ class Triplet(NeighborhoodObjective):
           farthest negative if there is none.
         - "distance-weighted": for each positive, one negative drawn evenly over distances, from torch's generator.
         - "misplaced": the positives outside the k nearest with the negatives inside them.
-    margin : float, default 0.2
+    margin : float, default=0.2
         By how much the positive must lead, in units of the affinity.
-    metric : {"cosine", "squared_euclidean"}, default "cosine"
+    metric : {"cosine", "squared_euclidean"}, default="cosine"
         The affinity. "distance-weighted" needs "cosine".
-    dimension : int, default 0
+    dimension : int, default=0
         The embedding's size, at least 3; required by "distance-weighted".
-    k : int, default 5
+    k : int, default=5
         Number of neighbors, for "misplaced" only.
 
     Notes
@@ -147,7 +147,7 @@ class NPair(NeighborhoodObjective):
 
     Parameters
     ----------
-    l2 : float, default 0.002
+    l2 : float, default=0.002
         Weight of the squared length of the embeddings, which inner products would otherwise let grow. 0 turns it off, for
         embeddings of unit length.
 

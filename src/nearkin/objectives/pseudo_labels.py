@@ -32,7 +32,7 @@ class DeepCluster(Objective):
         Number of training samples N. Ids are 0..N-1.
     dimension : int
         The embedding's size d.
-    clusters : int, default 100
+    clusters : int, default=100
         Number of clusters, at least 2; more than N are lowered to N. Take several times the number of classes you expect.
 
     Notes
@@ -64,6 +64,7 @@ class DeepCluster(Objective):
 
     keys = ("caron2018deep",)
     seen: Tensor
+    refresh_every = 1
     cluster: Tensor
     weight: Tensor
 
@@ -107,13 +108,18 @@ class DeepCluster(Objective):
         _remember(self.seen, self._checked(embeddings, None, ids))
 
     @torch.no_grad()
-    def refresh(self, seed: int) -> None:
+    def refresh(self, seed: int) -> str | None:
         """Cluster the stored embeddings and start a new head; call it before each epoch.
 
         Parameters
         ----------
         seed : int
             Decides the starting points of k-means and the new head.
+
+        Returns
+        -------
+        str or None
+            Why training must stop, if all samples are in one cluster; else None.
         """
         self.cluster.copy_(clustered(whitened(unit(self.seen)), self.head.out_features, seed))
         counts = torch.bincount(self.cluster, minlength=self.head.out_features).to(self.weight.dtype)
@@ -122,6 +128,7 @@ class DeepCluster(Objective):
         generator = torch.Generator().manual_seed(seed)
         for part in (self.head.weight, self.head.bias):
             part.copy_((2 * torch.rand(part.shape, generator=generator) - 1) * bound)
+        return "all training points lie in one cluster" if bool((self.cluster == self.cluster[0]).all()) else None
 
 
 class NoiseAsTargets(Objective):
@@ -138,7 +145,7 @@ class NoiseAsTargets(Objective):
         Number of training samples N. Ids are 0..N-1.
     dimension : int
         The embedding's size d.
-    every : int, default 3
+    every : int, default=3
         After how many epochs `nearkin train` exchanges targets; your own loop calls `refresh` when it likes.
 
     Notes
@@ -175,7 +182,7 @@ class NoiseAsTargets(Objective):
         super().__init__()
         _check_sizes(size, dimension)
         check_whole("every", every, 1, "it is the number of epochs between two exchanges")
-        self.every = every
+        self.refresh_every = every
         self.register_buffer("seen", torch.zeros(size, dimension))
         self.register_buffer("targets", unit(torch.randn(size, dimension)))
         self.register_buffer("owned", torch.arange(size))
@@ -209,13 +216,18 @@ class NoiseAsTargets(Objective):
         _remember(self.seen, self._checked(embeddings, None, ids))
 
     @torch.no_grad()
-    def refresh(self, seed: int) -> None:
+    def refresh(self, seed: int) -> str | None:
         """Exchange targets within random groups of samples, so that the sum of squared distances falls.
 
         Parameters
         ----------
         seed : int
             Decides the groups.
+
+        Returns
+        -------
+        None
+            There is never a reason to stop.
         """
         from scipy.optimize import linear_sum_assignment
 
@@ -226,6 +238,7 @@ class NoiseAsTargets(Objective):
             near = (x[ids] @ self.targets[current].T).cpu().numpy()
             _, columns = linear_sum_assignment(near, maximize=True)
             self.owned[ids] = current[torch.from_numpy(columns).to(x.device)]
+        return None
 
 
 def whitened(x: Tensor) -> Tensor:

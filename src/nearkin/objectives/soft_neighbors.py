@@ -31,23 +31,23 @@ class NCA(NeighborhoodObjective):
 
     Parameters
     ----------
-    form : {"log", "expected"}, default "log"
+    form : {"log", "expected"}, default="log"
         "log" has a gradient everywhere. "expected" is the published loss, an error rate between 0 and 1; it is flat where a
         query's neighbors are all wrong, so use it to fine-tune, or with a graded `relation`.
-    temperature : float, default 1.0
+    temperature : float, default=1.0
         Divides the squared distances. A smaller value makes the neighborhood narrower, closer to 1-NN, and lets embeddings of
         the same scale reach a lower loss. Lower it (0.05 to 0.2) if the embeddings have unit length.
-    metric : {"squared_euclidean", "cosine"}, default "squared_euclidean"
+    metric : {"squared_euclidean", "cosine"}, default="squared_euclidean"
         What "near" means. With "cosine" the affinity is cos(z_i, z_j) / temperature; take a temperature of 0.05 to 0.2
         then, because cosines differ by at most 2. Search the embeddings with the same metric.
     relation : Relation, optional
         How near two points should be; default `SameLabel()`, for integer classes. Pass `LabelOverlap()` for multi-hot label
         sets, or `LabelDistance(f)` with form="expected" for your own label distance.
-    engine : {"auto", "dense", "torch", "numba", "triton"}, default "auto"
+    engine : {"auto", "dense", "torch", "numba", "triton"}, default="auto"
         How the pairs are computed. "auto" builds the whole matrix of pairs for small batches and streams through it for
         large ones, in O((n + m) d) memory. "dense" always builds the matrix; use it if you need second derivatives. The
         other three force one streaming engine; they are for tests and measurements.
-    precision : {"highest", "high", "fast"}, default "highest"
+    precision : {"highest", "high", "fast"}, default="highest"
         Arithmetic of the streaming engine on CUDA: "highest" is as exact as float32, "high" is TF32, "fast" is float16.
         Other devices ignore it. Try "high" if the loss takes a large share of the step.
 
@@ -117,17 +117,17 @@ class NCARegression(NeighborhoodObjective):
 
     Parameters
     ----------
-    temperature : float, default 1.0
+    temperature : float, default=1.0
         Divides the squared distances. A smaller value makes the neighborhood narrower. Lower it (0.05 to 0.2) if the
         embeddings have unit length.
-    metric : {"squared_euclidean", "cosine"}, default "squared_euclidean"
+    metric : {"squared_euclidean", "cosine"}, default="squared_euclidean"
         What "near" means. With "cosine" the affinity is cos(z_i, z_j) / temperature; take a temperature of 0.05 to 0.2
         then, because cosines differ by at most 2. Search the embeddings with the same metric.
-    engine : {"auto", "dense", "torch", "numba", "triton"}, default "auto"
+    engine : {"auto", "dense", "torch", "numba", "triton"}, default="auto"
         How the pairs are computed. "auto" builds the whole matrix of pairs for small batches and streams through it for
         large ones, in O((n + m) d) memory. "dense" always builds the matrix; use it if you need second derivatives. The
         other three force one streaming engine; they are for tests and measurements.
-    precision : {"highest", "high", "fast"}, default "highest"
+    precision : {"highest", "high", "fast"}, default="highest"
         Arithmetic of the streaming engine on CUDA: "highest" is as exact as float32, "high" is TF32, "fast" is float16.
         Other devices ignore it. Try "high" if the loss takes a large share of the step.
 

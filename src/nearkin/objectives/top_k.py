@@ -24,23 +24,23 @@ class PrecisionAtK(NeighborhoodObjective):
 
     Parameters
     ----------
-    k : int, default 5
+    k : int, default=5
         Number of neighbors. Take the k at which you will search, or somewhat less. Queries with fewer than k candidates use
         all of them (counted in `objective.last.clamped`).
-    margin : float, default 0.1
+    margin : float, default=0.1
         Added to the cosine of every negative, so that positives must lead by that much.
-    log_sum_exp : bool, default False
+    log_sum_exp : bool, default=False
         Add a soft top-1 term to every top-k sum, as the authors' released code does.
-    covariance : float, default 0.0
+    covariance : float, default=0.0
         Weight of |Cov - I|_F of the unit embeddings, which keeps the embedding from collapsing. The released code has 0.1
         next to a sum over the C classes of a batch; here the term counts with each class, so 0.1 / C is theirs.
-    class_balanced : bool, default False
+    class_balanced : bool, default=False
         Average within each class first, so that all classes count alike; reduction="sum" then sums the classes, as the
         released code does.
-    memory : int, default 0
+    memory : int, default=0
         How many embeddings of earlier batches every query can choose among as well. Needs `dimension`, and `ids=` in the
         call. Try a few thousand if batches are small.
-    dimension : int, default 0
+    dimension : int, default=0
         The embedding's size; required with `memory`.
 
     Notes

@@ -14,7 +14,7 @@ from nearkin.compose.references import Centers
 from nearkin.compose.relation import SameLabel
 from nearkin.objectives.class_vectors import Softmax
 from nearkin.objectives.neighborhood import NeighborhoodObjective
-from nearkin.objectives.objective import Objective
+from nearkin.objectives.objective import Deployment, Objective
 
 
 class WeightedSum(nn.Module):
@@ -47,6 +47,9 @@ class WeightedSum(nn.Module):
     """
 
     keys: tuple[str, ...] = ()  # the papers of all its terms
+    supervision = None  # its terms' own
+    refresh_every = 0
+    discovers = False
 
     def __init__(self, terms: "Mapping[str, tuple[float, Objective | WeightedSum]]") -> None:
         super().__init__()
@@ -67,6 +70,31 @@ class WeightedSum(nn.Module):
     def named_objectives(self) -> dict[str, "Objective | WeightedSum"]:
         """Return the terms by name, without their weights."""
         return {name: term for name, term in self.terms.items() if isinstance(term, Objective | WeightedSum)}
+
+    def deployment(self) -> Deployment:
+        """Return the metric to search with after training: squared Euclidean, because its terms need not agree on another.
+
+        Returns
+        -------
+        Deployment
+            The metric; no temperature.
+        """
+        return Deployment()
+
+    def recordable(self, queries: int) -> bool:
+        """Return whether a training step can be recorded in a CUDA graph: every term must allow it.
+
+        Parameters
+        ----------
+        queries : int
+            Number of rows of the batch.
+
+        Returns
+        -------
+        bool
+            True if it can.
+        """
+        return all(term.recordable(queries) for term in self.named_objectives().values())
 
     def forward(
         self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"
@@ -115,7 +143,7 @@ class CenterPull(NeighborhoodObjective):
         Number of classes C; labels are 0..C-1.
     dimension : int
         The embedding's size d.
-    rate : float, default 0.5
+    rate : float, default=0.5
         How far `update` moves a center toward the mean of its class in the batch. Lower it for small batches.
 
     Notes
@@ -173,9 +201,9 @@ class CenterLoss(WeightedSum):
         Number of classes C; labels are 0..C-1.
     dimension : int
         The embedding's size d.
-    weight : float, default 0.003
+    weight : float, default=0.003
         Weight of the pull. A larger one gives more compact classes; too large a one collapses them.
-    rate : float, default 0.5
+    rate : float, default=0.5
         How far `update` moves a center toward the mean of its class in the batch.
 
     Notes
