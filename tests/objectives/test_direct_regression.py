@@ -14,8 +14,8 @@ Z = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
 
 
-def squared_errors(z: Rows, y: Rows, weight: Rows, bias: Rows) -> o.Priced:
-    result: o.Priced = []
+def squared_errors(z: Rows, y: Rows, weight: Rows, bias: Rows) -> o.Values:
+    result: o.Values = []
     for point, target in zip(z, y, strict=True):
         predicted = [sum(w * x for w, x in zip(row, point, strict=True)) + b for row, b in zip(weight, bias[0], strict=True)]
         result.append((sum((s - t) ** 2 for s, t in zip(predicted, target, strict=True)), 1.0))
