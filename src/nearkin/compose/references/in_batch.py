@@ -72,7 +72,7 @@ def filled(points: Points) -> Points:
 
 
 def answered(batch: Points, answers: Points) -> tuple[Tensor, Tensor]:
-    """Of one answer a class: (n,) its column for each query, -1 where there is none or it is the query itself; and (m,) which are filled."""
+    """(n,) the column of each query's answer, -1 where it has none or is the answer itself; and (m,) which columns are filled."""
     assert batch.labels is not None and answers.labels is not None and batch.ids is not None and answers.ids is not None
     has, column = (batch.labels[:, None] == answers.labels).max(1)
     return torch.where(has & (answers.ids[column] != batch.ids), column, -1), answers.labels != EMPTY
