@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from bench.gpu_check import CHECKED, NUMERIC, bank, check_work, make, own
+from nearkin.kernels.contract import Work
 from nearkin.kernels.triton_engine import TritonEngine
 from nearkin.kernels.triton_tuning import SCHEMES, Tile
-from nearkin.kernels.work import Work
 
 SUMMARIES, GRADIENTS = "summaries", "gradients"
 

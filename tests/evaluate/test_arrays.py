@@ -43,7 +43,15 @@ FUNCTIONS: dict[str, Callable[[Callable[[np.ndarray], Any]], Any]] = {
     "weighted_knn_predict": lambda of: ev.weighted_knn_predict(of(Q), Points(of(X), of(Y)), 3),
     "weighted_vote": lambda of: ev.weighted_vote(of(Y.reshape(8, 5)), of(X[:8])),
 }
-OTHERS = {"NOBODY", "ClassRow", "Curve", "Score", "agreement", "best", "linear_probes"}  # of no points, or of a network and its inputs
+OTHERS = {
+    "NO_PREDICTION",
+    "ClassRow",
+    "Curve",
+    "Score",
+    "agreement",
+    "best",
+    "linear_probes",
+}  # of no points, or of a network and its inputs
 
 
 def test_every_function_of_points_is_here() -> None:

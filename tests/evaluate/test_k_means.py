@@ -8,8 +8,8 @@ from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
 from nearkin.evaluate.clustering import agreement
-from nearkin.evaluate.information import expected_information
 from nearkin.evaluate.k_means import k_means, lloyd
+from nearkin.evaluate.mutual_information import expected_information
 
 
 def heaps(n: int, d: int, clusters: int, apart: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,7 +12,7 @@ from nearkin.compose.affinity import Euclidean, InnerProduct, SquaredEuclidean, 
 from nearkin.compose.points import Points
 from nearkin.compose.references.anchors import circle
 from nearkin.evaluate import (
-    NOBODY,
+    NO_PREDICTION,
     class_means,
     classification,
     knn_predict,
@@ -162,14 +162,14 @@ def test_leave_one_out_equals_the_loop(affinity: Any) -> None:
 
 def test_a_query_that_stands_among_the_references_has_no_part_in_its_answer() -> None:
     points = drawn(40, 3, classes=5)._replace(ids=torch.randperm(40, generator=torch.Generator().manual_seed(1)))
-    alone, strangers = predictions(points, ks=(1, 3)), Points(*drawn(9, 4)[:2], torch.arange(100, 109))
+    alone, negatives = predictions(points, ks=(1, 3)), Points(*drawn(9, 4)[:2], torch.arange(100, 109))
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
     among = predictions(points, Points(points.embeddings[order], points.labels[order], points.ids[order]), ks=(1, 3))
     assert all(torch.equal(a, b) for a, b in zip(alone.values(), among.values(), strict=True)), "weighted 39-nn is here 40-nn"
-    both = Points(*(torch.cat([a, b]) for a, b in zip(points, strangers, strict=True)))
+    both = Points(*(torch.cat([a, b]) for a, b in zip(points, negatives, strict=True)))
     mixed = predictions(both, points, ks=(1,))["nearest class mean"]
     assert torch.equal(mixed[:40], alone["nearest class mean"])
-    assert torch.equal(mixed[40:], nearest_mean_predict(strangers, class_means(points)))
+    assert torch.equal(mixed[40:], nearest_mean_predict(negatives, class_means(points)))
     twice = Points(points.embeddings.repeat(2, 1), points.labels.repeat(2), points.ids.repeat(2))
     assert "nearest class mean" not in predictions(points, twice)
 
@@ -184,7 +184,7 @@ def test_singletons_and_lonely_queries_are_said_and_counted() -> None:
     named = predictions(points, gallery, ks=(1, 3), groups=groups)
     assert named["1-nn"].tolist() == [1, 1, 1] == named["3-nn"].tolist() and "nearest class mean" not in named
     everybody = predictions(points, gallery, ks=(1,), groups=(groups[0], groups[0]))
-    assert all(set(predicted.tolist()) == {NOBODY} for predicted in everybody.values())
+    assert all(set(predicted.tolist()) == {NO_PREDICTION} for predicted in everybody.values())
     lonely = classification(points, gallery, ks=(1,), groups=(groups[0], groups[0]), draws=0)["1-nn"]
     assert math.isnan(lonely.value) and lonely.left_out == {"no neighbor left after exclusion": 3} and lonely.chance is None
 

@@ -49,8 +49,8 @@ def check(found: dict[str, Score], queries: Points, gallery: Points, hidden: Ten
     for i in range(len(queries.embeddings)):
         seen = (~hidden[i]).nonzero()[:, 0]
         near = near_of(affinity, queries.embeddings[i], gallery.embeddings[seen])
-        kin = (gallery.labels[seen] == queries.labels[i]).tolist()
-        values = expected(near, kin, KS)
+        positives = (gallery.labels[seen] == queries.labels[i]).tolist()
+        values = expected(near, positives, KS)
         left += values is None
         for name in found:
             per_query[name].append(math.nan if values is None else values[name])
@@ -60,7 +60,7 @@ def check(found: dict[str, Score], queries: Points, gallery: Points, hidden: Ten
             score.per_query, torch.tensor(per_query[name], dtype=torch.float64), rtol=1e-9, atol=1e-9, equal_nan=True
         )
         known = [value for value in per_query[name] if not math.isnan(value)]
-        assert score.counted == len(known) and score.left_out == ({"no kin in the gallery": left} if left else {})
+        assert score.counted == len(known) and score.left_out == ({"no positive in the gallery": left} if left else {})
         if known:
             assert (
                 score.value == pytest.approx(sum(known) / len(known))
@@ -111,7 +111,7 @@ def test_trap_26_a_constant_embedding_scores_chance_for_any_order() -> None:
         for score in found.values():
             assert score.value == pytest.approx(score.chance, rel=1e-9) and math.isnan(score.low), score.name
     assert found["precision@1"].value == pytest.approx(sum(n * (n - 1) / 43 for n in (4, 9, 30)) / 43)
-    assert found["precision@1"].left_out == {"no kin in the gallery": 1} and found["precision@1"].counted == 43
+    assert found["precision@1"].left_out == {"no positive in the gallery": 1} and found["precision@1"].counted == 43
 
 
 def test_chance_is_what_random_embeddings_get() -> None:
@@ -144,7 +144,7 @@ def test_order_of_rows_blocks_and_threads_change_nothing(affinity: Affinity | No
 @pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Normalized(SquaredEuclidean(), references=False)])
 def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole numbers tie, the rest does not; every product is placed by the tiles, among themselves and against a gallery."""
-    from nearkin.evaluate import tiles
+    from nearkin.evaluate import rank_tiles
 
     mixed = torch.cat([lattice(70, 7, 1, d=3).embeddings, drawn(63, 3, 7).embeddings])
     points = Points(mixed, torch.randint(7, (133,), generator=torch.Generator().manual_seed(2)), torch.randperm(133))
@@ -152,8 +152,8 @@ def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, m
     found = {}
     for compiled in (False, True):
         with monkeypatch.context() as patch:
-            patch.setattr(tiles, "HELD", held), patch.setattr(tiles, "MANY_OPEN", 1.0)
-            patch.setattr(tiles, "SIDE", 16)
+            patch.setattr(rank_tiles, "HELD", held), patch.setattr(rank_tiles, "MANY_OPEN", 1.0)
+            patch.setattr(rank_tiles, "SIDE", 16)
             if not compiled:
                 patch.setattr(sys.modules["nearkin.evaluate.retrieval"], "find_spec", lambda _: None)
             among, apart = retrieval(points, None, affinity, draws=0), retrieval(points, gallery, affinity, draws=0)
@@ -215,7 +215,7 @@ def test_trap_36_an_offset_changes_nothing() -> None:
 def test_trap_24_copies_are_passed_over_by_id_and_tie_otherwise() -> None:
     unique = Points(drawn(12, 4, 1).embeddings.repeat(3, 1), torch.arange(12).repeat(3), torch.arange(12).repeat(3))
     found = retrieval(unique, draws=0)["precision@1"]
-    assert math.isnan(found.value) and found.counted == 0 and found.left_out == {"no kin in the gallery": 36}
+    assert math.isnan(found.value) and found.counted == 0 and found.left_out == {"no positive in the gallery": 36}
     apart = retrieval(unique._replace(ids=torch.arange(36), labels=torch.arange(36)), draws=0)["precision@1"]
     assert apart.counted == 0
     labels = torch.cat([torch.arange(12), torch.arange(12), torch.arange(12) + 50])
@@ -244,7 +244,7 @@ def test_trap_29_queries_without_kin_do_not_poison_the_mean() -> None:
     queries = Points(torch.tensor([[0.0], [5.0], [9.0]]), torch.tensor([0, 7, 1]))
     found = retrieval(queries, Points(torch.tensor([[0.1], [9.1]]), torch.tensor([0, 1])), ks=(1, 4), draws=0)
     assert found["precision@1"].value == 1.0 and found["precision@1"].counted == 2
-    assert found["precision@1"].left_out == {"no kin in the gallery": 1} and found["precision@1"].per_query.isnan().tolist() == [
+    assert found["precision@1"].left_out == {"no positive in the gallery": 1} and found["precision@1"].per_query.isnan().tolist() == [
         False,
         True,
         False,

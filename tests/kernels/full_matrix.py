@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import soft_neighbors
+from nearkin.kernels.contract import Engine, Form, Work
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Engine, Form, Work
+from nearkin.kernels.torch_tiles import TorchTiles
 
 BOTH = pytest.mark.parametrize("kind", [TorchTiles, NumbaTiles])
 
@@ -43,16 +43,16 @@ def oracle(work: Work, form: Form, temperature: float) -> tuple[Tensor, Tensor]:
         total, some = log_sum(s, candidate)
         chance = torch.exp(s.masked_fill(~candidate, -math.inf) - total[:, None])
         return (chance * cost).sum(1), some
-    right = truth(n, m, work.listed)
+    positive = truth(n, m, work.listed)
     if work.span is not None:
         column = torch.arange(m)
-        right = (work.span[:, :1] <= column) & (column < work.span[:, 1:])
-    a, has_right = log_sum(s, candidate & right)
-    b, has_wrong = log_sum(s, candidate & ~right)
-    both = has_right & has_wrong
+        positive = (work.span[:, :1] <= column) & (column < work.span[:, 1:])
+    a, has_positive = log_sum(s, candidate & positive)
+    b, has_negative = log_sum(s, candidate & ~positive)
+    both = has_positive & has_negative
     if form == "log":
-        return torch.where(both, torch.nn.functional.softplus(b - a), 0.0), has_right
-    return torch.where(both, torch.sigmoid(b - a), has_wrong.double()), has_right | has_wrong
+        return torch.where(both, torch.nn.functional.softplus(b - a), 0.0), has_positive
+    return torch.where(both, torch.sigmoid(b - a), has_negative.double()), has_positive | has_negative
 
 
 class Found(NamedTuple):
@@ -138,7 +138,7 @@ def draw(
     if relation == "span":
         labels = pick(0, 6, n).sort().values
         return work._replace(span=runs(labels, labels if own else pick(0, 6, m).sort().values))
-    if relation == "lopsided":
+    if relation == "asymmetric":
         return work._replace(span=pick(0, m + 1, n, 2))
     if relation == "listed":
         return work._replace(listed=pick(-1, m, n, 4))
@@ -146,4 +146,4 @@ def draw(
     return work._replace(targets=(targets if own else torch.randn(n, 2, generator=generator) + 2000, targets))
 
 
-CASES = [("span", "log"), ("span", "expected"), ("lopsided", "log"), ("listed", "log"), ("listed", "expected"), ("targets", "expected")]
+CASES = [("span", "log"), ("span", "expected"), ("asymmetric", "log"), ("listed", "log"), ("listed", "expected"), ("targets", "expected")]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from nearkin.kernels import cuda_graphs as replay
 from nearkin.kernels import soft_neighbors
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Form
+from nearkin.kernels.contract import Form
+from nearkin.kernels.torch_tiles import TorchTiles
 from tests.kernels.full_matrix import CASES, draw, found
 
 

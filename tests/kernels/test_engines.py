@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nearkin.kernels import soft_neighbors
+from nearkin.kernels.contract import Form, Work
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Form, Work
+from nearkin.kernels.torch_tiles import TorchTiles
 from tests.kernels.full_matrix import BOTH, CASES, Found, agree, draw, evaluated, found, runs
 
 

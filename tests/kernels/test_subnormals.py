@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from nearkin.kernels.contract import Engine, Work
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Engine, Work
+from nearkin.kernels.torch_tiles import TorchTiles
 
 LEAST = 2.0**-100
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import soft_neighbors as layer
-from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels.contract import Work
+from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
-from nearkin.kernels.triton_single_pairs import holes_of
+from nearkin.kernels.triton_single_pairs import pair_lists
 from nearkin.kernels.triton_tuning import Tile
-from nearkin.kernels.work import Work
 
 # Products of unused lanes may overflow in numpy, as they do silently on the GPU.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -48,7 +48,7 @@ def own(squared: bool = True, **what: object) -> Work:
     return Work(drawn(N, D, seed=0), None, squared)._replace(**what)
 
 
-def apart(squared: bool = True, **what: object) -> Work:
+def separate(squared: bool = True, **what: object) -> Work:
     return Work(drawn(N, D, seed=0), drawn(M, D, seed=1), squared)._replace(**what)
 
 
@@ -65,18 +65,18 @@ SHAPES = {
     "own targets": own(targets=(Y, Y), skip=ITSELF),
     "own, inner product": own(squared=False, span=span(MINE, MINE), skip=ITSELF),
     "own targets, inner product": own(squared=False, targets=(Y[:, :1], Y[:, :1]), skip=ITSELF),
-    "references": apart(span=span(MINE, THEIRS)),
-    "references, some skipped": apart(span=span(MINE, THEIRS), skip=positions(N, 2, M, seed=9)),
-    "references, frozen": apart(span=span(MINE, THEIRS), reference_gradient=False),
-    "references, lists": apart(listed=positions(N, 3, M, seed=10), skip=positions(N, 1, M, seed=11)),
-    "references, targets": apart(targets=(Y, OTHER_Y), skip=positions(N, 1, M, seed=12)),
-    "references, inner product": apart(squared=False, span=span(MINE, THEIRS)),
-    "frozen lists, inner product": apart(squared=False, listed=positions(N, 1, M, seed=13), reference_gradient=False),
+    "references": separate(span=span(MINE, THEIRS)),
+    "references, some skipped": separate(span=span(MINE, THEIRS), skip=positions(N, 2, M, seed=9)),
+    "references, frozen": separate(span=span(MINE, THEIRS), reference_gradient=False),
+    "references, lists": separate(listed=positions(N, 3, M, seed=10), skip=positions(N, 1, M, seed=11)),
+    "references, targets": separate(targets=(Y, OTHER_Y), skip=positions(N, 1, M, seed=12)),
+    "references, inner product": separate(squared=False, span=span(MINE, THEIRS)),
+    "frozen lists, inner product": separate(squared=False, listed=positions(N, 1, M, seed=13), reference_gradient=False),
     "own lists, oneself too": own(listed=positions(N, 1, N, seed=24)),
     "own lists that name one twice": own(listed=positions(N, 12, 9, seed=25), skip=positions(N, 3, N, seed=26)),
     "everybody lists the same": own(listed=torch.tensor([[3, 20, -1]]).expand(N, 3), skip=ITSELF),
-    "references, long lists": apart(listed=positions(N, 30, M, seed=27), skip=positions(N, 2, M, seed=28)),
-    "references, all lists empty": apart(listed=torch.full((N, 2), -1), skip=positions(N, 1, M, seed=29)),
+    "references, long lists": separate(listed=positions(N, 30, M, seed=27), skip=positions(N, 2, M, seed=28)),
+    "references, all lists empty": separate(listed=torch.full((N, 2), -1), skip=positions(N, 1, M, seed=29)),
     "lists of length 0": own(listed=torch.empty(N, 0, dtype=torch.int64)),
 }
 
@@ -91,11 +91,11 @@ class Dense:
         self.s = -(self.q[:, None] - self.r).square().sum(2) if work.squared else self.q @ self.r.T
         everyone = torch.ones(len(self.q), len(self.r), dtype=torch.bool)
         self.candidate = everyone if work.skip is None else (work.skip[:, :, None] != column).all(1)
-        self.right = ~everyone
+        self.positive = ~everyone
         if work.span is not None:
-            self.right = (column >= work.span[:, :1]) & (column < work.span[:, 1:])
+            self.positive = (column >= work.span[:, :1]) & (column < work.span[:, 1:])
         if work.listed is not None:
-            self.right = (work.listed[:, :, None] == column).any(1)
+            self.positive = (work.listed[:, :, None] == column).any(1)
         if work.targets is not None:
             self.cost = (work.targets[0].double()[:, None] - work.targets[1].double()).square().sum(2)
 
@@ -104,7 +104,7 @@ class Dense:
 
     def summaries(self) -> tuple[Tensor, Tensor]:
         if self.work.targets is None:
-            return self.log_sum(self.right), self.log_sum(~self.right)
+            return self.log_sum(self.positive), self.log_sum(~self.positive)
         first = self.log_sum(self.candidate)
         share = torch.where(self.candidate, torch.exp2(self.s - torch.where(first.isfinite(), first, 0.0)[:, None]), 0.0)
         return first, (share * self.cost).sum(1)
@@ -118,7 +118,7 @@ class Dense:
     def gradients(self, first: Tensor, second: Tensor, pull: Tensor) -> list[Tensor]:
         first, second, pull = (x.double()[:, None] for x in (first, second, pull))
         if self.work.targets is None:
-            weight = torch.where(self.right, -pull * torch.exp2(self.s - first), pull * torch.exp2(self.s - second))
+            weight = torch.where(self.positive, -pull * torch.exp2(self.s - first), pull * torch.exp2(self.s - second))
         else:
             weight = pull * torch.exp2(self.s - first) * (self.cost - second)
         weight = torch.where(self.candidate, weight, 0.0)
@@ -138,8 +138,8 @@ def assert_near(found: Tensor, truth: Tensor, allowed: float) -> None:
 def gaps(queries: Tensor, references: Tensor, pairs: Dense, temperature: float) -> Tensor:
     """Log-sum of the wrong candidates minus that of the right ones, in natural units, from all differences."""
     affinity = -(queries[:, None] - references).square().sum(2) / temperature
-    right, wrong = pairs.right & pairs.candidate, ~pairs.right & pairs.candidate
-    return torch.logsumexp(affinity.masked_fill(~wrong, -torch.inf), 1) - torch.logsumexp(affinity.masked_fill(~right, -torch.inf), 1)
+    positive, negative = pairs.positive & pairs.candidate, ~pairs.positive & pairs.candidate
+    return torch.logsumexp(affinity.masked_fill(~negative, -torch.inf), 1) - torch.logsumexp(affinity.masked_fill(~positive, -torch.inf), 1)
 
 
 def finite(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +148,7 @@ def finite(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return first, torch.where(second.isfinite(), second, first)
 
 
-def assert_right(work: Work, by: TritonEngine, allowed: float, steep: float | None = None) -> None:
+def assert_correct(work: Work, by: TritonEngine, allowed: float, steep: float | None = None) -> None:
     truth, summaries = Dense(work), by.summaries(work)
     for found, expected in zip(summaries, truth.relative(), strict=True):
         assert_near(found, expected, allowed)
@@ -157,20 +157,20 @@ def assert_right(work: Work, by: TritonEngine, allowed: float, steep: float | No
     found = [x for x in by.gradients(work, *finite(*summaries), pull) if x is not None]
     expected = truth.gradients(*finite(*truth.summaries()), pull)
     assert len(found) == len(expected)
-    for mine, right in zip(found, expected, strict=True):
-        assert_near(mine, right, steep or allowed)
+    for mine, exact in zip(found, expected, strict=True):
+        assert_near(mine, exact, steep or allowed)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_of_work_agrees_with_all_pairs(name):
-    assert_right(SHAPES[name], engine(), ALLOWED["fp16x3"])
+    assert_correct(SHAPES[name], engine(), ALLOWED["fp16x3"])
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(True, False), (False, True), (True, True)])
 def test_tiles_know_their_holes(mine, theirs):
     """Against loops: which pairs, in order, from where a part begins, and the most of one row in a tile; empty places count nowhere."""
     work, (tall, wide), each = SHAPES["own lists that name one twice"], (16, 8), 2
-    found = holes_of(work, mine, theirs, (tall, wide), each)
+    found = pair_lists(work, mine, theirs, (tall, wide), each)
     pairs = []
     for kind, positions in enumerate((work.listed, work.skip)):
         for query, row in enumerate(positions.tolist()):
@@ -185,7 +185,7 @@ def test_tiles_know_their_holes(mine, theirs):
         assert int(found.begins[part, row]) == before
     for block, tile in itertools.product(range(blocks), range(tiles)):
         counts = Counter(r for r, c, _ in pairs if r // tall == block and c // wide == tile)
-        assert int(found.rounds[block, tile]) == max(counts.values(), default=0)
+        assert int(found.most_pairs[block, tile]) == max(counts.values(), default=0)
 
 
 @pytest.mark.parametrize(
@@ -199,40 +199,40 @@ def test_tiles_know_their_holes(mine, theirs):
     ],
 )
 def test_every_way_of_rounding(scheme, name):
-    assert_right(SHAPES[name], engine(scheme), ALLOWED[scheme])
+    assert_correct(SHAPES[name], engine(scheme), ALLOWED[scheme])
 
 
 @pytest.mark.parametrize("precision", ["fast", "high", "highest"])
 def test_the_precisions_with_their_own_tiles(precision):
     by = TritonEngine(precision)
-    assert_right(SHAPES["classes, not oneself"], by, 6e-3 if precision != "highest" else 5e-6)
+    assert_correct(SHAPES["classes, not oneself"], by, 6e-3 if precision != "highest" else 5e-6)
 
 
 @pytest.mark.parametrize("name", ["classes, not oneself", "references, targets", "own lists that name one twice", "references, long lists"])
 def test_split_columns_join_to_the_same(name):
-    assert_right(SHAPES[name], engine(tile=SMALL._replace(parts=3)), ALLOWED["fp16x3"])
+    assert_correct(SHAPES[name], engine(tile=SMALL._replace(parts=3)), ALLOWED["fp16x3"])
 
 
 def test_tiles_need_not_be_square():
-    assert_right(SHAPES["references, some skipped"], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
-    assert_right(SHAPES["classes, not oneself"], engine("fp16", tile=Tile(32, 16, 4, 2)), ALLOWED["fp16"])
+    assert_correct(SHAPES["references, some skipped"], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
+    assert_correct(SHAPES["classes, not oneself"], engine("fp16", tile=Tile(32, 16, 4, 2)), ALLOWED["fp16"])
     for name in ("own lists that name one twice", "references, long lists"):
-        assert_right(SHAPES[name], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
-        assert_right(SHAPES[name], engine(tile=Tile(32, 16, 4, 2, parts=2)), ALLOWED["fp16x3"])
+        assert_correct(SHAPES[name], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
+        assert_correct(SHAPES[name], engine(tile=Tile(32, 16, 4, 2, parts=2)), ALLOWED["fp16x3"])
 
 
 @pytest.mark.parametrize(("scheme", "d"), [("fp16x3", 130), ("tf32", 130)])
 def test_long_points_are_taken_in_chunks(scheme, d):
     work = own(span=span(MINE, MINE), skip=ITSELF)._replace(queries=0.2 * drawn(N, d, seed=14))
-    assert_right(work, engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
-    assert_right(work._replace(span=None, listed=positions(N, 3, N, seed=8)), engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
+    assert_correct(work, engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
+    assert_correct(work._replace(span=None, listed=positions(N, 3, N, seed=8)), engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
 
 
 def test_far_points_two_exps():
     # Shifts of neighboring rows differ by hundreds of bits, so that no exp can be shared.
-    assert_right(own(span=span(MINE, MINE), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
-    assert_right(own(targets=(Y, Y), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
-    assert_right(SHAPES["own lists"]._replace(queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
+    assert_correct(own(span=span(MINE, MINE), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
+    assert_correct(own(targets=(Y, Y), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
+    assert_correct(SHAPES["own lists"]._replace(queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
 
 
 def two_scales(z: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ def two_scales(z: Tensor) -> Tensor:
 def test_two_scales_at_once_keep_their_digits(name, steep):
     work, scale = SHAPES[name], math.sqrt(math.log2(math.e))
     references = None if work.references is None else two_scales(scale * drawn(M, 64, seed=22))
-    assert_right(work._replace(queries=two_scales(scale * drawn(N, 64, seed=21)), references=references), engine(), 1e-6, steep)
+    assert_correct(work._replace(queries=two_scales(scale * drawn(N, 64, seed=21)), references=references), engine(), 1e-6, steep)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_two_scales_at_once_keep_their_digits(name, steep):
 def test_far_points_keep_their_digits(name, steep):
     work = SHAPES[name]
     references = None if work.references is None else 12 * drawn(M, 64, seed=22)
-    assert_right(work._replace(queries=12 * drawn(N, 64, seed=21), references=references), engine(), 1e-6, steep)
+    assert_correct(work._replace(queries=12 * drawn(N, 64, seed=21), references=references), engine(), 1e-6, steep)
 
 
 @pytest.mark.parametrize("move", [two_scales, lambda z: 10 * z, lambda z: z + 100], ids=["two scales", "far", "offset"])
@@ -287,8 +287,8 @@ def test_one_outlier_spoils_only_its_own_tiles():
     z[5] += 30
     mine = labels(n, 2, seed=17)
     work = Work(z, None, True, span=span(mine, mine), skip=torch.arange(n)[:, None])
-    assert_right(work, engine(), ALLOWED["fp16x3"], steep=1e-4)
-    assert_right(work._replace(span=None, listed=positions(n, 2, n, seed=30)), engine(), ALLOWED["fp16x3"], steep=1e-4)
+    assert_correct(work, engine(), ALLOWED["fp16x3"], steep=1e-4)
+    assert_correct(work._replace(span=None, listed=positions(n, 2, n, seed=30)), engine(), ALLOWED["fp16x3"], steep=1e-4)
 
 
 @pytest.mark.parametrize("scheme", ["fp16", "fp16x3"])
@@ -305,7 +305,7 @@ def test_duplicates_stay_at_distance_zero(scheme):
 @pytest.mark.parametrize("size", [1e-12, 1e12])
 def test_fast_points_of_any_size_keep_their_direction(size):
     # Far outside fp16's range; the inner product of a large query and small references is of ordinary size.
-    work = apart(squared=False, span=span(MINE, THEIRS))
+    work = separate(squared=False, span=span(MINE, THEIRS))
     scaled = work._replace(queries=work.queries * size, references=work.references / size)
     assert_near(engine("fp16").summaries(scaled)[0], Dense(work).relative()[0], 6e-3)
 
@@ -323,7 +323,7 @@ def test_queries_without_right_wrong_or_any_reference():
     spans = torch.tensor([[0, 0], [0, 3], [1, 2], [1, 2]])
     skip = torch.tensor([[-1, -1, -1], [-1, -1, -1], [0, 1, 2], [2, -1, -1]])
     work = Work(drawn(4, D, seed=19), drawn(3, D, seed=20), True, span=spans, skip=skip)
-    assert_right(work, engine(), ALLOWED["fp16x3"])
+    assert_correct(work, engine(), ALLOWED["fp16x3"])
     first, second = engine().summaries(work)
     assert first[0] == -torch.inf and second[1] == -torch.inf and first[2] == second[2] == -torch.inf
 

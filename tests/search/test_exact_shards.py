@@ -14,7 +14,7 @@ from nearkin.compose.points import Points
 from nearkin.data.shards import About, Shard, ShardDamagedError, Shards, open_shards, write_manifest, write_shard
 from nearkin.data.shards import files as storage
 from nearkin.search import nearest
-from nearkin.search.exact import joined, scored, settled
+from nearkin.search.exact import merge_scored, round_scored, score_nearest
 
 pytest.importorskip("pyarrow")
 
@@ -73,24 +73,24 @@ def test_parts_are_joined_by_what_was_not_rounded() -> None:
     farther, nearer = torch.tensor([[0.0, 0.02]]), torch.tensor([[0.0, 0.01]])
     whole = nearest(query, torch.cat([farther, nearer]), 1)
     assert whole.positions.tolist() == [[1]] and float(nearest(query, farther, 1).affinity) == float(nearest(query, nearer, 1).affinity)
-    a, b = scored(query, farther, 1), scored(query, nearer, 1)
-    assert settled(joined(a, b, 1)).positions.tolist() == [[1]]
+    a, b = score_nearest(query, farther, 1), score_nearest(query, nearer, 1)
+    assert round_scored(merge_scored(a, b, 1)).positions.tolist() == [[1]]
 
 
 def test_joining_is_associative_and_counts() -> None:
     x, q = torch.from_numpy(tied(120)), torch.from_numpy(tied(9, seed=4))
-    parts = [scored(q, some, 15) for some in torch.split(x, [50, 3, 67])]
-    left = joined(joined(parts[0], parts[1], 15), parts[2], 15)
-    right = joined(parts[0], joined(parts[1], parts[2], 15), 15)
+    parts = [score_nearest(q, some, 15) for some in torch.split(x, [50, 3, 67])]
+    left = merge_scored(merge_scored(parts[0], parts[1], 15), parts[2], 15)
+    right = merge_scored(parts[0], merge_scored(parts[1], parts[2], 15), 15)
     whole = nearest(q, x, 15)
     for found in (left, right):
-        assert found.references == 120 and torch.equal(settled(found).positions, whole.positions)
+        assert found.references == 120 and torch.equal(round_scored(found).positions, whole.positions)
 
 
 def test_a_part_smaller_than_k() -> None:
     x, q = torch.from_numpy(tied(30)), torch.from_numpy(tied(6, seed=4))
-    found = joined(scored(q, x[:2], 25), scored(q, x[2:], 25), 25)
-    assert torch.equal(settled(found).positions, nearest(q, x, 25).positions)
+    found = merge_scored(score_nearest(q, x[:2], 25), score_nearest(q, x[2:], 25), 25)
+    assert torch.equal(round_scored(found).positions, nearest(q, x, 25).positions)
 
 
 def _asked(d: int = 5) -> Tensor:

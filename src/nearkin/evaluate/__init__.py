@@ -1,6 +1,6 @@
 """Evaluate: are the neighbors right?"""
 
-from nearkin.evaluate.classification import NOBODY, ClassRow, accuracy, classification, confusion, per_class, predictions
+from nearkin.evaluate.classification import NO_PREDICTION, ClassRow, accuracy, classification, confusion, per_class, predictions
 from nearkin.evaluate.clustering import agreement, clustering
 from nearkin.evaluate.curves import pair_curves, pr_curve, roc_curve
 from nearkin.evaluate.geometry import collapse, consistency
@@ -21,7 +21,7 @@ from nearkin.evaluate.score import Curve, Score, best
 from nearkin.search.voting import vote, weighted_vote
 
 __all__ = [
-    "NOBODY",
+    "NO_PREDICTION",
     "ClassRow",
     "Curve",
     "Score",

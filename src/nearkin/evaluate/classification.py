@@ -18,7 +18,7 @@ from nearkin.search.measure import Measure, exact_scores, inverse_lengths, measu
 from nearkin.search.voting import vote, weighted_vote
 
 WEIGHTED_K, WEIGHTED_TEMPERATURE = 200, 0.07  # [huang2019and]
-NOBODY = torch.iinfo(torch.int64).min  # predicted for a query that has no neighbor left
+NO_PREDICTION = torch.iinfo(torch.int64).min  # predicted for a query that has no neighbor left
 NO_NEIGHBOR = "no neighbor left after exclusion"
 
 
@@ -85,7 +85,7 @@ def predictions(
     *,
     groups: Groups | None = None,
 ) -> dict[str, Tensor]:
-    """What `classification` scores: the predicted class (n,) by predictor; NOBODY for a query that exclusion left alone.
+    """What `classification` scores: the predicted class (n,) by predictor; NO_PREDICTION for a query that exclusion left alone.
 
     k is lowered to the number of references, and the name says the k that was used. The weighted vote takes cosine / 0.07
     where the affinity is a cosine, else the affinity as it is. Groups, an id that stands twice among the references, and an
@@ -98,12 +98,12 @@ def predictions(
     for k in dict.fromkeys(min(k, max(m, 1)) for k in asked):
         found[f"{k}-nn"] = _voted(comparison, k, comparison.affinity, weighted=False)
     k = min(WEIGHTED_K, max(m, 1))
-    found[f"weighted {k}-nn"] = _voted(comparison, k, sharpened(comparison.affinity), weighted=True)
+    found[f"weighted {k}-nn"] = _voted(comparison, k, with_paper_temperature(comparison.affinity), weighted=True)
     by_mean = _by_class_mean(comparison)
     if by_mean is not None:
         found["nearest class mean"] = by_mean
     shares, classes = soft_probabilities(queries, references, affinity, groups=groups)
-    found["soft neighbors"] = torch.where(shares[:, 0].isnan(), NOBODY, classes[shares.nan_to_num(0.0).argmax(1)])
+    found["soft neighbors"] = torch.where(shares[:, 0].isnan(), NO_PREDICTION, classes[shares.nan_to_num(0.0).argmax(1)])
     return found
 
 
@@ -113,7 +113,7 @@ def accuracy(
 ) -> Score:
     """The share of (n,) predictions that equal the (n,) labels; chance is the share of the largest class."""
     predicted, labels = _both(predicted, labels)
-    counted = predicted != NOBODY
+    counted = predicted != NO_PREDICTION
     right = torch.where(counted, (predicted == labels).double(), torch.nan)
     chance = float(torch.unique(labels[counted], return_counts=True)[1].max() / counted.sum()) if bool(counted.any()) else None
     left_out = {NO_NEIGHBOR: int((~counted).sum())}
@@ -124,7 +124,7 @@ def accuracy(
 def confusion(predicted: Tensor, labels: Tensor, classes: int | None = None) -> Tensor:
     """(C, C) counts: row = true class, column = predicted class. Classes are 0..C-1; `encode_labels` makes them so."""
     predicted, labels = _both(predicted, labels)
-    predicted, labels = predicted[predicted != NOBODY], labels[predicted != NOBODY]
+    predicted, labels = predicted[predicted != NO_PREDICTION], labels[predicted != NO_PREDICTION]
     both = torch.cat([predicted, labels])
     size = classes if classes is not None else int(both.max()) + 1 if len(both) else 0
     if len(both) and (int(both.min()) < 0 or int(both.max()) >= size):
@@ -145,7 +145,7 @@ def per_class(predicted: Tensor, labels: Tensor, classes: int | None = None) -> 
 
 
 def _voted(comparison: Comparison, k: int, affinity: Affinity, weighted: bool) -> Tensor:
-    """(n,) by the k nearest that are left, NOBODY if none is."""
+    """(n,) by the k nearest that are left, NO_PREDICTION if none is."""
     excluded = comparison.excluded
     sides = [Points(side.embeddings, None, side.ids) for side in (comparison.queries, comparison.gallery)]
     groups = None if excluded.groups is None or excluded.reference_groups is None else (excluded.groups, excluded.reference_groups)
@@ -158,7 +158,7 @@ def _voted(comparison: Comparison, k: int, affinity: Affinity, weighted: bool) -
     weights = found.affinity if weighted else torch.zeros_like(found.affinity)
     alone = ~there[:, 0]
     weights = weights.masked_fill(~there & ~alone[:, None], -torch.inf)
-    return weighted_vote(labels, torch.where(alone[:, None], 0.0, weights)).masked_fill(alone, NOBODY)
+    return weighted_vote(labels, torch.where(alone[:, None], 0.0, weights)).masked_fill(alone, NO_PREDICTION)
 
 
 def _by_class_mean(comparison: Comparison) -> Tensor | None:
@@ -184,7 +184,7 @@ def _by_class_mean(comparison: Comparison) -> Tensor | None:
 def _without_itself(
     how: Measure, affinity: Affinity, queries: Tensor, selves: Tensor, own: Tensor, number: Tensor, means: Points
 ) -> Tensor:
-    """(n,) the class of the nearest mean, `selves` (n, d) taken out of the mean `own` (n,) of so many; NOBODY if no mean is left."""
+    """(n,) the class of the nearest mean, `selves` (n, d) taken out of the mean `own` (n,) of so many; NO_PREDICTION if no mean is left."""
     assert means.labels is not None
     x, centers = queries.double(), means.embeddings.double()
     without = (centers[own] * number[:, None] - selves.double()) / (number[:, None] - 1).clamp_min(1)
@@ -196,10 +196,10 @@ def _without_itself(
     best, at = scores.masked_fill(two == own[:, None], -torch.inf).max(1)
     stays = (mine >= best) & (number > 1)
     named = torch.where(stays, own, two.gather(1, at[:, None])[:, 0])
-    return torch.where(stays | (best > -torch.inf), means.labels.long()[named], NOBODY)
+    return torch.where(stays | (best > -torch.inf), means.labels.long()[named], NO_PREDICTION)
 
 
-def sharpened(affinity: Affinity) -> Affinity:
+def with_paper_temperature(affinity: Affinity) -> Affinity:
     """The temperature that the weighted vote was published with, for a cosine."""
     is_cosine = isinstance(affinity, Normalized) and isinstance(affinity.of, InnerProduct)
     return cosine(WEIGHTED_TEMPERATURE) if is_cosine else affinity

@@ -9,8 +9,8 @@ from torch import Tensor
 from nearkin.compose.affinity import Affinity, unit
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import class_labels, finite
-from nearkin.evaluate.information import adjusted_information, expected_information
 from nearkin.evaluate.k_means import k_means
+from nearkin.evaluate.mutual_information import adjusted_information, expected_information
 from nearkin.evaluate.score import Score
 from nearkin.search.measure import measure
 

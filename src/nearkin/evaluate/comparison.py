@@ -1,4 +1,4 @@
-"""Comparison: queries against a gallery, checked once, with who is kin to whom and who must not be asked.
+"""Comparison: queries against a gallery, checked once, with who is positives to whom and who must not be asked.
 
 Affinities are computed in float64 around the gallery's mean and compared in float32: what differs by less than float32 can
 tell is a tie, and every metric gives a tie its expected value. Equal rows of the gallery always tie.
@@ -110,7 +110,7 @@ def compare(
         excluded = excluded._replace(groups=mine, reference_groups=theirs)
     affinity = SquaredEuclidean() if affinity is None else affinity
     found = Comparison(queries, gallery, affinity, excluded)
-    return found if known else found._replace(notes=_strangers_inside(found))
+    return found if known else found._replace(notes=_duplicates_note(found))
 
 
 def ranker(comparison: Comparison) -> Ranker:
@@ -206,7 +206,7 @@ def _distinct(x: Tensor) -> tuple[Tensor, Tensor | None]:
     return (x, None) if len(rows) == len(x) else (rows, which)
 
 
-def _strangers_inside(comparison: Comparison) -> tuple[str, ...]:
+def _duplicates_note(comparison: Comparison) -> tuple[str, ...]:
     """A word of warning when queries seem to stand in their own gallery, and nobody said so."""
     q, r = comparison.queries.embeddings, comparison.gallery.embeddings
     if q.dtype != r.dtype or q.device != r.device:

@@ -1,7 +1,7 @@
-"""Are two points kin? Precision, recall and false alarms of every threshold on the affinity of a pair.
+"""Are two points positives? Precision, recall and false alarms of every threshold on the affinity of a pair.
 
 All pairs of a query and a gallery point are pooled, so that one threshold serves all queries. A threshold takes a tie whole.
-Small data get every affinity as a threshold; large data get quantiles of the affinities of kin and of strangers, at which the
+Small data get every affinity as a threshold; large data get quantiles of the affinities of positives and of negatives, at which the
 curve is exact, and a bound on what the area can miss between them.
 """
 
@@ -15,17 +15,17 @@ from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, Ranker, compare, ranker
 from nearkin.evaluate.score import DRAWS, Curve, Score, interval, resamples
-from nearkin.search.threads import dealt_out
+from nearkin.search.threads import run_in_threads
 
 PAIRS = 1 << 26  # that are looked at unless told: some seconds
 FEW = 1 << 18  # pairs of which every affinity is a threshold
-QUANTILES = 2048  # thresholds from kin, and as many from strangers, for more pairs than that
+QUANTILES = 2048  # thresholds from positives, and as many from negatives, for more pairs than that
 COARSE = 1024  # thresholds that the interval looks at
 BLOCKS = 50  # of queries that are drawn together
 
 
 class _Counts(NamedTuple):
-    """Pairs between thresholds: counts (b, t + 1, 2) of strangers and kin for b blocks of queries, strictest first."""
+    """Pairs between thresholds: counts (b, t + 1, 2) of negatives and positives for b blocks of queries, strictest first."""
 
     thresholds: Tensor  # (t + 1,) falling, -inf last
     counts: Tensor
@@ -55,7 +55,7 @@ def roc_curve(
     groups: Groups | None = None,
     split: str | None = None,
 ) -> Curve:
-    """False positive rate (x) and true positive rate (y) over all pairs; the area is the chance that kin are nearer than strangers."""
+    """False positive rate (x) and true positive rate (y) over all pairs; the area is the chance that positives are nearer than negatives."""
     return pair_curves(queries, gallery, affinity, groups=groups, split=split)[1]
 
 
@@ -75,20 +75,20 @@ def pair_curves(
     """`pr_curve` and `roc_curve` from one pass over the pairs: at most `pairs` of them, from evenly spread queries; None for all."""
     comparison = _thinned(compare(queries, gallery, affinity, groups), pairs)
     found = _counted(comparison)
-    strangers, kin = found.counts.sum(0).double().cumsum(0).T  # (t + 1,) each: pairs at or above the threshold
-    if float(kin[-1]) == 0 or float(strangers[-1]) == 0:
-        raise ValueError(f"there are {int(kin[-1])} pairs of kin and {int(strangers[-1])} of strangers; a curve needs both")
-    recall, precision = kin / kin[-1], kin / (kin + strangers)
-    false_alarms = strangers / strangers[-1]
+    negatives, positives = found.counts.sum(0).double().cumsum(0).T  # (t + 1,) each: pairs at or above the threshold
+    if float(positives[-1]) == 0 or float(negatives[-1]) == 0:
+        raise ValueError(f"there are {int(positives[-1])} pairs of positives and {int(negatives[-1])} of negatives; a curve needs both")
+    recall, precision = positives / positives[-1], positives / (positives + negatives)
+    false_alarms = negatives / negatives[-1]
     nought = recall.new_zeros(1)
     thresholds = torch.cat([nought + torch.inf, found.thresholds])
     pr_area, roc_area = _areas(found.counts.sum(0)[None].double())
     drawn = [
-        _areas(torch.einsum("sb,btc->stc", weights.to(kin.device).double(), _coarse(found.counts)))
+        _areas(torch.einsum("sb,btc->stc", weights.to(positives.device).double(), _coarse(found.counts)))
         for weights in _weights(found, draws, seed)
     ]
-    total, counts = int(kin[-1] + strangers[-1]), found.counts.sum(0).double()
-    chance = {"average_precision": float(kin[-1]) / total, "roc_auc": 0.5}
+    total, counts = int(positives[-1] + negatives[-1]), found.counts.sum(0).double()
+    chance = {"average_precision": float(positives[-1]) / total, "roc_auc": 0.5}
     curves = []
     for number, (name, area) in enumerate((("average_precision", pr_area), ("roc_auc", roc_area))):
         low, high = interval(torch.cat([areas[number] for areas in drawn]).cpu()) if drawn else (float("nan"), float("nan"))
@@ -114,24 +114,24 @@ def _thinned(comparison: Comparison, pairs: int | None) -> Comparison:
 
 def _areas(counts: Tensor) -> tuple[Tensor, Tensor]:
     """(s,) average precision and area under the ROC from counts (s, t, 2), strictest threshold first."""
-    strangers, kin = counts.unbind(2)
-    above, hits = strangers.cumsum(1), kin.cumsum(1)
+    negatives, positives = counts.unbind(2)
+    above, hits = negatives.cumsum(1), positives.cumsum(1)
     precision = hits / (above + hits).clamp_min(1e-300)  # before the first pair there is nothing to divide
-    average = (kin * precision).sum(1) / hits[:, -1]
-    # kin beat the strangers below, and half of those in the same place
-    wins = (kin * (above[:, -1:] - above + strangers / 2)).sum(1) / (hits[:, -1] * above[:, -1])
+    average = (positives * precision).sum(1) / hits[:, -1]
+    # positives beat the negatives below, and half of those in the same place
+    wins = (positives * (above[:, -1:] - above + negatives / 2)).sum(1) / (hits[:, -1] * above[:, -1])
     return average, wins
 
 
 def _missed(counts: Tensor, number: int) -> str:
     """How far the area can be from the one with every affinity as a threshold."""
-    strangers, kin = counts.unbind(1)
-    above, hits = strangers.cumsum(0), kin.cumsum(0)
+    negatives, positives = counts.unbind(1)
+    above, hits = negatives.cumsum(0), positives.cumsum(0)
     if number == 1:
-        bound = float((strangers * kin).sum() / (2 * strangers.sum() * kin.sum()))
+        bound = float((negatives * positives).sum() / (2 * negatives.sum() * positives.sum()))
     else:
-        best = hits / (above - strangers + hits).clamp_min(1)  # all kin of the place before its strangers
-        bound = float((kin * (best - hits / (above + hits).clamp_min(1))).sum() / kin.sum())
+        best = hits / (above - negatives + hits).clamp_min(1)  # all positives of the place before its negatives
+        bound = float((positives * (best - hits / (above + hits).clamp_min(1))).sum() / positives.sum())
     return f"{len(counts) - 1} thresholds; the area is off by {bound:.1g} at most"
 
 
@@ -159,7 +159,7 @@ def _counted(comparison: Comparison) -> _Counts:
             hidden[0] += near.numel() - int(seen.sum())
 
     if mine.device.type == "cpu":
-        dealt_out(work, n, ready.step())
+        run_in_threads(work, n, ready.step())
     else:
         for start in range(0, n, ready.step()):
             work(slice(start, min(start + ready.step(), n)))
@@ -178,13 +178,13 @@ def _every(ready: Ranker, n: int) -> Tensor:
 
 
 def _quantiles(ready: Ranker, mine: Tensor, theirs: Tensor) -> Tensor:
-    """Quantiles of the affinities of kin and of strangers, from evenly spread queries."""
+    """Quantiles of the affinities of positives and of negatives, from evenly spread queries."""
     n, m = len(mine), len(theirs)
     some = torch.linspace(0, n - 1, max(min(n, (1 << 23) // m), 1)).long().tolist()
     near = torch.cat([ready.scores(slice(row, row + 1)) for row in some])
-    kin = mine[some, None] == theirs
+    positives = mine[some, None] == theirs
     parts = []
-    for which in (kin, ~kin):
+    for which in (positives, ~positives):
         values = near[which & (near > -torch.inf)].sort().values
         if len(values):
             parts.append(values[torch.linspace(0, len(values) - 1, QUANTILES, device=values.device).long()])

@@ -8,9 +8,9 @@ from torch import Tensor
 from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Groups, compare, finite, own_places, whole_numbers_above_zero
-from nearkin.evaluate.retrieval import NO_KIN, few_pairs, retrieval, retrieval_of
+from nearkin.evaluate.retrieval import NO_POSITIVE, few_pairs, retrieval, retrieval_scores
 from nearkin.evaluate.score import DRAWS, Score, mean_score
-from nearkin.search.exact import scored
+from nearkin.search.exact import score_nearest
 from nearkin.search.measure import measure
 
 BLOCKS = 100  # of points that are left out together: second moments of single points would not fit
@@ -92,7 +92,7 @@ def consistency(
             continue
         values, left_out = score.per_query, dict(score.left_out)
         if selected is not None:
-            left_out = {NO_KIN: int((values.isnan() & selected).sum()), "not selected": int((~selected).sum())}
+            left_out = {NO_POSITIVE: int((values.isnan() & selected).sum()), "not selected": int((~selected).sum())}
             values = torch.where(selected, values, torch.nan)
         found[name] = mean_score(
             name, values, chance=score.chance, left_out=left_out, notes=score.notes, split=split, draws=draws, seed=seed
@@ -111,15 +111,15 @@ def _by_neighbors(points: Points, affinity: Affinity | None, ks: tuple[int, ...]
     if few_pairs(n, n) or not ks or max(ks) >= n - 1 or how is None or own_places(comparison.excluded) is None:
         return None
     assert labels is not None
-    best = scored(comparison.queries, comparison.queries, max(ks) + 1, comparison.affinity, exclude_same_id=True).best
+    best = score_nearest(comparison.queries, comparison.queries, max(ks) + 1, comparison.affinity, exclude_same_id=True).best
     which, counts = torch.unique(labels, return_inverse=True, return_counts=True)[1:]
-    kin, same = counts[which] - 1, labels[best.positions] == labels[:, None]
-    values = {f"consistency@{k}": torch.where(kin > 0, same[:, :k].all(1).double(), torch.nan) for k in ks}
-    centerd = x.double() - (x.double().mean(0) if how.squared and not how.unit_queries else 0)
-    largest = 1.0 if how.unit_references else 1.0 * how.unit_queries + float(centerd.square().sum(1).max())
+    positives, same = counts[which] - 1, labels[best.positions] == labels[:, None]
+    values = {f"consistency@{k}": torch.where(positives > 0, same[:, :k].all(1).double(), torch.nan) for k in ks}
+    centered = x.double() - (x.double().mean(0) if how.squared and not how.unit_queries else 0)
+    largest = 1.0 if how.unit_references else 1.0 * how.unit_queries + float(centered.square().sum(1).max())
     last = best.affinity[:, [k - 1 for k in ks]]
     gaps = last - best.affinity[:, list(ks)]
-    close = ((gaps <= CLOSE * last.abs() + CLOSER * largest).any(1) & (kin > 0)).nonzero()[:, 0]
+    close = ((gaps <= CLOSE * last.abs() + CLOSER * largest).any(1) & (positives > 0)).nonzero()[:, 0]
     if len(close):
         some = comparison.queries._replace(embeddings=x[close], labels=labels[close], ids=None if ids is None else ids[close])
         ranked = retrieval(some, comparison.queries, affinity, ks, draws=0)
@@ -127,4 +127,4 @@ def _by_neighbors(points: Points, affinity: Affinity | None, ks: tuple[int, ...]
             exactly = ranked[name].per_query
             assert exactly is not None
             column[close] = exactly
-    return retrieval_of((values, kin, torch.full_like(kin, n - 1)), ks, notes=comparison.notes, draws=0)
+    return retrieval_scores((values, positives, torch.full_like(positives, n - 1)), ks, notes=comparison.notes, draws=0)

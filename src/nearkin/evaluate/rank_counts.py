@@ -1,4 +1,4 @@
-"""Standing: for each of a query's kin, how many strangers stand above it, and how many are tied with it."""
+"""RankCounts: for each of a query's positives, how many negatives stand above it, and how many are tied with it."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -9,40 +9,40 @@ from torch import Tensor
 STEPS = 3  # equals that are looked for one by one
 
 
-class Standing(NamedTuple):
-    """The kin of n queries in falling order, padded to (n, g): one entry for each, or `weight` kin to an entry."""
+class RankCounts(NamedTuple):
+    """The positives of n queries in falling order, padded to (n, g): one entry for each, or `weight` positives to an entry."""
 
-    above: Tensor  # strangers strictly nearer
-    tied: Tensor  # strangers equally near
-    kin_above: Tensor  # kin strictly nearer
-    kin_tied: Tensor  # kin equally near, itself included
-    weight: Tensor  # kin that the entry stands for; 0 is padding
-    kin: Tensor  # (n,) R
+    above: Tensor  # negatives strictly nearer
+    tied: Tensor  # negatives equally near
+    positives_above: Tensor  # positives strictly nearer
+    positives_tied: Tensor  # positives equally near, itself included
+    weight: Tensor  # positives that the entry stands for; 0 is padding
+    positives: Tensor  # (n,) R
     candidates: Tensor  # (n,) all that are ranked
 
     @property
-    def loose(self) -> Tensor:
-        """(n,) where somebody is as near as one of the kin."""
-        tie = (self.tied > 0) | (self.kin_tied > 1) | (self.weight > 1)
+    def has_tie(self) -> Tensor:
+        """(n,) where somebody is as near as one of the positives."""
+        tie = (self.tied > 0) | (self.positives_tied > 1) | (self.weight > 1)
         return (tie & (self.weight > 0)).any(1)
 
-    def some(self, rows: Tensor) -> "Standing":
+    def some(self, rows: Tensor) -> "RankCounts":
         """Of some of the queries."""
-        return Standing(*(x[rows] for x in self))
+        return RankCounts(*(x[rows] for x in self))
 
 
-def standing(near: Tensor, spans: Tensor) -> Standing:
-    """From near (n, m) with the gallery sorted by class, the kin of query i in columns spans[i, 0]..spans[i, 1]-1, -inf = not ranked."""
-    return standing_over(lambda: iter([(near, spans)]), max(int((spans[:, 1] - spans[:, 0]).max()), 1))
+def rank_counts(near: Tensor, spans: Tensor) -> RankCounts:
+    """From near (n, m) with the gallery sorted by class, the positives of query i in columns spans[i, 0]..spans[i, 1]-1, -inf = not ranked."""
+    return rank_counts_in_parts(lambda: iter([(near, spans)]), max(int((spans[:, 1] - spans[:, 0]).max()), 1))
 
 
-def standing_over(parts: Callable[[], Iterator[tuple[Tensor, Tensor]]], most: int) -> Standing:
-    """The same of a gallery that comes part by part, twice: for the kin, at most `most` to a query, and then for everybody.
+def rank_counts_in_parts(parts: Callable[[], Iterator[tuple[Tensor, Tensor]]], most: int) -> RankCounts:
+    """The same of a gallery that comes part by part, twice: for the positives, at most `most` to a query, and then for everybody.
 
-    Everybody is sorted and the few kin are looked up there: to look up everybody among the kin takes many times as long.
+    Everybody is sorted and the few positives are looked up there: to look up everybody among the positives takes many times as long.
     """
-    up = _ascending(_all_kin(parts(), most).neg_())
-    kin = up < torch.inf
+    up = _ascending(_all_positive(parts(), most).neg_())
+    positives = up < torch.inf
     nearer, reached = torch.zeros_like(up, dtype=torch.int64), torch.zeros_like(up, dtype=torch.int64)  # strictly, and at least as near
     candidates = torch.zeros_like(up[:, 0], dtype=torch.int64)
     for near, _ in parts():
@@ -52,12 +52,12 @@ def standing_over(parts: Callable[[], Iterator[tuple[Tensor, Tensor]]], most: in
         reached += _past_equals(ahead, up, before)
         candidates += (near > -torch.inf).sum(1)
     places = torch.arange(up.shape[1], device=up.device).expand_as(up)
-    first = torch.ones_like(kin)  # of equal kin
+    first = torch.ones_like(positives)  # of equal positives
     first[:, 1:] = up[:, 1:] != up[:, :-1]
-    kin_above = torch.where(first, places, 0).cummax(1).values
-    kin_tied = _past_equals(up, up, places) - kin_above
-    tied = torch.where(kin, reached - nearer - kin_tied, 0)
-    return Standing(nearer - kin_above, tied, kin_above, kin_tied, kin.long(), kin.sum(1), candidates)
+    positives_above = torch.where(first, places, 0).cummax(1).values
+    positives_tied = _past_equals(up, up, places) - positives_above
+    tied = torch.where(positives, reached - nearer - positives_tied, 0)
+    return RankCounts(nearer - positives_above, tied, positives_above, positives_tied, positives.long(), positives.sum(1), candidates)
 
 
 def _ascending(x: Tensor) -> Tensor:
@@ -81,8 +81,8 @@ def _past_equals(rows: Tensor, values: Tensor, at: Tensor) -> Tensor:
     return at.index_copy(0, more, torch.searchsorted(rows[more], values[more], right=True)) if len(more) else at
 
 
-def _all_kin(parts: Iterator[tuple[Tensor, Tensor]], most: int) -> Tensor:
-    """(n, g) the kin of all parts in no order, -inf where there are fewer."""
+def _all_positive(parts: Iterator[tuple[Tensor, Tensor]], most: int) -> Tensor:
+    """(n, g) the positives of all parts in no order, -inf where there are fewer."""
     held: Tensor | None = None
     for near, spans in parts:
         columns = spans[:, :1] + torch.arange(max(int((spans[:, 1] - spans[:, 0]).max()), 1), device=near.device)
@@ -96,7 +96,7 @@ def _all_kin(parts: Iterator[tuple[Tensor, Tensor]], most: int) -> Tensor:
     return held[:, :most].contiguous()
 
 
-def single_tie(kin: Tensor, candidates: Tensor) -> Standing:
+def single_tie(positives: Tensor, candidates: Tensor) -> RankCounts:
     """The standing of an embedding that tells nobody apart: all candidates in one tie. Its worth is the chance level."""
-    nought = torch.zeros_like(kin)[:, None]
-    return Standing(nought, (candidates - kin)[:, None], nought, kin[:, None], kin[:, None], kin, candidates)
+    nought = torch.zeros_like(positives)[:, None]
+    return RankCounts(nought, (candidates - positives)[:, None], nought, positives[:, None], positives[:, None], positives, candidates)

@@ -1,4 +1,4 @@
-"""Retrieval: how high do a query's kin stand in its ranking of the gallery?"""
+"""Retrieval: how high do a query's positives count in its ranking of the gallery?"""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -10,14 +10,14 @@ from torch import Tensor
 from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, compare, own_places, ranker, whole_numbers_above_zero
-from nearkin.evaluate.rank_counts import Standing, single_tie, standing
-from nearkin.evaluate.rank_metrics import worth
+from nearkin.evaluate.rank_counts import RankCounts, rank_counts, single_tie
+from nearkin.evaluate.rank_metrics import rank_metrics
 from nearkin.evaluate.score import DRAWS, Score, bootstrap_intervals
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import in_range, measure
-from nearkin.search.threads import dealt_out
+from nearkin.search.threads import run_in_threads
 
-NO_KIN = "no kin in the gallery"
+NO_POSITIVE = "no positive in the gallery"
 # Pairs up to which nothing is compiled: the first call with an empty cache waits 19 s for numba. Once compiled it is ahead of torch by
 # 1 to 3 ms at 100 x 100 (of 128 and 16 dimensions), 3 to 12 at 300, 17 at 500, 20 to 40 at 1000, 60 to 140 at 2000, and by nothing that
 # is sure at 4000.
@@ -41,29 +41,29 @@ def retrieval(
 
     Without a gallery the queries are ranked among themselves. A gallery point with the query's id is the query and is never
     ranked; with `groups`, (n,) or a pair of (n,) and (m,), neither are the points of the query's group. Queries with no
-    kin in the gallery are left out and counted. Ties give the expected value over all their orders, and k above the number
+    positives in the gallery are left out and counted. Ties give the expected value over all their orders, and k above the number
     of candidates is lowered to it. docs/metrics.md defines every figure.
     """
     ks = whole_numbers_above_zero(ks)
     comparison = compare(queries, gallery, affinity, groups)
-    return retrieval_of(_every_query(comparison, ks), ks, notes=comparison.notes, split=split, draws=draws, seed=seed)
+    return retrieval_scores(_every_query(comparison, ks), ks, notes=comparison.notes, split=split, draws=draws, seed=seed)
 
 
 Piece = tuple[dict[str, Tensor], Tensor, Tensor]  # metrics, R and the number of candidates of some queries
 
 
-def retrieval_of(
+def retrieval_scores(
     found: Piece, ks: tuple[int, ...], *, notes: tuple[str, ...] = (), split: str | None = None, draws: int = DRAWS, seed: int = 0
 ) -> dict[str, Score]:
     """The scores of `retrieval`, from what every query came to."""
-    values, kin, candidates = found
-    return _scores(values, kin, candidates, notes + _lowered(ks, kin, candidates), ks, split, draws, seed)
+    values, positives, candidates = found
+    return _scores(values, positives, candidates, notes + _clamped_note(ks, positives, candidates), ks, split, draws, seed)
 
 
-def worth_of(at: Standing, ks: Sequence[int], compiled: bool = True) -> Piece:
+def metrics_of(at: RankCounts, ks: Sequence[int], compiled: bool = True) -> Piece:
     """What some queries came to; `compiled` by numba, where it is there."""
-    compiled = compiled and at.kin.device.type == "cpu" and find_spec("numba") is not None
-    return (_compiled_worth() if compiled else worth)(at, ks), at.kin, at.candidates
+    compiled = compiled and at.positives.device.type == "cpu" and find_spec("numba") is not None
+    return (_compiled_metrics() if compiled else rank_metrics)(at, ks), at.positives, at.candidates
 
 
 def few_pairs(n: int, m: int) -> bool:
@@ -71,13 +71,13 @@ def few_pairs(n: int, m: int) -> bool:
     return n * m <= SMALL
 
 
-def together(pieces: Sequence[Piece]) -> Piece:
+def concatenate_pieces(pieces: Sequence[Piece]) -> Piece:
     """Pieces of consecutive queries as one."""
-    columns, kin, candidates = zip(*pieces, strict=True)
-    return {name: torch.cat([column[name] for column in columns]) for name in columns[0]}, torch.cat(kin), torch.cat(candidates)
+    columns, positives, candidates = zip(*pieces, strict=True)
+    return {name: torch.cat([column[name] for column in columns]) for name in columns[0]}, torch.cat(positives), torch.cat(candidates)
 
 
-Stand = Callable[[slice], list[Standing]]  # of consecutive queries, in one part or more
+CountRows = Callable[[slice], list[RankCounts]]  # of consecutive queries, in one part or more
 
 
 def _every_query(comparison: Comparison, ks: tuple[int, ...]) -> Piece:
@@ -85,34 +85,34 @@ def _every_query(comparison: Comparison, ks: tuple[int, ...]) -> Piece:
     comparison, spans, order = _by_class(comparison)
     on_cpu = spans.device.type == "cpu"
     compiled = on_cpu and not few_pairs(len(spans), len(comparison.gallery.embeddings)) and find_spec("numba") is not None
-    stand, step = (_tiled(comparison, spans) if compiled else None) or _in_float64(comparison, spans)
+    count, step = (_tiled(comparison, spans) if compiled else None) or _in_float64(comparison, spans)
     blocks = [slice(start, start + step) for start in range(0, len(spans), step)]
     pieces: dict[int, list[Piece]] = {}
 
     @torch.no_grad()  # a setting of each thread
     def work(some: slice) -> None:
         for rows in blocks[some]:
-            pieces[rows.start] = [worth_of(at, ks, compiled) for at in stand(rows)]
+            pieces[rows.start] = [metrics_of(at, ks, compiled) for at in count(rows)]
 
     if on_cpu:
-        dealt_out(work, len(blocks), 1)
+        run_in_threads(work, len(blocks), 1)
     else:
         work(slice(0, len(blocks)))
     back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
-    values, kin, candidates = together([piece for rows in blocks for piece in pieces[rows.start]])
-    return {name: column[back] for name, column in values.items()}, kin[back], candidates[back]
+    values, positives, candidates = concatenate_pieces([piece for rows in blocks for piece in pieces[rows.start]])
+    return {name: column[back] for name, column in values.items()}, positives[back], candidates[back]
 
 
-def _in_float64(comparison: Comparison, spans: Tensor) -> tuple[Stand, int]:
+def _in_float64(comparison: Comparison, spans: Tensor) -> tuple[CountRows, int]:
     """For any affinity, exclusion and device: all affinities from float64 products."""
     ready = ranker(comparison)
 
-    def stand(rows: slice) -> list[Standing]:
+    def count(rows: slice) -> list[RankCounts]:
         starts = range(rows.start, min(rows.stop, len(spans)), ready.step())
         parts = [slice(start, min(start + ready.step(), rows.stop)) for start in starts]
-        return [standing(ready.scores(part), spans[part]) for part in parts]
+        return [rank_counts(ready.scores(part), spans[part]) for part in parts]
 
-    return stand, min(ready.step(), _share(len(spans)))
+    return count, min(ready.step(), _share(len(spans)))
 
 
 def _share(n: int) -> int:
@@ -120,13 +120,13 @@ def _share(n: int) -> int:
     return -(-n // torch.get_num_threads())
 
 
-def _compiled_worth() -> Callable[[Standing, Sequence[int]], dict[str, Tensor]]:
-    from nearkin.evaluate import numba_rank_metrics as numba_worth
+def _compiled_metrics() -> Callable[[RankCounts, Sequence[int]], dict[str, Tensor]]:
+    from nearkin.evaluate import numba_rank_metrics
 
-    return numba_worth.worth
+    return numba_rank_metrics.rank_metrics
 
 
-def _tiled(comparison: Comparison, spans: Tensor) -> tuple[Stand, int] | None:
+def _tiled(comparison: Comparison, spans: Tensor) -> tuple[CountRows, int] | None:
     """On a CPU with numba: float32 products, and exact scores where they leave the order open. None where they cannot serve."""
     how, q, r = measure(comparison.affinity), comparison.queries.embeddings, comparison.gallery.embeddings
     excluded, among = comparison.excluded, comparison.queries is comparison.gallery
@@ -136,25 +136,25 @@ def _tiled(comparison: Comparison, spans: Tensor) -> tuple[Stand, int] | None:
     q, r = in_range(q.contiguous()), in_range(r.contiguous())
     if torch.float64 in (q.dtype, r.dtype):
         return None
-    from nearkin.evaluate import tiles
+    from nearkin.evaluate import rank_tiles
 
-    step = min(tiles.SIDE, _share(len(q)))
+    step = min(rank_tiles.SIDE, _share(len(q)))
     among = among and how.unit_queries == how.unit_references
-    ready = tiles.sides(how, q, r, spans, own, step if among else tiles.SIDE)
-    if among and tiles.fits_among(ready):
-        counted = tiles.stand_among(ready)
+    ready = rank_tiles.sides(how, q, r, spans, own, step if among else rank_tiles.SIDE)
+    if among and rank_tiles.fits_in_memory(ready):
+        counted = rank_tiles.count_all(ready)
         return None if counted is None else (lambda rows: [counted[rows.start]], step)
     in_float64 = cache(lambda: _in_float64(comparison, spans)[0])
     too_close: list[slice] = []
 
-    def stand(rows: slice) -> list[Standing]:
-        at = None if too_close else tiles.stand(ready, rows)
+    def count(rows: slice) -> list[RankCounts]:
+        at = None if too_close else rank_tiles.count_rows(ready, rows)
         if at is None:  # copies, or a collapsed embedding
             too_close.append(rows)
             return in_float64()(rows)
         return [at]
 
-    return stand, step
+    return count, step
 
 
 def _by_class(comparison: Comparison) -> tuple[Comparison, Tensor, Tensor]:
@@ -170,7 +170,7 @@ def _by_class(comparison: Comparison) -> tuple[Comparison, Tensor, Tensor]:
 
 def _scores(
     values: dict[str, Tensor],
-    kin: Tensor,
+    positives: Tensor,
     candidates: Tensor,
     notes: tuple[str, ...],
     ks: tuple[int, ...],
@@ -178,10 +178,10 @@ def _scores(
     draws: int,
     seed: int,
 ) -> dict[str, Score]:
-    counted = kin > 0
+    counted = positives > 0
     intervals = bootstrap_intervals(torch.stack(list(values.values()), 1), draws, seed)
-    chance = _chance(kin[counted], candidates[counted], ks)
-    left_out = {NO_KIN: int((~counted).sum())} if not bool(counted.all()) else {}
+    chance = _chance(positives[counted], candidates[counted], ks)
+    left_out = {NO_POSITIVE: int((~counted).sum())} if not bool(counted.all()) else {}
     scores = {}
     for (name, per_query), (low, high) in zip(values.items(), intervals, strict=True):
         value = float(per_query[counted].mean())  # NaN when nobody is counted
@@ -189,20 +189,20 @@ def _scores(
     return scores
 
 
-def _chance(kin: Tensor, candidates: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
-    """The mean worth of a ranking that is one single tie; queries of equal numbers are worked out once."""
-    if not len(kin):
+def _chance(positives: Tensor, candidates: Tensor, ks: tuple[int, ...]) -> dict[str, float]:
+    """The mean rank_metrics of a ranking that is one single tie; queries of equal numbers are worked out once."""
+    if not len(positives):
         return {}
     most = int(candidates.max()) + 1
-    kinds, counts = torch.unique(kin * most + candidates, return_counts=True)  # one number is faster to sort than two
-    found = worth(single_tie(kinds // most, kinds % most), ks)
+    kinds, counts = torch.unique(positives * most + candidates, return_counts=True)  # one number is faster to sort than two
+    found = rank_metrics(single_tie(kinds // most, kinds % most), ks)
     return {name: float((values * counts).sum() / counts.sum()) for name, values in found.items()}
 
 
-def _lowered(ks: tuple[int, ...], kin: Tensor, candidates: Tensor) -> tuple[str, ...]:
-    fewest = int(candidates[kin > 0].min()) if bool((kin > 0).any()) else 0
+def _clamped_note(ks: tuple[int, ...], positives: Tensor, candidates: Tensor) -> tuple[str, ...]:
+    fewest = int(candidates[positives > 0].min()) if bool((positives > 0).any()) else 0
     short = [k for k in ks if 0 < fewest < k]
     if not short:
         return ()
-    number = int((candidates[kin > 0] < max(short)).sum())
+    number = int((candidates[positives > 0] < max(short)).sum())
     return (f"k was lowered to the number of candidates (at least {fewest}) for {number} queries",)

@@ -11,8 +11,8 @@ from typing import cast
 
 from torch import Tensor
 
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Engine
+from nearkin.kernels.contract import Engine
+from nearkin.kernels.torch_tiles import TorchTiles
 
 ENGINES = ("auto", "dense", "torch", "numba", "triton")
 PRECISIONS = ("highest", "high", "fast")

@@ -11,18 +11,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels.work import Work, sizes
+from nearkin.kernels.contract import Work, sizes
 
-NO_CANDIDATE, RIGHT, WRONG = 0, 1, 2
+NO_CANDIDATE, POSITIVE, NEGATIVE = 0, 1, 2
 FAR = 1024.0  # squared length in bits above which float32 affinities are off by more than a gradient's 2e-5
 
 
-class Apart(NamedTuple):
+class SinglePairs(NamedTuple):
     """Pairs outside the sweep, by row, then column."""
 
     rows: Tensor  # (p,) int64
     columns: Tensor  # (p,) int64
-    kind: Tensor  # (p,) int64: NO_CANDIDATE, RIGHT or WRONG
+    kind: Tensor  # (p,) int64: NO_CANDIDATE, POSITIVE or NEGATIVE
 
 
 class Tile(NamedTuple):
@@ -35,11 +35,11 @@ class Tile(NamedTuple):
     left: int
     right: int
     mirrored: bool  # the transposed tile is this one's duty too
-    hole_rows: Tensor
-    hole_columns: Tensor
+    masked_rows: Tensor
+    masked_columns: Tensor
 
 
-def lopsided(work: Work) -> bool:
+def asymmetric(work: Work) -> bool:
     """Are these own references for which "j is right for i" is not "i is right for j"?
 
     Spans of sorted classes cut the positions into consecutive runs, the same for both directions; any other spans
@@ -70,31 +70,31 @@ def longest(*lengths: Tensor) -> float:
     return float(torch.cat(lengths).max())
 
 
-def nowhere(work: Work) -> tuple[Tensor, Tensor]:
+def nan_summaries(work: Work) -> tuple[Tensor, Tensor]:
     """The summaries of embeddings with an inf or a nan among them: nan, as every choice looks at all of them."""
     broken = torch.full((len(work.queries),), torch.nan, dtype=torch.float64, device=work.queries.device)
     return broken, broken.clone()
 
 
-def set_apart(work: Work) -> Apart:
+def find_single_pairs(work: Work) -> SinglePairs:
     """The pairs that are listed or skipped, and in a symmetric sweep their mirror images."""
     n, m, _ = sizes(work)
     if work.references is None and work.listed is None and work.skip is not None and _only_themselves(work.skip):
         every = torch.arange(n, device=work.skip.device)
-        return Apart(every, every, torch.full_like(every, NO_CANDIDATE))
+        return SinglePairs(every, every, torch.full_like(every, NO_CANDIDATE))
     skipped, listed = _keys(work.skip, n, m, work.queries), _keys(work.listed, n, m, work.queries)
     keys = torch.cat([skipped, listed])
     if work.references is None:
         keys = torch.cat([keys, keys % m * m + keys // m])
     keys = torch.unique(keys)
     rows, columns = keys // m, keys % m
-    kind = torch.full_like(keys, WRONG)
+    kind = torch.full_like(keys, NEGATIVE)
     if work.span is not None:
         low, high = work.span[rows].unbind(1)
-        kind[(low <= columns) & (columns < high)] = RIGHT
-    kind[torch.searchsorted(keys, listed)] = RIGHT
+        kind[(low <= columns) & (columns < high)] = POSITIVE
+    kind[torch.searchsorted(keys, listed)] = POSITIVE
     kind[torch.searchsorted(keys, skipped)] = NO_CANDIDATE
-    return Apart(rows, columns, kind)
+    return SinglePairs(rows, columns, kind)
 
 
 def _only_themselves(skip: Tensor) -> bool:
@@ -109,20 +109,20 @@ def _keys(positions: Tensor | None, n: int, m: int, like: Tensor) -> Tensor:
     return (row * m + positions)[positions >= 0]
 
 
-def tiles(work: Work, apart: Apart, block: int) -> list[Tile]:
+def tiles(work: Work, singles: SinglePairs, block: int) -> list[Tile]:
     """All tiles in row order; on and above the diagonal when the queries are their own references."""
     n, m, _ = sizes(work)
     own = work.references is None
     down, across = -(-n // block), -(-m // block)
-    place = apart.rows // block * across + apart.columns // block
+    place = singles.rows // block * across + singles.columns // block
     order = torch.argsort(place, stable=True)
     ends = torch.searchsorted(place[order], torch.arange(down * across + 1, device=place.device)).tolist()
-    rows, columns = apart.rows[order] % block, apart.columns[order] % block
+    rows, columns = singles.rows[order] % block, singles.columns[order] % block
     none, found = rows[:0], []
     for i in range(down):
         for j in range(i if own else 0, across):
             start, end = ends[i * across + j], ends[i * across + j + 1]
-            holes = (rows[start:end], columns[start:end]) if start < end else (none, none)
+            masked = (rows[start:end], columns[start:end]) if start < end else (none, none)
             edges = (i * block, min((i + 1) * block, n), j * block, min((j + 1) * block, m))
-            found.append(Tile(i, j, *edges, own and j > i, *holes))
+            found.append(Tile(i, j, *edges, own and j > i, *masked))
     return found

@@ -1,7 +1,7 @@
 """The loops over one tile, compiled by numba: exponentials, online sums, gradient weights.
 
 A tile holds dot products; the affinity is s_ij = scale * tile_ij + minus_rows_i + minus_columns_j, where the two
-"minus" terms are the negated square lengths (zeros for an inner product). A pair set apart is a HOLE. Row i is right in
+"minus" terms are the negated square lengths (zeros for an inner product). A pair set apart is a MASKED. Row i is right in
 columns spans[i, 0] .. spans[i, 1] - 1 (counted from the first column of all; the tile's first is `left`) and wrong
 elsewhere, in both directions alike. Targets are None where pairs are right or wrong: numba then compiles no costs.
 
@@ -33,9 +33,9 @@ _REACH = 86.0
 _LEAST, _MOST = _F(2.0**-_REACH), _F(2.0**100)  # a sum in between has lost nothing that counts to underflow or to the clamp
 _TINY = _F(2.0**-100)  # of weights, the largest of which is about 1: less counts as nothing, lest products with points be subnormal
 SPREAD = 180.0  # bits between the largest and the smallest log-sum that one gradient shift can serve
-HOLE = -1e30
-_NOWHERE = -1e29
-_RIGHT, _WRONG = 0, 1
+MASKED = -1e30
+_NEARLY_MASKED = -1e29
+_POSITIVE, _NEGATIVE = 0, 1
 PARTS = 3  # of a row: wrong, right, wrong; passed in, lest LLVM unroll what it takes for a constant
 
 
@@ -89,11 +89,11 @@ def _costs(target: Array, targets: Array, out: Array) -> None:
 
 @inner(True)
 def _top(tile: Array, i: int, scale: Scalar, minus: Array, spans: Array, parts: int, left: int, kind: int) -> Scalar:
-    """A row's largest affinity of one kind, less the row's own part; at most HOLE without candidates."""
-    top = tile.dtype.type(HOLE)
+    """A row's largest affinity of one kind, less the row's own part; at most MASKED without candidates."""
+    top = tile.dtype.type(MASKED)
     for number in range(parts):
         start, end = _edge(spans, i, number - 1, parts, left, minus.size), _edge(spans, i, number, parts, left, minus.size)
-        if start < end and (kind == _RIGHT) == (number == 1):
+        if start < end and (kind == _POSITIVE) == (number == 1):
             row, its_minus = tile[i, start:end], minus[start:end]
             for j in range(row.size):
                 top = max(top, its_minus[j] + scale * row[j])
@@ -168,7 +168,7 @@ def _sample(tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array,
     total, count = 0.0, 0
     for i in range(0, len(tile), max(1, len(tile) // 8)):
         top = _top(tile, i, scale, minus_columns, spans, parts, left, kind)
-        if top > _NOWHERE:
+        if top > _NEARLY_MASKED:
             total += top + minus_rows[i]
             count += 1
     return float(math.floor(total / max(count, 1)))
@@ -229,14 +229,14 @@ def summarize_each(
         if targets_rows is not None:
             _costs(targets_rows[i], targets_columns, cost)
         for kind in range(2):
-            top = _top(tile, i, scale, minus_columns, spans, parts, left, kind) if bad[i, kind] else tile.dtype.type(HOLE)
-            if top < _NOWHERE:
+            top = _top(tile, i, scale, minus_columns, spans, parts, left, kind) if bad[i, kind] else tile.dtype.type(MASKED)
+            if top < _NEARLY_MASKED:
                 continue
             count += 1
             shift = float(math.ceil(top + minus_rows[i]))
             for number in range(parts):
                 start, end = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m)
-                if start < end and (kind == _RIGHT) == (number == 1):
+                if start < end and (kind == _POSITIVE) == (number == 1):
                     base = minus_rows[i] - tile.dtype.type(shift)
                     total, costly = _sum(tile, i, start, end, scale, base, minus_columns, cost, unused, 0)
                     _merge(rows, i, kind, shift, total, costly)
@@ -253,7 +253,7 @@ def merge_columns(down: Array, shifts: Array, spans: Array, top: int, height: in
         for j in range(down.shape[2]):
             low, high = max(spans[j, 0], top), min(spans[j, 1], top + height)
             for kind in range(2):
-                there = high > low if kind == _RIGHT else high - low < height
+                there = high > low if kind == _POSITIVE else high - low < height
                 if add:
                     _merge(columns, j, kind, shifts[kind], down[kind, 0, j], down[kind, 1, j])
                 elif there and not _suits(down[kind, 0, j], shifts[kind], columns, j, kind):
@@ -338,7 +338,7 @@ def weigh(
 ) -> None:  # fmt: skip
     """Replace a tile of dots by its gradient weights W_ij + W_ji, and add their sums to `rows` and to `columns`.
 
-    `lse` (2, n) holds the log-sums over right and wrong in float64, -HOLE where the pull is 0; all others of the tile lie
+    `lse` (2, n) holds the log-sums over right and wrong in float64, -MASKED where the pull is 0; all others of the tile lie
     within SPREAD / 2 of `shifts` (2,).
     """
     n, m = tile.shape
@@ -346,7 +346,7 @@ def weigh(
     down = np.zeros(m, _F)
     mine, theirs = np.zeros((2, n), _F), np.zeros((2, m), _F)
     for kind in range(2):
-        sign = -1.0 if kind == _RIGHT else 1.0
+        sign = -1.0 if kind == _POSITIVE else 1.0
         _amounts(pull_rows, lse_rows[kind], shifts[kind], sign, mine[kind])
         _amounts(pull_columns, lse_columns[kind], shifts[kind], sign, theirs[kind])
     for i in range(n):
@@ -376,7 +376,7 @@ def weigh_each(
     for kind in range(2):
         for j in range(m):  # as array expressions these would cost numba four seconds of compiling
             their_minus[kind, j] = minus_columns[j] - lse_columns[kind, j]
-            theirs[kind, j] = -pull_columns[j] if kind == _RIGHT else pull_columns[j]
+            theirs[kind, j] = -pull_columns[j] if kind == _POSITIVE else pull_columns[j]
     for i in range(n):
         if targets_rows is not None:
             _costs(targets_rows[i], targets_columns, cost)
@@ -385,7 +385,7 @@ def weigh_each(
             if start < end:
                 rows[i] += _weigh_twice(
                     tile, i, start, end, scale, minus_rows[i] - tile.dtype.type(lse_rows[kind, i]), minus_columns,
-                    -pull_rows[i] if kind == _RIGHT else pull_rows[i], theirs, cost, mean_rows[i], mean_columns, down, kind,
+                    -pull_rows[i] if kind == _POSITIVE else pull_rows[i], theirs, cost, mean_rows[i], mean_columns, down, kind,
                     minus_rows[i], their_minus,
                 )  # fmt: skip
     for j in range(m):

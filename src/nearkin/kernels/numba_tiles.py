@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.kernels import single_pairs as apart
-from nearkin.kernels.layout import Apart, Tile, as_two_sets, lopsided
-from nearkin.kernels.numba_job import Block, Job, cut, prepared
-from nearkin.kernels.numba_loops import HOLE, PARTS, SPREAD, Array, merge_columns, summarize, summarize_each, weigh, weigh_each
-from nearkin.kernels.numba_pairs import pair_affinities, push_pairs
-from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels import single_pairs
+from nearkin.kernels.contract import Form, Values, Work, sizes
+from nearkin.kernels.layout import SinglePairs, Tile, as_two_sets, asymmetric
+from nearkin.kernels.numba_blocks import Block, Job, cut, prepare
+from nearkin.kernels.numba_loops import MASKED, PARTS, SPREAD, Array, merge_columns, summarize, summarize_each, weigh, weigh_each
+from nearkin.kernels.numba_single_pairs import add_pair_gradients, pair_affinities
+from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.values import values_of
-from nearkin.kernels.work import Form, Values, Work, sizes
 
 T = TypeVar("T")
 _one_at_a_time = threading.RLock()  # torch's number of threads is a setting of the whole process
@@ -60,27 +60,37 @@ class _Buffer:
         self.views: dict[tuple[int, int], tuple[Tensor, Array]] = {}
 
     def dots(self, rows: Block, columns: Block, tile: Tile) -> tuple[Tensor, Array]:
-        """(rows, columns) dot products of one tile, with HOLE where a pair is set apart; as a tensor and as an array."""
+        """(rows, columns) dot products of one tile, with MASKED where a pair is set apart; as a tensor and as an array."""
         shape = tile.bottom - tile.top, tile.right - tile.left
         if shape not in self.views:  # contiguous at the edges too: one compiled signature
             view = self.room[: shape[0] * shape[1]].view(shape)
             self.views[shape] = view, view.numpy()
         tensor, array = self.views[shape]
         torch.mm(rows.factors, columns.turned, out=tensor)
-        if tile.hole_rows.numel():
-            array[tile.hole_rows.numpy(), tile.hole_columns.numpy()] = HOLE
+        if tile.masked_rows.numel():
+            array[tile.masked_rows.numpy(), tile.masked_columns.numpy()] = MASKED
         return tensor, array
 
 
-def _summed(job: Job, share: list[Tile]) -> Array:
+def _tile_sums(job: Job, share: list[Tile]) -> Array:
     """(n, 2, 3) running sums over a share of the tiles."""
     sums, shifts, buffer = np.zeros((len(job.work.queries), 2, 3)), np.zeros(2), _Buffer(job)
     parts = cut(sums, job.block)
     failed = seen = 0
     for tile in share:
-        above, beside = job.rows[tile.row], job.columns[tile.column]
-        _, dots = buffer.dots(above, beside, tile)
-        facing = (dots, job.scale, above.minus, beside.minus, above.spans, PARTS, tile.left, above.targets, beside.turned_targets)
+        row_block, column_block = job.rows[tile.row], job.columns[tile.column]
+        _, dots = buffer.dots(row_block, column_block, tile)
+        facing = (
+            dots,
+            job.scale,
+            row_block.minus,
+            column_block.minus,
+            row_block.spans,
+            PARTS,
+            tile.left,
+            row_block.targets,
+            column_block.turned_targets,
+        )
         shared = not job.far and 4 * failed <= seen  # where the shared shift fails too often, do not try it
         bad, down = np.full((len(dots), 2), not shared), np.zeros((2, 2, dots.shape[1]), np.float32)
         if not shared or summarize(*facing, parts[tile.row], bad, shifts, down):
@@ -89,13 +99,13 @@ def _summed(job: Job, share: list[Tile]) -> Array:
         if not tile.mirrored:
             continue
         across = parts[tile.column]
-        if not (shared and merge_columns(down, shifts, beside.spans, tile.top, len(dots), across)):
-            turned = (np.ascontiguousarray(dots.T), job.scale, beside.minus, above.minus, beside.spans, PARTS, tile.top)
-            summarize_each(*turned, beside.targets, above.turned_targets, across, np.ones((len(across), 2), np.bool_))
+        if not (shared and merge_columns(down, shifts, column_block.spans, tile.top, len(dots), across)):
+            turned = (np.ascontiguousarray(dots.T), job.scale, column_block.minus, row_block.minus, column_block.spans, PARTS, tile.top)
+            summarize_each(*turned, column_block.targets, row_block.turned_targets, across, np.ones((len(across), 2), np.bool_))
     return sums
 
 
-class _Push(NamedTuple):
+class _GradientSums(NamedTuple):
     """What the second pass gathers: H Z and the row sums of H, by rows and by columns."""
 
     rows: Tensor  # (n, d)
@@ -107,7 +117,7 @@ class _Push(NamedTuple):
 class _Slopes(NamedTuple):
     """What the second pass reads of a block."""
 
-    lse: Array  # (2, r) log-sums over right and wrong, -HOLE without a pull
+    lse: Array  # (2, r) log-sums over right and wrong, -MASKED without a pull
     pull: Array  # (r,)
     mean: Array  # (r,) mean costs
     lowest: Array  # (2,) of the log-sums with a pull
@@ -119,8 +129,8 @@ def _slopes(work: Work, first: Tensor, second: Tensor, pull: Tensor, block: int)
     weak, means, found = pull.float(), second.float(), []
     for start in range(0, len(pull), block):
         here, still = slice(start, start + block), pull[start : start + block] == 0
-        part = torch.where(still, -HOLE, sums[:, here])
-        highest = torch.where(still, HOLE, part).amax(1)
+        part = torch.where(still, -MASKED, sums[:, here])
+        highest = torch.where(still, MASKED, part).amax(1)
         found.append(_Slopes(part.numpy(), weak[here].numpy(), means[here].numpy(), part.amin(1).numpy(), highest.numpy()))
     return found
 
@@ -130,22 +140,32 @@ def _shared_shifts(mine: _Slopes, theirs: _Slopes) -> Array | None:
     lowest, highest = np.minimum(mine.lowest, theirs.lowest), np.maximum(mine.highest, theirs.highest)
     if (highest - lowest > SPREAD).any():
         return None
-    shifts: Array = (lowest + highest) / 2  # without a pull, the middle of HOLE and -HOLE is 0
+    shifts: Array = (lowest + highest) / 2  # without a pull, the middle of MASKED and -MASKED is 0
     return shifts
 
 
-def _pushed(job: Job, rows: list[_Slopes], columns: list[_Slopes], share: list[Tile]) -> _Push:
+def _gradient_sums(job: Job, rows: list[_Slopes], columns: list[_Slopes], share: list[Tile]) -> _GradientSums:
     n, m, d = sizes(job.work)
     both_sides = job.work.references is not None and job.work.reference_gradient
     zeros = job.work.queries.new_zeros  # of the caller's type and place, whatever torch's defaults are
-    push = _Push(zeros(n, d), [zeros(d, len(block.minus)) for block in job.columns], np.zeros(n), np.zeros(m))
+    push = _GradientSums(zeros(n, d), [zeros(d, len(block.minus)) for block in job.columns], np.zeros(n), np.zeros(m))
     parts, row_sums, column_sums = cut(push.rows, job.block), cut(push.row_sums, job.block), cut(push.column_sums, job.block)
     buffer, unused = _Buffer(job), np.zeros(job.block)
     for tile in share:
-        above, beside, mine, theirs = job.rows[tile.row], job.columns[tile.column], rows[tile.row], columns[tile.column]
+        row_block, column_block, mine, theirs = job.rows[tile.row], job.columns[tile.column], rows[tile.row], columns[tile.column]
         both = tile.mirrored or both_sides
-        weights, array = buffer.dots(above, beside, tile)
-        facing = (array, job.scale, above.minus, beside.minus, above.spans, PARTS, tile.left, above.targets, beside.turned_targets)
+        weights, array = buffer.dots(row_block, column_block, tile)
+        facing = (
+            array,
+            job.scale,
+            row_block.minus,
+            column_block.minus,
+            row_block.spans,
+            PARTS,
+            tile.left,
+            row_block.targets,
+            column_block.turned_targets,
+        )
         slopes = (mine.lse, theirs.lse, mine.pull, theirs.pull, mine.mean, theirs.mean)
         sums = row_sums[tile.row], column_sums[tile.column] if both else unused[: len(theirs.pull)]
         shifts = None if job.far else _shared_shifts(mine, theirs)
@@ -154,13 +174,13 @@ def _pushed(job: Job, rows: list[_Slopes], columns: list[_Slopes], share: list[T
         else:
             weigh(*facing, *slopes, shifts, *sums)
         weights = weights.float()
-        parts[tile.row].addmm_(weights, beside.points)
+        parts[tile.row].addmm_(weights, column_block.points)
         if both:
-            push.columns[tile.column].addmm_(above.turned_points, weights)
+            push.columns[tile.column].addmm_(row_block.turned_points, weights)
     return push
 
 
-def _gathered(parts: list[_Push], work: Work) -> _Push:
+def _joined_threads(parts: list[_GradientSums], work: Work) -> _GradientSums:
     """All threads' pushes in the first one's memory; with own references the columns' join the rows'."""
     total = parts[0]
     for part in parts[1:]:
@@ -176,7 +196,7 @@ def _gathered(parts: list[_Push], work: Work) -> _Push:
     return total
 
 
-def _finished(squared: bool, push: Tensor, sums: Array, points: Tensor, size: float) -> Tensor:
+def _gradient(squared: bool, push: Tensor, sums: Array, points: Tensor, size: float) -> Tensor:
     """2 (H Z - rowsum(H) Z) for squared distances, H Z for inner products; in place."""
     if squared:
         push.sub_(points * torch.from_numpy(sums).float()[:, None]).mul_(2)
@@ -200,21 +220,21 @@ class NumbaTiles:
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         if work.queries.dtype != torch.float32:
             return TorchTiles().summaries(work)
-        if lopsided(work):
+        if asymmetric(work):
             return self.summaries(as_two_sets(work))
-        job = prepared(work, self.block)
+        job = prepare(work, self.block)
         if not job.near:
             return TorchTiles().summaries(work)
-        parts = self._shared_out(job, partial(_summed, job))
+        parts = self._on_threads(job, partial(_tile_sums, job))
         first, second = _log_sums(parts[0], work)
         for part in parts[1:]:
             other = _log_sums(part, work)
             if work.targets is None:
                 first, second = torch.logaddexp2(first, other[0]), torch.logaddexp2(second, other[1])
             else:
-                first, second = apart.joined(first, second, *other)
-        pairs = apart.candidates(job.special)
-        return apart.with_apart(work, pairs, _pair_affinities(job, pairs), first, second)
+                first, second = single_pairs.join_summaries(first, second, *other)
+        pairs = single_pairs.candidates(job.singles)
+        return single_pairs.add_single_pairs(work, pairs, _pair_affinities(job, pairs), first, second)
 
     def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
         """See `Engine.values`."""
@@ -223,10 +243,10 @@ class NumbaTiles:
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         if work.queries.dtype != torch.float32:
             return TorchTiles().gradients(work, first, second, pull)
-        if lopsided(work):
+        if asymmetric(work):
             to_queries, to_references = self.gradients(as_two_sets(work), first, second, pull)
             return to_queries if to_references is None else to_queries.add_(to_references), None
-        job = prepared(work, self.block)
+        job = prepare(work, self.block)
         if not job.near:
             return TorchTiles().gradients(work, first, second, pull)
         first, second = first.double(), second.double()
@@ -236,16 +256,16 @@ class NumbaTiles:
         if work.references is not None:  # references of their own choose nobody
             nobody = pull.new_zeros(len(work.references))
             columns = _slopes(work, nobody, nobody, nobody, job.block)
-        total = _gathered(self._shared_out(job, partial(_pushed, job, rows, columns)), work)
-        to_queries = _finished(work.squared, total.rows, total.row_sums, work.queries, size)
+        total = _joined_threads(self._on_threads(job, partial(_gradient_sums, job, rows, columns)), work)
+        to_queries = _gradient(work.squared, total.rows, total.row_sums, work.queries, size)
         to_references = None
         if work.references is not None and work.reference_gradient:
             push = torch.cat(total.columns, 1).T.contiguous()
-            to_references = _finished(work.squared, push, total.column_sums, work.references, size)
-        _push_pairs(job, (first, second, pull * size), to_queries, to_references)
+            to_references = _gradient(work.squared, push, total.column_sums, work.references, size)
+        _add_pair_gradients(job, (first, second, pull * size), to_queries, to_references)
         return to_queries, to_references
 
-    def _shared_out(self, job: Job, task: Callable[[list[Tile]], T]) -> list[T]:
+    def _on_threads(self, job: Job, task: Callable[[list[Tile]], T]) -> list[T]:
         """Every thread's result, in the order of the threads."""
         with single_threaded_blas() as there:
             threads = min(self.threads or there, len(job.tiles))
@@ -267,19 +287,19 @@ def _points(work: Work) -> tuple[Array, Array]:
     return work.queries.contiguous().numpy(), references.contiguous().numpy()
 
 
-def _pair_affinities(job: Job, pairs: Apart) -> Tensor:
+def _pair_affinities(job: Job, pairs: SinglePairs) -> Tensor:
     out = job.work.queries.new_empty(len(pairs.rows), dtype=torch.float64)
     if len(out):
         pair_affinities(*_points(job.work), job.work.squared, pairs.rows.numpy(), pairs.columns.numpy(), out.numpy())
     return out
 
 
-def _push_pairs(job: Job, summary: tuple[Tensor, Tensor, Tensor], to_queries: Tensor, to_references: Tensor | None) -> None:
+def _add_pair_gradients(job: Job, summary: tuple[Tensor, Tensor, Tensor], to_queries: Tensor, to_references: Tensor | None) -> None:
     """Add the gradients of the pairs set apart to the tiles'."""
-    pairs = apart.candidates(job.special)
+    pairs = single_pairs.candidates(job.singles)
     if len(pairs.rows) == 0:
         return
-    weight = apart.weights(job.work, pairs, _pair_affinities(job, pairs), *summary)
+    weight = single_pairs.weights(job.work, pairs, _pair_affinities(job, pairs), *summary)
     target = to_queries if job.work.references is None else to_references
     out = to_queries.numpy(), to_queries[:0].numpy() if target is None else target.numpy()
-    push_pairs(*_points(job.work), job.work.squared, pairs.rows.numpy(), pairs.columns.numpy(), weight.numpy(), *out)
+    add_pair_gradients(*_points(job.work), job.work.squared, pairs.rows.numpy(), pairs.columns.numpy(), weight.numpy(), *out)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nearkin.kernels.contract import Engine, Form, Work, sizes
 from nearkin.kernels.cuda_graphs import MOST_PAIRS, Recording, Tensors, recording
 from nearkin.kernels.engines import choose
-from nearkin.kernels.work import Engine, Form, Work, sizes
 
 
 class Soft(NamedTuple):
@@ -65,7 +65,7 @@ def _scale(temperature: float) -> float:
 
 
 def _scaled(work: Work, temperature: float) -> Work:
-    """The same work in base-2 units; centerd on the references where distances do not mind."""
+    """The same work in base-2 units; centered on the references where distances do not mind."""
     scale = _scale(temperature)
     own = work.references is None
     references = work.queries if own else work.references

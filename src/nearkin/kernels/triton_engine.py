@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import triton_prepare as prepare
-from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels.contract import Engine, Form, Values, Work, sizes
+from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_gradients import gradients_kernel
-from nearkin.kernels.triton_single_pairs import ENTRIES, Holes, holes_of, listed_gradients_kernel, listed_sums_kernel
+from nearkin.kernels.triton_single_pairs import ENTRIES, PairLists, listed_gradients_kernel, listed_sums_kernel, pair_lists
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
 from nearkin.kernels.triton_tuning import CAST, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
 from nearkin.kernels.triton_values import values_kernel
-from nearkin.kernels.work import Engine, Form, Values, Work, sizes
 
 __all__ = ["MOST_TARGETS", "Precision", "TritonEngine"]
 
@@ -130,13 +130,13 @@ class TritonEngine:
             return plain.gradients(work, first, second, pull)
         work = _tidy(work)
         here = self._setting("gradients", work)
-        wanted = [_OWN] if here.own else [_QUERIES, _REFERENCES] if work.reference_gradient else [_QUERIES]
+        roles = [_OWN] if here.own else [_QUERIES, _REFERENCES] if work.reference_gradient else [_QUERIES]
         if here.n == 0 or here.m == 0:
-            found = [work.queries.new_zeros(here.m if role == _REFERENCES else here.n, here.d) for role in wanted]
+            found = [work.queries.new_zeros(here.m if role == _REFERENCES else here.n, here.d) for role in roles]
         else:
             summary = _Summary(*(x.float().contiguous() for x in (first, second, pull)))
             ready = _prepared(work, here, summary)
-            found = [_gradient(role, work, here, ready, summary) for role in wanted]
+            found = [_gradient(role, work, here, ready, summary) for role in roles]
         return found[0], found[1] if len(found) > 1 else None
 
     def _setting(self, which: Pass, work: Work) -> _Setting:
@@ -181,14 +181,14 @@ def _processors(device: torch.device) -> int:
 
 def _parts(tile: Tile, row_blocks: int, tiles: int, device: torch.device, bytes_each: int = 0) -> tuple[int, int]:
     """Into how many parts the columns are split so that few row blocks still fill the chip, and the tiles of each."""
-    wanted = tile.parts
-    if wanted == 0:
+    count = tile.parts
+    if count == 0:
         fill = _processors(device)
-        wanted = 1 if row_blocks >= 3 * fill else -(-6 * fill // row_blocks)
-        wanted = min(wanted, -(-tiles // 2))
+        count = 1 if row_blocks >= 3 * fill else -(-6 * fill // row_blocks)
+        count = min(count, -(-tiles // 2))
     if bytes_each:
-        wanted = min(wanted, max(1, _PART_BYTES // bytes_each))
-    each = -(-tiles // max(1, min(wanted, tiles)))
+        count = min(count, max(1, _PART_BYTES // bytes_each))
+    each = -(-tiles // max(1, min(count, tiles)))
     return -(-tiles // each), each
 
 
@@ -206,11 +206,11 @@ def _skip_each(work: Work) -> int:
     return 0 if work.skip is None else work.skip.shape[1]
 
 
-def _holes(role: int, work: Work, here: _Setting, tiles_each: int, absent: Tensor) -> Holes:
+def _pair_lists(role: int, work: Work, here: _Setting, tiles_each: int, absent: Tensor) -> PairLists:
     """Of a pass with such rows and lists; stand-ins where there are no lists."""
     if here.mode != prepare.LISTED:
-        return Holes(absent, absent, absent, absent)
-    return holes_of(work, role != _REFERENCES, role != _QUERIES, here.tile[:2], tiles_each)
+        return PairLists(absent, absent, absent, absent)
+    return pair_lists(work, role != _REFERENCES, role != _QUERIES, here.tile[:2], tiles_each)
 
 
 def _constants(here: _Setting) -> dict[str, Any]:
@@ -286,23 +286,23 @@ def _summaries(work: Work, here: _Setting, ready: _Ready) -> tuple[Tensor, Tenso
     parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device)
     first, second = _empty(work.queries, 2, parts, here.n).unbind(0)
     rows, columns = ready.queries, ready.references
-    holes = _holes(_QUERIES, work, here, each, ready.plan)
+    pairs = _pair_lists(_QUERIES, work, here, each, ready.plan)
     summaries_kernel[(row_blocks, parts)](
         rows.z, rows.y, columns.z, columns.bias, columns.y, ready.scalars, ready.plan, *_positions(work, ready.plan),
-        holes.columns, holes.begins, holes.rounds, first, second,
+        pairs.columns, pairs.begins, pairs.most_pairs, first, second,
         here.n, len(rows.bias), len(columns.bias), here.reference_blocks, tiles, each, _skip_each(work), **_constants(here),
     )  # fmt: skip
-    right, wrong = first[0], second[0]
+    positive, negative = first[0], second[0]
     if parts > 1:
-        right, wrong = _empty(first, 2, here.n).unbind(0)
-        merge_kernel[(-(-here.n // 128),)](first, second, right, wrong, here.n, parts, BLOCK=128, MODE=here.mode)
+        positive, negative = _empty(first, 2, here.n).unbind(0)
+        merge_kernel[(-(-here.n // 128),)](first, second, positive, negative, here.n, parts, BLOCK=128, MODE=here.mode)
     if here.mode == prepare.LISTED:
         listed_sums_kernel[(here.n,)](
-            rows.z, columns.z, columns.bias, ready.scalars, holes.columns, holes.kinds, holes.begins, right,
+            rows.z, columns.z, columns.bias, ready.scalars, pairs.columns, pairs.kinds, pairs.begins, positive,
             here.n, len(rows.bias), len(columns.bias), parts,
             D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, E=ENTRIES, num_warps=1,
         )  # fmt: skip
-    return right, wrong
+    return positive, negative
 
 
 def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Summary) -> Tensor:
@@ -312,18 +312,18 @@ def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Su
         rows, columns, row_count, col_count = columns, rows, col_count, row_count
     row_blocks, tiles = -(-row_count // here.tile.rows), -(-col_count // here.tile.columns)
     parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device, 4 * row_count * here.d)
-    holes = _holes(role, work, here, each, ready.plan)
+    pairs = _pair_lists(role, work, here, each, ready.plan)
     out = _empty(work.queries, parts, row_count, here.d)
     gradients_kernel[(row_blocks, parts, here.padded // here.chunk)](
         rows.z, rows.bias, rows.y, *columns, ready.table, ready.stats, ready.wide, ready.scalars, ready.plan,
-        *_positions(work, ready.plan), holes.columns, holes.begins, holes.rounds, *summary, out,
+        *_positions(work, ready.plan), pairs.columns, pairs.begins, pairs.most_pairs, *summary, out,
         row_count, col_count, here.d, len(rows.bias), len(columns.bias),
         here.query_blocks, here.reference_blocks, tiles, each, _skip_each(work),
         ROLE=role, SQUARED=here.squared, ROUND=here.scheme.rounding, FINE=here.scheme.fine, HEIGHT=here.height, **_constants(here),
     )  # fmt: skip
     if here.mode == prepare.LISTED:
         listed_gradients_kernel[(row_count, here.padded // here.chunk)](
-            rows.z, rows.bias, columns.z, columns.bias, ready.scalars, holes.columns, holes.kinds, holes.begins, *summary, out,
+            rows.z, rows.bias, columns.z, columns.bias, ready.scalars, pairs.columns, pairs.kinds, pairs.begins, *summary, out,
             row_count, here.d, len(rows.bias), len(columns.bias), parts,
             D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, ROLE=role, SQUARED=here.squared, E=ENTRIES, num_warps=1,
         )  # fmt: skip

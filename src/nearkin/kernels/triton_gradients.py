@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from nearkin.kernels.triton_prepare import _CAST, _LISTED, _TARGETS, _TF32, to_tf32
-from nearkin.kernels.triton_single_pairs import first_at, punched
+from nearkin.kernels.triton_single_pairs import first_pair_from, mask_pairs
 from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points
 
 
@@ -46,7 +46,7 @@ def _outgoing(
 ):  # fmt: skip
     """W of a mixed tile (BM, BN), whose owners (the queries) are the rows, or the columns if DOWN; u = 2 q.r - |r|^2.
 
-    With lists everybody is wrong here; the holes are punched afterwards.
+    With lists everybody is wrong here; the holes are mask_pairs afterwards.
     """
     if DOWN:
         first, second, weight = first[None, :], second[None, :], weight[None, :]
@@ -58,9 +58,9 @@ def _outgoing(
     elif MODE == _LISTED:
         x = u - second
     else:
-        right = _in_span(span, owners, others, count, DOWN)
-        x = u - tl.where(right, first, second)
-        weight = tl.where(right, -weight, weight)
+        positive = _in_span(span, owners, others, count, DOWN)
+        x = u - tl.where(positive, first, second)
+        weight = tl.where(positive, -weight, weight)
     if MODE != _LISTED:
         x = tl.where(_among(skip, skip_each, owners, others, count, DOWN, BM, BN), float("-inf"), x)
     return tl.exp2(x) * weight
@@ -72,19 +72,19 @@ def _one_exp(
     MODE: tl.constexpr, ROLE: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """H of a tile whose pairs are all alike; 0 for a mixed one."""
-    right = (kind == 1).to(tl.int32)
+    positive = (kind == 1).to(tl.int32)
     gate = tl.where(kind == 2, float("inf"), 0.0)
     row_shift = shift
     if MODE != _TARGETS:
-        row_shift = tl.where(right == 1, shift, other)
-    sign = 1.0 - 2.0 * right
+        row_shift = tl.where(positive == 1, shift, other)
+    sign = 1.0 - 2.0 * positive
     if ROLE == 1:
         # The norm first, as in the summary: a query with one reference in reach then gives it a weight of 1 to the last digit.
-        e = tl.exp2(dots * per_dot - (row_norm + gate)[:, None] - tl.load(table + right * line + columns)[None, :])
+        e = tl.exp2(dots * per_dot - (row_norm + gate)[:, None] - tl.load(table + positive * line + columns)[None, :])
         if MODE == _TARGETS:
             h = e * (cost * tl.load(table + 4 * line + columns)[None, :] - tl.load(table + 5 * line + columns)[None, :])
         else:
-            h = e * tl.load(table + (4 + right) * line + columns)[None, :]
+            h = e * tl.load(table + (4 + positive) * line + columns)[None, :]
     elif ROLE == 0:
         e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (row_shift + gate - HEIGHT)[:, None])
         if MODE == _TARGETS:
@@ -92,11 +92,11 @@ def _one_exp(
         else:
             h = e * sign
     else:
-        middle = tl.load(stats + right * blocks + block)
+        middle = tl.load(stats + positive * blocks + block)
         # Its rounding is in the columns' share only, and no larger than that of the exponent itself.
         level = row_norm + middle
         mine = sign * weight * tl.exp2(tl.minimum(level - row_shift, 100.0))  # a mixed tile's may be large, but must be finite
-        theirs = tl.load(table + (2 + right) * line + columns)
+        theirs = tl.load(table + (2 + positive) * line + columns)
         e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (level + gate)[:, None])
         h = mine[:, None] + theirs[None, :]
         if MODE == _TARGETS:
@@ -108,25 +108,25 @@ def _one_exp(
 @triton.jit
 def _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_norm, shift, other, weight, MODE: tl.constexpr):
     """The same for own references whose shifts lie too far apart to share an exp."""
-    right = (kind == 1).to(tl.int32)
+    positive = (kind == 1).to(tl.int32)
     gate = tl.where(kind == 2, float("inf"), 0.0)
     scaled = dots * per_dot
-    theirs = tl.exp2(scaled - (row_norm + gate)[:, None] - tl.load(table + right * line + columns)[None, :])
+    theirs = tl.exp2(scaled - (row_norm + gate)[:, None] - tl.load(table + positive * line + columns)[None, :])
     row_shift = shift
     if MODE != _TARGETS:
-        row_shift = tl.where(right == 1, shift, other)
+        row_shift = tl.where(positive == 1, shift, other)
     mine = tl.exp2(scaled - tl.load(col_bias + columns)[None, :] - (row_shift + gate)[:, None])
     if MODE == _TARGETS:
         back = cost * tl.load(table + 4 * line + columns)[None, :] - tl.load(table + 5 * line + columns)[None, :]
         h = mine * (weight[:, None] * (cost - other[:, None])) + theirs * back
     else:
-        h = mine * ((1.0 - 2.0 * right) * weight)[:, None] + theirs * tl.load(table + (4 + right) * line + columns)[None, :]
+        h = mine * ((1.0 - 2.0 * positive) * weight)[:, None] + theirs * tl.load(table + (4 + positive) * line + columns)[None, :]
     return h
 
 
 @triton.jit(do_not_specialize=["row_count", "col_count", "blocks", "width", "tiles", "tiles_each"])
 def gradients_kernel(
-    row_z, row_bias, row_y, col_z, col_zt, col_bias, col_y, table, stats, wide, scalars, plan, span, skip, holes, begins, rounds,
+    row_z, row_bias, row_y, col_z, col_zt, col_bias, col_y, table, stats, wide, scalars, plan, span, skip, pair_columns, begins, most_pairs,
     first, second, pull, out, row_count, col_count, d, row_padded, col_padded, blocks, width, tiles, tiles_each, skip_each,
     D: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr,
     MODE: tl.constexpr, ROLE: tl.constexpr, SQUARED: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, FINE: tl.constexpr,
@@ -168,7 +168,7 @@ def gradients_kernel(
     if MODE == _LISTED:
         at = begins + tl.program_id(1).to(tl.int64) * row_count + rows
         cursor, last = tl.load(at, mask=there, other=0), tl.load(at + row_count, mask=there, other=0)
-        rounds_of = rounds + tl.program_id(0) * tiles
+        most_pairs_of = most_pairs + tl.program_id(0) * tiles
 
     far = 0
     if ROLE == 2:
@@ -186,7 +186,7 @@ def gradients_kernel(
                 MODE, ROLE, HEIGHT,
             )  # fmt: skip
             if MODE == _LISTED:
-                h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, rounds_of + tile)
+                h, cursor = mask_pairs(h, 0.0, columns, start + BN, pair_columns, cursor, last, most_pairs_of + tile)
             if SQUARED:
                 sums += tl.sum(h, 1)
             acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)
@@ -201,7 +201,7 @@ def gradients_kernel(
                 cost = _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T)
                 h = _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_norm, shift, other, weight, MODE)
                 if MODE == _LISTED:
-                    h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, rounds_of + tile)
+                    h, cursor = mask_pairs(h, 0.0, columns, start + BN, pair_columns, cursor, last, most_pairs_of + tile)
                 if SQUARED:
                     sums += tl.sum(h, 1)
                 acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)
@@ -233,7 +233,16 @@ def gradients_kernel(
             if MODE == _LISTED:
                 # The cursor of the hot loop is past these.
                 earlier = tl.load(begins + tl.program_id(1).to(tl.int64) * row_count + rows, mask=there, other=0)
-                h, _ = punched(h, 0.0, columns, start + BS, holes, first_at(holes, earlier, last, start), last, rounds_of + start // BN)
+                h, _ = mask_pairs(
+                    h,
+                    0.0,
+                    columns,
+                    start + BS,
+                    pair_columns,
+                    first_pair_from(pair_columns, earlier, last, start),
+                    last,
+                    most_pairs_of + start // BN,
+                )
             if SQUARED:
                 sums += tl.sum(h, 1)
             acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)

@@ -102,9 +102,9 @@ def _plan_row(span, plan, block, n, m, width, G: tl.constexpr, MODE: tl.constexp
         left, right = at * G, tl.minimum(at * G + G, m)
         kind = tl.zeros([_SCAN], tl.int32)
         if MODE == _SPAN:
-            apart = (left >= wide_high) | (right <= wide_low)
+            outside = (left >= wide_high) | (right <= wide_low)
             within = (left >= tight_low) & (right <= tight_high)
-            kind = tl.where(apart, 0, tl.where(within, 1, 2))
+            kind = tl.where(outside, 0, tl.where(within, 1, 2))
         tl.store(plan + block.to(tl.int64) * width + at, kind.to(tl.uint8), mask=at < width)
 
 
@@ -237,15 +237,15 @@ def _table_block(
     rows = block * G + tl.arange(0, G)
     there = rows < n
     weight = pull_scale * tl.load(pull + rows, mask=there, other=0.0)
-    right = tl.load(first + rows, mask=there, other=0.0)
-    wrong = tl.load(second + rows, mask=there, other=0.0)
+    positive = tl.load(first + rows, mask=there, other=0.0)
+    negative = tl.load(second + rows, mask=there, other=0.0)
     if MODE == _TARGETS:
-        mean = wrong * cost_scale
-        wrong = right
-    middle, half = _middle(wrong, norm, there)
-    relative = weight * _from_middle(middle, norm, wrong)
+        mean = negative * cost_scale
+        negative = positive
+    middle, half = _middle(negative, norm, there)
+    relative = weight * _from_middle(middle, norm, negative)
     line = padded.to(tl.int64)
-    tl.store(table + rows, tl.where(there, wrong, float("inf")))
+    tl.store(table + rows, tl.where(there, negative, float("inf")))
     tl.store(table + 2 * line + rows, relative)
     tl.store(table + 4 * line + rows, weight)
     tl.store(stats + block, middle)
@@ -254,9 +254,9 @@ def _table_block(
         tl.store(table + 3 * line + rows, relative * mean)
         tl.store(table + 5 * line + rows, weight * mean)
     else:
-        middle, half = _middle(right, norm, there)
-        tl.store(table + line + rows, tl.where(there, right, float("inf")))
-        tl.store(table + 3 * line + rows, -weight * _from_middle(middle, norm, right))
+        middle, half = _middle(positive, norm, there)
+        tl.store(table + line + rows, tl.where(there, positive, float("inf")))
+        tl.store(table + 3 * line + rows, -weight * _from_middle(middle, norm, positive))
         tl.store(table + 5 * line + rows, -weight)
         tl.store(stats + blocks + block, middle)
         tl.store(stats + 3 * blocks + block, half)
@@ -329,18 +329,18 @@ def spread_kernel(stats, extent, plan, wide, blocks, extents, MODE: tl.constexpr
     for start in range(0, blocks, _SCAN):
         at = start + tl.arange(0, _SCAN)
         kind = tl.load(row + at, mask=at < blocks, other=2)
-        count += tl.sum(_apart(stats, block, at, kind, blocks).to(tl.int32), 0)
+        count += tl.sum(_too_far(stats, block, at, kind, blocks).to(tl.int32), 0)
     many = (count * 8 > blocks).to(tl.int32)
     tl.store(wide + block, many)
     for start in range(0, blocks, _SCAN):
         at = start + tl.arange(0, _SCAN)
         kind = tl.load(row + at, mask=at < blocks, other=2)
-        leave = skewed + _apart(stats, block, at, kind, blocks).to(tl.int32) * (1 - many)
+        leave = skewed + _too_far(stats, block, at, kind, blocks).to(tl.int32) * (1 - many)
         tl.store(row + at, tl.where(leave > 0, 2, kind).to(tl.uint8), mask=at < blocks)
 
 
 @triton.jit
-def _apart(stats, block, others, kind, blocks):
+def _too_far(stats, block, others, kind, blocks):
     """Are the shifts of a plain tile too far from the column block's middle?"""
     lot = (kind == 1).to(tl.int32) * blocks
     mine, my_half = tl.load(stats + lot + block), tl.load(stats + lot + 2 * blocks + block)

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from nearkin.kernels.triton_prepare import _LISTED, _TARGETS
-from nearkin.kernels.triton_single_pairs import punched
+from nearkin.kernels.triton_single_pairs import mask_pairs
 from nearkin.kernels.triton_tiles import LOWEST, _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points, log_sum
 
 
@@ -30,7 +30,7 @@ def _grown(top, total, u, gate):
 
 @triton.jit(do_not_specialize=["n", "width", "tiles", "tiles_each"])
 def summaries_kernel(
-    row_z, row_y, col_z, col_bias, col_y, scalars, plan, span, skip, holes, begins, rounds, first, second,
+    row_z, row_y, col_z, col_bias, col_y, scalars, plan, span, skip, pair_columns, begins, most_pairs, first, second,
     n, row_padded, col_padded, width, tiles, tiles_each, skip_each,
     D: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr,
     MODE: tl.constexpr, SPLIT: tl.constexpr, INPUT: tl.constexpr, STAGES: tl.constexpr,
@@ -49,7 +49,7 @@ def summaries_kernel(
     kinds = plan + (row0 // G).to(tl.int64) * width
     # Labels: the sums over right and wrong ones; targets: one sum, and in `right` its cost-weighted twin.
     top, total = tl.full([BM], LOWEST, tl.float32), tl.zeros([BM], tl.float32)
-    right_top, right_total = top, total
+    positive_top, positive_total = top, total
     if MODE == _LISTED:
         at = begins + tl.program_id(1).to(tl.int64) * n + rows
         cursor, last = tl.load(at, mask=rows < n, other=0), tl.load(at + n, mask=rows < n, other=0)
@@ -65,19 +65,21 @@ def summaries_kernel(
         u = dots * per_dot - bias[None, :]
         if MODE == _TARGETS:
             new, scaled, e = _grown(top, total, u, gate)
-            right_total = right_total * tl.exp2(top - new)
-            right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T), 1)
+            positive_total = positive_total * tl.exp2(top - new)
+            positive_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T), 1)
             top, total = new, scaled + tl.sum(e, 1)
         elif MODE == _LISTED:
-            u, cursor = punched(u, float("-inf"), columns, start + BN, holes, cursor, last, rounds + tl.program_id(0) * tiles + tile)
+            u, cursor = mask_pairs(
+                u, float("-inf"), columns, start + BN, pair_columns, cursor, last, most_pairs + tl.program_id(0) * tiles + tile
+            )
             top, total, e = _grown(top, total, u, gate)
             total += tl.sum(e, 1)
         else:
-            right = kind == 1
-            new, sums, e = _grown(tl.where(right, right_top, top), tl.where(right, right_total, total), u, gate)
+            positive = kind == 1
+            new, sums, e = _grown(tl.where(positive, positive_top, top), tl.where(positive, positive_total, total), u, gate)
             sums += tl.sum(e, 1)
-            right_top, right_total = tl.where(right, new, right_top), tl.where(right, sums, right_total)
-            top, total = tl.where(right, top, new), tl.where(right, total, sums)
+            positive_top, positive_total = tl.where(positive, new, positive_top), tl.where(positive, sums, positive_total)
+            top, total = tl.where(positive, top, new), tl.where(positive, total, sums)
 
     begin, end = from_tile, from_tile
     if MODE != _LISTED:
@@ -92,23 +94,23 @@ def summaries_kernel(
             u = tl.where(_among(skip, skip_each, rows, columns, n, False, BM, BS), float("-inf"), u)
             if MODE == _TARGETS:
                 new, scaled, e = _grown(top, total, u, 0.0)
-                right_total = right_total * tl.exp2(top - new)
-                right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BS, T), 1)
+                positive_total = positive_total * tl.exp2(top - new)
+                positive_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BS, T), 1)
                 top, total = new, scaled + tl.sum(e, 1)
             else:
-                right = _in_span(span, rows, columns, n, False)
-                top, total, e = _grown(top, total, tl.where(right, float("-inf"), u), 0.0)
+                positive = _in_span(span, rows, columns, n, False)
+                top, total, e = _grown(top, total, tl.where(positive, float("-inf"), u), 0.0)
                 total += tl.sum(e, 1)
-                right_top, right_total, e = _grown(right_top, right_total, tl.where(right, u, float("-inf")), 0.0)
-                right_total += tl.sum(e, 1)
+                positive_top, positive_total, e = _grown(positive_top, positive_total, tl.where(positive, u, float("-inf")), 0.0)
+                positive_total += tl.sum(e, 1)
 
     at = tl.program_id(1).to(tl.int64) * n + rows
     if MODE == _TARGETS:
         tl.store(first + at, log_sum(top, total), mask=rows < n)
-        mean = tl.where(total == 0, 0.0, right_total / total) * tl.load(scalars + 4)
+        mean = tl.where(total == 0, 0.0, positive_total / total) * tl.load(scalars + 4)
         tl.store(second + at, mean, mask=rows < n)
     else:
-        tl.store(first + at, log_sum(right_top, right_total), mask=rows < n)
+        tl.store(first + at, log_sum(positive_top, positive_total), mask=rows < n)
         tl.store(second + at, log_sum(top, total), mask=rows < n)
 
 

@@ -111,10 +111,10 @@ def _in_span(span, owners, others, count, DOWN: tl.constexpr):
     low = tl.load(span + owners.to(tl.int64) * 2, mask=owners < count, other=0).to(tl.int32)
     high = tl.load(span + owners.to(tl.int64) * 2 + 1, mask=owners < count, other=0).to(tl.int32)
     if DOWN:
-        right = (others[:, None] >= low[None, :]) & (others[:, None] < high[None, :])
+        positive = (others[:, None] >= low[None, :]) & (others[:, None] < high[None, :])
     else:
-        right = (others[None, :] >= low[:, None]) & (others[None, :] < high[:, None])
-    return right
+        positive = (others[None, :] >= low[:, None]) & (others[None, :] < high[:, None])
+    return positive
 
 
 @triton.jit

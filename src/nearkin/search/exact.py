@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nearkin.compose.affinity import Affinity, Hamming, SquaredEuclidean
 from nearkin.compose.points import Points
-from nearkin.search.candidates import candidates, full_precision, survivors
+from nearkin.search.candidates import candidates, full_precision, pairs_reaching
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.hamming import nearest_codes
 from nearkin.search.inputs import References, blocks, check_groups, check_numbers, check_sides, checked_points, exclusion
@@ -65,11 +65,13 @@ def nearest(
     Rankings are those of float64 on the given numbers, whatever the block size and however far from the origin the data sit;
     affinities are rounded to the queries' type. An affinity of the caller's own is ranked as it comes.
     """
-    return settled(scored(queries, references, k, affinity, exclude_same_id=exclude_same_id, groups=groups, block=block), affinity)
+    return round_scored(
+        score_nearest(queries, references, k, affinity, exclude_same_id=exclude_same_id, groups=groups, block=block), affinity
+    )
 
 
 @torch.no_grad()
-def scored(
+def score_nearest(
     queries: Points | Tensor,
     references: References,
     k: int,
@@ -92,14 +94,14 @@ def scored(
         excluded = exclusion(asked, some, exclude_same_id, whole, start)
         sides = _Sides(asked.embeddings.to(dtype), some.embeddings.to(dtype), excluded, k)
         if isinstance(affinity, Hamming) and asked.embeddings.device.type == "cpu" and excluded == Exclusion():
-            found = _by_bits(sides)
+            found = _search_codes(sides)
         elif how is not None:
-            found = _within(how, sides)
+            found = _search_known(how, sides)
         else:
             assert affinity is not None
-            found = _within_unknown(affinity, sides)
+            found = _search_custom(affinity, sides)
         found = found._replace(positions=torch.where(found.positions >= 0, found.positions + start, -1))
-        best = found if best is None else _merged(best, found, k)
+        best = found if best is None else _merge(best, found, k)
         start += len(some.embeddings)
     if best is None:
         raise ValueError("references must be a tensor (n, d) with at least one row, not an empty iterable")
@@ -108,45 +110,45 @@ def scored(
     return Scored(best, start, dtype)
 
 
-def joined(a: Scored, b: Scored, k: int) -> Scored:
+def merge_scored(a: Scored, b: Scored, k: int) -> Scored:
     """The k best of two parts; the references of b stand right behind those of a."""
     moved = torch.where(b.best.positions >= 0, b.best.positions + a.references, -1)
-    best = _merged(a.best, b.best._replace(positions=moved), k)
+    best = _merge(a.best, b.best._replace(positions=moved), k)
     return Scored(best, a.references + b.references, torch.promote_types(a.dtype, b.dtype))
 
 
-def settled(found: Scored, affinity: Affinity | None = None) -> Neighbors:
+def round_scored(found: Scored, affinity: Affinity | None = None) -> Neighbors:
     """Scores as affinities, rounded."""
     how = measure(SquaredEuclidean() if affinity is None else affinity)
     scores = found.best.affinity if how is None else how.affinity(found.best.affinity)
     return Neighbors(found.best.positions, scores.to(found.dtype))
 
 
-def _within(how: Measure, sides: _Sides) -> Neighbors:
+def _search_known(how: Measure, sides: _Sides) -> Neighbors:
     """Float64 scores and positions of the k best: candidates by products, ranked exactly, and checked to be all there are."""
     if len(sides.queries) <= FEW and sides.queries.device.type == "cpu" and find_spec("numba"):
-        return _directly(how, sides)
+        return _search_few(how, sides)
     q, r = in_range(sides.queries), in_range(sides.references)
     wide = torch.promote_types(q.dtype, r.dtype)
     q, r = q.to(wide), r.to(wide)
     to_unit = inverse_lengths(q, how.unit_queries), inverse_lengths(r, how.unit_references)
     made = factors(how, q, r, to_unit)
     k, m = min(sides.k, len(r)), len(r)
-    wanted = k + max(6, k // 16)
+    count = k + max(6, k // 16)
     if q.device.type == "cpu" and wide == torch.float32 and find_spec("numba"):
         from nearkin.search import numba_scan
 
-        scores, columns, least = numba_scan.candidates(how, q, r, to_unit, made, wanted, sides.excluded)
+        scores, columns, least = numba_scan.candidates(how, q, r, to_unit, made, count, sides.excluded)
         least = least.double()
     else:
         with full_precision():
-            products, columns = candidates(made, wanted, sides.excluded)
+            products, columns = candidates(made, count, sides.excluded)
         least = products.double().amin(1)
         columns = columns.sort(dim=1).values  # ties to the earlier
         scores, by = exact_scores(how, q, r, to_unit, columns).sort(dim=1, descending=True, stable=True)
         columns = columns.gather(1, by)
     scores, columns = scores[:, :k], columns[:, :k]
-    if wanted >= m:  # nobody was left behind
+    if count >= m:  # nobody was left behind
         return Neighbors(columns, scores)
     kth = scores[:, k - 1]
     room = slack(how, made, kth)
@@ -155,11 +157,11 @@ def _within(how: Measure, sides: _Sides) -> Neighbors:
         floor = (shown(how, made, kth) - room)[unsure]
         scores, columns = scores.clone(), columns.clone()
         with full_precision():
-            columns[unsure], scores[unsure] = _all_compared(how, sides._replace(queries=q, references=r), unsure, floor)
+            columns[unsure], scores[unsure] = _search_close(how, sides._replace(queries=q, references=r), unsure, floor)
     return Neighbors(columns, scores)
 
 
-def _directly(how: Measure, sides: _Sides) -> Neighbors:
+def _search_few(how: Measure, sides: _Sides) -> Neighbors:
     """Every pair exactly: for a query or two that is less work than to get the references ready for products."""
     scores = all_pairs(how, sides.queries, sides.references)
     hidden = sides.excluded.mask(slice(None), slice(None))
@@ -178,7 +180,7 @@ def all_pairs(how: Measure, queries: Tensor, references: Tensor) -> Tensor:
     return exact_scores(how, q, r, to_unit, torch.arange(len(r), device=r.device).expand(len(q), len(r)))
 
 
-def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) -> Neighbors:
+def _search_close(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) -> Neighbors:
     """The k best of the queries `unsure`, from everybody whose product reaches their `floor`: copies tie, and ties have an order."""
     q, r, k = sides.queries, sides.references, min(sides.k, len(sides.references))
     kept = torch.arange(len(r), device=r.device)
@@ -191,9 +193,9 @@ def _all_compared(how: Measure, sides: _Sides, unsure: Tensor, floor: Tensor) ->
     parts = []
     for rows, least in zip(torch.split(unsure, 1024), torch.split(floor, 1024), strict=True):
         best = Neighbors(kept.new_full((len(rows), k), -1), floor.new_full((len(rows), k), -torch.inf))
-        for place, column in survivors(made, rows, least, excluded):
+        for place, column in pairs_reaching(made, rows, least, excluded):
             scores = _pair_scores(how, q, few, to_unit, rows[place], column)
-            best = _merged(best, _spread(place, kept[column], scores, len(rows)), k)
+            best = _merge(best, _as_table(place, kept[column], scores, len(rows)), k)
         parts.append(best)
     return Neighbors(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
 
@@ -207,7 +209,7 @@ def _pair_scores(how: Measure, q: Tensor, r: Tensor, to_unit: tuple[Tensor, Tens
     return pair_scores(how, q, r, to_unit, rows, columns)
 
 
-def _spread(rows: Tensor, positions: Tensor, scores: Tensor, n: int) -> Neighbors:
+def _as_table(rows: Tensor, positions: Tensor, scores: Tensor, n: int) -> Neighbors:
     """Pairs, sorted by row, as the lines of a table (n, most), -1 and -inf where a row has fewer."""
     counts = torch.bincount(rows, minlength=n)
     place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
@@ -227,13 +229,13 @@ def _first_copies(x: Tensor, count: int) -> Tensor:
     return kept
 
 
-def _by_bits(sides: _Sides) -> Neighbors:
+def _search_codes(sides: _Sides) -> Neighbors:
     """Codes, packed and compared by the bits that differ."""
     positions, distances = nearest_codes(pack(sides.queries), pack(sides.references), sides.k)
     return Neighbors(torch.from_numpy(positions), -torch.from_numpy(distances).to(sides.queries.dtype))
 
 
-def _within_unknown(affinity: Affinity, sides: _Sides) -> Neighbors:
+def _search_custom(affinity: Affinity, sides: _Sides) -> Neighbors:
     """An affinity that only its caller knows: block by block, as it comes."""
     m, parts = len(sides.references), []
     for top in range(0, len(sides.queries), BLOCK):
@@ -247,7 +249,7 @@ def _within_unknown(affinity: Affinity, sides: _Sides) -> Neighbors:
             near = near if hidden is None else near.masked_fill(hidden, -torch.inf)
             found = _top_k(near[:, start - columns.start :], sides.k)
             found = found._replace(positions=torch.where(found.affinity > -torch.inf, found.positions + start, -1))
-            best = found if best is None else _merged(best, found, sides.k)
+            best = found if best is None else _merge(best, found, sides.k)
         assert best is not None
         parts.append(best)
     return Neighbors(torch.cat([p.positions for p in parts]), torch.cat([p.affinity for p in parts]))
@@ -272,7 +274,7 @@ def _top_k(near: Tensor, k: int) -> Neighbors:
     return Neighbors(columns, values)
 
 
-def _merged(a: Neighbors, b: Neighbors, k: int) -> Neighbors:
+def _merge(a: Neighbors, b: Neighbors, k: int) -> Neighbors:
     """a is in order and its references stand before b's, whose ties are in order: a stable sort keeps ties right."""
     values, order = torch.cat([a.affinity, b.affinity], 1).sort(dim=1, descending=True, stable=True)
     positions = torch.cat([a.positions, b.positions], 1).gather(1, order)

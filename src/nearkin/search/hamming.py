@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from nearkin.search.threads import dealt_out
+from nearkin.search.threads import run_in_threads
 
 TOGETHER = 256  # queries a thread takes at once
 _BITS = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
@@ -34,7 +34,7 @@ def nearest_codes(queries: np.ndarray, references: np.ndarray, k: int, skip: np.
         else:
             _nearest_rows(asked[rows], known, passed[rows], positions[rows], distances[rows])
 
-    dealt_out(work, n, TOGETHER)
+    run_in_threads(work, n, TOGETHER)
     return positions, distances
 
 

@@ -22,20 +22,20 @@ def blocks(references: References, like: Tensor, block: int | None) -> Iterator[
     """Consecutive references, a block at a time and where the queries are."""
     given: Iterable[Points | Tensor | np.ndarray]
     if isinstance(references, Shards):
-        references = map(_of_shard, references.blocks())
+        references = map(_shard_points, references.blocks())
     given = [references] if isinstance(references, Points | Tensor | np.ndarray) else references
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValueError(f"references must be a tensor (n, d) with at least one row, not {type(references).__name__}")
-    return chain.from_iterable(_cut(some, like, block) for some in given)
+    return chain.from_iterable(_blocks_of(some, like, block) for some in given)
 
 
-def _of_shard(shard: Shard) -> Points:
+def _shard_points(shard: Shard) -> Points:
     """Ids that are texts stay on disk: they are nobody's number."""
     ids = torch.from_numpy(np.array(shard.ids)) if shard.ids.dtype == np.int64 else None
     return Points(shard.vectors, None, ids)  # type: ignore[arg-type]
 
 
-def _cut(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
+def _blocks_of(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
     whole = some if isinstance(some, Points) else Points(some)  # type: ignore[arg-type]
     whole = whole._replace(ids=as_tensors(whole.ids))
     _check_shape(whole, "references")
@@ -46,7 +46,7 @@ def _cut(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) ->
         # a copy: an array mapped from a file may be read-only, and stays on disk otherwise
         tensor = torch.from_numpy(np.array(part)).to(like.device) if isinstance(part, np.ndarray) else part
         ids = None if whole.ids is None else whole.ids[start : start + step]
-        yield _lifted(Points(tensor, None, ids), "references", start)
+        yield _as_float(Points(tensor, None, ids), "references", start)
 
 
 def exclusion(asked: Points, some: Points, same_id: bool, groups: tuple[Tensor, Tensor] | None, start: int) -> Exclusion:
@@ -67,10 +67,10 @@ def checked_points(points: Points | Tensor, name: str) -> Points:
         kind = type(given.embeddings).__name__
         raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {kind}; torch.as_tensor(...) makes one")
     _check_shape(given, name)
-    return _lifted(given, name, 0)
+    return _as_float(given, name, 0)
 
 
-def _lifted(points: Points, name: str, start: int) -> Points:
+def _as_float(points: Points, name: str, start: int) -> Points:
     """In float32 or float64, and finite."""
     x = points.embeddings
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()

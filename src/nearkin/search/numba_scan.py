@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import PAIRED, Factors, Measure
-from nearkin.search.threads import dealt_out
+from nearkin.search.threads import run_in_threads
 
 Array = NDArray[Any]
 ROWS, COLUMNS = 512, 1024
@@ -42,14 +42,14 @@ def scan(
     left: int,
     values: Array,
     columns: Array,
-    whose: Array,
-    who: Array,
-    whose_group: Array,
-    who_group: Array,
+    query_ids: Array,
+    reference_ids: Array,
+    query_groups: Array,
+    reference_groups: Array,
 ) -> None:
     """Push what beats the smallest of each row's heap `values` (r, K), smallest first, `columns` beside it.
 
-    `whose` (r, 1) or (r, 0) and `who` (m, 1) or (m, 0): ids, or nothing; equal ones are passed over. Groups likewise.
+    `query_ids` (r, 1) or (r, 0) and `reference_ids` (m, 1) or (m, 0): ids, or nothing; equal ones are passed over. Groups likewise.
     """
     width, size = tile.shape[1], values.shape[1]
     passes = np.zeros((width + 7) // 8 * 8, np.uint8)
@@ -66,9 +66,9 @@ def scan(
                 value = row[j] + minus[j]
                 if value <= least:  # it has risen since
                     continue
-                if whose.shape[1] and whose[i, 0] == who[left + j, 0]:
+                if query_ids.shape[1] and query_ids[i, 0] == reference_ids[left + j, 0]:
                     continue
-                if whose_group.shape[1] and whose_group[i, 0] == who_group[left + j, 0]:
+                if query_groups.shape[1] and query_groups[i, 0] == reference_groups[left + j, 0]:
                     continue
                 at = 0
                 while True:  # sift down
@@ -137,7 +137,7 @@ def scores_of(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[
     return torch.from_numpy(scores[:, 0])
 
 
-def _facing(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple[Array, Array]:
+def _as_columns(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple[Array, Array]:
     """Both sides as columns, (n, 1) and (m, 1); (n, 0) and (m, 0) when nothing is passed over by them."""
     if mine is None or theirs is None:
         return np.empty((n, 0), np.int64), np.empty((m, 0), np.int64)
@@ -145,18 +145,18 @@ def _facing(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple
 
 
 def candidates(
-    how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], made: Factors, wanted: int, excluded: Exclusion
+    how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], made: Factors, count: int, excluded: Exclusion
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, wanted): exact scores and columns, in order, and (n,) the smallest product among them: no other product is larger."""
+    """(n, count): exact scores and columns, in order, and (n,) the smallest product among them: no other product is larger."""
     n, m = len(queries), len(references)
-    size = min(wanted, m)
+    size = min(count, m)
     scores, columns = np.empty((n, size)), np.full((n, size), -1, np.int64)
     least = np.empty(n, np.float32)
     turned = [part.T.contiguous() for part in torch.split(made.references, COLUMNS)]
     minus, q, r = made.minus.numpy(), queries.contiguous().numpy(), references.contiguous().numpy()
     q_unit, r_unit = (x.numpy() for x in to_unit)
-    whose, who = _facing(excluded.ids, excluded.reference_ids, n, m)
-    whose_group, who_group = _facing(excluded.groups, excluded.reference_groups, n, m)
+    query_ids, reference_ids = _as_columns(excluded.ids, excluded.reference_ids, n, m)
+    query_groups, reference_groups = _as_columns(excluded.groups, excluded.reference_groups, n, m)
 
     def work(rows: slice) -> None:
         mine = made.queries[rows]
@@ -166,10 +166,20 @@ def candidates(
             tile = buffer[: len(mine) * part.shape[1]].view(len(mine), -1)
             torch.mm(mine, part, out=tile)
             left = number * COLUMNS
-            scan(tile.numpy(), minus[left : left + part.shape[1]], left, heap, found, whose[rows], who, whose_group[rows], who_group)
+            scan(
+                tile.numpy(),
+                minus[left : left + part.shape[1]],
+                left,
+                heap,
+                found,
+                query_ids[rows],
+                reference_ids,
+                query_groups[rows],
+                reference_groups,
+            )
         least[rows] = heap[:, 0]
         score(q[rows], r, q_unit[rows], r_unit, how.squared, found, scores[rows])
         order(scores[rows], found)
 
-    dealt_out(work, n, ROWS)
+    run_in_threads(work, n, ROWS)
     return torch.from_numpy(scores), torch.from_numpy(columns), torch.from_numpy(least)

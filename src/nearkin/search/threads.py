@@ -9,7 +9,7 @@ import torch
 _one_at_a_time = threading.RLock()  # torch's number of threads is a setting of the whole process
 
 
-def dealt_out(work: Callable[[slice], None], n: int, most: int) -> None:
+def run_in_threads(work: Callable[[slice], None], n: int, most: int) -> None:
     """work(rows) for consecutive pieces of n rows, at most `most` long, on as many threads as torch has."""
     with _one_at_a_time:
         threads = torch.get_num_threads()

@@ -21,7 +21,7 @@ def pair_affinities(queries: Array, references: Array, squared: bool, rows: Arra
 
 
 @outer
-def push_pairs(
+def add_pair_gradients(
     queries: Array, references: Array, squared: bool, rows: Array, columns: Array, weights: Array, to_queries: Array, to_references: Array
 ) -> None:
     """Add the gradient of sum_p weight_p s_p, one pair after the other; an empty `to_references` takes none."""

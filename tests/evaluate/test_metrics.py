@@ -13,7 +13,7 @@ from sklearn import metrics as sk
 from nearkin.compose.affinity import Euclidean, SquaredEuclidean, cosine
 from nearkin.compose.points import Points
 from nearkin.evaluate import (
-    NOBODY,
+    NO_PREDICTION,
     Score,
     accuracy,
     agreement,
@@ -56,7 +56,7 @@ def test_confusion_and_the_table_of_classes() -> None:
 
 
 def test_nobody_is_left_out_of_tables() -> None:
-    labels, predicted = torch.tensor([0, 1, 1]), torch.tensor([0, NOBODY, 1])
+    labels, predicted = torch.tensor([0, 1, 1]), torch.tensor([0, NO_PREDICTION, 1])
     assert confusion(predicted, labels).tolist() == [[1, 0], [0, 1]] and accuracy(predicted, labels).counted == 2
 
 
@@ -73,29 +73,35 @@ def test_errors_of_tables() -> None:
 
 
 def pairs(points: Points) -> tuple[list[bool], list[float]]:
-    kin, near = [], []
+    positives, near = [], []
     x, y = points.embeddings.double(), points.labels.tolist()
     for i in range(len(y)):
         for j in range(len(y)):
             if i != j:
-                kin.append(y[i] == y[j])
+                positives.append(y[i] == y[j])
                 near.append(-float((x[i] - x[j]).square().sum()))
-    return kin, near
+    return positives, near
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_curves_are_scikit_learns(whole: bool) -> None:
     points = drawn(60, 0)
     points = points._replace(embeddings=points.embeddings.round()) if whole else points  # ties
-    kin, near = pairs(points)
+    positives, near = pairs(points)
     pr, roc = pair_curves(points, draws=40)
-    assert pr.area.value == pytest.approx(sk.average_precision_score(kin, near)) and pr.area.chance == pytest.approx(sum(kin) / len(kin))
-    assert roc.area.value == pytest.approx(sk.roc_auc_score(kin, near)) and roc.area.chance == 0.5
+    assert pr.area.value == pytest.approx(sk.average_precision_score(positives, near)) and pr.area.chance == pytest.approx(
+        sum(positives) / len(positives)
+    )
+    assert roc.area.value == pytest.approx(sk.roc_auc_score(positives, near)) and roc.area.chance == 0.5
     assert pr.area.counted == 60 * 59 and pr.area.left_out == {"pairs passed over": 60} and pr.area.notes == ()
     assert pr.area.low < pr.area.value < pr.area.high and roc.area.low < roc.area.value < roc.area.high
     for at in (0, 3, len(pr.x) // 2, len(pr.x) - 2):
-        chosen = [k for k, value in zip(kin, near, strict=True) if value >= float(pr.thresholds[at]) - 1e-6 * abs(float(pr.thresholds[at]))]
-        assert float(pr.x[at]) == pytest.approx(sum(chosen) / sum(kin)) and float(pr.y[at]) == pytest.approx(sum(chosen) / len(chosen))
+        chosen = [
+            k for k, value in zip(positives, near, strict=True) if value >= float(pr.thresholds[at]) - 1e-6 * abs(float(pr.thresholds[at]))
+        ]
+        assert float(pr.x[at]) == pytest.approx(sum(chosen) / sum(positives)) and float(pr.y[at]) == pytest.approx(
+            sum(chosen) / len(chosen)
+        )
     assert [float(v) for v in (roc.x[0], roc.y[0], roc.x[-1], roc.y[-1])] == [0, 0, 1, 1]
     assert bool((roc.x.diff() >= 0).all()) and bool((pr.x.diff() >= 0).all()) and bool((pr.thresholds.diff() < 0).all())
 
@@ -128,7 +134,7 @@ def test_curve_thresholds_are_affinities() -> None:
     assert rooted.area.value == plain.area.value
     gallery = drawn(20, 1)
     assert pr_curve(points, gallery, cosine(), split="test").area.split == "test"
-    with pytest.raises(ValueError, match="there are 0 pairs of kin and 6 of strangers; a curve needs both"):
+    with pytest.raises(ValueError, match="there are 0 pairs of positives and 6 of negatives; a curve needs both"):
         roc_curve(Points(points.embeddings[:3], torch.arange(3)))
 
 

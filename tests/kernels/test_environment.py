@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import soft_neighbors
-from nearkin.kernels.work import Form
+from nearkin.kernels.contract import Form
 from tests.kernels.full_matrix import BOTH, CASES, agree, draw, evaluated, found
 
 PROGRAM = """
 import resource, torch
 from nearkin.kernels.soft_neighbors import soft_neighbors
-from nearkin.kernels.work import Work
+from nearkin.kernels.contract import Work
 
 print([name for name in ("numba", "triton") if name in sys.modules])
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nearkin.kernels import engines, numba_loops
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels.torch_tiles import TorchTiles
 
 
 def on(device: str) -> Tensor:

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.kernels.layout import FAR, Apart, Tile, longest, set_apart, square_lengths, tiles
+from nearkin.kernels.contract import Work, sizes
+from nearkin.kernels.layout import FAR, SinglePairs, Tile, find_single_pairs, longest, square_lengths, tiles
 from nearkin.kernels.numba_loops import Array
-from nearkin.kernels.work import Work, sizes
 
 Cut = TypeVar("Cut", Tensor, Array)
 _MOST = FAR * 2**29  # squared length in bits above which the loops' float64 affinities are as coarse as float32's above FAR
@@ -31,7 +31,7 @@ class Job(NamedTuple):
     """One evaluation, as all threads read it."""
 
     work: Work
-    special: Apart
+    singles: SinglePairs
     block: int
     tiles: list[Tile]
     rows: list[Block]
@@ -46,7 +46,7 @@ def cut(whole: Cut, block: int) -> list[Cut]:
     return [whole[start : start + block] for start in range(0, len(whole), block)]
 
 
-def prepared(work: Work, block: int) -> Job:
+def prepare(work: Work, block: int) -> Job:
     """Blocks of at most `block` points, in float64 where they lie far out."""
     own = work.references is None
     references = work.queries if work.references is None else work.references
@@ -54,12 +54,12 @@ def prepared(work: Work, block: int) -> Job:
     lengths = square_lengths(work.queries), work.queries.new_empty(0, dtype=torch.float64) if own else square_lengths(references)
     furthest = longest(*lengths)
     kind = torch.float64 if furthest > FAR else torch.float32
-    mine, theirs = _centerd_targets(work)
+    mine, theirs = _centered_targets(work)
     rows = _blocks(work.queries, lengths[0] if work.squared else None, work.span, mine, kind, block)
     columns = rows if own else _blocks(references, lengths[1] if work.squared else None, None, theirs, kind, block)
     scale = (np.float64 if kind is torch.float64 else np.float32)(2 if work.squared else 1)
-    special = set_apart(work)
-    return Job(work, special, block, tiles(work, special, block), rows, columns, scale, furthest > FAR, furthest < _MOST)
+    singles = find_single_pairs(work)
+    return Job(work, singles, block, tiles(work, singles, block), rows, columns, scale, furthest > FAR, furthest < _MOST)
 
 
 def _even(n: int, block: int) -> int:
@@ -83,7 +83,7 @@ def _blocks(
     return found
 
 
-def _centerd_targets(work: Work) -> tuple[Tensor | None, Tensor | None]:
+def _centered_targets(work: Work) -> tuple[Tensor | None, Tensor | None]:
     """Targets around zero, so that years or timestamps keep their digits in float32."""
     if work.targets is None:
         return None, None

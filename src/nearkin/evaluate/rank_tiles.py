@@ -6,17 +6,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.evaluate.numba_ranks import Gallery, Ladders, bins_for, climb, standing, tally
-from nearkin.evaluate.rank_counts import Standing
+from nearkin.evaluate.numba_rank_counts import Gallery, RankState, bins_for, count_tile, finish_counting, start_counting
+from nearkin.evaluate.rank_counts import RankCounts
 from nearkin.search.measure import Factors, Measure, factors, inverse_lengths
-from nearkin.search.threads import dealt_out
+from nearkin.search.threads import run_in_threads
 
 SIDE = 512  # queries, and points of the gallery, whose products are held at once
 HELD = 1 << 27  # bytes of counts that may be held for all queries at once
 MANY_OPEN = 0.05  # share of pairs compared one by one above which float64 products are faster
 
 
-class Sides(NamedTuple):
+class TiledSides(NamedTuple):
     """Queries and a gallery sorted by class, made ready for products."""
 
     how: Measure
@@ -29,14 +29,14 @@ class Sides(NamedTuple):
     own: Tensor  # (n,)
     side: int
 
-    def ladders(self, rows: slice) -> Ladders:
+    def state(self, rows: slice) -> RankState:
         """Of some of the queries, nothing counted yet."""
         made = self.made._replace(queries=self.made.queries[rows], squares=self.made.squares[rows])
         spans, own = self.spans[rows].contiguous().numpy(), self.own[rows].contiguous().numpy()
-        return climb(self.how, self.queries[rows], self.to_unit[rows], made, self.gallery, spans, own)
+        return start_counting(self.how, self.queries[rows], self.to_unit[rows], made, self.gallery, spans, own)
 
 
-def sides(how: Measure, queries: Tensor, gallery: Tensor, spans: Tensor, own: Tensor, side: int) -> Sides:
+def sides(how: Measure, queries: Tensor, gallery: Tensor, spans: Tensor, own: Tensor, side: int) -> TiledSides:
     """From contiguous float32 queries (n, d) and gallery (m, d); `own` (n,) is where a query stands in the gallery, or -1.
 
     Products are held for `side` points of the gallery at once.
@@ -45,41 +45,41 @@ def sides(how: Measure, queries: Tensor, gallery: Tensor, spans: Tensor, own: Te
     made = factors(how, queries, gallery, (mine, theirs))
     turned = tuple(part.T.contiguous() for part in torch.split(made.references, side))
     ready = Gallery(gallery.numpy(), theirs.numpy(), made.minus.numpy(), how.squared)
-    return Sides(how, queries, mine, made, turned, ready, spans, own, side)
+    return TiledSides(how, queries, mine, made, turned, ready, spans, own, side)
 
 
-def stand(ready: Sides, rows: slice) -> Standing | None:
-    """The standing of some queries; None when products decide too little."""
-    ladders, mine, m = ready.ladders(rows), ready.made.queries[rows], len(ready.gallery.references)
+def count_rows(ready: TiledSides, rows: slice) -> RankCounts | None:
+    """The finish_counting of some queries; None when products decide too little."""
+    state, mine, m = ready.state(rows), ready.made.queries[rows], len(ready.gallery.references)
     compared = 0
     for number, part in enumerate(ready.turned):
-        compared += tally(torch.mm(mine, part).numpy(), False, number * ready.side, ladders, ready.gallery)
+        compared += count_tile(torch.mm(mine, part).numpy(), False, number * ready.side, state, ready.gallery)
         if compared > MANY_OPEN * len(mine) * min((number + 1) * ready.side, m):
             return None
-    return standing(ladders, m)
+    return finish_counting(state, m)
 
 
-def fits_among(ready: Sides) -> bool:
+def fits_in_memory(ready: TiledSides) -> bool:
     """Whether the counts of all queries can be held at once."""
     (n, d), widest = ready.queries.shape, int((ready.spans[:, 1] - ready.spans[:, 0]).max())
     return n * (4 * bins_for(widest) + 24 * widest + 8 * d) <= HELD
 
 
-def stand_among(ready: Sides) -> dict[int, Standing] | None:
-    """The standing of all queries when they are the gallery, in blocks named by their start; None when products decide too little.
+def count_all(ready: TiledSides) -> dict[int, RankCounts] | None:
+    """The finish_counting of all queries when they are the gallery, in blocks named by their start; None when products decide too little.
 
     A tile of products counts for its rows and for its columns, so half of them are enough.
     """
     n, gallery = len(ready.queries), ready.gallery
     blocks = [slice(start, min(start + ready.side, n)) for start in range(0, n, ready.side)]
-    ladders: dict[int, Ladders] = {}
+    state: dict[int, RankState] = {}
     locks = [Lock() for _ in blocks]
     too_close: list[tuple[int, int]] = []
     # along the diagonals: two threads seldom want the same block
     pairs = [(row, row + apart) for apart in range(len(blocks)) for row in range(len(blocks) - apart)]
 
     def begin(some: slice) -> None:
-        ladders[some.start] = ready.ladders(blocks[some.start])
+        state[some.start] = ready.state(blocks[some.start])
 
     def count(some: slice) -> None:
         row, column = pairs[some.start]
@@ -87,13 +87,13 @@ def stand_among(ready: Sides) -> dict[int, Standing] | None:
             return
         tile = torch.mm(ready.made.queries[blocks[row]], ready.turned[column]).numpy()
         with locks[row]:
-            compared = tally(tile, False, blocks[column].start, ladders[row], gallery)
+            compared = count_tile(tile, False, blocks[column].start, state[row], gallery)
         if row != column:
             with locks[column]:
-                compared += tally(tile, True, blocks[row].start, ladders[column], gallery)
+                compared += count_tile(tile, True, blocks[row].start, state[column], gallery)
         if compared > MANY_OPEN * tile.size * (1 + (row != column)):
             too_close.append((row, column))
 
-    dealt_out(begin, len(blocks), 1)
-    dealt_out(count, len(pairs), 1)
-    return None if too_close else {block.start: standing(ladders[number], n) for number, block in enumerate(blocks)}
+    run_in_threads(begin, len(blocks), 1)
+    run_in_threads(count, len(pairs), 1)
+    return None if too_close else {block.start: finish_counting(state[number], n) for number, block in enumerate(blocks)}

@@ -33,20 +33,20 @@ def test_tables_of_classes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("whole", [False, True])
 def test_areas_of_curves(seed: int, whole: bool) -> None:
-    """Precision where each kin is met, a tie taken whole; and who is nearer in every pair of a kin and a stranger."""
+    """Precision where each positives is met, a tie taken whole; and who is nearer in every pair of a positives and a negative."""
     x, labels = numbers((14, 2), seed), [i % 3 for i in range(14)]
     x = x.round() if whole else x
     near = {(i, j): -sum((a - b) ** 2 for a, b in zip(x[i].tolist(), x[j].tolist(), strict=True)) for i in range(14) for j in range(14)}
-    kin = [value for (i, j), value in near.items() if i != j and labels[i] == labels[j]]
-    strangers = [value for (i, j), value in near.items() if labels[i] != labels[j]]
+    positives = [value for (i, j), value in near.items() if i != j and labels[i] == labels[j]]
+    negatives = [value for (i, j), value in near.items() if labels[i] != labels[j]]
     precisions, wins = [], 0.0
-    for value in kin:
-        hits, alarms = sum(other >= value for other in kin), sum(other >= value for other in strangers)
+    for value in positives:
+        hits, alarms = sum(other >= value for other in positives), sum(other >= value for other in negatives)
         precisions.append(hits / (hits + alarms))
-        wins += sum(1.0 if value > other else 0.5 if value == other else 0.0 for other in strangers)
+        wins += sum(1.0 if value > other else 0.5 if value == other else 0.0 for other in negatives)
     pr, roc = pair_curves(Points(x, torch.tensor(labels)), draws=0)
     assert pr.area.value == pytest.approx(sum(precisions) / len(precisions))
-    assert roc.area.value == pytest.approx(wins / (len(kin) * len(strangers)))
+    assert roc.area.value == pytest.approx(wins / (len(positives) * len(negatives)))
 
 
 def mean_rank(value: float, among: list[float]) -> float:
