@@ -247,7 +247,7 @@ def time_shapes(until: float) -> list[dict[str, Any]]:
 
 def time_whole(until: float) -> list[dict[str, Any]]:
     """Loss and gradient through autograd, launches and all: events, and a host clock over back-to-back steps."""
-    from nearkin.kernels.soft_neighbors import soft_neighbors
+    from nearkin.kernels.autograd import soft_neighbors
 
     rows = []
     for precision, n in itertools.product(("fast", "high", "highest"), (1000, 4096, 16384, 65536, 131072)):

@@ -1,4 +1,4 @@
-"""Work for the CPU engines, and what it comes to by the equation written out on the full matrix in float64, value and gradient."""
+"""Evaluations for the CPU engines, and their exact value and gradient: the equation written out on the full matrix in float64."""
 
 import math
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors
+from nearkin.kernels import autograd
 from nearkin.kernels.contract import Engine, Form, Work
 from nearkin.kernels.numba_tiles import NumbaTiles
 from nearkin.kernels.torch_tiles import TorchTiles
@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("kind", [TorchTiles, NumbaTiles])
 
 
 def truth(n: int, m: int, positions: Tensor | None) -> Tensor:
-    """(n, m) bool: which positions stand in each row, -1 for none."""
+    """(n, m) bool: which positions each row lists, -1 for none."""
     table = torch.zeros(n, m, dtype=torch.bool)
     for i, row in enumerate([] if positions is None else positions.tolist()):
         for j in row:
@@ -74,20 +74,20 @@ def found(engine: Engine | None, work: Work, form: Form, temperature: float = 0.
         values, valid = oracle(live, form, temperature)
     else:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(soft_neighbors, "choose", lambda *_: engine)
-            values, valid = soft_neighbors.soft_neighbors(live, form, temperature)
+            patch.setattr(autograd, "choose", lambda *_: engine)
+            values, valid = autograd.soft_neighbors(live, form, temperature)
     upstream = torch.rand(len(queries), generator=torch.Generator().manual_seed(5), dtype=torch.float64) - 0.3
-    wanted = [t for t in (queries, references) if t is not None and t.requires_grad]
-    grads = torch.autograd.grad((values * upstream.to(kind)).sum() + 0 * queries.sum(), wanted, allow_unused=True)
+    inputs = [t for t in (queries, references) if t is not None and t.requires_grad]
+    grads = torch.autograd.grad((values * upstream.to(kind)).sum() + 0 * queries.sum(), inputs, allow_unused=True)
     return Found(values.detach(), valid, grads[0], grads[1] if len(grads) > 1 else None)
 
 
 def evaluated(engine: Engine, work: Work, form: Form, upstream: float = 1.0) -> tuple[Tensor, ...]:
-    """Values and the queries' gradient, of the very tensors given."""
+    """Values and the gradient of the queries, for exactly the tensors passed in."""
     queries = work.queries.detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(soft_neighbors, "choose", lambda *_: engine)
-        values, _ = soft_neighbors.soft_neighbors(work._replace(queries=queries), form, 0.7)
+        patch.setattr(autograd, "choose", lambda *_: engine)
+        values, _ = autograd.soft_neighbors(work._replace(queries=queries), form, 0.7)
     return values.detach(), *torch.autograd.grad(values, queries, torch.full_like(values, upstream))
 
 
@@ -106,7 +106,7 @@ def agree(mine: Found, theirs: Found, tolerance: float) -> None:
 
 
 def runs(labels: Tensor, among: Tensor) -> Tensor:
-    """(n, 2): where each label stands in sorted labels."""
+    """(n, 2): where each label begins and ends in sorted labels."""
     return torch.stack([torch.searchsorted(among, labels), torch.searchsorted(among, labels, right=True)], 1)
 
 
@@ -121,7 +121,7 @@ def draw(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> Work:
-    """Work with everything awkward in it: singleton and absent classes, twice-standing samples, ragged lists."""
+    """Work with all awkward cases: singleton and absent classes, samples that occur twice, ragged lists."""
     generator = torch.Generator().manual_seed(seed * 1_000_000 + n * 1000 + m)
 
     def pick(low: int, high: int, *shape: int) -> Tensor:
@@ -132,7 +132,7 @@ def draw(
     queries, others = torch.randn(n, d, generator=generator, dtype=dtype), torch.randn(m, d, generator=generator, dtype=dtype)
     skip = pick(-1, m, n, 3)
     if own:
-        twin = torch.arange(n).roll(1)  # a sample that stands twice: it and its twin skip each other
+        twin = torch.arange(n).roll(1)  # a sample that occurs twice: it and its twin skip each other
         skip = torch.stack([torch.arange(n), torch.where(torch.arange(n) % 5 == 0, twin, -1), skip[:, 0]], 1)
     work = Work(queries, None if own else others, squared, skip=skip, reference_gradient=references == "separate")
     if relation == "span":

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors as layer
+from nearkin.kernels import autograd as layer
 from nearkin.kernels.contract import Work
 from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
@@ -53,11 +53,11 @@ def separate(squared: bool = True, **what: object) -> Work:
 
 
 ITSELF = torch.arange(N)[:, None]
-MINE, THEIRS = labels(N, 2, seed=2), labels(M, 2, seed=3)  # two classes, so that there are tiles all right and all wrong
+MINE, THEIRS = labels(N, 2, seed=2), labels(M, 2, seed=3)  # two classes, so that some tiles are all positive and some all negative
 Y, OTHER_Y = 100 + 5 * drawn(N, 2, seed=4), 100 + 5 * drawn(M, 2, seed=5)
 SHAPES = {
-    "classes, not oneself": own(span=span(MINE, MINE), skip=ITSELF),
-    "classes, oneself too": own(span=span(MINE, MINE)),
+    "classes, not itself": own(span=span(MINE, MINE), skip=ITSELF),
+    "classes, itself too": own(span=span(MINE, MINE)),
     "many small classes": own(span=span(labels(N, 15, seed=6), labels(N, 15, seed=6)), skip=ITSELF),
     "skips that are not mutual": own(span=span(MINE, MINE), skip=positions(N, 2, N, seed=7)),
     "spans that are not mutual": own(span=span(MINE, MINE).flip(0), skip=ITSELF),
@@ -72,9 +72,9 @@ SHAPES = {
     "references, targets": separate(targets=(Y, OTHER_Y), skip=positions(N, 1, M, seed=12)),
     "references, inner product": separate(squared=False, span=span(MINE, THEIRS)),
     "frozen lists, inner product": separate(squared=False, listed=positions(N, 1, M, seed=13), reference_gradient=False),
-    "own lists, oneself too": own(listed=positions(N, 1, N, seed=24)),
+    "own lists, itself too": own(listed=positions(N, 1, N, seed=24)),
     "own lists that name one twice": own(listed=positions(N, 12, 9, seed=25), skip=positions(N, 3, N, seed=26)),
-    "everybody lists the same": own(listed=torch.tensor([[3, 20, -1]]).expand(N, 3), skip=ITSELF),
+    "all lists are equal": own(listed=torch.tensor([[3, 20, -1]]).expand(N, 3), skip=ITSELF),
     "references, long lists": separate(listed=positions(N, 30, M, seed=27), skip=positions(N, 2, M, seed=28)),
     "references, all lists empty": separate(listed=torch.full((N, 2), -1), skip=positions(N, 1, M, seed=29)),
     "lists of length 0": own(listed=torch.empty(N, 0, dtype=torch.int64)),
@@ -89,9 +89,9 @@ class Dense:
         self.r = self.q if work.references is None else work.references.double()
         column = torch.arange(len(self.r))
         self.s = -(self.q[:, None] - self.r).square().sum(2) if work.squared else self.q @ self.r.T
-        everyone = torch.ones(len(self.q), len(self.r), dtype=torch.bool)
-        self.candidate = everyone if work.skip is None else (work.skip[:, :, None] != column).all(1)
-        self.positive = ~everyone
+        every_pair = torch.ones(len(self.q), len(self.r), dtype=torch.bool)
+        self.candidate = every_pair if work.skip is None else (work.skip[:, :, None] != column).all(1)
+        self.positive = ~every_pair
         if work.span is not None:
             self.positive = (column >= work.span[:, :1]) & (column < work.span[:, 1:])
         if work.listed is not None:
@@ -136,7 +136,7 @@ def assert_near(found: Tensor, truth: Tensor, allowed: float) -> None:
 
 
 def gaps(queries: Tensor, references: Tensor, pairs: Dense, temperature: float) -> Tensor:
-    """Log-sum of the wrong candidates minus that of the right ones, in natural units, from all differences."""
+    """Log-sum of the negatives minus that of the positives, in natural units, from all differences."""
     affinity = -(queries[:, None] - references).square().sum(2) / temperature
     positive, negative = pairs.positive & pairs.candidate, ~pairs.positive & pairs.candidate
     return torch.logsumexp(affinity.masked_fill(~negative, -torch.inf), 1) - torch.logsumexp(affinity.masked_fill(~positive, -torch.inf), 1)
@@ -167,8 +167,8 @@ def test_every_shape_of_work_agrees_with_all_pairs(name):
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(True, False), (False, True), (True, True)])
-def test_tiles_know_their_holes(mine, theirs):
-    """Against loops: which pairs, in order, from where a part begins, and the most of one row in a tile; empty places count nowhere."""
+def test_pair_lists_equal_the_loops(mine, theirs):
+    """Which pairs, in order; where each part begins; the largest number of one row in a tile. Empty places of a list do not count."""
     work, (tall, wide), each = SHAPES["own lists that name one twice"], (16, 8), 2
     found = pair_lists(work, mine, theirs, (tall, wide), each)
     pairs = []
@@ -191,10 +191,10 @@ def test_tiles_know_their_holes(mine, theirs):
 @pytest.mark.parametrize(
     ("scheme", "name"),
     [
-        ("fp16", "classes, not oneself"),
+        ("fp16", "classes, not itself"),
         ("fp16", "references, lists"),
-        ("tf32", "classes, not oneself"),
-        ("fp16x3-fp16", "classes, not oneself"),
+        ("tf32", "classes, not itself"),
+        ("fp16x3-fp16", "classes, not itself"),
         ("tf32x3", "references, inner product"),
     ],
 )
@@ -205,17 +205,17 @@ def test_every_way_of_rounding(scheme, name):
 @pytest.mark.parametrize("precision", ["fast", "high", "highest"])
 def test_the_precisions_with_their_own_tiles(precision):
     by = TritonEngine(precision)
-    assert_correct(SHAPES["classes, not oneself"], by, 6e-3 if precision != "highest" else 5e-6)
+    assert_correct(SHAPES["classes, not itself"], by, 6e-3 if precision != "highest" else 5e-6)
 
 
-@pytest.mark.parametrize("name", ["classes, not oneself", "references, targets", "own lists that name one twice", "references, long lists"])
+@pytest.mark.parametrize("name", ["classes, not itself", "references, targets", "own lists that name one twice", "references, long lists"])
 def test_split_columns_join_to_the_same(name):
     assert_correct(SHAPES[name], engine(tile=SMALL._replace(parts=3)), ALLOWED["fp16x3"])
 
 
 def test_tiles_need_not_be_square():
     assert_correct(SHAPES["references, some skipped"], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
-    assert_correct(SHAPES["classes, not oneself"], engine("fp16", tile=Tile(32, 16, 4, 2)), ALLOWED["fp16"])
+    assert_correct(SHAPES["classes, not itself"], engine("fp16", tile=Tile(32, 16, 4, 2)), ALLOWED["fp16"])
     for name in ("own lists that name one twice", "references, long lists"):
         assert_correct(SHAPES[name], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
         assert_correct(SHAPES[name], engine(tile=Tile(32, 16, 4, 2, parts=2)), ALLOWED["fp16x3"])
@@ -242,7 +242,7 @@ def two_scales(z: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "steep"),
     [
-        ("classes, not oneself", 2e-5),
+        ("classes, not itself", 2e-5),
         ("own lists", 2e-5),
         ("own targets", 5e-5),
         ("references, some skipped", 1e-3),  # a far query's weights cancel to rounding, which is then multiplied by its length
@@ -259,7 +259,7 @@ def test_two_scales_at_once_keep_their_digits(name, steep):
 @pytest.mark.parametrize(
     ("name", "steep"),
     [
-        ("classes, not oneself", 1e-4),
+        ("classes, not itself", 1e-4),
         ("own lists", 5e-4),  # an exp for both directions of a pair is exact in one of them
         ("references, some skipped", 5e-5),
         ("references, lists", 1e-6),
@@ -273,7 +273,7 @@ def test_far_points_keep_their_digits(name, steep):
 
 @pytest.mark.parametrize("move", [two_scales, lambda z: 10 * z, lambda z: z + 100], ids=["two scales", "far", "offset"])
 def test_the_log_form_of_hard_points_through_autograd(move):
-    work = SHAPES["classes, not oneself"]._replace(queries=move(drawn(N, 64, seed=23)))
+    work = SHAPES["classes, not itself"]._replace(queries=move(drawn(N, 64, seed=23)))
     live = work.queries.clone().requires_grad_()
     layer.soft_neighbors(work._replace(queries=live), "log", 1.0, engine="triton").values.mean().backward()
     exact = work.queries.double().requires_grad_()
@@ -297,7 +297,7 @@ def test_duplicates_stay_at_distance_zero(scheme):
     high = z.half().double()
     rounded = high if scheme == "fp16" else high + (z - high).half()
     first, second = (x.double() - rounded.square().sum(1) for x in engine(scheme).summaries(own(span=span(MINE, MINE), queries=z)))
-    # Oneself and up to four copies, at 2^0 each, and nobody else within hundreds of bits.
+    # Itself and up to four copies, at 2^0 each, and no other point within hundreds of bits.
     assert float(first.min()) > -1e-2 and float(first.max()) < math.log2(5) + 1e-2
     assert bool((torch.exp2(torch.logaddexp2(first, second)).round() >= 1).all())
 
@@ -319,7 +319,7 @@ def test_values_in_one_launch_are_those_of_plain_torch(name, form):
         torch.testing.assert_close(one, other, rtol=3e-7, atol=0, equal_nan=True)
 
 
-def test_queries_without_right_wrong_or_any_reference():
+def test_queries_without_positives_negatives_or_any_reference():
     spans = torch.tensor([[0, 0], [0, 3], [1, 2], [1, 2]])
     skip = torch.tensor([[-1, -1, -1], [-1, -1, -1], [0, 1, 2], [2, -1, -1]])
     work = Work(drawn(4, D, seed=19), drawn(3, D, seed=20), True, span=spans, skip=skip)
@@ -330,19 +330,19 @@ def test_queries_without_right_wrong_or_any_reference():
 
 @pytest.mark.parametrize("parts", [0, 3])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("name", ["classes, not oneself", "own lists", "own targets", "references, some skipped", "references, targets"])
-def test_broken_embeddings_break_the_loss(name, value, parts, monkeypatch):
+@pytest.mark.parametrize("name", ["classes, not itself", "own lists", "own targets", "references, some skipped", "references, targets"])
+def test_broken_embeddings_give_nan(name, value, parts, monkeypatch):
     work = SHAPES[name]
     side = "queries" if work.references is None else "references"
     broken = getattr(work, side).clone()
     broken[7, 1] = value
     monkeypatch.setattr(layer, "choose", lambda *_: engine(tile=SMALL._replace(parts=parts)))
     values, valid = layer.soft_neighbors(work._replace(**{side: broken}), "expected", 1.0)
-    assert values[valid].isnan().any() and int(values.isnan().sum()) >= N - 2  # those that skip it may be whole
+    assert values[valid].isnan().any() and int(values.isnan().sum()) >= N - 2  # queries that skip it may be finite
 
 
 @pytest.mark.parametrize("scheme", sorted(ALLOWED))
-def test_the_nan_that_cuda_computes_breaks_the_loss(scheme, monkeypatch):
+def test_the_nan_of_cuda_gives_nan(scheme, monkeypatch):
     work = SHAPES["references"]
     broken = work.queries.clone()
     broken[7, 1] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
@@ -358,13 +358,13 @@ def test_no_queries_and_no_references():
     assert bool((first == -torch.inf).all() and (second == -torch.inf).all())
     to_queries, to_references = engine().gradients(none, *(torch.zeros(N),) * 3)
     assert to_queries.shape == (N, D) and to_references.shape == (0, D) and not to_queries.any()
-    nobody = work._replace(queries=work.queries[:0], span=work.span[:0])
-    assert engine().summaries(nobody)[0].shape == (0,)
-    assert engine().gradients(nobody, *(torch.zeros(0),) * 3)[1].shape == (M, D)
+    no_queries = work._replace(queries=work.queries[:0], span=work.span[:0])
+    assert engine().summaries(no_queries)[0].shape == (0,)
+    assert engine().gradients(no_queries, *(torch.zeros(0),) * 3)[1].shape == (M, D)
 
 
 def test_the_same_twice_to_the_last_bit():
-    work = SHAPES["classes, not oneself"]
+    work = SHAPES["classes, not itself"]
     by = engine("fp16", SMALL._replace(parts=2))
     first, second = by.summaries(work)
     again = by.summaries(work)
@@ -387,10 +387,10 @@ def test_both_forms_through_autograd(form, monkeypatch):
 
 
 def test_float64_and_many_targets_go_to_the_plain_engine(monkeypatch):
-    asked = []
-    monkeypatch.setattr(TorchTiles, "summaries", lambda _, work: asked.append(work) or (torch.zeros(N), torch.zeros(N)))
-    work = SHAPES["classes, not oneself"]
+    calls = []
+    monkeypatch.setattr(TorchTiles, "summaries", lambda _, work: calls.append(work) or (torch.zeros(N), torch.zeros(N)))
+    work = SHAPES["classes, not itself"]
     engine().summaries(work._replace(queries=work.queries.double()))
     wide = torch.zeros(N, MOST_TARGETS + 1)
     engine().summaries(own(targets=(wide, wide)))
-    assert len(asked) == 2
+    assert len(calls) == 2

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nearkin.data import Dataset
-from nearkin.kernels.soft_neighbors import Soft
+from nearkin.kernels.autograd import Soft
 from nearkin.objectives import NCA, NeighborhoodDiscovery, WeightedSum, neighborhood, streaming
 from nearkin.train.assemble import assemble, recordable
 from nearkin.train.config import Run, override

@@ -1,4 +1,4 @@
-"""Work made ready for the compiled loops: blocks of queries and references, and the tiles between them."""
+"""Prepare an evaluation for the compiled loops: blocks of queries and references, and the tiles between them."""
 
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,14 +15,14 @@ _MOST = FAR * 2**29  # squared length in bits above which the loops' float64 aff
 
 
 class Block(NamedTuple):
-    """Consecutive queries or references as the loops want them, sliced once and not at every tile."""
+    """Consecutive queries or references in the layout that the loops read; sliced once, not at every tile."""
 
     points: Tensor  # (r, d) float32
     factors: Tensor  # (r, d): the points, in float64 where float32 dots would be too coarse
     turned_points: Tensor  # (d, r) float32
     turned: Tensor  # (d, r): the factors transposed; oneDNN on ARM loses half a millisecond a call on a transposed view
     minus: Array  # (r,) negated square lengths in the type of the factors; zeros for an inner product
-    spans: Array  # (r, 2); 0, 0 where nothing is right but what is set apart
+    spans: Array  # (r, 2); 0, 0 where only single pairs are positive
     targets: Array | None  # (r, t) float32
     turned_targets: Array | None  # (t, r)
 
@@ -38,7 +38,7 @@ class Job(NamedTuple):
     columns: list[Block]
     scale: np.floating[Any]  # of the factors' type
     far: bool  # the factors are float64
-    near: bool  # near enough for float64
+    near: bool  # float64 is precise enough
 
 
 def cut(whole: Cut, block: int) -> list[Cut]:
@@ -47,7 +47,7 @@ def cut(whole: Cut, block: int) -> list[Cut]:
 
 
 def prepare(work: Work, block: int) -> Job:
-    """Blocks of at most `block` points, in float64 where they lie far out."""
+    """Return blocks of at most `block` points, in float64 where points are far from the center."""
     own = work.references is None
     references = work.queries if work.references is None else work.references
     block = _even(max(sizes(work)[:2]), block)
@@ -63,7 +63,7 @@ def prepare(work: Work, block: int) -> Job:
 
 
 def _even(n: int, block: int) -> int:
-    """The smallest side that needs no more blocks, so that no last one is a sliver; a multiple of 16 suits BLAS."""
+    """The smallest block size with the same number of blocks, so that the last block is not tiny; a multiple of 16 suits BLAS."""
     count = -(-n // block)
     return min(block, -(-n // (16 * count)) * 16)
 

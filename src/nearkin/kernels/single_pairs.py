@@ -1,6 +1,6 @@
-"""The pairs set apart from the tiles, one by one: listed neighbors and what is special in one direction only.
+"""Single pairs, handled one by one: listed neighbors, and pairs that are special in one direction only.
 
-They are few (n times the length of a list), so their affinities come from differences and in float64.
+There are few of them (n times the length of a list), so their affinities are computed from differences and in float64.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _CHUNK = 1 << 20  # numbers gathered at a time
 
 
 def candidates(pairs: SinglePairs) -> SinglePairs:
-    """Those that may be chosen."""
+    """The pairs that are candidates."""
     some = pairs.kind != NO_CANDIDATE
     return pairs if bool(some.all()) else SinglePairs(pairs.rows[some], pairs.columns[some], pairs.kind[some])
 
@@ -38,7 +38,7 @@ def affinities(work: Work, pairs: SinglePairs) -> Tensor:
 
 
 def add_gradients(work: Work, pairs: SinglePairs, weights: Tensor, to_queries: Tensor, to_references: Tensor | None) -> None:
-    """Add the gradient of sum_p weight_p s_p to the tiles', in place."""
+    """Add the gradient of sum_p weight_p s_p to that of the tiles, in place."""
     target = to_queries if work.references is None else to_references
     for here, query, reference in _chunks(work, pairs):
         weight = weights[here, None]
@@ -50,7 +50,7 @@ def add_gradients(work: Work, pairs: SinglePairs, weights: Tensor, to_queries: T
 
 
 def _add(to: Tensor, rows: Tensor, values: Tensor) -> Tensor:
-    """Values added to their rows, the same way every time: on CUDA the order of `index_add_` is chance."""
+    """Add values to their rows in a fixed order: on CUDA the order of `index_add_` is random."""
     return to.index_put_((rows,), values, accumulate=True)
 
 
@@ -68,7 +68,7 @@ def _log_sums(n: int, rows: Tensor, affinity: Tensor) -> Tensor:
 
 
 def add_single_pairs(work: Work, pairs: SinglePairs, affinity: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """The tiles' summaries (float64) joined with those of the pairs set apart."""
+    """Add the single pairs to the summaries of the tiles (float64)."""
     if len(affinity) == 0:
         return first, second
     n = len(first)
@@ -83,7 +83,7 @@ def add_single_pairs(work: Work, pairs: SinglePairs, affinity: Tensor, first: Te
 
 
 def join_summaries(first: Tensor, mean: Tensor, other: Tensor, other_mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Two log-sums of the same rows as one, and the mean cost under both."""
+    """Join two log-sums of the same rows, and the mean costs under them."""
     total = torch.logaddexp2(first, other)
     mine, theirs = torch.exp2(first - total), torch.exp2(other - total)
     return total, torch.where(total != -torch.inf, mine * mean + theirs * other_mean, 0.0)

@@ -1,7 +1,7 @@
 """The engine that runs anywhere: tiles in plain torch, on any device, in float32 or float64.
 
-One exponential per pair and pass where a shift shared by the tile suits all of its rows and columns, two where it does
-not. Far points are evaluated in float64 whatever they came in: float32 affinities would have lost their fraction.
+Each pass takes one exponential per pair where a shift shared by the tile suits all of its rows and columns, two where it does
+not. Far points are evaluated in float64 whatever their type: float32 affinities would have lost their fraction.
 """
 
 import math
@@ -32,10 +32,10 @@ from nearkin.kernels.values import values_of
 
 _MASKED = {torch.float32: -1e30, torch.float64: -1e300}  # finite, so that a masked pair never makes inf - inf
 _NEARLY_MASKED = {torch.float32: -1e29, torch.float64: -1e299}
-_NO_PULL = 1e300  # the log-sum of a point without a pull: nothing counts beside it
-_MOST = 1e298  # squared length up to which no affinity is taken for a hole
-_RANGE = {torch.float32: 86.0, torch.float64: 900.0}  # bits either side of a shift within which sums lose nothing
-_LEAST = {torch.float32: 2.0**-100, torch.float64: 2.0**-1000}  # gradient weights below, of at most about 1, count as nothing
+_NO_PULL = 1e300  # the log-sum of a point without a pull: every exponential relative to it is 0
+_MOST = 1e298  # squared length up to which no affinity can be mistaken for _MASKED
+_RANGE = {torch.float32: 86.0, torch.float64: 900.0}  # bits on either side of a shift within which sums lose nothing
+_LEAST = {torch.float32: 2.0**-100, torch.float64: 2.0**-1000}  # gradient weights below this become 0 (the largest is about 1)
 
 
 class _Sides(NamedTuple):
@@ -61,7 +61,7 @@ def _sides(work: Work) -> _Sides:
 
 
 def _affinities(sides: _Sides, tile: Tile, buffer: Tensor) -> Tensor:
-    """(rows, columns) s_ij + level of one tile; dots from zero and lengths last, so that near points keep their digits."""
+    """(rows, columns) s_ij + level of one tile; lengths are added last, so that near points keep their digits."""
     height, width = tile.bottom - tile.top, tile.right - tile.left
     out = buffer[: height * width].view(height, width)
     torch.mm(sides.queries[tile.top : tile.bottom], sides.references[tile.left : tile.right].T.contiguous(), out=out)
@@ -73,7 +73,7 @@ def _affinities(sides: _Sides, tile: Tile, buffer: Tensor) -> Tensor:
 
 
 def _by_kind(spans: Tensor | None, tile: Tile, affinity: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """The tile once for each kind of pair in it, the other kind masked. The last one may be changed in place."""
+    """Yield the tile once for each kind of pair in it, with the other kind masked. The last one may be changed in place."""
     if spans is None:
         yield NEGATIVE, affinity
         return
@@ -102,7 +102,7 @@ def _costs(work: Work, tile: Tile, like: Tensor) -> Tensor | None:
 
 
 class _Sums:
-    """Running log-sums of every query over right and wrong candidates, and the mean cost under the wrong ones."""
+    """Running log-sums of every query over positives and negatives, and the mean cost under the negatives."""
 
     def __init__(self, work: Work) -> None:
         self.mean = torch.zeros(len(work.queries), dtype=torch.float64, device=work.queries.device)
@@ -116,12 +116,12 @@ class _Sums:
 
 
 def _powers(exponents: Tensor) -> Tensor:
-    """2^x without subnormal numbers, over which x86 takes a hundred times as long."""
+    """2^x without subnormal numbers, which are a hundred times slower on x86."""
     return torch.hardshrink(torch.exp2(exponents), torch.finfo(exponents.dtype).tiny)
 
 
 def _row_sums(x: Tensor) -> Tensor:
-    """(n,) in float64, by BLAS; into memory that is given, for then autocast leaves the type alone."""
+    """(n,) in float64, by BLAS; with `out`, so that autocast does not change the type."""
     return torch.mv(x, x.new_ones(x.shape[1]), out=x.new_empty(len(x))).double()
 
 
@@ -141,7 +141,7 @@ def _own_shifts(affinity: Tensor, cost: Tensor | None) -> tuple[Tensor, Tensor |
 
 
 def _add_tile(sums: _Sums, kind: int, tile: Tile, affinity: Tensor, cost: Tensor | None) -> None:
-    """Both directions of a tile from one exponential, if sums of rows and columns stay in range; else from two."""
+    """Add both directions of a tile from one exponential if the sums of rows and columns stay in range; else from two."""
     rows, columns = slice(tile.top, tile.bottom), slice(tile.left, tile.right)
     cost_back = None if cost is None else cost.T
     reach = _RANGE[affinity.dtype]
@@ -171,9 +171,9 @@ class _Pulls(NamedTuple):
 
     @staticmethod
     def none(m: int, like: "_Pulls") -> "_Pulls":
-        """References of their own choose nobody."""
-        nobody = like.pull.new_zeros(m)
-        return _Pulls(dict.fromkeys(like.logs, nobody + _NO_PULL), nobody, nobody)
+        """Separate references have no pull."""
+        zeros = like.pull.new_zeros(m)
+        return _Pulls(dict.fromkeys(like.logs, zeros + _NO_PULL), zeros, zeros)
 
     def part(self, where: slice) -> "_Pulls":
         return _Pulls({kind: log[where] for kind, log in self.logs.items()}, self.pull[where], self.mean[where])
@@ -196,7 +196,7 @@ def _weights(kind: int, affinity: Tensor, here: _Pulls, there: _Pulls, cost: Ten
     if cost is not None:
         mine, theirs = mine * (cost - here.mean[:, None].to(dtype)), theirs * (cost - there.mean.to(dtype))
     weights = e.mul_(mine + theirs) if shared else e.mul_(mine).add_(f.mul_(theirs))
-    return torch.hardshrink(weights, _LEAST[dtype])  # products of less with points would be subnormal
+    return torch.hardshrink(weights, _LEAST[dtype])  # products of smaller weights with points would be subnormal
 
 
 class _Gathered:
@@ -252,7 +252,7 @@ class TorchTiles:
             to_queries, to_references = self.gradients(as_two_sets(work), first, second, pull)
             return to_queries if to_references is None else to_queries + to_references, None
         sides, singles = _sides(work), find_single_pairs(work)
-        size = float(pull.abs().max()) or 1.0  # pulls of a mean over many, well placed queries would underflow
+        size = float(pull.abs().max()) or 1.0  # the pulls of a mean over many well-placed queries would underflow
         summary = (first.double(), second.double(), pull.double())
         here = _Pulls.of(work, *summary[:2], summary[2] / size, sides.level)
         own = work.references is None

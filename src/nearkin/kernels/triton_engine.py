@@ -1,10 +1,10 @@
-"""The GPU engine: two fused passes over all pairs in Triton, in O((n + m) d) memory, without a host synchronization.
+"""The GPU engine: two fused passes over all pairs in Triton, in O((n + m) d) memory, without host synchronization.
 
 `fast`     16-bit floats scaled to the data's range: tf32's mantissa at twice its rate
 `high`     tf32
 `highest`  every operand as the sum of two 16-bit floats (22 bits), three products per product: float32 for most purposes
 
-What the passes read is made in `triton_prepare.py`; they are `triton_summaries.py` and `triton_gradients.py`.
+The passes are in `triton_summaries.py` and `triton_gradients.py`; `triton_prepare.py` prepares what they read.
 """
 
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ from nearkin.kernels.triton_values import values_kernel
 
 __all__ = ["MOST_TARGETS", "Precision", "TritonEngine"]
 
-MOST_TARGETS = 8  # costs of more dimensions are left to the plain engine
+MOST_TARGETS = 8  # with more target dimensions the torch engine computes the costs
 _SLIVER = 32  # columns that the loops over mixed tiles take at a time
-_PART_BYTES = 64 << 20  # what the parts of a split gradient may take together
+_PART_BYTES = 64 << 20  # memory of all parts of a split gradient
 _QUERIES, _REFERENCES, _OWN = 0, 1, 2  # whose gradient a pass computes: the roles of `triton_gradients.py`
 
 
 class _Setting(NamedTuple):
-    """All that is known before any data is read."""
+    """What is known before any data is read."""
 
     n: int
     m: int
@@ -66,7 +66,7 @@ class _Points(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """What `triton_prepare.py` makes."""
+    """The output of `triton_prepare.py`."""
 
     queries: _Points
     references: _Points
@@ -85,7 +85,7 @@ class _Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class TritonEngine:
-    """See the module. `scheme` and `tiles` replace what the precision stands for; they are there for tuning."""
+    """The Triton engine. `scheme` and `tiles` override the choices of the precision; use them for tuning only."""
 
     precision: Precision
     scheme: str | None = None
@@ -153,7 +153,7 @@ class TritonEngine:
 
 
 def _plain_engine(work: Work) -> Engine | None:
-    """The engine for what the kernels do not cover: float64, and costs over many target dimensions."""
+    """The engine for what these kernels do not cover: float64, and costs over many target dimensions."""
     many = work.targets is not None and work.targets[0].shape[1] > MOST_TARGETS
     return TorchTiles() if many or work.queries.dtype == torch.float64 else None
 
@@ -180,7 +180,7 @@ def _processors(device: torch.device) -> int:
 
 
 def _parts(tile: Tile, row_blocks: int, tiles: int, device: torch.device, bytes_each: int = 0) -> tuple[int, int]:
-    """Into how many parts the columns are split so that few row blocks still fill the chip, and the tiles of each."""
+    """Return how many parts the columns are split into, so that few row blocks still fill the chip, and the tiles of each part."""
     count = tile.parts
     if count == 0:
         fill = _processors(device)
@@ -197,7 +197,7 @@ def _empty(like: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Ten
 
 
 def _positions(work: Work, absent: Tensor) -> tuple[Tensor, Tensor]:
-    """Span and skip; any tensor stands for one that is absent, since it is never read."""
+    """Return span and skip, with a placeholder for an absent one, which is never read."""
     span, skip = (absent if x is None else x for x in (work.span, work.skip))
     return span, skip
 
@@ -207,7 +207,7 @@ def _skip_each(work: Work) -> int:
 
 
 def _pair_lists(role: int, work: Work, here: _Setting, tiles_each: int, absent: Tensor) -> PairLists:
-    """Of a pass with such rows and lists; stand-ins where there are no lists."""
+    """Return the single pairs of a pass; placeholders where there are no lists."""
     if here.mode != prepare.LISTED:
         return PairLists(absent, absent, absent, absent)
     return pair_lists(work, role != _REFERENCES, role != _QUERIES, here.tile[:2], tiles_each)
@@ -225,7 +225,7 @@ def _constants(here: _Setting) -> dict[str, Any]:
 
 
 def _buffers(like: Tensor, here: _Setting, gradient: bool) -> _Ready:
-    """Memory for what the passes read; the scalars stand for what is not needed."""
+    """Allocate what the passes read; `scalars` is the placeholder for what is not needed."""
     scalars = _empty(like, prepare.SCALARS)
     turned = gradient and here.scheme.rounding != CAST
 
@@ -251,7 +251,7 @@ def _buffers(like: Tensor, here: _Setting, gradient: bool) -> _Ready:
 
 
 def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
-    """Run `triton_prepare.py`."""
+    """Run the kernels of `triton_prepare.py`."""
     queries, gradient = work.queries, summary is not None
     references = queries if work.references is None else work.references
     ready = _buffers(queries, here, gradient)
@@ -281,7 +281,7 @@ def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
 
 
 def _summaries(work: Work, here: _Setting, ready: _Ready) -> tuple[Tensor, Tensor]:
-    """The forward pass, and where the references were split the joining of its parts; then the listed pairs."""
+    """Run the first pass, merge its parts where the references were split, then add the listed pairs."""
     row_blocks, tiles = -(-here.n // here.tile.rows), -(-here.m // here.tile.columns)
     parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device)
     first, second = _empty(work.queries, 2, parts, here.n).unbind(0)
@@ -306,7 +306,7 @@ def _summaries(work: Work, here: _Setting, ready: _Ready) -> tuple[Tensor, Tenso
 
 
 def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Summary) -> Tensor:
-    """The pass whose rows are queries, references, or both."""
+    """Run the gradient pass whose rows are queries, references, or both."""
     rows, columns, row_count, col_count = ready.queries, ready.references, here.n, here.m
     if role == _REFERENCES:
         rows, columns, row_count, col_count = columns, rows, col_count, row_count

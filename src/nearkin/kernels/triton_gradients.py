@@ -7,9 +7,9 @@ A tile holds H_ab, the weight of row point a and column point b, and adds H Z_b 
     ROLE 2  the queries are their own references     H_ab = W_ab + W_ba = 2^(s - c) (A_a + A_b)
 
 A shift is a query's log-sum without its own norm, so that s - (shift_q - |q|^2) = 2 q.r - |r|^2 - shift_q: the query's norm
-is in no exponent. In role 2 c is the middle of the column block's shift - norm and A_a = pull_a 2^(c + |z_a|^2 - shift_a): one
-exp2 per pair. Where these lie too far apart for that, `spread_kernel` has made the tile a mixed one, or has asked for two exps
-in the hot loop.
+is in no exponent. In role 2 c is the middle of shift - norm over the column block and A_a = pull_a 2^(c + |z_a|^2 - shift_a): one
+exp2 per pair. Where the shifts differ too much for that, `spread_kernel` marks the tile as mixed, or selects two exps in the hot
+loop.
 """
 # mypy: ignore-errors
 # ruff: noqa: N803, PLR0912, PLR0915, SIM102, SIM108
@@ -46,7 +46,7 @@ def _outgoing(
 ):  # fmt: skip
     """W of a mixed tile (BM, BN), whose owners (the queries) are the rows, or the columns if DOWN; u = 2 q.r - |r|^2.
 
-    With lists everybody is wrong here; the holes are mask_pairs afterwards.
+    With lists every pair is a negative here; the single pairs are masked afterwards.
     """
     if DOWN:
         first, second, weight = first[None, :], second[None, :], weight[None, :]
@@ -71,7 +71,7 @@ def _one_exp(
     dots, cost, columns, kind, block, per_dot, col_bias, table, stats, line, blocks, row_norm, shift, other, weight,
     MODE: tl.constexpr, ROLE: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """H of a tile whose pairs are all alike; 0 for a mixed one."""
+    """H of a tile whose pairs are all of one kind; 0 for a mixed one."""
     positive = (kind == 1).to(tl.int32)
     gate = tl.where(kind == 2, float("inf"), 0.0)
     row_shift = shift
@@ -79,7 +79,7 @@ def _one_exp(
         row_shift = tl.where(positive == 1, shift, other)
     sign = 1.0 - 2.0 * positive
     if ROLE == 1:
-        # The norm first, as in the summary: a query with one reference in reach then gives it a weight of 1 to the last digit.
+        # The norm first, as in the summary: a query with one close reference then gives it a weight of exactly 1.
         e = tl.exp2(dots * per_dot - (row_norm + gate)[:, None] - tl.load(table + positive * line + columns)[None, :])
         if MODE == _TARGETS:
             h = e * (cost * tl.load(table + 4 * line + columns)[None, :] - tl.load(table + 5 * line + columns)[None, :])
@@ -93,9 +93,9 @@ def _one_exp(
             h = e * sign
     else:
         middle = tl.load(stats + positive * blocks + block)
-        # Its rounding is in the columns' share only, and no larger than that of the exponent itself.
+        # Its rounding affects only the columns' share, and is no larger than that of the exponent itself.
         level = row_norm + middle
-        mine = sign * weight * tl.exp2(tl.minimum(level - row_shift, 100.0))  # a mixed tile's may be large, but must be finite
+        mine = sign * weight * tl.exp2(tl.minimum(level - row_shift, 100.0))  # in a mixed tile it may be large, but must be finite
         theirs = tl.load(table + (2 + positive) * line + columns)
         e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (level + gate)[:, None])
         h = mine[:, None] + theirs[None, :]
@@ -107,7 +107,7 @@ def _one_exp(
 
 @triton.jit
 def _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_norm, shift, other, weight, MODE: tl.constexpr):
-    """The same for own references whose shifts lie too far apart to share an exp."""
+    """The same for own references whose shifts differ too much to share an exp."""
     positive = (kind == 1).to(tl.int32)
     gate = tl.where(kind == 2, float("inf"), 0.0)
     scaled = dots * per_dot
@@ -149,7 +149,7 @@ def gradients_kernel(
         a_low = _points(row_z, row0, row_plane, D, BM, DC)
     per_dot = tl.load(scalars)
     row_norm = tl.load(row_bias + rows)
-    # kinds + block * step is the kind of a tile, whichever side the queries stand on.
+    # kinds + block * step is the kind of a tile, whether the queries are rows or columns.
     if ROLE == 1:
         kinds, step = plan + row0 // G, width
         shift, other, weight = row_norm, row_norm, row_norm
@@ -159,7 +159,7 @@ def gradients_kernel(
         other = tl.load(second + rows, mask=there, other=0.0)
         if MODE == _TARGETS:
             other = other / tl.load(scalars + 4)
-        # With queries in the rows alone, the pull is a factor of the whole row, left for the end.
+        # With queries as rows only, the pull is a factor of the whole row and is applied at the end.
         weight = tl.full([BM], 2.0**HEIGHT, tl.float32)
         if ROLE == 2:
             weight = tl.load(pull + rows, mask=there, other=0.0) / tl.load(scalars + 3)
@@ -231,7 +231,7 @@ def gradients_kernel(
                     span, skip, skip_each, columns, rows, col_count, MODE, True, BM, BS,
                 )  # fmt: skip
             if MODE == _LISTED:
-                # The cursor of the hot loop is past these.
+                # The cursor of the hot loop is past these pairs.
                 earlier = tl.load(begins + tl.program_id(1).to(tl.int64) * row_count + rows, mask=there, other=0)
                 h, _ = mask_pairs(
                     h,

@@ -1,13 +1,13 @@
 """Summaries of all queries in one pass: two running log-sum-exps per row, row-parallel and without atomics.
 
-Each program owns a block of queries and a range of reference tiles, and goes over the range twice. The hot loop takes
-tiles in which every pair is alike (all right, or all wrong, nobody skipped); it has no branch and no mask, and a tile
-of the other sort passes through it with weight 2^-inf. The second loop takes those: class borders and skipped pairs.
-It works on slivers of BS columns, so that its masks do not cost the hot loop registers. With lists there is no second
-loop: listed and skipped pairs are left out in the first, and come in `triton_holes.py`.
+Each program owns a block of queries and a range of reference tiles, and visits the range twice. The hot loop takes tiles of one
+kind (all positive or all negative, none skipped); it has no branch and no mask, and a mixed tile passes through it with
+weight 2^-inf. The second loop takes the mixed tiles: class borders and skipped pairs. It works on slivers of BS columns, so
+that its masks do not cost the hot loop registers. With lists there is no second loop: listed and skipped pairs are masked in
+the first, and are added in `triton_single_pairs.py`.
 
-A query's own |q|^2 is in all of its affinities and is left out of its log-sums, which are of 2 q.r - |r|^2: far from the
-middle it would take their last digits, and it cancels in all that is made of them.
+The |q|^2 of a query is part of all of its affinities and is left out of its log-sums, which are of 2 q.r - |r|^2: far from the
+center it would cost their last digits, and it cancels in everything that is computed from them.
 """
 # mypy: ignore-errors
 # ruff: noqa: N803, PLR0912, PLR0915
@@ -22,7 +22,7 @@ from nearkin.kernels.triton_tiles import LOWEST, _among, _column_tile, _costs, _
 
 @triton.jit
 def _grown(top, total, u, gate):
-    """A running log-sum-exp (top, total) after one more tile; a gate of +inf leaves it as it was."""
+    """Add one tile to a running log-sum-exp (top, total); a gate of +inf leaves it unchanged."""
     new = tl.maximum(top, tl.max(u, 1) - gate)
     e = tl.exp2(u - (new + gate)[:, None])
     return new, total * tl.exp2(top - new), e
@@ -47,7 +47,7 @@ def summaries_kernel(
         a_low = _points(row_z, row0, row_plane, D, BM, DC)
     per_dot = tl.load(scalars)
     kinds = plan + (row0 // G).to(tl.int64) * width
-    # Labels: the sums over right and wrong ones; targets: one sum, and in `right` its cost-weighted twin.
+    # Labels: the sums over positives and negatives; targets: one sum, and in `positive_total` its cost-weighted twin.
     top, total = tl.full([BM], LOWEST, tl.float32), tl.zeros([BM], tl.float32)
     positive_top, positive_total = top, total
     if MODE == _LISTED:
@@ -116,7 +116,7 @@ def summaries_kernel(
 
 @triton.jit(do_not_specialize=["n", "parts"])
 def merge_kernel(first_parts, second_parts, first, second, n, parts, BLOCK: tl.constexpr, MODE: tl.constexpr):
-    """Summaries of the parts of a split, in order, as one."""
+    """Merge the summaries of the parts of a split, in order."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = rows < n
     top, total = tl.full([BLOCK], LOWEST, tl.float32), tl.zeros([BLOCK], tl.float32)

@@ -1,4 +1,4 @@
-"""From the two summaries of every query to its value, in plain torch."""
+"""Turn the two summaries of every query into its loss, in plain torch."""
 
 import math
 
@@ -10,11 +10,11 @@ from nearkin.kernels.contract import Form, Values, Work
 
 def values_of(work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
     """See `Engine.values`."""
-    positive, negative = first != -torch.inf, second != -torch.inf  # nan counts as there: broken embeddings must show in the loss
+    positive, negative = first != -torch.inf, second != -torch.inf  # nan counts as present: broken embeddings must show in the loss
     if work.targets is not None:
         return Values(second, positive, slope * positive.to(second.dtype), torch.where(positive, first, 0.0), second)
     gap = (second - first).double() * math.log(2)  # B - A in natural units; nan without any candidate
-    # A gap of -inf costs nothing and pushes nowhere, one of inf (nobody right) costs 1.
+    # A gap of -inf has loss 0 and no gradient; a gap of inf (no positive) has loss 1.
     if form == "log":
         valid = positive
         gap = torch.where(positive & negative, gap, -torch.inf)

@@ -13,8 +13,8 @@ from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
 from nearkin.compose.criterion import soft_hinge
 from nearkin.compose.log_sums import log_ratio
 from nearkin.compose.outcome import Outcome
+from nearkin.kernels.autograd import Soft
 from nearkin.kernels.contract import Work, sizes
-from nearkin.kernels.soft_neighbors import Soft
 
 
 def pairwise(queries: Tensor, near: Tensor, affinity: SquaredEuclidean | InnerProduct) -> Tensor:

@@ -1,7 +1,7 @@
-"""Candidates: who may be among the k nearest, by products alone; and everybody who may, where products cannot tell.
+"""Candidates for the k nearest, from products alone, in torch: for CUDA, and for a CPU without numba.
 
-Torch engine, for CUDA and for a CPU without numba. The best K of a row lie in the K columns-groups with the best maxima, so
-`topk`, which is slow, sees one number for each group and then only the groups that count.
+The K best of a row lie in the K groups of columns with the largest maxima. So `topk`, which is slow, first sees one number
+for each group and then only the columns of the best groups.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ CUDA_NUMBERS = 1 << 28  # products held at once: 1 GB in float32
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """No tf32: the bound on the products' error counts on float32's own digits."""
+    """Switch tf32 off: the error bound of the products assumes full float32 precision."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
@@ -30,7 +30,7 @@ def full_precision() -> Iterator[None]:
 
 
 def candidates(made: Factors, count: int, excluded: Exclusion) -> tuple[Tensor, Tensor]:
-    """The `count` largest products of every query and their columns, in no order; -inf and -1 where there are fewer."""
+    """Return the `count` largest products of every query and their columns, unordered; -inf and -1 where there are fewer."""
     n, m = len(made.queries), len(made.references)
     rows, columns = _tile(made.queries.device, m)
     parts = []
@@ -46,7 +46,7 @@ def candidates(made: Factors, count: int, excluded: Exclusion) -> tuple[Tensor, 
 
 
 def pairs_reaching(made: Factors, rows: Tensor, floor: Tensor, excluded: Exclusion) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pairs (place in `rows`, column) whose product reaches the row's `floor`, row by row, in tiles from left to right."""
+    """Yield the pairs (index in `rows`, column) whose product reaches the `floor` of the row, sorted by row, tile after tile."""
     m = len(made.references)
     _, columns = _tile(made.queries.device, m)
     for left in range(0, m, columns):
@@ -56,18 +56,18 @@ def pairs_reaching(made: Factors, rows: Tensor, floor: Tensor, excluded: Exclusi
 
 
 def _products(made: Factors, rows: slice | Tensor, columns: slice, excluded: Exclusion) -> Tensor:
-    """(rows, columns) products, -inf where masked."""
+    """(rows, columns) products, -inf where excluded."""
     products = torch.addmm(made.minus[columns], made.queries[rows], made.references[columns].T)
     hidden = excluded.mask(rows, columns)
     return products if hidden is None else products.masked_fill_(hidden, -torch.inf)
 
 
 def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Row-wise: the `count` largest of x (n, m) and their columns, in no order, any among equals."""
+    """Row-wise: the `count` largest of x (n, m) and their columns, unordered; any of them among equals."""
     n, m = x.shape
     if m <= count:
         return x, torch.arange(m, device=x.device).expand(n, m)
-    whole = m // GROUP  # groups; group g holds the columns g, g + whole, ...: a maximum over rows of a matrix, which is fast
+    whole = m // GROUP  # groups; group g holds the columns g, g + whole, ...: its maximum is a fast reduction over rows
     if whole < 2 * count:
         values, columns = x.topk(count, dim=1, sorted=False)
         return values, columns

@@ -1,6 +1,6 @@
-"""The CPU's search, compiled: a tile of products is read once, and only what beats a row's K-th best is looked at twice.
+"""The search on a CPU, compiled: a tile of products is read once, and only products above the K-th best of a row are read again.
 
-BLAS fills a tile that stays in cache; every product is compared with the row's threshold, and a heap takes the few that pass.
+BLAS fills a tile that stays in cache; every product is compared with the threshold of its row, and a heap takes the few that pass.
 Threads own whole rows, so nothing is merged.
 """
 
@@ -23,7 +23,7 @@ _ORDERED = {"nnan", "nsz", "contract"}  # infinities are used
 
 
 def compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compiled without the lock, and kept on disk where some cache folder can be written."""
+    """Compile without the GIL; cached on disk where a cache folder is writable."""
 
     def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
         options: dict[str, Any] = {"fastmath": fastmath, "nogil": True, "error_model": "numpy"}
@@ -47,13 +47,13 @@ def scan(
     query_groups: Array,
     reference_groups: Array,
 ) -> None:
-    """Push what beats the smallest of each row's heap `values` (r, K), smallest first, `columns` beside it.
+    """Push products above the smallest of each heap `values` (r, K), smallest first, with their `columns` (r, K).
 
-    `query_ids` (r, 1) or (r, 0) and `reference_ids` (m, 1) or (m, 0): ids, or nothing; equal ones are passed over. Groups likewise.
+    `query_ids` (r, 1) or (r, 0) and `reference_ids` (m, 1) or (m, 0): equal ids are excluded; width 0 excludes nothing. Groups likewise.
     """
     width, size = tile.shape[1], values.shape[1]
     passes = np.zeros((width + 7) // 8 * 8, np.uint8)
-    eights = passes.view(np.uint64)  # what no column of eight passes is skipped with one look
+    eights = passes.view(np.uint64)  # eight columns that do not pass are skipped by one comparison
     for i in range(tile.shape[0]):
         row, heap, where = tile[i], values[i], columns[i]
         least = heap[0]
@@ -64,7 +64,7 @@ def scan(
                 continue
             for j in range(8 * eight, min(8 * eight + 8, width)):
                 value = row[j] + minus[j]
-                if value <= least:  # it has risen since
+                if value <= least:  # the threshold has risen since
                     continue
                 if query_ids.shape[1] and query_ids[i, 0] == reference_ids[left + j, 0]:
                     continue
@@ -109,9 +109,9 @@ def score(queries: Array, references: Array, q_unit: Array, r_unit: Array, squar
 
 
 def order(scores: Array, columns: Array) -> None:
-    """Sort each row by score, largest first, among equals by column; -1 stands last.
+    """Sort each row by score, largest first, then by column; -1 comes last.
 
-    By numpy, which is as quick up to some sixty to a row: a sort takes numba 7 s to compile, twice as long as all the rest.
+    In numpy, which is as fast for up to about 60 entries: numba takes 7 s to compile a sort, twice as long as everything else here.
     """
     by = np.lexsort((columns, -scores))
     scores[:], columns[:] = np.take_along_axis(scores, by, 1), np.take_along_axis(columns, by, 1)
@@ -127,7 +127,7 @@ def all_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple
 
 
 def scores_of(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], rows: Tensor, columns: Tensor) -> Tensor:
-    """(p,) float64: the exact scores of pairs, by the very loop that scores candidates."""
+    """(p,) float64: the exact scores of pairs, by the loop that scores candidates."""
     scores, r = np.empty((len(rows), 1)), references.contiguous().numpy()
     step = max(PAIRED // queries.shape[1], 1)
     for start in range(0, len(rows), step):
@@ -138,7 +138,7 @@ def scores_of(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[
 
 
 def _as_columns(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple[Array, Array]:
-    """Both sides as columns, (n, 1) and (m, 1); (n, 0) and (m, 0) when nothing is passed over by them."""
+    """Both sides as columns, (n, 1) and (m, 1); (n, 0) and (m, 0) when nothing is excluded."""
     if mine is None or theirs is None:
         return np.empty((n, 0), np.int64), np.empty((m, 0), np.int64)
     return mine.long()[:, None].numpy(), theirs.long()[:, None].numpy()
@@ -147,7 +147,7 @@ def _as_columns(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> t
 def candidates(
     how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], made: Factors, count: int, excluded: Exclusion
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, count): exact scores and columns, in order, and (n,) the smallest product among them: no other product is larger."""
+    """Return exact scores and columns (n, count), in order, and the smallest product among them (n,): no other product is larger."""
     n, m = len(queries), len(references)
     size = min(count, m)
     scores, columns = np.empty((n, size)), np.full((n, size), -1, np.int64)
