@@ -1,10 +1,10 @@
-"""Metrics from their definitions: a ranking is a list, a tie is every order of it. Nothing of nearkin is imported."""
+"""Metrics from their definitions: a ranking is a list, a tie is every order of it. Imports nothing from nearkin."""
 
 from collections.abc import Callable, Sequence
 from itertools import permutations
 from statistics import fmean
 
-Ranking = Sequence[bool]  # True where positives stand
+Ranking = Sequence[bool]  # True at the ranks of positives
 
 
 def precision_at(k: int) -> Callable[[Ranking], float]:
@@ -66,7 +66,7 @@ def orders(near: Sequence[float], positives: Sequence[bool]) -> list[Ranking]:
 
 
 def expected(near: Sequence[float], positives: Sequence[bool], ks: Sequence[int]) -> dict[str, float] | None:
-    """The mean of each metric over all orders of the ties; None for a query without positives."""
+    """The mean of each metric over all orders of the ties; None for a query without a positive."""
     if not any(positives):
         return None
     every = orders(near, positives)

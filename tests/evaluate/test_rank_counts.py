@@ -1,4 +1,4 @@
-"""The standing of positives equals a count of negatives and positives, one pair at a time, with few ties and with many, in one part or more."""
+"""Rank counts equal a count of negatives and positives, one pair at a time, with few ties and with many, in one part or more."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from nearkin.evaluate.rank_counts import RankCounts, rank_counts, rank_counts_in
 
 
 def counted(near: list[float], first: int, stop: int) -> list[tuple[int, int, int, int]]:
-    """Strangers above and tied, positives above and tied, of each positives of one query, nearest first."""
+    """Negatives above and tied, positives above and tied, for each positive of one query, nearest first."""
     positives = sorted((x for x in near[first:stop] if x > -torch.inf), reverse=True)
     negatives = near[:first] + near[stop:]
     return [(sum(s > x for s in negatives), negatives.count(x), sum(k > x for k in positives), positives.count(x)) for x in positives]
@@ -24,17 +24,17 @@ def check(found: RankCounts, near: torch.Tensor, spans: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("values", [2, 7, 40, 10**6])
-def test_standing_equals_the_count(values: int) -> None:
+def test_rank_counts_equal_the_count(values: int) -> None:
     g = torch.Generator().manual_seed(values)
     near = -torch.randint(values, (30, 50), generator=g).float()
     near[torch.rand(30, 50, generator=g) < 0.1] = -torch.inf  # not ranked
-    near[3, 10:20] = -torch.inf  # no positives left
-    near[4] = -torch.inf  # nobody left
+    near[3, 10:20] = -torch.inf  # no positive left
+    near[4] = -torch.inf  # no point left
     spans = torch.tensor([[0, 9], [10, 20], [20, 20], [38, 50]])[torch.arange(30) % 4]
     spans[3:5] = torch.tensor([10, 20])
     kept = near.clone()
     check(rank_counts(near, spans), near, spans)
-    assert torch.equal(near, kept), "what is given is left as it is"
+    assert torch.equal(near, kept), "the input is not changed"
     cuts = [slice(0, 13), slice(13, 14), slice(14, 50)]
 
     def parts() -> list[tuple[torch.Tensor, torch.Tensor]]:

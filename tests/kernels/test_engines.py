@@ -176,8 +176,7 @@ def hard_data(name: str, n: int = 200, d: int = 64) -> Tensor:
         "far": 10 * x,
         "duplicates": x[: n // 5].repeat(5, 1)[torch.randperm(n, generator=generator)],
         "two scales": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 20.0),
-        "crowded and lonely": x
-        * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 2.0),  # far, but not far enough for float64
+        "crowded and lonely": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 2.0),  # far, but not far enough for float64
         "offset": x + 100,
         "wide": torch.randn(n, 200, generator=generator),
     }[name]

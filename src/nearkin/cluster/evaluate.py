@@ -19,7 +19,7 @@ from nearkin.data.labels import BETWEEN
 from nearkin.data.progress import Report, tell
 from nearkin.data.shards import Shards
 from nearkin.evaluate import vote, weighted_vote
-from nearkin.evaluate.classification import WEIGHTED_K, accuracies, with_paper_temperature
+from nearkin.evaluate.classification import WEIGHTED_K, accuracies, with_vote_temperature
 from nearkin.evaluate.retrieval import retrieval_scores
 from nearkin.report.measure import AT_ONE, NEAR, Measured, anyone, by_means, by_overlap, by_votes, confusions, ks_up_to
 from nearkin.search import Neighbors
@@ -102,7 +102,7 @@ def _classes(measured: Measured, asked: Asked, codes: np.ndarray, best: Scored, 
     labels, theirs = _labels(asked), torch.from_numpy(codes)
     near = theirs[best.best.positions.cpu()].long().to(labels.device)  # (n, most)
     few = {k: vote(near[:, :k]) for k in (1, min(10, max(ks)))}
-    weights = round_scored(best, with_paper_temperature(affinity)).affinity[:, :WEIGHTED_K]
+    weights = round_scored(best, with_vote_temperature(affinity)).affinity[:, :WEIGHTED_K]
     predicted = {f"{k}-nn": votes for k, votes in few.items()}
     predicted[f"weighted {weights.shape[1]}-nn"] = weighted_vote(near[:, :WEIGHTED_K], weights)
     measured.scores["prediction from neighbors"] = accuracies(predicted, labels, torch.unique(theirs).to(labels.device), split=asked.split)

@@ -1,8 +1,8 @@
-"""Counting negatives before each positives, compiled, from float32 products with a bound on their error.
+"""Count the negatives before each positive, compiled, from float32 products with a bound on their error.
 
-A query's positives get their exact scores first: its falling. The range they span is cut into bins, and negatives are counted by the
-bin of their product; only in bins with positives in them, or near to one, a negative is compared with single positives, and only where the
-bound on the error leaves it open, by its own exact score. So the ranking is exact, and nearly all of the work is one product.
+The positives of a query get exact scores first. The range they span is cut into bins, and negatives are counted by the bin of their
+product. A negative is compared with single positives only in bins that hold a positive or are close to one, and by its exact score
+only where the error bound leaves the order open. So the ranking is exact, and nearly all of the work is one product.
 """
 
 from typing import Any, NamedTuple
@@ -20,38 +20,38 @@ Array = NDArray[Any]
 FLOAT = np.float32
 ONE = np.uint16(1)
 FEWEST_BINS, MOST_BINS = 512, 8192
-COARSE = 4  # bits of a bin's number that are left out where positives are counted
-PAD = 16  # unused bins at the end of a row: columns whose rows are a power of two apart would share few places in the cache
+COARSE = 4  # low bits of a bin number that are dropped where positives are counted
+PAD = 16  # unused bins at the end of a row: rows a power of two apart would compete for the same cache lines
 
 
 class RankState(NamedTuple):
-    """What n queries need to place negatives among their g or fewer positives, and what has been counted so far."""
+    """What n queries need to rank negatives among their g or fewer positives, and what has been counted so far."""
 
-    queries: Array  # (n, d) float64, of length 1 where the measure says so
-    spans: Array  # (n, 2) where the query's class stands in the gallery
-    own: Array  # (n,) where the query itself does, or -1
+    queries: Array  # (n, d) float64, normalized if the measure requires it
+    spans: Array  # (n, 2) where the class of the query starts and ends in the gallery
+    own: Array  # (n,) position of the query itself, or -1
     grain: Array  # (n,)
-    positives: Array  # (n, g) exact scores in float32, falling, -inf at the end
+    positives: Array  # (n, g) exact scores in float32, descending, -inf at the end
     thresholds: Array  # (n, g) the same in units of the products
-    positive_bins: Array  # (n, g) the bins these fall into
-    number: Array  # (n,) of positives
+    positive_bins: Array  # (n, g) their bins
+    number: Array  # (n,) number of positives
     low: Array  # (n,) the product at which the first bin starts
-    scale: Array  # (n,) bins to one unit
+    scale: Array  # (n,) bins per unit
     tolerance: Array  # (n,) how far a product can be from its score
-    counts: Array  # (n, bins) negatives by bin; the highest bit is set where a product may be within `tolerance` of a positives's
-    above: Array  # (n, bins / 16) positives in higher bins than these sixteen
-    reached: Array  # (n, g + 1) negatives placed one by one, by the first positives not above them
-    tied: Array  # (n, g) of them as near as a positives, at the first of equal positives
+    counts: Array  # (n, bins) negatives by bin; the highest bit is set where a product may be within `tolerance` of a positive
+    above: Array  # (n, bins / 16) positives in bins above these sixteen
+    reached: Array  # (n, g + 1) negatives compared one by one, by the first positive not above them
+    tied: Array  # (n, g) those as near as a positive, at the first of equal positives
 
     def of(self, rows: slice) -> "RankState":
-        """Of some of the queries; what is counted there is counted here."""
+        """Views of some of the queries."""
         return RankState(*(array[rows] for array in self))
 
 
 class Gallery(NamedTuple):
     """The m points that are ranked, sorted by class."""
 
-    references: Array  # (m, d) float32 as they came
+    references: Array  # (m, d) float32
     to_unit: Array  # (m,) float64
     minus: Array  # (m,) float32, what is added to the products
     squared: bool
@@ -69,7 +69,7 @@ def _distance(queries: Array, i: int, references: Array, j: int, theirs: float) 
 
 @compiled({"nnan", "nsz", "contract", "reassoc"})
 def _inner_product(queries: Array, i: int, references: Array, j: int, theirs: float) -> float:
-    """Of one pair, summed in float64."""
+    """The inner product of one pair, summed in float64."""
     total = 0.0
     for k in range(queries.shape[1]):
         total += queries[i, k] * (np.float64(references[j, k]) * theirs)
@@ -78,20 +78,20 @@ def _inner_product(queries: Array, i: int, references: Array, j: int, theirs: fl
 
 @compiled(set())
 def _score(queries: Array, i: int, references: Array, j: int, theirs: float, squared: bool) -> float:
-    """One pair; the two loops stand alone, since together they are not vectorized."""
+    """The score of one pair; two separate functions, since one with both loops is not vectorized."""
     score: float = _distance(queries, i, references, j, theirs) if squared else _inner_product(queries, i, references, j, theirs)
     return score
 
 
 @compiled(set())
 def _rounded(score: float, grain: float) -> FLOAT:
-    """To whole grains, and to float32: what is equal but for rounding becomes equal."""
+    """Round to multiples of `grain` and to float32, so that scores that differ only by rounding become equal."""
     return FLOAT(np.round(score / grain) * grain) if grain > 0 else FLOAT(score)
 
 
 @compiled(set())
 def _positive_scores(queries: Array, gallery: Gallery, grain: Array, spans: Array, own: Array, positives: Array, number: Array) -> None:
-    """Minus the exact scores of each query's positives, (n, g) float32 in no order, and how many there are."""
+    """Store minus the exact scores of the positives of each query, (n, g) float32 unordered, and how many there are."""
     references, to_unit, squared = gallery.references, gallery.to_unit, gallery.squared
     for i in range(queries.shape[0]):
         count = 0
@@ -105,13 +105,13 @@ def _positive_scores(queries: Array, gallery: Gallery, grain: Array, spans: Arra
 
 @compiled({"nnan", "nsz", "contract"})
 def _bin(product: FLOAT, minus: FLOAT, low: FLOAT, scale: FLOAT, top: FLOAT) -> np.uint16:
-    """Which bin a product falls into; what lies outside falls into the first or the last."""
+    """The bin of a product; products outside the range go to the first or the last bin."""
     return np.uint16(np.int32(min(max((product + minus - low) * scale, FLOAT(0)), top)))
 
 
 @compiled({"nnan", "nsz", "contract"})
 def _bin_rows(products: Array, minus: Array, low: Array, scale: Array, top: FLOAT, bins: Array) -> None:
-    """Bins of the products (h, w) of h queries, at the front of bins (h, w or more)."""
+    """Store the bins of the products (h, w) of h queries in the first columns of bins (h, w or more)."""
     for i in range(products.shape[0]):
         start, step = low[i], scale[i]
         for j in range(products.shape[1]):
@@ -120,7 +120,7 @@ def _bin_rows(products: Array, minus: Array, low: Array, scale: Array, top: FLOA
 
 @compiled({"nnan", "nsz", "contract"})
 def _bin_columns(products: Array, minus: Array, low: Array, scale: Array, top: FLOAT, bins: Array) -> None:
-    """The same for w queries that stand in the columns."""
+    """The same for w queries in the columns."""
     for i in range(products.shape[0]):
         shift = minus[i]
         for j in range(products.shape[1]):
@@ -128,17 +128,17 @@ def _bin_columns(products: Array, minus: Array, low: Array, scale: Array, top: F
 
 
 @compiled(set())
-def _rank_of(falling: Array, i: int, start: int, number: int, value: FLOAT) -> int:
-    """How many of the falling falling[i] are above the value, when the first `start` are: a few positive_bins, then halving."""
+def _rank_of(descending: Array, i: int, start: int, number: int, value: FLOAT) -> int:
+    """How many of the descending row i are above the value, given that the first `start` are: a few steps, then bisection."""
     at, stop = start, min(start + 8, number)
-    while at < stop and falling[i, at] > value:
+    while at < stop and descending[i, at] > value:
         at += 1
     if at < stop:
         return at
     stop = number
     while at < stop:
         half = (at + stop) >> 1
-        if falling[i, half] > value:
+        if descending[i, half] > value:
             at = half + 1
         else:
             stop = half
@@ -147,7 +147,7 @@ def _rank_of(falling: Array, i: int, start: int, number: int, value: FLOAT) -> i
 
 @compiled(set())
 def _prepare(state: RankState, shift: Array) -> None:
-    """Rungs, bins and marks from positives and tolerance: bins with a product within `tolerance` of a positives's are marked."""
+    """Compute thresholds and bins of the positives, and mark the bins whose products may be within `tolerance` of a positive."""
     (n, g), width, near = state.positives.shape, state.counts.shape[1], 1 << (8 * state.counts.itemsize - 1)
     positives, thresholds, number, tolerances, lows, scales = (
         state.positives, state.thresholds, state.number, state.tolerance, state.low, state.scale
@@ -180,8 +180,8 @@ def _prepare(state: RankState, shift: Array) -> None:
 
 @compiled(set())
 def _count_bins(bins: Array, turned: bool, i: int, start: int, stop: int, counts: Array, doubtful: Array, number: int) -> int:
-    """Counts query i's negatives by bin, and lists those that may be near to a positives, without a branch."""
-    found, high = np.uint64(number), np.uint64(8 * counts.itemsize - 1)  # unsigned: no sign is looked at before an index is used
+    """Count the negatives of query i by bin, and list those that may be close to a positive, without a branch."""
+    found, high = np.uint64(number), np.uint64(8 * counts.itemsize - 1)  # unsigned, so that indexing needs no check of the sign
     if turned:
         for j in range(start, stop):
             b = bins[j, i]
@@ -201,9 +201,9 @@ def _count_bins(bins: Array, turned: bool, i: int, start: int, stop: int, counts
 
 @compiled(set())
 def count_tile(products: Array, turned: bool, left: int, state: RankState, gallery: Gallery) -> int:
-    """Place the gallery's points left.. among the positives of the queries, which are the rows of products, or if turned the columns.
+    """Rank the gallery points left.. among the positives of the queries, which are the rows of products, or if turned the columns.
 
-    Returns how many pairs had to be compared exactly.
+    Return how many pairs needed an exact score.
     """
     (h, w), exact = products.shape, 0
     queries, points = (w, h) if turned else (h, w)
@@ -213,7 +213,7 @@ def count_tile(products: Array, turned: bool, left: int, state: RankState, galle
         _bin_columns(products, minus, state.low, state.scale, top, bins)
     else:
         _bin_rows(products, minus, state.low, state.scale, top, bins)
-    # taken out here: each look into a tuple of arrays costs a count of references
+    # read once: each access to a tuple of arrays costs a reference count
     number, spans, whose, tolerances, grain = state.number, state.spans, state.own, state.tolerance, state.grain
     counts, above, thresholds, positives, tied, reached = (
         state.counts,
@@ -252,7 +252,7 @@ def count_tile(products: Array, turned: bool, left: int, state: RankState, galle
 
 @compiled(set())
 def _finish(state: RankState, above: Array, tied: Array, positives_above: Array, positives_tied: Array, weight: Array) -> None:
-    """From what was counted to the negatives and positives strictly above, and as near as, each positives."""
+    """Convert the counts to the negatives and positives strictly above, and tied with, each positive."""
     counts, positive_bins, positives, number, reached, ties = (
         state.counts, state.positive_bins, state.positives, state.number, state.reached, state.tied
     )  # fmt: skip
@@ -274,16 +274,16 @@ def _finish(state: RankState, above: Array, tied: Array, positives_above: Array,
 
 
 def start_counting(how: Measure, queries: Tensor, to_unit: Tensor, made: Factors, gallery: Gallery, spans: Array, own: Array) -> RankState:
-    """The state of some queries (n, d), with their own `made.queries` and `made.squares`, nothing counted yet."""
+    """Return the state of some queries (n, d), with nothing counted yet; `made` holds the factors of these queries."""
     exact = (queries.double() * to_unit[:, None]).numpy()
     n, g = len(exact), max(int((spans[:, 1] - spans[:, 0]).max()), 1)
     positives, number, step = np.full((n, g), np.inf, FLOAT), np.empty(n, np.int64), grain(how, made).numpy()
     _positive_scores(exact, gallery, step, spans, own, positives, number)
     positives.sort(axis=1)
-    np.negative(positives, out=positives)  # falling, -inf at the end
+    np.negative(positives, out=positives)  # descending, -inf at the end
     ends = positives[np.arange(n), 0], positives[np.arange(n), np.maximum(number - 1, 0)]
     first, last = (torch.from_numpy(end).double().nan_to_num(neginf=0.0) for end in ends)
-    # exact scores are compared as float32, and so are the products they are moved to
+    # exact scores, and the thresholds made from them, are compared as float32
     rounding = torch.finfo(torch.float32).eps * (2 * torch.maximum(first.abs(), last.abs()) + 2 * made.squares)
     tolerance = (slack(how, made, last) + rounding).float().numpy()
     counts = np.zeros((n, bins_for(g)), np.uint16 if len(gallery.references) < 1 << 15 else np.uint32)
@@ -298,12 +298,12 @@ def start_counting(how: Measure, queries: Tensor, to_unit: Tensor, made: Factors
 
 
 def bins_for(positives: int) -> int:
-    """Bins enough that few negatives share one with any of so many positives."""
+    """A number of bins at which few negatives share a bin with one of the positives."""
     return min(max(1 << (8 * positives - 1).bit_length(), FEWEST_BINS), MOST_BINS)
 
 
 def finish_counting(state: RankState, m: int) -> RankCounts:
-    """The finish_counting of the queries, after all m points of the gallery have been counted."""
+    """Return the rank counts, after all m points of the gallery have been counted."""
     above, tied, positives_above, positives_tied, weight = (np.zeros(state.positives.shape, np.int64) for _ in range(5))
     _finish(state, above, tied, positives_above, positives_tied, weight)
     ranked = np.full(len(above), m, np.int64) - (state.own >= 0)

@@ -1,4 +1,4 @@
-"""What the standing of positives is worth, compiled: the equations of `ranks`, one query at a time."""
+"""Retrieval metrics from rank counts, compiled: the equations of `rank_metrics.py`, one query at a time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,19 +15,19 @@ Array = NDArray[Any]
 
 
 @compiled(set())
-def _none_of(others: int, wanted: int, places: int) -> float:
-    """The probability that none of the `wanted` stands in the first `places` of a shuffled `others` + `wanted`."""
+def _none_of(others: int, searched: int, places: int) -> float:
+    """The probability that none of the `searched` is in the first `places` of a random order of `others` + `searched`."""
     if places > others:
         return 0.0
     left = 1.0
     for place in range(places):
-        left *= (others - place) / (others + wanted - place)
+        left *= (others - place) / (others + searched - place)
     return left
 
 
 @compiled(set())
 def _precisions(before: int, size: int, positives_above: int, slope: float, places: int, harmonic: Array) -> float:
-    """The expected sum, over the first `places` of a tie, of the precision there if each held positives."""
+    """The expected sum, over the first `places` of a tie, of the precision there if each held a positive."""
     if size == 1:
         return (positives_above + 1) / (before + 1)
     steps: float = harmonic[before + places] - harmonic[before]
@@ -36,7 +36,7 @@ def _precisions(before: int, size: int, positives_above: int, slope: float, plac
 
 @compiled(set())
 def _reciprocal_rank(above: int, negatives: int, positives: int) -> float:
-    """The expected 1 / rank of the first positives of a tie."""
+    """The expected 1 / rank of the first positive of a tie."""
     total, chance, size = 0.0, 1.0, negatives + positives
     for place in range(negatives + 1):  # negatives before it
         here = chance * positives / (size - place)
@@ -48,20 +48,20 @@ def _reciprocal_rank(above: int, negatives: int, positives: int) -> float:
 @compiled(set())
 def _all_positive(above: Array, tied: Array, weight: Array, limit: int) -> float:
     """The probability that the first `limit` are all positives."""
-    sure, positives, negatives = 0, 0, 0
+    leading, positives, negatives = 0, 0, 0
     for e in range(above.size):
         if weight[e] == 0 or above[e] > 0:
             break
         if tied[e] == 0:
-            sure += weight[e]
+            leading += weight[e]
         else:
             positives, negatives = positives + weight[e], tied[e]
-    return 1.0 if limit <= sure else _none_of(positives, negatives, limit - sure)
+    return 1.0 if limit <= leading else _none_of(positives, negatives, limit - leading)
 
 
 @compiled(set())
 def _fill_metrics(at: Any, ks: Array, harmonic: Array, found: Array) -> None:
-    """From a RankCounts of arrays, found (n, 4 c + 4): four figures for each of the c ks, then r-precision, map, map@r and mrr."""
+    """Fill found (n, 4 c + 4) from rank counts: four metrics for each of the c ks, then r-precision, map, map@r and mrr."""
     last = 4 * ks.size
     for i in range(at.positives.size):
         positives, candidates, row = at.positives[i], at.candidates[i], found[i]
@@ -96,7 +96,7 @@ def _fill_metrics(at: Any, ks: Array, harmonic: Array, found: Array) -> None:
 
 
 def rank_metrics(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
-    """Every retrieval metric of every query, (n,) float64; NaN for a query without positives."""
+    """Every retrieval metric of every query, (n,) float64; NaN for a query without a positive."""
     arrays = RankCounts(*(x.numpy() for x in at))  # type: ignore[arg-type]
     harmonic = np.concatenate([np.zeros(1), np.cumsum(1 / np.arange(1, int(at.candidates.max()) + 1))])
     found = np.empty((len(at.positives), 4 * len(ks) + 4))

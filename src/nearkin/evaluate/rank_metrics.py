@@ -1,6 +1,6 @@
-"""Ranks: what the standing of a query's positives is worth, with ties as the mean over all their orders.
+"""Retrieval metrics from rank counts, with ties as the mean over all their orders.
 
-Among tied points every order is equally likely, so a tie is worth its expected value, in closed form.
+Among tied points every order is equally likely, so a tie contributes its expected value, in closed form.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from nearkin.evaluate.rank_counts import RankCounts
 
 
 def rank_metrics(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
-    """Every retrieval metric of every query, (n,) float64; NaN for a query without positives."""
+    """Every retrieval metric of every query, (n,) float64; NaN for a query without a positive."""
     tied_rows = at.has_tie.nonzero()[:, 0]
     found = {name: values.double() for name, values in _metrics_untied(at, ks).items()}
     if len(tied_rows):
@@ -23,9 +23,9 @@ def rank_metrics(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
 
 
 def _metrics_untied(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
-    """The definitions themselves: the j-th positives has one rank."""
+    """The definitions without ties: the j-th positive has one rank."""
     place = torch.arange(1, at.above.shape[1] + 1, device=at.above.device)
-    rank = torch.where(at.weight > 0, at.above + place, at.candidates[:, None] + 1)  # (n, g); padding stands behind everybody
+    rank = torch.where(at.weight > 0, at.above + place, at.candidates[:, None] + 1)  # (n, g); padding ranks last
     precision = place / rank.double()
     found: dict[str, Tensor] = {}
     for k in ks:
@@ -45,7 +45,7 @@ def _metrics_untied(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
 
 
 def _metrics_with_ties(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
-    """The same, every tie as its expected value."""
+    """The same, with the expected value of every tie."""
     ties = _ties(at)
     found: dict[str, Tensor] = {}
     for k in ks:
@@ -63,10 +63,10 @@ def _metrics_with_ties(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
 
 
 class _Ties(NamedTuple):
-    """What the sums over positives need of each entry, (n, g)."""
+    """What the sums over positives need from each entry, (n, g)."""
 
     size: Tensor  # t, of the tie
-    before: Tensor  # a, everybody strictly nearer
+    before: Tensor  # a, all points strictly nearer
     positives_above: Tensor  # h
     slope: Tensor  # (p - 1) / (t - 1)
     share: Tensor  # weight / t
@@ -83,7 +83,7 @@ def _ties(at: RankCounts) -> _Ties:
 
 
 def _reached(ties: _Ties, k: int) -> _Ties:
-    """Without the entries at the end that no query reaches within its first k."""
+    """Drop the entries at the end that no query reaches within its first k."""
     width = max(int((ties.before < k).any(0).sum()), 1)
     return ties._replace(**{name: getattr(ties, name)[:, :width] for name in ("size", "before", "positives_above", "slope", "share")})
 
@@ -97,8 +97,8 @@ def _hits(ties: _Ties, limit: Tensor) -> Tensor:
 def _precisions(ties: _Ties, limit: Tensor) -> Tensor:
     """(n,) the expected sum, over positives among the first `limit`, of the precision at their rank.
 
-    In a tie of t with p positives after a others, h of them positives, place i holds positives with probability p / t, and then
-    h + 1 + (i - 1)(p - 1)/(t - 1) positives have been met on average among a + i.
+    In a tie of t points with p positives, after a points with h positives, rank i of the tie holds a positive with probability p / t; then
+    the first a + i points hold h + 1 + (i - 1)(p - 1)/(t - 1) positives on average.
     """
     places = torch.minimum((limit[:, None] - ties.before).clamp_min(0), ties.size)
     ends = (ties.before + places).clamp_max(len(ties.harmonic) - 1)
@@ -107,10 +107,10 @@ def _precisions(ties: _Ties, limit: Tensor) -> Tensor:
     return (ties.share * total).sum(1)
 
 
-def _none_of(others: Tensor, wanted: Tensor, places: Tensor) -> Tensor:
-    """(n,) the probability that none of the `wanted` stands in the first `places` of a shuffled `others` + `wanted`."""
+def _none_of(others: Tensor, searched: Tensor, places: Tensor) -> Tensor:
+    """(n,) the probability that none of the `searched` is in the first `places` of a random order of `others` + `searched`."""
     places = places.clamp_min(0)
-    size = others + wanted
+    size = others + searched
     some = torch.minimum(places, others).double()
     log = _log_falling(others.double(), some) - _log_falling(size.double(), some)
     return torch.where(places > others, 0.0, torch.where(places == 0, 1.0, log.exp()))
@@ -119,14 +119,14 @@ def _none_of(others: Tensor, wanted: Tensor, places: Tensor) -> Tensor:
 def _all_positive(at: RankCounts, limit: Tensor) -> Tensor:
     """(n,) the probability that the first `limit` are all positives."""
     ahead = at.weight * (at.above == 0)
-    sure = (ahead * (at.tied == 0)).sum(1)  # before every negative
+    leading = (ahead * (at.tied == 0)).sum(1)  # ranked before every negative
     tie = ahead * (at.tied > 0)
     positives, negatives = tie.sum(1), (at.tied * (tie > 0)).amax(1)
-    return _none_of(positives, negatives, limit - sure)
+    return _none_of(positives, negatives, limit - leading)
 
 
 def _reciprocal_rank(at: RankCounts) -> Tensor:
-    """(n,) the expected 1 / rank of the first positives."""
+    """(n,) the expected 1 / rank of the first positive."""
     first = torch.stack([at.above[:, 0], at.tied[:, 0], at.positives_tied[:, 0]], 1)
     kinds, which = torch.unique(first, dim=0, return_inverse=True)
     values = torch.empty(len(kinds), dtype=torch.float64, device=first.device)
@@ -134,9 +134,9 @@ def _reciprocal_rank(at: RankCounts) -> Tensor:
     values[~tied_rows] = 1 / (kinds[~tied_rows, 0] + 1).double()
     for at_kind in tied_rows.nonzero()[:, 0].tolist():
         above, tied, positives = kinds[at_kind].tolist()
-        place = torch.arange(1, tied + 2, dtype=torch.float64, device=first.device)  # of the first positives, within the tie
+        place = torch.arange(1, tied + 2, dtype=torch.float64, device=first.device)  # rank of the first positive within the tie
         size = float(tied + positives)
-        # positives at `place` and negatives before it: C(size - place, positives - 1) / C(size, positives)
+        # a positive at `place` and negatives before it: C(size - place, positives - 1) / C(size, positives)
         log = _log_falling(torch.full_like(place, tied), place - 1) - _log_falling(torch.full_like(place, size), place)
         values[at_kind] = (log.exp() * positives / (above + place)).sum()
     return values[which]

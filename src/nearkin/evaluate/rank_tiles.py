@@ -1,4 +1,4 @@
-"""Tiles: float32 products of queries and gallery, read while they are in cache; among themselves, each serves both sides."""
+"""Rank counts from tiles of float32 products, read while they are in cache; without a gallery, each tile serves both sides."""
 
 from threading import Lock
 from typing import NamedTuple
@@ -11,13 +11,13 @@ from nearkin.evaluate.rank_counts import RankCounts
 from nearkin.search.measure import Factors, Measure, factors, inverse_lengths
 from nearkin.search.threads import run_in_threads
 
-SIDE = 512  # queries, and points of the gallery, whose products are held at once
-HELD = 1 << 27  # bytes of counts that may be held for all queries at once
-MANY_OPEN = 0.05  # share of pairs compared one by one above which float64 products are faster
+SIDE = 512  # rows and columns of a tile
+HELD = 1 << 27  # largest number of bytes for the counts of all queries at once
+MANY_OPEN = 0.05  # share of pairs scored one by one above which float64 products are faster
 
 
 class TiledSides(NamedTuple):
-    """Queries and a gallery sorted by class, made ready for products."""
+    """Queries and a gallery sorted by class, prepared for products."""
 
     how: Measure
     queries: Tensor  # (n, d) float32
@@ -29,17 +29,17 @@ class TiledSides(NamedTuple):
     own: Tensor  # (n,)
     side: int
 
-    def state(self, rows: slice) -> RankState:
-        """Of some of the queries, nothing counted yet."""
+    def start(self, rows: slice) -> RankState:
+        """The state of some of the queries, with nothing counted yet."""
         made = self.made._replace(queries=self.made.queries[rows], squares=self.made.squares[rows])
         spans, own = self.spans[rows].contiguous().numpy(), self.own[rows].contiguous().numpy()
         return start_counting(self.how, self.queries[rows], self.to_unit[rows], made, self.gallery, spans, own)
 
 
-def sides(how: Measure, queries: Tensor, gallery: Tensor, spans: Tensor, own: Tensor, side: int) -> TiledSides:
-    """From contiguous float32 queries (n, d) and gallery (m, d); `own` (n,) is where a query stands in the gallery, or -1.
+def prepare_sides(how: Measure, queries: Tensor, gallery: Tensor, spans: Tensor, own: Tensor, side: int) -> TiledSides:
+    """Prepare contiguous float32 queries (n, d) and gallery (m, d); `own` (n,) is the position of a query in the gallery, or -1.
 
-    Products are held for `side` points of the gallery at once.
+    Tiles have `side` columns.
     """
     mine, theirs = inverse_lengths(queries, how.unit_queries), inverse_lengths(gallery, how.unit_references)
     made = factors(how, queries, gallery, (mine, theirs))
@@ -49,8 +49,8 @@ def sides(how: Measure, queries: Tensor, gallery: Tensor, spans: Tensor, own: Te
 
 
 def count_rows(ready: TiledSides, rows: slice) -> RankCounts | None:
-    """The finish_counting of some queries; None when products decide too little."""
-    state, mine, m = ready.state(rows), ready.made.queries[rows], len(ready.gallery.references)
+    """Count the ranks of some queries; None when products decide too few pairs."""
+    state, mine, m = ready.start(rows), ready.made.queries[rows], len(ready.gallery.references)
     compared = 0
     for number, part in enumerate(ready.turned):
         compared += count_tile(torch.mm(mine, part).numpy(), False, number * ready.side, state, ready.gallery)
@@ -60,26 +60,26 @@ def count_rows(ready: TiledSides, rows: slice) -> RankCounts | None:
 
 
 def fits_in_memory(ready: TiledSides) -> bool:
-    """Whether the counts of all queries can be held at once."""
+    """Whether the counts of all queries fit in memory at once."""
     (n, d), widest = ready.queries.shape, int((ready.spans[:, 1] - ready.spans[:, 0]).max())
     return n * (4 * bins_for(widest) + 24 * widest + 8 * d) <= HELD
 
 
 def count_all(ready: TiledSides) -> dict[int, RankCounts] | None:
-    """The finish_counting of all queries when they are the gallery, in blocks named by their start; None when products decide too little.
+    """Count the ranks of all queries when they are the gallery, in blocks keyed by their start; None when products decide too few pairs.
 
-    A tile of products counts for its rows and for its columns, so half of them are enough.
+    A tile of products counts for its rows and for its columns, so half of the tiles are enough.
     """
     n, gallery = len(ready.queries), ready.gallery
     blocks = [slice(start, min(start + ready.side, n)) for start in range(0, n, ready.side)]
     state: dict[int, RankState] = {}
     locks = [Lock() for _ in blocks]
     too_close: list[tuple[int, int]] = []
-    # along the diagonals: two threads seldom want the same block
-    pairs = [(row, row + apart) for apart in range(len(blocks)) for row in range(len(blocks) - apart)]
+    # along the diagonals, so that two threads seldom need the same block
+    pairs = [(row, row + offset) for offset in range(len(blocks)) for row in range(len(blocks) - offset)]
 
     def begin(some: slice) -> None:
-        state[some.start] = ready.state(blocks[some.start])
+        state[some.start] = ready.start(blocks[some.start])
 
     def count(some: slice) -> None:
         row, column = pairs[some.start]

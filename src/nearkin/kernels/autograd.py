@@ -234,6 +234,4 @@ class _FirstDerivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[None, ...]:
-        raise RuntimeError(
-            "the streaming engines give first derivatives only; for double backward build the objective with engine='dense'"
-        )
+        raise RuntimeError("the streaming engines give first derivatives only; for double backward build the objective with engine='dense'")

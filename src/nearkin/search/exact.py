@@ -145,18 +145,18 @@ def score_nearest(
     block: int | None = None,
 ) -> Scored:
     """Search like `nearest`, but keep the scores in float64, so that `merge_scored` sees no false ties between parts."""
-    asked = checked_points(queries, "queries")
+    points = checked_points(queries, "queries")
     check_numbers(k, block)
     how = measure(SquaredEuclidean() if affinity is None else affinity)
-    whole = check_groups(groups, asked.embeddings)
+    whole = check_groups(groups, points.embeddings)
     best: Neighbors | None = None
-    start, dtype = 0, asked.embeddings.dtype
-    for some in blocks(references, asked.embeddings, block):
-        check_sides(asked, some, exclude_same_id)
+    start, dtype = 0, points.embeddings.dtype
+    for some in blocks(references, points.embeddings, block):
+        check_sides(points, some, exclude_same_id)
         dtype = torch.promote_types(dtype, some.embeddings.dtype)
-        excluded = exclusion(asked, some, exclude_same_id, whole, start)
-        sides = _Sides(asked.embeddings.to(dtype), some.embeddings.to(dtype), excluded, k)
-        if isinstance(affinity, Hamming) and asked.embeddings.device.type == "cpu" and excluded == Exclusion():
+        excluded = exclusion(points, some, exclude_same_id, whole, start)
+        sides = _Sides(points.embeddings.to(dtype), some.embeddings.to(dtype), excluded, k)
+        if isinstance(affinity, Hamming) and points.embeddings.device.type == "cpu" and excluded == Exclusion():
             found = _search_codes(sides)
         elif how is not None:
             found = _search_known(how, sides)
