@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, Hamming, SquaredEuclidean
+from nearkin.compose.affinity import Affinity, SquaredEuclidean
 from nearkin.compose.points import Points
 from nearkin.search.candidates import candidates, full_precision, pairs_reaching
 from nearkin.search.exclusion import Exclusion
@@ -156,7 +156,7 @@ def score_nearest(
         dtype = torch.promote_types(dtype, some.embeddings.dtype)
         excluded = exclusion(points, some, exclude_same_id, whole, start)
         sides = _Sides(points.embeddings.to(dtype), some.embeddings.to(dtype), excluded, k)
-        if isinstance(affinity, Hamming) and points.embeddings.device.type == "cpu" and excluded == Exclusion():
+        if getattr(affinity, "metric", None) == "hamming" and points.embeddings.device.type == "cpu" and excluded == Exclusion():
             found = _search_codes(sides)
         elif how is not None:
             found = _search_known(how, sides)
