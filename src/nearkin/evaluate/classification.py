@@ -40,6 +40,14 @@ class ClassRow:
         Number of queries of this class.
     predicted : int
         Number of queries predicted as this class.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.evaluate import per_class
+    >>> row = per_class(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]))[0]
+    >>> row.precision, row.recall
+    (1.0, 0.5)
     """
 
     label: int

@@ -30,6 +30,16 @@ class Soft(NamedTuple):
         The loss of each query, differentiable; 0 where `valid` is False.
     valid : Tensor (n,) bool
         Whether the query counts: it has the candidates that its form needs.
+
+    Examples
+    --------
+    A query without a positive is not valid in the log form:
+
+    >>> import torch
+    >>> from nearkin.kernels import Work, soft_neighbors
+    >>> work = Work(torch.zeros(2, 1), torch.zeros(3, 1), True, span=torch.tensor([[0, 1], [0, 0]]))
+    >>> soft_neighbors(work, "log", 1.0, engine="torch").valid
+    tensor([ True, False])
     """
 
     values: Tensor  # (n,)
