@@ -84,7 +84,7 @@ def fit(
             if report is not None:
                 report(Epoch(number, epochs, losses[-1]))
     if all(map(math.isnan, losses)):
-        raise ValueError(f"batch_size ({batch_size}): every batch held one class only; take larger ones")
+        raise ValueError(f"batch_size ({batch_size}): every batch held one class only; use larger batches")
     network.eval()
     return losses
 
