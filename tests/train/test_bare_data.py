@@ -102,7 +102,7 @@ def test_a_least_number_of_steps_makes_more_epochs_and_says_so(tmp_path):
     run = override(Run(), {"least_steps": "8", "epochs": "2", "batch_size": "20", "network.name": "mlp"})
     found = train(run, tmp_path / "m", data=digits(40, 0), device="cpu")
     assert found["steps"] >= 8 and found["epochs"] == json.loads((tmp_path / "m" / "run.json").read_text())["epochs"] > 2
-    assert f"{found['epochs']} epochs, for at least 8 steps; --epochs changes that" in (tmp_path / "m" / "log.jsonl").read_text()
+    assert f"{found['epochs']} epochs, to make at least 8 steps; --epochs changes that" in (tmp_path / "m" / "log.jsonl").read_text()
 
 
 def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s_run_is_left_alone(tmp_path, capsys):
@@ -153,7 +153,7 @@ def test_vectors_without_labels_have_numbers_swapped_unless_told_otherwise():
     )
     assert augmentation(override(Run(), {"augment.name": "swap", "augment.options.share": "0.1"}), known, "nca") == (Swap(0.1),)
     for data, name, words in (
-        (bare, "crop", "changes images, and bare has vectors; set augment.name=none or swap"),
+        (bare, "crop", "is for images, and bare has vectors; set augment.name=none or swap"),
         (BARE, "swap", "changes vectors"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -50,14 +50,14 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(tmp_path, damage):
     assert found.step == 1
     assert len(said) == 1
     assert "step-00000002 is damaged" in said[0]
-    assert said[0].endswith("going back to step-00000001")
+    assert said[0].endswith("using step-00000001")
 
 
 def test_without_a_whole_one_the_training_is_told_to_begin_anew(tmp_path):
     (written(tmp_path, 1) / "state.json").write_text("[]")
     said = []
     assert checkpoint.newest(tmp_path, said.append) is None
-    assert said[0].endswith("beginning anew: there is none before it")
+    assert said[0].endswith("there is no earlier one, so training starts over")
 
 
 def test_a_half_written_folder_is_never_taken_for_a_checkpoint(tmp_path):

@@ -28,9 +28,9 @@ def test_overrides_reach_leaves_and_options():
         ("epochs", "many", r"epochs \('many'\) must be of type int"),
         ("epochs", "true", r"epochs \(True\) must be of type int"),
         ("optimizer.name", "lion", "optimizer.name 'lion' is unknown; choose one of sgd, adam"),
-        ("epochs", "0", r"epochs \(0\) must be at least 1"),
-        ("batch_size", "0", r"batch_size \(0\) must be at least 1"),
-        ("least_steps", "-1", r"least_steps \(-1\) must be at least 0"),
+        ("epochs", "0", r"epochs \(0\) must be a whole number of at least 1"),
+        ("batch_size", "0", r"batch_size \(0\) must be a whole number of at least 1"),
+        ("least_steps", "-1", r"least_steps \(-1\) must be a whole number of at least 0"),
     ],
 )
 def test_a_wrong_setting_names_the_right_one(setting, value, said):

@@ -125,12 +125,12 @@ def test_a_small_labeled_folder_from_the_command_line_learns_for_long_enough_and
     words = ["train", str(tmp_path / "photos"), "--device", "cpu", "--network", "mlp", "--set", "validate_every=100", "--dimension", "4"]
     assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "classes, 70 points to learn from: batches of 64, sgd at 0.1 with gradients of length 1 at most; --set changes that" in said
-    assert f"{LEAST} epochs, for at least {LEAST} steps; --epochs changes that" in said
+    assert "classes, 70 training points: batches of 64, sgd at 0.1 with gradients clipped to norm 1; --set changes that" in said
+    assert f"{LEAST} epochs, to make at least {LEAST} steps; --epochs changes that" in said
     assert json.loads((tmp_path / "m" / "metrics.json").read_text())["steps"] == LEAST
     assert cli.main([*words, "--out", str(tmp_path / "n"), "--epochs", "2", "--set", "batch_size=256"]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "batches of" not in said and "for at least" not in said
+    assert "batches of" not in said and "to make at least" not in said
     assert json.loads((tmp_path / "n" / "metrics.json").read_text())["steps"] == 2
 
 

@@ -168,10 +168,10 @@ def test_save_writes_what_it_takes_to_build_the_network_again(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, r"epochs \(0\) must be at least 1"),
-        ({"batch_size": 1}, r"batch_size \(1\) must be at least 2"),
-        ({"learning_rate": 0.0}, r"learning_rate \(0.0\) must be above 0"),
-        ({"learning_rate": float("nan")}, r"learning_rate \(nan\) must be above 0"),
+        ({"epochs": 0}, r"epochs \(0\) must be a whole number of at least 1"),
+        ({"batch_size": 1}, r"batch_size \(1\) must be a whole number of at least 2"),
+        ({"learning_rate": 0.0}, r"learning_rate \(0.0\) must be a finite number above 0"),
+        ({"learning_rate": float("nan")}, r"learning_rate \(nan\) must be a finite number above 0"),
     ],
 )
 def test_errors_in_the_settings(options: dict[str, Any], message: str) -> None:
@@ -184,5 +184,5 @@ def test_errors_in_the_data() -> None:
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 10, "learning_rate": 0.1, "seed": 0}
     with pytest.raises(ValueError, match="labels has 59 entries for 60 images"):
         fit(network(), NCA(), images, labels[1:], **settings)
-    with pytest.raises(ValueError, match="images holds 1; training needs at least 2"):
+    with pytest.raises(ValueError, match="images has 1 entries; give at least 2"):
         fit(network(), NCA(), images[:1], labels[:1], **settings)

@@ -40,7 +40,7 @@ def test_a_lost_objective_ends_the_sweep_early_and_is_written_as_a_number():
 
 
 def test_what_it_cannot_do_is_said():
-    with pytest.raises(ValueError, match="searches its own rates"):
+    with pytest.raises(ValueError, match="needs no learning rate"):
         sweep({"optimizer.name": "conjugate_gradient"})
     with pytest.raises(ValueError, match=r"steps \(1\) must be at least 2"):
         sweep({}, steps=1)

@@ -209,7 +209,7 @@ def test_folders_are_not_overwritten(tmp_path, digits):
     small = digits.subset(torch.arange(200))
     run = override(Run(), {**BASE, "epochs": "1"})
     train(run, tmp_path / "m", data=small)
-    with pytest.raises(FileExistsError, match="holds a training already; choose another folder, or go on: `nearkin train --resume "):
+    with pytest.raises(FileExistsError, match="already holds a training; choose another folder, or resume it: `nearkin train --resume "):
         train(run, tmp_path / "m", data=small)
     with pytest.raises(FileNotFoundError, match="holds no training to resume"):
         train(run, tmp_path / "n", data=small, resume=True)
@@ -235,7 +235,7 @@ def test_every_objective_can_be_named():
         ("augment.options.pixels", "3", "augment none has no option 'pixels'; it has none"),
         ("preprocess.name", "zca", "preprocess 'zca' is unknown"),
         ("preprocess.options.per_chanel", "true", r"standardize has no option 'per_chanel' \(did you mean 'per_channel'\?\)"),
-        ("preprocess.options.mean", "0.5", "preprocess.options.mean and preprocess.options.std go together"),
+        ("preprocess.options.mean", "0.5", "preprocess.options.mean and preprocess.options.std belong together"),
         ("sampler.name", "fair", "sampler 'fair' is unknown; choose one of shuffled, per_class, class_balanced"),
         (
             "sampler.options.droplast",

@@ -384,7 +384,7 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
             {"batch_size": "1", "network.name": "convnet", "network.options.hidden": None},
             r"batch_size \(1\) leaves one image a step, and convnet normalizes over the batch: take at least 2",
         ),
-        ({"views": "2", "augment.name": "none", "augment.options.pixels": None}, r"views \(2\) of an image that nothing happens to"),
+        ({"views": "2", "augment.name": "none", "augment.options.pixels": None}, r"views \(2\) are all equal without augmentation"),
         ({"views": "2", "references": "training_set"}, "set views=1"),
         ({"discovery.gradual": "true"}, "discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch"),
         ({"discovery.labeled": "2"}, r"discovery.labeled \(2.0\) must lie between 0 and 1"),
