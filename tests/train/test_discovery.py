@@ -1,4 +1,4 @@
-"""Discovery: neighborhoods, entropies, and whom to trust."""
+"""Discovery: neighborhoods, entropies, and which points to trust."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_the_known_answer():
 
 @pytest.mark.parametrize("block", [1, 7, 32, 1000])
 @pytest.mark.parametrize("temperature", [0.02, 0.1, 5.0])
-def test_any_block_is_the_literal_loop(block, temperature):
+def test_any_block_size_equals_the_literal_loop(block, temperature):
     x = torch.randn(60, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(entropies(x, temperature, block=block), literal_entropies(x, temperature), atol=1e-11, rtol=1e-11)
     single = entropies(x.float(), temperature, block=block).double()
@@ -63,7 +63,7 @@ def test_neighbors_are_the_nearest_others_by_cosine():
     assert torch.equal(table, near.argsort(dim=1, descending=True, stable=True)[:, :3])
 
 
-def test_identical_points_are_defined():
+def test_identical_points_have_finite_entropies():
     x = torch.ones(5, 3)
     found = discover(x, 2)
     assert found.table.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1]]  # ties to the smaller id, never itself
@@ -103,7 +103,7 @@ def test_agreement_is_for_reporting():
     assert math.isnan(agreement(table, labels, torch.zeros(3, dtype=torch.bool)).share)
 
 
-def test_a_neighbor_that_was_not_kept_agrees_with_nobody():
+def test_dropped_neighbors_do_not_count_in_agreement():
     generator = torch.Generator().manual_seed(0)
     table = discover(torch.randn(2000, 16, generator=generator), 3).table
     labels = torch.randint(0, 10, (2000,), generator=generator)
@@ -114,7 +114,7 @@ def test_a_neighbor_that_was_not_kept_agrees_with_nobody():
     assert abs(found.share - 0.1) < 0.03  # classes by chance
 
 
-def test_arrays_do_where_tensors_do():
+def test_arrays_are_accepted_for_tensors():
     found, same = discover(TOY, 2), discover(TOY.numpy(), 2)
     assert torch.equal(found.table, same.table) and torch.equal(found.entropy, same.entropy)
     assert torch.equal(entropies(TOY.numpy()), found.entropy)
@@ -125,9 +125,9 @@ def test_arrays_do_where_tensors_do():
     assert agreement(table, labels, chosen.numpy()) == agreement(found.table, torch.from_numpy(labels), chosen)
 
 
-def test_nobody_may_be_left_to_trust():
-    nobody = torch.empty(0)  # every point has a class
-    assert trusted(nobody, 0.5).shape == weights(nobody, 0.5).shape == (0,)
+def test_no_points_to_trust():
+    none = torch.empty(0)  # every point has a class
+    assert trusted(none, 0.5).shape == weights(none, 0.5).shape == (0,)
     assert mutual(torch.empty(0, 2).long()).shape == (0, 2)
 
 
