@@ -305,7 +305,7 @@ def test_a_column_for_a_label_is_priced_as_the_relation_is(apart: bool) -> None:
     torch.testing.assert_close(*grads)
     assert not grads[0][6:8].any()
     torch.testing.assert_close(*(torch.autograd.grad(g[[0, 1, 2, 4, 5, 8]].square().sum(), near)[0] for g in grads))
-    assert own_column(torch.tensor([[1.0, torch.nan, 0.0]]), torch.tensor([0]), apart).values.isnan().all()
+    assert own_column(torch.tensor([[1.0, torch.nan, 0.0]]), torch.tensor([0]), apart=apart).values.isnan().all()
 
 
 @pytest.mark.parametrize(

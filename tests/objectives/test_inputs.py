@@ -298,7 +298,10 @@ def test_bad_discoveries(table: Tensor, trusted: Tensor | None, error: type[Exce
 
 BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: NCA("logg"), "form 'logg' is unknown; did you mean 'log'. choose one of log, expected"),
-    (lambda: NCA(metric="euclidean"), "metric 'euclidean' is unknown; did you mean 'squared_euclidean'. choose one of squared_euclidean, cosine"),
+    (
+        lambda: NCA(metric="euclidean"),
+        "metric 'euclidean' is unknown; did you mean 'squared_euclidean'. choose one of squared_euclidean, cosine",
+    ),
     (lambda: NCA(temperature=0), r"temperature \(0\) must be a finite number above 0"),
     (lambda: NCA(temperature=float("inf")), r"temperature \(inf\) must be a finite number above 0"),
     (lambda: NCARegression(-1.0), r"temperature \(-1.0\) must be a finite number above 0"),
@@ -323,7 +326,7 @@ BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: nk.Contrastive(0), r"margin \(0\) must be a finite number above 0"),
     (lambda: nk.Contrastive(2.5), r"margin \(2.5\) is above 2, the largest distance of unit vectors; lower it or pass normalize=False"),
     (lambda: nk.Triplet("easy"), "choice 'easy' is unknown; choose one of uniform, hard, semi-hard, distance-weighted, misplaced"),
-    (lambda: nk.Triplet(metric="euclidean"), "metric 'euclidean' is unknown; choose one of cosine, squared_euclidean"),
+    (lambda: nk.Triplet(metric="euclidean"), "metric 'euclidean' is unknown; did you mean 'squared_euclidean'. choose one of cosine"),
     (lambda: nk.Triplet(margin=-1), r"margin \(-1\) must be a finite number above 0"),
     (lambda: nk.Triplet("misplaced", k=0), r"k \(0\) must be a whole number of at least 1"),
     (lambda: nk.Triplet("distance-weighted"), r"dimension \(0\) must be the embedding's size, at least 3, for distance-weighted draws"),
