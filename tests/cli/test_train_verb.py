@@ -161,7 +161,7 @@ def test_a_file_damaged_since_is_to_be_put_back_before_resuming(photos: Path, tm
     capsys.readouterr()
     assert cli.main(again) == 1
     told = capsys.readouterr().err.strip().splitlines()[-1]
-    advice = "put the file back as it was and resume, or train anew into another folder, with --set data.on_error=skip"
+    advice = "restore the file and resume, or start a new training in another folder with --set data.on_error=skip"
     assert "3.png cannot be decoded" in told and told.endswith(advice) and "remove the file" not in told
     assert cli.main(["train", str(data), "--out", str(tmp_path / "other"), *SMALL, "--set", "data.on_error=skip"]) == 0
     (data / "dark" / "3.png").write_bytes(was)
@@ -255,7 +255,7 @@ def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path
     folder = tmp_path / "my runs"
     for words, told in (
         (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` begins one"),
-        ([str(photos), "--out", str(folder)], f"go on: `nearkin train --resume '{folder}'`"),
+        ([str(photos), "--out", str(folder)], f"resume it: `nearkin train --resume '{folder}'`"),
     ):
         assert cli.main(["train", *words]) == 1 and told in capsys.readouterr().err
         folder.mkdir(exist_ok=True)
@@ -374,7 +374,7 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
         assert not [leaf for leaf in other if leaf.startswith(("objective", "discovery"))]
         assert same == settings_for(purpose, "omniglot", {})
     assert cli.main(["train", "digits", "--for", "sleep", "--out", str(tmp_path / "no")]) == 1
-    assert "--for 'sleep' is unknown; there are recipes for retrieval" in capsys.readouterr().err
+    assert "--for 'sleep' is unknown; choose one of retrieval" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "README.md").write_text("mine")
     for more in ([], ["--find-rate"]):
         assert cli.main(["train", "digits", "--out", str(tmp_path), "--network", "mlp", "--epochs", "1", *more]) == 1
-        assert "holds README.md of something else, which a training would overwrite; choose another folder" in capsys.readouterr().err
+        assert "holds README.md, which a training would overwrite; choose another folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"] and (tmp_path / "README.md").read_text() == "mine"
 
 

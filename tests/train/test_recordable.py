@@ -1,6 +1,6 @@
-"""A step that a CUDA graph records must read nothing back, and send nothing there.
+"""A step that a CUDA graph records must not read values back to the host, and must not send any to the device.
 
-Tensors without values tell on a machine without a GPU: reading one raises, and so does mixing it with one that has values.
+Meta tensors detect this without a GPU: reading one raises, and so does mixing it with a tensor that has values.
 """
 
 from contextlib import nullcontext
