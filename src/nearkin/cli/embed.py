@@ -15,6 +15,7 @@ from nearkin.cli.progress import note
 from nearkin.cluster.embed import embed
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import room
+from nearkin.data.opener import DATA_ROOT
 from nearkin.models.folder import load
 
 
@@ -36,7 +37,7 @@ def run_shard(arguments: Namespace) -> int:
     """The data themselves as shards, for ranks that each read their own."""
     if arguments.address and arguments.engine != "ray":
         raise ValueError("--address is of a Ray cluster; give --engine ray, too")
-    how: dict[str, Any] = {"data_root": arguments.data_root, "size": arguments.size, "on_error": "skip", "report": note}
+    how: dict[str, Any] = {"data_root": arguments.data_root or DATA_ROOT, "size": arguments.size, "on_error": "skip", "report": note}
     return _written(arguments, None, sources.open(arguments.data, **how), Path(arguments.out))
 
 

@@ -96,6 +96,17 @@ def from_anywhere(what: str) -> str:
     return os.path.abspath(path) if what and _named(what) is None and os.path.exists(path) else what
 
 
+def whole_root(what: str, data_root: str | os.PathLike[str]) -> str:
+    """The absolute path of the data root for a known set that is read from disk; '' for all other data."""
+    name = _named(what)
+    return os.path.abspath(os.path.expanduser(data_root)) if name is not None and SETS[name].folders else ""
+
+
+def same_set(one: str, other: str) -> bool:
+    """Whether both are names of one known set: fashion and Fashion_MNIST are."""
+    return _named(one) is not None and _named(one) == _named(other)
+
+
 def _named(text: str) -> str | None:
     """The known set of this name; anything with a folder in it is a path."""
     return known_name(text) if os.path.basename(text) == text else None

@@ -22,6 +22,7 @@ class DataChoice:
     """Which data, and how they are cut."""
 
     source: str = ""
+    root: str = ""  # the folder in which a known set was found; "": the folder data, or the source is no known set
     size: int | None = None  # images are brought to size x size; None: as they are
     path_column: str = "path"
     label_column: str = "label"

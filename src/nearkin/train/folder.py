@@ -19,21 +19,26 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.disk import as_new
 from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
-from nearkin.data.opener import from_anywhere
+from nearkin.data.opener import DATA_ROOT, from_anywhere, whole_root
 from nearkin.models.paths import run_page
 from nearkin.train.config import Run
 from nearkin.train.data_checks import check_enough
 from nearkin.train.reporter import Reporter
 
 
-def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:
+def rooted(run: Run, data_root: str | Path | None) -> Run:
+    """The run with the absolute data root of its known set: `data_root`, else the one it remembers, else the folder data."""
+    return replace(run, data=replace(run.data, root=whole_root(run.data.source, data_root or run.data.root or DATA_ROOT)))
+
+
+def opened(run: Run, data: Dataset | None, log: Reporter) -> Dataset:
     """The data that were handed in, or those that the run names."""
     if data is not None:
         return data
     choice = run.data
     found = sources.open(
         choice.source,
-        data_root=data_root,
+        data_root=choice.root or DATA_ROOT,
         size=choice.size,
         **choice.columns(),
         on_error=choice.on_error,

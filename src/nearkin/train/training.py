@@ -21,7 +21,7 @@ from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
-from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json, write_run
+from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, write_json, write_run
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
 from nearkin.train.optimizers import set_rate
@@ -48,7 +48,7 @@ def train(
     folder: str | Path,
     *,
     data: Dataset | None = None,
-    data_root: str | Path = "data",
+    data_root: str | Path | None = None,
     reporter: Reporter | None = None,
     device: str | torch.device | None = None,
     resume: bool = False,
@@ -56,19 +56,21 @@ def train(
 ) -> dict[str, Any]:
     """Train and write the model folder; the figures that metrics.json holds.
 
+    Known sets are looked for under `data_root`, else where the run found them before, else in the folder data.
     The run is taken as it is; with `given`, the leaves that somebody chose, others may be set to suit the data (`recipes.suited`).
     The test part, if there is one, is looked at once, at the end. With `resume` an interrupted training goes on from its
     newest whole checkpoint, and on a CPU ends with the very weights it would have had. Ctrl-C writes one more before it ends the training;
     pressed again, it ends it at once.
     """
     folder = Path(folder)
+    run = rooted(run, data_root) if data is None else run
     rank, place = ranks.start(device)
     check_folder(folder, resume)
     ranks.wait_for_all()  # before the first of them writes there
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
-        source = opened(run, data, data_root, log)
+        source = opened(run, data, log)
         parts_of_data = cut(run, source)
         run = taken(run, parts_of_data.train, given, log)
         parts = assemble(run, parts_of_data.train, place)

@@ -21,7 +21,7 @@ from nearkin.data.sources.stick_figures import read_stick_figures
 
 @dataclass(frozen=True)
 class NamedSet:
-    """One entry. `folders` are looked through under the data root; the first is where fetched files go."""
+    """One entry. Files are looked for in `folders` under the data root and fetched into the first; sets without files have no folders."""
 
     read: Callable[[Shelf, Wanted], Dataset]
     folders: tuple[str, ...]
@@ -62,8 +62,8 @@ CIFAR_100_FILE = _one(TORONTO + CIFAR_100.archive, "md5:03b5dce01913d631647c71ec
 CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 SETS: dict[str, NamedSet] = {
-    "digits": NamedSet(read_digits, ("digits",), "https://scikit-learn.org"),
-    "stick-figures": NamedSet(read_stick_figures, ("stick-figures",), "rendered here, from a seed"),
+    "digits": NamedSet(read_digits, (), "https://scikit-learn.org"),
+    "stick-figures": NamedSet(read_stick_figures, (), "rendered here, from a seed"),
     "mnist": NamedSet(
         partial(read_idx_set, classes=tuple("0123456789")),
         ("mnist", "MNIST/raw"),
