@@ -13,11 +13,11 @@ from nearkin.data.sources.unpack import ARCHIVE_SUFFIXES, unpack
 
 @dataclass(frozen=True)
 class Official:
-    """One official file: its name, where it can be fetched, its checksum ('md5:...'; None where none is known for certain)."""
+    """One official file: its name, where it can be fetched, its checksum ('sha256:...' or 'md5:...')."""
 
     name: str
     urls: tuple[str, ...]
-    checksum: str | None
+    checksum: str
     extra: bool = False  # only needed for the split named extra
     unpacked: bool = False  # whether the reader wants its contents on disk; others are read as they are
 

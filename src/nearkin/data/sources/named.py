@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nearkin.data.dataset import Dataset
 from nearkin.data.sources.catalog import SETS
-from nearkin.data.sources.download import alone
+from nearkin.data.sources.download import one_process
 from nearkin.data.sources.local_files import MissingFileError, Shelf
 from nearkin.data.sources.options import Wanted
 
@@ -34,7 +34,7 @@ def open_named(name: str, data_root: Path, wanted: Wanted, download: bool) -> Da
     except MissingFileError:
         if not download or not entry.files:
             raise
-    with alone(data_root / entry.folders[0]):
+    with one_process(data_root / entry.folders[0]):
         try:
             return entry.read(shelf, wanted)  # another rank may have fetched it while this one waited
         except MissingFileError:
