@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from nearkin.models.adapters import Adapted, adapt, parameter_groups
+from nearkin.models.adapters import Adapted, adapt
 from nearkin.models.catalog import build
 
 SHAPE = (3, 8, 8)
@@ -105,23 +105,11 @@ def test_frozen_bodies_stay_as_they_are(libraries, whole):
     before = {name: value.clone() for name, value in network.state_dict().items()}
     network.train()
     assert network.head.training and not network.body.norm.training
-    optimizer = torch.optim.SGD(parameter_groups(network, 0.1))
+    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
     network(torch.randn(4, *SHAPE)).square().sum().backward()
     optimizer.step()
     changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"head.linear.weight", "head.linear.bias"}
-
-
-def test_a_body_at_its_own_learning_rate():
-    network = build("ren2014-mnist", image_shape=(1, 16, 16))
-    head, body = parameter_groups(network, 1e-5, body_rate=1e-3)
-    assert (head["lr"], body["lr"]) == (1e-5, 1e-3)
-    assert [id(p) for p in head["params"]] == [id(p) for p in network.head.parameters()]
-    assert len(head["params"]) + len(body["params"]) == len(list(network.parameters()))
-    (everything,) = parameter_groups(network, 0.1)
-    assert len(everything["params"]) == len(list(network.parameters()))
-    (only,) = parameter_groups(adapt(Backbone(), SHAPE, 3, frozen=True), 0.1, body_rate=0.2)
-    assert only["lr"] == 0.1 and len(only["params"]) == 2
 
 
 def test_any_module():
@@ -158,7 +146,3 @@ def test_errors():
         adapt(nn.LSTM(5, 4), (5, 5))
     with pytest.raises(ValueError, match=r"images of 3 x 2 x 2 do not go through this network \(.*\); resize them"):
         adapt(Backbone(), (3, 2, 2))
-    with pytest.raises(ValueError, match="the network has nothing to train; unfreeze its body or give it a dimension"):
-        parameter_groups(adapt(Backbone(), SHAPE, frozen=True), 0.1)
-    with pytest.raises(ValueError, match=r"body_rate \(0.2\) needs a network with a trained `head`"):
-        parameter_groups(Backbone(), 0.1, body_rate=0.2)

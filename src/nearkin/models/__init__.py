@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nearkin import _lazy_exports
 
 _HOMES = {
-    "nearkin.models.adapters": (
-        "adapt",
-        "parameter_groups",
-    ),
+    "nearkin.models.adapters": ("adapt",),
     "nearkin.models.catalog": (
         "NETWORKS",
         "build",
@@ -48,12 +45,10 @@ __all__ = [
     "load",
     "load_weights",
     "options_of",
-    "parameter_groups",
 ]
 
 if TYPE_CHECKING:
     from nearkin.models.adapters import adapt as adapt
-    from nearkin.models.adapters import parameter_groups as parameter_groups
     from nearkin.models.catalog import NETWORKS as NETWORKS
     from nearkin.models.catalog import build as build
     from nearkin.models.catalog import channels_last as channels_last

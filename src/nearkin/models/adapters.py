@@ -1,8 +1,7 @@
 """Other people's networks as bodies under our head: `timm:NAME`, `torchvision:NAME`, or any nn.Module.
 
-Neither library is needed until it is asked for, and nothing is ever downloaded: weights come from a local file. A frozen body is
-left as it is, its batch-normalization statistics included; otherwise it is fine-tuned, at a learning rate of its own if
-`parameter_groups` is given one.
+Neither library is needed until it is named, and nothing is ever downloaded: weights come from a local file. A frozen body stays
+as it is, its batch-normalization statistics included; otherwise it is fine-tuned.
 """
 
 from importlib import import_module
@@ -108,21 +107,6 @@ def from_torchvision(
     if weights is not None:
         load_weights(body, weights, cut=classifier)
     return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen)
-
-
-def parameter_groups(network: nn.Module, rate: float, *, body_rate: float | None = None) -> list[dict[str, Any]]:
-    """The trained parameters for an optimizer, the body's at a learning rate of its own; frozen ones are left out."""
-    trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
-    head = [p for name, p in trained if name.startswith("head.")]
-    body = [p for name, p in trained if not name.startswith("head.")]
-    if not trained:
-        raise ValueError("the network has nothing to train; unfreeze its body or give it a dimension, so that it has a head")
-    if body_rate is None:
-        return [{"params": [p for _, p in trained], "lr": rate}]
-    if not head:
-        raise ValueError(f"body_rate ({body_rate}) needs a network with a trained `head`; wrap it with adapt(module, ..., dimension=...)")
-    groups = [{"params": head, "lr": rate}, {"params": body, "lr": body_rate}]
-    return [group for group in groups if group["params"]]
 
 
 def _library(name: str, module: str) -> Any:
