@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearkin.data.corrections import corrected, points_of
+from nearkin.data.corrections import corrected, source_names
 from nearkin.data.dataset import Dataset
 from nearkin.data.opener import open as open_data
 from tests.data.picture_files import save_tree
@@ -34,7 +34,7 @@ def test_labels_are_corrected_confirmed_and_new_classes_added(tmp_path: Path) ->
 def test_files_are_named_by_their_path_absolute_or_from_the_table(tmp_path: Path) -> None:
     save_tree(tmp_path, "a/1.png", "b/2.png")
     data = open_data(tmp_path)
-    assert points_of(data)[0] == str(tmp_path / "a/1.png")
+    assert source_names(data)[0] == str(tmp_path / "a/1.png")
     mended = corrected(data, table(tmp_path, "label,path", "b,a/1.png", f'"a",{tmp_path / "b/2.png"}'))
     assert mended.labels is not None and mended.labels.tolist() == [1, 0]
 

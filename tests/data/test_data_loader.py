@@ -78,7 +78,7 @@ def test_feeding_leaves_the_random_numbers_alone(folder):
 
 
 def test_a_set_worth_it_is_decoded_by_workers(folder, monkeypatch):
-    monkeypatch.setattr("nearkin.data.loader.WORTH_WORKERS", 5)
+    monkeypatch.setattr("nearkin.data.loader.MIN_FILES_FOR_WORKERS", 5)
     monkeypatch.setattr("nearkin.data.loader.CHUNK", 5)
     data = open_data(folder)
     assert torch.equal(Loader(data, workers=2).resident, data.read(data.ids))

@@ -60,8 +60,8 @@ def test_supervision_is_what_is_known_unless_told(changes, supervision):
 
 
 def test_answers_are_what_points_want():
-    assert small().answers is LABELS
-    assert small(by="ids").answers is None and small(by="ids").labels is LABELS  # kept, for evaluation
+    assert small().point_labels is LABELS
+    assert small(by="ids").point_labels is None and small(by="ids").labels is LABELS  # kept, for evaluation
 
 
 def test_describe_says_what_there_is():

@@ -16,7 +16,7 @@ from nearkin.data import SETS, DownloadError, Progress
 from nearkin.data import open as open_data
 from nearkin.data import progress as report
 from nearkin.data.sources.download import CHUNK, _locked, fetch
-from nearkin.data.sources.local_files import MissingFileError, Official
+from nearkin.data.sources.local_files import MissingFileError, OfficialFile
 from nearkin.data.sources.unpack import unpack
 from tests.data import official_files as official
 
@@ -169,7 +169,7 @@ def serve(server, monkeypatch, name, folder, unpacked=False):
     for path in sorted(folder.iterdir()):
         server.files["/" + path.name] = path.read_bytes()
         checksum = "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
-        files.append(Official(path.name, (server.url(path.name),), checksum, unpacked=unpacked))
+        files.append(OfficialFile(path.name, (server.url(path.name),), checksum, unpacked=unpacked))
     monkeypatch.setitem(SETS, name, dataclasses.replace(SETS[name], files=tuple(files)))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nearkin.data import open as open_data
-from nearkin.data.opener import from_anywhere
+from nearkin.data.opener import absolute_source
 from tests.data.picture_files import save, save_tree
 
 
@@ -59,6 +59,6 @@ def test_a_file_of_another_kind(tmp_path):
 def test_own_data_are_called_by_their_whole_path_and_known_sets_by_their_name(tmp_path, monkeypatch):
     (tmp_path / "mnist").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert [from_anywhere(what) for what in ("mnist", "./mnist", "", "gone.csv")] == ["mnist", str(tmp_path / "mnist"), "", "gone.csv"]
+    assert [absolute_source(what) for what in ("mnist", "./mnist", "", "gone.csv")] == ["mnist", str(tmp_path / "mnist"), "", "gone.csv"]
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert from_anywhere("~/mnist") == str(tmp_path / "mnist")
+    assert absolute_source("~/mnist") == str(tmp_path / "mnist")

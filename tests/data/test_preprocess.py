@@ -8,8 +8,8 @@ import torch
 from nearkin.data.preprocess import (
     BGR_255,
     CIFAR,
-    GIVEN,
     IMAGENET,
+    PRESETS,
     CenterCrop,
     LocalContrast,
     Resize,
@@ -78,7 +78,7 @@ def test_given_constants():
     bgr = BGR_255(images)
     for c, mean in enumerate((104, 117, 128)):
         assert torch.allclose(bgr[:, c], images[:, 2 - c].float() - mean, atol=1e-4)
-    assert GIVEN["imagenet"] is IMAGENET
+    assert PRESETS["imagenet"] is IMAGENET
 
 
 @pytest.mark.parametrize(("size", "sigma"), [(3, 1.0), (5, 1.591)])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nearkin.data.opener import same_set, whole_root
+from nearkin.data.opener import absolute_root, same_set
 from tests.data.official_files import write_idx
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def test_later_commands_read_a_known_set_from_where_training_found_it(tmp_path: 
 @pytest.mark.parametrize(("what", "kept"), [("mnist", True), ("digits", False), ("stick-figures", False), ("photos/", False)])
 def test_only_known_sets_on_disk_have_a_root(what: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert whole_root(what, "sets") == (str(tmp_path / "sets") if kept else "")
+    assert absolute_root(what, "sets") == (str(tmp_path / "sets") if kept else "")
 
 
 def test_names_of_one_set_are_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Shards on disk: what is written is read back, and whatever is wrong with a folder is named with its mend."""
+"""Shards on disk: what is written is read back, and whatever is wrong with a folder is named with its fix."""
 
 import errno
 from collections.abc import Callable

@@ -91,7 +91,7 @@ def test_many_wrong_paths_are_listed_up_to_ten(table):
         ),
         ("path,label\n", {}, r"table.csv has no rows below its header"),
         ("", {}, r"table.csv has no rows below its header"),
-        ("path,label\nimg/a.png,u\nimg/b.png\n", {}, r"row 3 has 1 cells where the header has 2; mend that row"),
+        ("path,label\nimg/a.png,u\nimg/b.png\n", {}, r"row 3 has 1 cells where the header has 2; fix that row"),
         ("path,label\nimg/a.png,\nimg/b.png,\n", {}, r"no row has a 'label'; fill some in, or remove the column to learn without classes"),
         ("path,target\nimg/a.png,1\nimg/b.png,tall\n", {}, r"row 3 has 'target' = 'tall', which is not a finite number"),
         ("path,target\nimg/a.png,nan\n", {}, r"row 2 has 'target' = 'nan', which is not a finite number"),

@@ -47,16 +47,16 @@ def test_shards_are_data(tmp_path: Path) -> None:
     assert isinstance(data.inputs, ShardRows) and data.kind == "vectors" and data.shape == (8,) and len(data) == 160
     assert data.classes == ("a", "b", "c") and data.supervision == "classes"
     some = torch.tensor([150, 3, 41, 3])
-    whole = torch.from_numpy(np.concatenate([shard.vectors for shard in data.inputs.held.shards]))
+    whole = torch.from_numpy(np.concatenate([shard.vectors for shard in data.inputs.cache.shards]))
     assert torch.equal(data.read(some), whole[some])
     part = data.subset([159, 5, 70])
-    assert torch.equal(part.read(part.ids), whole[[159, 5, 70]]) and part.inputs.homes.tolist() == [3, 0, 2]  # type: ignore[union-attr]
+    assert torch.equal(part.read(part.ids), whole[[159, 5, 70]]) and part.inputs.shard_of.tolist() == [3, 0, 2]  # type: ignore[union-attr]
 
 
 def test_only_a_few_shards_of_others_are_held(tmp_path: Path) -> None:
     data = sources.open(write_shards(tmp_path / "shards"))
     assert isinstance(data.inputs, ShardRows)
-    held = data.inputs.held
+    held = data.inputs.cache
     held.keep([1])
     for _ in range(2):
         data.read(data.ids)

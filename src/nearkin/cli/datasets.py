@@ -11,7 +11,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.images import OnError
 from nearkin.data.opener import DATA_ROOT, same_set
 from nearkin.data.sources.local_files import MissingFileError
-from nearkin.models.folder import about_of, brought_to
+from nearkin.models.folder import about_of, channels_and_size
 from nearkin.train.config import DataChoice, Run
 
 
@@ -51,7 +51,7 @@ def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     """Images are brought to the model's shape; the data it was trained on have the labels it was trained with, corrected ones included."""
     folder = Path(arguments.folder)
     about, choice = about_of(folder), choice_of(folder)
-    channels, size = brought_to(about)
+    channels, size = channels_and_size(about)
     own = own_data(what, choice)
     columns = choice.columns() if own else {}
     data = open_for(arguments, choice, what, size=size, channels=channels, **columns, on_error=on_error, report=note)

@@ -28,7 +28,7 @@ from nearkin.data.dataset import WHOLE
 from nearkin.data.loader import without_damaged
 from nearkin.data.progress import Progress as Line
 from nearkin.data.progress import Report
-from nearkin.models.folder import Model, about_of, brought_to, load
+from nearkin.models.folder import Model, about_of, channels_and_size, load
 from nearkin.report import descriptions as words
 from nearkin.report.checks import inspect
 from nearkin.report.comparisons import beside_raw, check_comparable, compare
@@ -178,7 +178,7 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
     """Data as the run would open them, brought to the model's shape where they are images."""
     about = about_of(folder)
     choice = choice_of(folder)
-    channels, size = (None, choice.size) if own_data(what, choice) else brought_to(about)
+    channels, size = (None, choice.size) if own_data(what, choice) else channels_and_size(about)
     data = open_for(
         arguments,
         choice,

@@ -137,7 +137,7 @@ class Model:
         if not isinstance(some, Tensor) and len(some) and isinstance(some[0], Picture):
             if len(shape) != 3:
                 raise ValueError(f"this model reads vectors of {shape[0]} numbers, not image files")
-            channels, side = brought_to(self.about)
+            channels, side = channels_and_size(self.about)
             assert channels is not None
             some = torch.stack([pictures.decode_picture(picture, channels, side) for picture in some])
         points = some if isinstance(some, Tensor) else torch.from_numpy(np.ascontiguousarray(some))
@@ -185,7 +185,7 @@ def _without_first_weights(about: dict[str, Any]) -> dict[str, Any]:
     return {**about, "network": {**about["network"], "options": options}}
 
 
-def brought_to(about: dict[str, Any]) -> tuple[int | None, int | None]:
+def channels_and_size(about: dict[str, Any]) -> tuple[int | None, int | None]:
     """(channels, side) that other people's pictures are brought to; no side where the model's are not square, nothing for vectors."""
     if about["kind"] != "images":
         return None, None

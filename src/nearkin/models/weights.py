@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearkin.data.disk import as_new
+from nearkin.data.disk import set_default_permissions
 
 PICKLES = (".pth", ".pt", ".bin", ".tar", ".ckpt")
 WRAPPERS = ("state_dict", "model", "model_state_dict", "net")  # under which training scripts bury the weights
@@ -57,7 +57,7 @@ def convert_weights(path: str | Path) -> Path:
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")  # under its name only when whole
     try:
         save_file({name: value.detach().clone().contiguous() for name, value in tensors.items()}, partial)
-        as_new(partial)
+        set_default_permissions(partial)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)

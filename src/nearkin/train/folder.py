@@ -16,10 +16,10 @@ from torch import Tensor
 from nearkin import data as sources
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import as_new
+from nearkin.data.disk import set_default_permissions
 from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
-from nearkin.data.opener import DATA_ROOT, from_anywhere, whole_root
+from nearkin.data.opener import DATA_ROOT, absolute_root, absolute_source
 from nearkin.models.paths import run_page
 from nearkin.train.config import Run
 from nearkin.train.data_checks import check_enough
@@ -28,7 +28,7 @@ from nearkin.train.reporter import Reporter
 
 def rooted(run: Run, data_root: str | Path | None) -> Run:
     """The run with the absolute data root of its known set: `data_root`, else the one it remembers, else the folder data."""
-    return replace(run, data=replace(run.data, root=whole_root(run.data.source, data_root or run.data.root or DATA_ROOT)))
+    return replace(run, data=replace(run.data, root=absolute_root(run.data.source, data_root or run.data.root or DATA_ROOT)))
 
 
 def opened(run: Run, data: Dataset | None, log: Reporter) -> Dataset:
@@ -51,7 +51,7 @@ def opened(run: Run, data: Dataset | None, log: Reporter) -> Dataset:
 
 def write_run(folder: Path, run: Run) -> None:
     """run.json, with whole paths: whoever resumes or evaluates may stand in another folder than whoever trained."""
-    choice = replace(run.data, source=from_anywhere(run.data.source), corrections=from_anywhere(run.data.corrections))
+    choice = replace(run.data, source=absolute_source(run.data.source), corrections=absolute_source(run.data.corrections))
     write_json(folder / "run.json", json.loads(replace(run, data=choice).to_json()))
 
 
@@ -95,7 +95,7 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
     """Tensors under another name first, so that a file that is there is whole."""
     aside = path.with_suffix(".writing")
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, aside)
-    as_new(aside)
+    set_default_permissions(aside)
     os.replace(aside, path)
 
 

@@ -1,4 +1,4 @@
-"""The named sets, as data: where each lies, where it can be had, its checksums, and which reader knows its layout.
+"""The known sets: the folders, addresses and checksums of their files, and the reader of each layout.
 
 The sha256 checksums are those that TensorFlow Datasets publishes; MNIST's were also computed from the files. For COIL-20 only an md5 is
 published, by NEVIS'22. Addresses are https where the host serves it; the checksum protects those that are not.
@@ -12,48 +12,48 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.sources.cifar import Layout, read_cifar
 from nearkin.data.sources.idx import read_idx_set
 from nearkin.data.sources.lists import read_cub, read_products
-from nearkin.data.sources.local_files import Official, Shelf
+from nearkin.data.sources.local_files import LocalFiles, OfficialFile
 from nearkin.data.sources.matlab import read_cars, read_dogs, read_svhn
 from nearkin.data.sources.objects import read_coil, read_digits, read_imagenet, read_omniglot
-from nearkin.data.sources.options import Wanted
+from nearkin.data.sources.options import ReadOptions
 from nearkin.data.sources.stick_figures import read_stick_figures
 
 
 @dataclass(frozen=True)
 class NamedSet:
-    """One entry. Files are looked for in `folders` under the data root and fetched into the first; sets without files have no folders."""
+    """A known set. Files are looked for in `folders` under the data root and fetched into the first; sets without files have no folders."""
 
-    read: Callable[[Shelf, Wanted], Dataset]
+    read: Callable[[LocalFiles, ReadOptions], Dataset]
     folders: tuple[str, ...]
     home: str
-    files: tuple[Official, ...] = ()
+    files: tuple[OfficialFile, ...] = ()
     note: str = ""
     shares_names: bool = False
 
 
-def _idx_files(checksums: tuple[str, str, str, str], *mirrors: str) -> tuple[Official, ...]:
+def _idx_files(checksums: tuple[str, str, str, str], *mirrors: str) -> tuple[OfficialFile, ...]:
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     files = [f"{name}-ubyte.gz" for name in names]
     return tuple(
-        Official(file, tuple(mirror + file for mirror in mirrors), f"sha256:{checksum}")
+        OfficialFile(file, tuple(mirror + file for mirror in mirrors), f"sha256:{checksum}")
         for file, checksum in zip(files, checksums, strict=True)
     )
 
 
-def _one(url: str, checksum: str, *, extra: bool = False, unpacked: bool = False) -> Official:
-    return Official(url.rpartition("/")[2], (url,), checksum, extra, unpacked)
+def _one(url: str, checksum: str, *, extra: bool = False, unpacked: bool = False) -> OfficialFile:
+    return OfficialFile(url.rpartition("/")[2], (url,), checksum, extra, unpacked)
 
 
-def _stanford(place: str, name: str, checksum: str, *, extra: bool = False, unpacked: bool = False) -> Official:
+def _stanford(place: str, name: str, checksum: str, *, extra: bool = False, unpacked: bool = False) -> OfficialFile:
     """A file of a host that serves https, where that is switched on, and http."""
-    return Official(name, (f"https://{place}{name}", f"http://{place}{name}"), checksum, extra, unpacked)
+    return OfficialFile(name, (f"https://{place}{name}", f"http://{place}{name}"), checksum, extra, unpacked)
 
 
-TORONTO = "https://www.cs.toronto.edu/~kriz/"
-HOUSES = "ufldl.stanford.edu/housenumbers/"
-DRAWINGS = "https://github.com/brendenlake/omniglot/raw/master/python/"
-KENNEL = "vision.stanford.edu/aditya86/ImageNetDogs/"
-NO_PICKLE = "the python version is a pickle and is never read"
+CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
+SVHN = "ufldl.stanford.edu/housenumbers/"
+OMNIGLOT_URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
+DOGS = "vision.stanford.edu/aditya86/ImageNetDogs/"
+NO_PICKLE = "the Python version is a pickle and is never read"
 CIFAR_10 = Layout(
     "cifar-10-binary.tar.gz",
     "cifar-10-batches-bin",
@@ -63,12 +63,12 @@ CIFAR_10 = Layout(
 CIFAR_100 = Layout(
     "cifar-100-binary.tar.gz", "cifar-100-binary", {"train": ("train.bin",), "test": ("test.bin",)}, "fine_label_names.txt", 2, 1
 )
-CIFAR_100_FILE = _one(TORONTO + CIFAR_100.archive, "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec")
-CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+CIFAR_100_FILE = _one(CIFAR_URL + CIFAR_100.archive, "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec")
+FASHION_CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 SETS: dict[str, NamedSet] = {
     "digits": NamedSet(read_digits, (), "https://scikit-learn.org"),
-    "stick-figures": NamedSet(read_stick_figures, (), "rendered here, from a seed"),
+    "stick-figures": NamedSet(read_stick_figures, (), "rendered from a seed"),
     "mnist": NamedSet(
         partial(read_idx_set, classes=tuple("0123456789")),
         ("mnist", "MNIST/raw"),
@@ -86,7 +86,7 @@ SETS: dict[str, NamedSet] = {
         shares_names=True,
     ),
     "fashion-mnist": NamedSet(
-        partial(read_idx_set, classes=CLOTHES),
+        partial(read_idx_set, classes=FASHION_CLASSES),
         ("fashion-mnist", "FashionMNIST/raw", "fashion_mnist"),
         "https://github.com/zalandoresearch/fashion-mnist",
         _idx_files(
@@ -104,28 +104,28 @@ SETS: dict[str, NamedSet] = {
     "cifar-10": NamedSet(
         partial(read_cifar, layout=CIFAR_10),
         ("cifar-10", "cifar10"),
-        TORONTO + "cifar.html",
-        (_one(TORONTO + CIFAR_10.archive, "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),),
+        CIFAR_URL + "cifar.html",
+        (_one(CIFAR_URL + CIFAR_10.archive, "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),),
         NO_PICKLE,
     ),
     "cifar-100": NamedSet(
-        partial(read_cifar, layout=CIFAR_100), ("cifar-100", "cifar100"), TORONTO + "cifar.html", (CIFAR_100_FILE,), NO_PICKLE
+        partial(read_cifar, layout=CIFAR_100), ("cifar-100", "cifar100"), CIFAR_URL + "cifar.html", (CIFAR_100_FILE,), NO_PICKLE
     ),
     "cifar-100-coarse": NamedSet(
         partial(read_cifar, layout=CIFAR_100._replace(names_in="coarse_label_names.txt", label_at=0)),
         ("cifar-100", "cifar100"),
-        TORONTO + "cifar.html",
+        CIFAR_URL + "cifar.html",
         (CIFAR_100_FILE,),
         NO_PICKLE,
     ),
     "svhn": NamedSet(
         read_svhn,
         ("svhn", "SVHN"),
-        "http://" + HOUSES,
+        "http://" + SVHN,
         (
-            _stanford(HOUSES, "train_32x32.mat", "sha256:435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"),
-            _stanford(HOUSES, "test_32x32.mat", "sha256:cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"),
-            _stanford(HOUSES, "extra_32x32.mat", "sha256:a133a4beb38a00fcdda90c9489e0c04f900b660ce8a316a5e854838379a71eb3", extra=True),
+            _stanford(SVHN, "train_32x32.mat", "sha256:435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"),
+            _stanford(SVHN, "test_32x32.mat", "sha256:cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"),
+            _stanford(SVHN, "extra_32x32.mat", "sha256:a133a4beb38a00fcdda90c9489e0c04f900b660ce8a316a5e854838379a71eb3", extra=True),
         ),
     ),
     "omniglot": NamedSet(
@@ -133,8 +133,8 @@ SETS: dict[str, NamedSet] = {
         ("omniglot", "omniglot-py", "omniglot/python"),
         "https://github.com/brendenlake/omniglot",
         (
-            _one(DRAWINGS + "images_background.zip", "sha256:ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640"),
-            _one(DRAWINGS + "images_evaluation.zip", "sha256:1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee"),
+            _one(OMNIGLOT_URL + "images_background.zip", "sha256:ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640"),
+            _one(OMNIGLOT_URL + "images_evaluation.zip", "sha256:1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee"),
         ),
     ),
     "coil-20": NamedSet(
@@ -164,7 +164,7 @@ SETS: dict[str, NamedSet] = {
         read_cars,
         ("cars", "stanford_cars", "cars196"),
         "https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
-        note="the authors' files are no longer served there; copies are kept elsewhere, without an official checksum",
+        note="the authors no longer serve the files; there are copies elsewhere, without an official checksum",
     ),
     "online-products": NamedSet(
         read_products,
@@ -180,16 +180,16 @@ SETS: dict[str, NamedSet] = {
     "dogs": NamedSet(
         read_dogs,
         ("dogs", "stanford_dogs"),
-        "http://" + KENNEL,
+        "http://" + DOGS,
         (
-            _stanford(KENNEL, "images.tar", "sha256:a443fc2f9a851aa1a7b8e4fa4af94b8459fce2c9f5a2f4dd4669cf9673a4ec58", unpacked=True),
-            _stanford(KENNEL, "lists.tar", "sha256:34b47cacd9a98b5d150e084f24d29391c084c55272295ec65c85651bc35f4d6c", unpacked=True),
+            _stanford(DOGS, "images.tar", "sha256:a443fc2f9a851aa1a7b8e4fa4af94b8459fce2c9f5a2f4dd4669cf9673a4ec58", unpacked=True),
+            _stanford(DOGS, "lists.tar", "sha256:34b47cacd9a98b5d150e084f24d29391c084c55272295ec65c85651bc35f4d6c", unpacked=True),
         ),
     ),
     "imagenet": NamedSet(
         read_imagenet,
         ("imagenet", "ImageNet"),
         "https://image-net.org/download.php",
-        note="it is given to registered researchers only; sort the images into train/CLASS/ and val/CLASS/",
+        note="registered researchers can download it; sort the images into train/CLASS/ and val/CLASS/",
     ),
 }

@@ -1,4 +1,4 @@
-"""Official files, fetched by pooch: a file gets its own name only after its checksum was verified.
+"""OfficialFile files, fetched by pooch: a file gets its own name only after its checksum was verified.
 
 pooch writes to a temporary file next to the target, retries, verifies and renames. What it does not have is here: several addresses for
 one file, one process at a time, progress through a reporter, and permissions as of any other new file.
@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nearkin.data.disk import as_new
-from nearkin.data.progress import Report, Ticker, tell
+from nearkin.data.disk import set_default_permissions
+from nearkin.data.progress import Report, Ticker, inform
 
 try:
     import fcntl
@@ -39,7 +39,7 @@ def fetch(urls: Sequence[str], target: Path, checksum: str, *, report: Report | 
         pooch = _pooch(target)
         failures = []
         for url in urls:
-            tell(report, f"fetching {url}")
+            inform(report, f"fetching {url}")
             downloader = pooch.HTTPDownloader(progressbar=_Bar(target.name, report), chunk_size=CHUNK, timeout=TIMEOUT, headers=HEADERS)
             files = pooch.create(target.parent, "", registry={target.name: checksum}, urls={target.name: url}, retry_if_failed=RETRIES)
             try:
@@ -48,7 +48,7 @@ def fetch(urls: Sequence[str], target: Path, checksum: str, *, report: Report | 
             except (OSError, ValueError) as error:  # errors of the connection are OSErrors, a wrong checksum is a ValueError
                 failures.append(f"{url}: {error}")
             else:
-                as_new(target)  # pooch's temporary files can be read by their owner only
+                set_default_permissions(target)  # pooch's temporary files can be read by their owner only
                 return
     raise DownloadError(
         f"{target.name} cannot be fetched ({'; '.join(failures)}); try again, or put the file into {target.parent} yourself"
