@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from nearkin.models.catalog import NETWORKS, build, channels_last, options_of
-from nearkin.models.features import features, layers
 from nearkin.models.head import Head, unit_length
+from nearkin.models.layer_outputs import features, layers
 
 
 def test_the_signature_is_the_schema():

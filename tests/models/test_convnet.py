@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nearkin.models.convnet import convnet
 from nearkin.models.head import Head
+from nearkin.models.small_convnet import convnet
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (3, 32, 32), (3, 17, 23), (2, 1, 1), (4, 5, 3)])

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from nearkin.models.catalog import build
-from nearkin.models.features import features
+from nearkin.models.layer_outputs import features
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 

@@ -6,7 +6,7 @@ import torch
 from scipy.signal import convolve2d
 
 from nearkin.models.catalog import build
-from nearkin.models.features import features
+from nearkin.models.layer_outputs import features
 from nearkin.models.taylor2010 import taylor2010
 
 POOLS = (5, 4)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from nearkin.evaluate.classification import accuracy
 from nearkin.evaluate.comparison import class_labels, finite
 from nearkin.evaluate.score import DRAWS, Score
-from nearkin.models.features import features
+from nearkin.models.layer_outputs import features
 
 WIDTH = 4096  # numbers of a layer that a probe sees at most; larger maps are averaged over patches
 BATCH = 256
@@ -31,7 +31,7 @@ def linear_probes(
     the training part. The fit starts from zero and sees all points at every step, so it has no seed.
     """
     if not layers:
-        raise ValueError("layers is empty; name some, nearkin.models.features.layers(network) lists them")
+        raise ValueError("layers is empty; name some, nearkin.models.layer_outputs.layers(network) lists them")
     found = {}
     for layer in layers:
         x, asked = (layer_features(network, inputs, layer) for inputs, _ in (train, test))
