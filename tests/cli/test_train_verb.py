@@ -144,7 +144,7 @@ def test_a_stopped_training_says_how_to_go_on(seconds, told, photos: Path, tmp_p
     stopped = cli.main(first)
     said = " ".join(capsys.readouterr().err.split())
     assert stopped == 130 and f"`nearkin train --resume {folder}` {told}" in said and said.endswith("stopped")
-    with pytest.raises(FileNotFoundError, match="the training has not come to its end; `nearkin train --resume "):
+    with pytest.raises(FileNotFoundError, match="the training has not finished; `nearkin train --resume "):
         nearkin.load(folder, which="last")
     monkeypatch.undo()
     assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 0 and nearkin.load(folder).classes == ("bright", "dark")
@@ -254,7 +254,7 @@ def test_a_training_whose_data_were_moved_says_how_to_go_on(photos: Path, tmp_pa
 def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my runs"
     for words, told in (
-        (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` begins one"),
+        (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` starts one"),
         ([str(photos), "--out", str(folder)], f"go on: `nearkin train --resume '{folder}'`"),
     ):
         assert cli.main(["train", *words]) == 1 and told in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Small files in the official layouts, for the readers of named sets to be tested on."""
+"""Small files in the official layouts, for tests of the readers of known sets."""
 
 import gzip
 import struct

@@ -85,7 +85,7 @@ def test_a_file_arrives_whole_with_progress(server, tmp_path, monkeypatch, capfd
     assert capfd.readouterr() == ("", "")  # pooch itself prints nothing
 
 
-def test_a_fetched_file_is_as_open_as_any_new_file(server, tmp_path):
+def test_a_fetched_file_has_default_permissions(server, tmp_path):
     get(server, tmp_path / "file.bin")
     (tmp_path / "other").touch()
     assert (tmp_path / "file.bin").stat().st_mode == (tmp_path / "other").stat().st_mode
@@ -138,13 +138,13 @@ def test_without_pooch_the_message_says_what_to_install(server, tmp_path, monkey
 
 
 @pytest.mark.parametrize("look", [1, 2])
-def test_a_lock_that_goes_while_it_is_looked_at_is_taken_anew(look, tmp_path, monkeypatch):
+def test_a_lock_that_is_removed_while_waiting_is_taken_again(look, tmp_path, monkeypatch):
     lock, real, looks = tmp_path / "file.lock", Path.stat, []
 
     def stat(self, **how):
         looks.append(self)
         if len(looks) == look:
-            self.unlink()  # as whoever held it does when done
+            self.unlink()  # as the process that held it does when it is done
         return real(self, **how)
 
     with monkeypatch.context() as patched:
@@ -154,7 +154,7 @@ def test_a_lock_that_goes_while_it_is_looked_at_is_taken_anew(look, tmp_path, mo
     held.close()
 
 
-def test_ranks_that_ask_at_once_fetch_once(server, tmp_path):
+def test_several_processes_fetch_a_file_once(server, tmp_path):
     threads = [threading.Thread(target=get, args=(server, tmp_path / "file.bin")) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -182,7 +182,7 @@ def test_a_named_set_is_fetched_and_read_and_not_fetched_again(server, tmp_path,
     assert len(server.requests) == 4
 
 
-def test_the_command_that_a_missing_file_is_told_with_fetches_it(server, tmp_path, monkeypatch):
+def test_the_command_in_the_message_of_a_missing_file_fetches_it(server, tmp_path, monkeypatch):
     official.write_idx(tmp_path / "there")
     serve(server, monkeypatch, "mnist", tmp_path / "there")
     with pytest.raises(MissingFileError, match="To fetch it pass download=True to nearkin.data.open") as caught:
@@ -220,7 +220,7 @@ def test_a_wrong_checksum_stops_a_named_set(server, tmp_path, monkeypatch):
     assert not (tmp_path / "here" / "mnist" / "train-images-idx3-ubyte.gz").exists()
 
 
-def test_the_large_extra_part_is_fetched_only_when_asked_for(server, tmp_path, monkeypatch):
+def test_the_large_extra_part_is_fetched_only_on_request(server, tmp_path, monkeypatch):
     official.write_svhn(tmp_path / "there", "train", "test", "extra")
     serve(server, monkeypatch, "svhn", tmp_path / "there")
     marked = tuple(dataclasses.replace(file, extra=file.name.startswith("extra")) for file in SETS["svhn"].files)
@@ -258,10 +258,10 @@ def test_an_archive_cannot_write_elsewhere(tmp_path):
         plain = tarfile.TarInfo("a/b.txt")
         plain.size = 2
         tape.addfile(plain, io.BytesIO(b"hi"))
-    said = []
-    unpack(tmp_path / "links.tar", tmp_path / "in", said.append)
+    lines = []
+    unpack(tmp_path / "links.tar", tmp_path / "in", lines.append)
     assert (tmp_path / "in" / "a" / "b.txt").read_text() == "hi" and not (tmp_path / "in" / "away").exists()
-    assert any("left out away" in line for line in said)
+    assert any("left out away" in line for line in lines)
 
 
 def test_a_damaged_archive_leaves_nothing_behind(tmp_path):
