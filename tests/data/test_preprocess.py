@@ -155,7 +155,7 @@ def test_steps_survive_json():
         (lambda: LocalContrast(11)(stored()), r"size \(11\) is above the images' side \(10\)"),
         (lambda: CenterCrop(11)(stored()), r"size \(11 x 11\) is larger than the images \(12 x 10\); put a Resize before"),
         (lambda: preprocessed(torch.zeros(3, 4, 4), ()), r"images have shape \(3, 4, 4\); give a batch"),
-        (lambda: restore([{"step": "Standardise", "mean": [0.0]}]), r"'Standardise' is unknown \(did you mean 'Standardize'\?\)"),
+        (lambda: restore([{"step": "Standarize", "mean": [0.0]}]), r"'Standarize' is unknown \(did you mean 'Standardize'\?\)"),
         (lambda: restore([{"step": "Resize", "side": 3}]), r"Resize has no option 'side' \(did you mean 'size'\?\)"),
     ],
 )

@@ -102,7 +102,7 @@ def test_errors(tmp_path):
     ):
         load_weights(nn.Linear(2, 2), tmp_path / "w.safetensors")
     torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(ValueError, match=r"list.pth' holds no dict of tensors, also not under state_dict, model"):
+    with pytest.raises(ValueError, match=r"list.pth' holds no dict of tensors, not even under state_dict, model"):
         convert_weights(tmp_path / "list.pth")
     (tmp_path / "junk.pth").write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match=r"junk.pth' holds more than tensors, or is damaged"):
