@@ -309,7 +309,7 @@ def test_a_damaged_file_is_named_and_skipped_only_when_asked(photos: Path, tmp_p
     assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "n"), *SMALL, "--set", "data.on_error=skip"]) == 0
 
 
-OTHER_SIZE = "odd.png is 9 x 10 where the first is 12 x 12"
+OTHER_SIZE = "odd.png is 9 x 10, and the first image is 12 x 12"
 
 
 @pytest.mark.parametrize(
@@ -438,5 +438,5 @@ def test_a_folder_called_like_a_known_set_is_told_of(
     monkeypatch.chdir(tmp_path)
     words = ["--network", "mlp", "--epochs", "5", "--device", "cpu"]
     assert cli.main(["train", "digits", "--out", "m", *words]) == 0
-    assert "digits is a known set, and is taken; for what is here under that name write ./digits" in capsys.readouterr().err
+    assert "digits names a known set, which is opened; for the file or folder of that name write ./digits" in capsys.readouterr().err
     assert cli.main(["train", "./digits", "--out", "n", *words]) == 0 and "digits: 20 gray images" in capsys.readouterr().err

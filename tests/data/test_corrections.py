@@ -35,8 +35,8 @@ def test_files_are_named_by_their_path_absolute_or_from_the_table(tmp_path: Path
     save_tree(tmp_path, "a/1.png", "b/2.png")
     data = open_data(tmp_path)
     assert source_names(data)[0] == str(tmp_path / "a/1.png")
-    mended = corrected(data, table(tmp_path, "label,path", "b,a/1.png", f'"a",{tmp_path / "b/2.png"}'))
-    assert mended.labels is not None and mended.labels.tolist() == [1, 0]
+    corrections = corrected(data, table(tmp_path, "label,path", "b,a/1.png", f'"a",{tmp_path / "b/2.png"}'))
+    assert corrections.labels is not None and corrections.labels.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Data as a model reads them, for the verbs that embed."""
+"""Data for a model, for the commands that embed."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -16,13 +16,13 @@ from nearkin.train.config import DataChoice, Run
 
 
 def choice_of(folder: Path) -> DataChoice:
-    """The data that a model was trained on, if its folder tells."""
+    """The data settings of the run that trained a model; the defaults if its folder has no run.json."""
     page = folder / "run.json"
     return Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
 
 
 def own_data(what: str, choice: DataChoice) -> bool:
-    """Whether these are the data that a model was trained on, however their path is written."""
+    """Whether these are the data that the model was trained on: the same known set or the same path, in any spelling."""
     return (
         what == choice.source
         or same_set(what, choice.source)
@@ -48,7 +48,7 @@ def open_for(arguments: Namespace, choice: DataChoice, what: str, **options: Any
 
 
 def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
-    """Images are brought to the model's shape; the data it was trained on have the labels it was trained with, corrected ones included."""
+    """Open data, with images converted to the model's shape; its own training data get the corrected labels of the run."""
     folder = Path(arguments.folder)
     about, choice = about_of(folder), choice_of(folder)
     channels, size = channels_and_size(about)
@@ -56,5 +56,7 @@ def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     columns = choice.columns() if own else {}
     data = open_for(arguments, choice, what, size=size, channels=channels, **columns, on_error=on_error, report=note)
     if tuple(data.shape) != tuple(about["shape"]):
-        raise ValueError(f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}")
+        raise ValueError(
+            f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}; give data of that shape"
+        )
     return corrected(data, choice.corrections if own else "", note)

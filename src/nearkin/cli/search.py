@@ -19,7 +19,7 @@ from nearkin.data.files import listing
 from nearkin.data.images import DamagedImageError
 from nearkin.data.progress import few
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
-from nearkin.data.sources.folder import tell_unread
+from nearkin.data.sources.folder import report_unread
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
 from nearkin.index.remote import RemoteCollection, address, open_remote
@@ -103,7 +103,7 @@ def _rows(collection: Collection | RemoteCollection, query: str, k: int, where: 
 def _files(query: str) -> list[str]:
     if not Path(query).is_dir():
         return [query]
-    tell_unread(query, note)
+    report_unread(query, note)
     found = listing(query)
     if not found:
         raise ValueError(f"{query} holds no images")

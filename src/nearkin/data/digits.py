@@ -25,6 +25,14 @@ class LabeledImages(NamedTuple):
         (n, channels, height, width) float32 in [0, 1].
     labels : Tensor
         (n,) int64 classes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data import LabeledImages
+    >>> data = LabeledImages(torch.zeros(2, 1, 8, 8), torch.tensor([0, 1]))
+    >>> len(data.labels)
+    2
     """
 
     images: Tensor
@@ -40,6 +48,13 @@ class Split(NamedTuple):
         Images to learn from.
     test : LabeledImages
         Images to measure on.
+
+    Examples
+    --------
+    >>> from nearkin.data import moved_digits
+    >>> train, test = moved_digits()
+    >>> len(train.labels), len(test.labels)
+    (1297, 500)
     """
 
     train: LabeledImages

@@ -41,6 +41,19 @@ class Sampler(ABC):
         The current epoch, from 0.
     position : int
         Batches of this epoch that were yielded.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data import Sampler
+    >>> class InOrder(Sampler):
+    ...     def __len__(self):
+    ...         return self.size // self.batch
+    ...
+    ...     def batches(self, epoch):
+    ...         return iter(torch.arange(len(self) * self.batch).split(self.batch))
+    >>> [ids.tolist() for ids in InOrder(5, 2, seed=0)]
+    [[0, 1], [2, 3]]
     """
 
     def __init__(self, size: int, batch: int, seed: int) -> None:
