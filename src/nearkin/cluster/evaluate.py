@@ -15,8 +15,8 @@ from nearkin.cluster.ranking import Ranked, ranked_over
 from nearkin.cluster.search import Engine, scored_over
 from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points
-from nearkin.data.labels import BETWEEN
-from nearkin.data.progress import Report, tell
+from nearkin.data.labels import SET_SEPARATOR
+from nearkin.data.progress import Report, inform
 from nearkin.data.shards import Shards
 from nearkin.evaluate import vote, weighted_vote
 from nearkin.evaluate.classification import WEIGHTED_K, accuracies, with_vote_temperature
@@ -59,7 +59,7 @@ def judge(asked: Asked, shards: Shards, affinity: Affinity, where: Where | None 
         measured.notes.append(f"{len(shards) - known:,} points of the shards are of no known class and were passed over.")
     others = known - int(bool((own >= 0).any()))
     ks = ks_up_to(others)
-    tell(report, f"searching {len(shards):,} points in {len(shards.records):,} shards")
+    inform(report, f"searching {len(shards):,} points in {len(shards.records):,} shards")
     best = _nearest(asked, shards, codes, affinity, max(*ks, min(WEIGHTED_K, others)), own, where)
     measured.found = round_scored(best._replace(best=Neighbors(*(part[:, :NEAR] for part in best.best))), affinity)
     if codes is not None:
@@ -131,7 +131,7 @@ def _rankings(
     if most < n:
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].sort().values
         measured.notes.append(f"Figures that rank every point (precision@k to mrr) are of {most:,} of {n:,} queries, drawn at random.")
-    tell(report, f"ranking {len(shards):,} points by {len(rows):,} queries")
+    inform(report, f"ranking {len(shards):,} points by {len(rows):,} queries")
     some = Ranked(*(part.cpu()[rows] for part in (asked.points.embeddings, _labels(asked), own)))
     ks = tuple(k for k in CUT if k < len(shards))
     found = retrieval_scores(ranked_over(some, shards, codes, affinity, ks, **where._asdict()), ks, split=asked.split)
@@ -150,7 +150,7 @@ def _members(shards: Shards, rows: Tensor, names: Sequence[str]) -> Tensor:
     """(n, C) truth values: which of the names are in the sets of the points at these places (n,)."""
     found = shards.labels_at(rows.numpy())
     assert found is not None
-    held = [set(text.split(BETWEEN)) if text else set() for text in found.tolist()]
+    held = [set(text.split(SET_SEPARATOR)) if text else set() for text in found.tolist()]
     return torch.tensor([[name in some for name in names] for some in held])
 
 

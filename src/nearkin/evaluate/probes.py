@@ -9,7 +9,7 @@ from torch.nn import functional
 from nearkin.evaluate.classification import accuracy
 from nearkin.evaluate.comparison import class_labels, finite
 from nearkin.evaluate.score import DRAWS, Score
-from nearkin.models.features import features
+from nearkin.models.layer_outputs import features
 
 WIDTH = 4096  # largest number of features of a probe; larger maps are averaged over patches
 BATCH = 256
