@@ -15,7 +15,9 @@ from sklearn.datasets import load_digits
 
 from nearkin import cli, load
 from nearkin.cli import _parser
-from nearkin.cli.evaluate import NOBODY_KNOWS, NOTHING_HELD_OUT, place_of
+from nearkin.cli.evaluate import UNLABELED_TRAINING_PART
+from nearkin.cli.evaluation_data import NOTHING_HELD_OUT
+from nearkin.cli.evaluation_output import output_folder
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.report.descriptions import definition
@@ -86,7 +88,7 @@ def test_every_score_comes_with_chance_interval_and_counts(classes: tuple[Path, 
     right = sum(page["confusion"][i][i] for i in range(10))
     assert sum(map(sum, page["confusion"])) == 80 and right / 80 == found["1-nn"]["value"]
     assert [row["name"] for row in page["per_class"]] == [f"digit {i}" for i in range(10)]
-    assert page["command"].endswith("--compare --probes") and page["weights"] == "those that did best on the validation part"
+    assert page["command"].endswith("--compare --probes") and page["weights"] == "best on the validation part"
     assert list(page["by_k"])[:4] == ["1", "2", "5", "10"] and page["by_k"]["1"]["value"] == found["1-nn"]["value"]
 
 
@@ -133,9 +135,9 @@ def test_every_layer_with_weights_is_probed(classes: tuple[Path, str]) -> None:
 
 def test_the_terminal_shows_what_the_json_holds(classes: tuple[Path, str]) -> None:
     page = json.loads((classes[0] / "evaluation.json").read_text())
-    assert "80 queries (test) answered by 280 references (training part)." in classes[1]
+    assert "80 queries (test) compared with 280 references (training part)." in classes[1]
     assert f"{100 * scores(page)['1-nn']['value']:.1f} %" in classes[1] and "Query inside the gallery" in classes[1]
-    assert f"open {classes[0] / 'report.html'} in a browser" in classes[1] and "\x1b" not in classes[1]
+    assert f"Open {classes[0] / 'report.html'} in a browser" in classes[1] and "\x1b" not in classes[1]
 
 
 def test_the_page_is_whole_and_asks_nothing_of_the_net(classes: tuple[Path, str]) -> None:
@@ -289,7 +291,7 @@ def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pyte
     said, _ = evaluated(str(folder))
     page = json.loads((folder / "evaluation.json").read_text())
     assert "consistency included, cannot be measured. A few labeled ones can tell" in said and list(scores(page)) == ["effective_rank"]
-    assert "150 queries (train) answered by one another" in said
+    assert "150 queries (train) compared with one another" in said
     assert "150 queries from the training part, of which nothing was held out" in (folder / "report.html").read_text()
     assert page["queries"]["points"] == 150 and page["notes"][0] == NOTHING_HELD_OUT
     assert "<h2>Neighbors</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
@@ -305,7 +307,7 @@ def test_a_model_trained_without_labels_is_judged_by_labeled_data_among_themselv
     np.savez(tmp_path / "labeled.npz", x=PIXELS[100:250], y=DIGITS.target[100:250])
     said, _ = evaluated(str(folder), str(tmp_path / "labeled.npz"), "--compare", "--no-pictures")
     page = json.loads((folder / "evaluation-labeled" / "evaluation.json").read_text())
-    assert "answered by one another" in said and NOBODY_KNOWS in page["notes"]
+    assert "compared with one another" in said and UNLABELED_TRAINING_PART in page["notes"]
     assert scores(page)["1-nn"]["value"] > 0.5 and page["queries"]["points"] == 150
     rows = {row["name"]: row for row in page["comparisons"]}
     assert list(rows) == ["raw pixels", "raw pixels, centerd", "PCA", "PPCA"]  # the model's own metric is cosine
@@ -336,7 +338,7 @@ def test_unseen_classes_answer_one_another(tmp_path: Path, capsys: pytest.Captur
     assert "probes need queries of classes that the references have" in refused(capsys, str(folder), "--probes")
     said, _ = evaluated(str(folder), "--no-pictures")
     page = json.loads((folder / "evaluation.json").read_text())
-    assert "answered by one another" in said and page["references"] is None
+    assert "compared with one another" in said and page["references"] is None
     assert scores(page)["recall@1"]["value"] > scores(page)["recall@1"]["chance"]
 
 
@@ -361,7 +363,7 @@ def test_without_matplotlib_there_is_a_report_without_pictures(
     ],
 )
 def test_the_split_is_the_one_the_training_made(split: list[str] | None, settings: dict[str, str]) -> None:
-    from nearkin.cli.evaluate import resplit
+    from nearkin.cli.evaluation_data import resplit
 
     data = open_data((PIXELS[:200], DIGITS.target[:200]))
     data = data if split is None else data.with_split(split * 50)
@@ -388,7 +390,7 @@ def test_the_split_is_the_one_the_training_made(split: list[str] | None, setting
 def test_the_report_of_the_own_test_part_is_not_overwritten_by_others(words, place, tmp_path, monkeypatch) -> None:
     (tmp_path / "new.v2").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert place_of(_parser().parse_args(["evaluate", "m", *words]), Path("m")) == Path(place)
+    assert output_folder(_parser().parse_args(["evaluate", "m", *words]), Path("m")) == Path(place)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -406,17 +408,17 @@ def test_errors_of_the_verb(classes: tuple[Path, str], tmp_path: Path, capsys: p
     copy.mkdir()
     for name in ("model.json", "best.safetensors", "weights.safetensors", "split.json"):
         (copy / name).write_bytes((folder / name).read_bytes())
-    assert "there is no training part to answer the queries" in refused(capsys, str(copy), str(tmp_path / "small.npz"))
+    assert "there is no training part to compare the queries with" in refused(capsys, str(copy), str(tmp_path / "small.npz"))
     run = json.loads((folder / "run.json").read_text())
     (copy / "run.json").write_text(json.dumps({**run, "data": {**run["data"], "source": str(tmp_path / "gone.npz")}}))
-    assert "the training part is needed to answer queries, and its data cannot be opened" in refused(capsys, str(copy))
+    assert "the queries are compared with the training data, which cannot be opened" in refused(capsys, str(copy))
     np.savez(tmp_path / "gone.npz", x=PIXELS[:390], y=DIGITS.target[:390])
-    assert "has 390 points where the training cut 400: the data have changed since" in refused(capsys, str(copy))
+    assert "has 390 points, but the training split 400: the data changed since" in refused(capsys, str(copy))
 
 
 def test_a_part_that_was_not_held_out_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trained(tmp_path, "whole", {"data.test": "0", "network.name": "linear", "epochs": "1"}, x=PIXELS[:100], y=DIGITS.target[:100])
-    assert "the run held out no test part (it has train, validation); name other data, or --part" in refused(capsys, str(folder))
+    assert "the training held out no test part (it has train, validation); name other data" in refused(capsys, str(folder))
     evaluated(str(folder), "--part", "validation", "--no-pictures")
     page = json.loads((folder / "evaluation-validation" / "evaluation.json").read_text())
     assert scores(page)["1-nn"]["split"] == "validation" and page["command"].endswith("--part validation")
