@@ -147,7 +147,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_net(classes: tuple[Path, str]
     assert text.count("data:image/png;base64,") >= 9
     for heading in (
         "Figures",
-        "Beside classical methods",
+        "Compared with classical methods",
         "Is anything wrong?",
         "Neighbors",
         "The embedding",
@@ -156,7 +156,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_net(classes: tuple[Path, str]
     ):
         assert f"<h2>{heading}</h2>" in text
     assert text.count("best of 10 restarts by inertia") == 1  # a note stands once, with all the figures it is about
-    assert "share of queries whose nearest reference has their class" in text and "chance" in text and "left out" in text
+    assert "Share of queries whose nearest reference has their class" in text and "chance" in text and "counted" in text
 
 
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser here")
@@ -292,7 +292,7 @@ def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pyte
     page = json.loads((folder / "evaluation.json").read_text())
     assert "consistency included, cannot be measured. A few labeled ones can tell" in said and list(scores(page)) == ["effective_rank"]
     assert "150 queries (train) compared with one another" in said
-    assert "150 queries from the training part, of which nothing was held out" in (folder / "report.html").read_text()
+    assert "150 queries from the training part (nothing was held out)" in (folder / "report.html").read_text()
     assert page["queries"]["points"] == 150 and page["notes"][0] == NOTHING_HELD_OUT
     assert "<h2>Neighbors</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
     assert f"the nearest first: {tmp_path}/bare [red].npz row 5 with " in " ".join(said.split())

@@ -1,14 +1,12 @@
 """What an evaluation counts by itself, against literal loops; the words beside figures; the page they stand on."""
 
 import math
-import re
 
 import pytest
 import torch
 
 from nearkin.evaluate import Score
 from nearkin.report import descriptions as words
-from nearkin.report import page
 from nearkin.report.measure import flow_counts, neighbors_of, overlap, worst_queries
 from nearkin.search import Neighbors
 
@@ -66,21 +64,3 @@ def test_numbers_read_well() -> None:
     assert words.left_out(score) == "1,234 (no kin in the gallery)"
     assert words.number(None, "1-nn") == words.number(math.nan, "r2") == "-" and words.interval(Score("r2", 0.5)) == "-"
     assert words.number(-0.25, "r2") == "-0.250" and words.number(12345.6, "mae") == "12,346" and words.definition("no such") == ""
-
-
-def test_a_page_holds_everything_itself_and_believes_nobody() -> None:
-    text = page.document(
-        "<b>",
-        page.headline([("9 %", "a", "<i>")]),
-        [
-            ("A & B", page.table(("x", "<y>"), [("family",), ("<script>", "1")], right=(1,), caption="c")),
-            ("empty", ""),
-            ("pictures", page.picture(b"png", 'says "it"', "caption") + page.findings([("look", "check", "found", "mend")])),
-            ("folded", page.folded("more", page.paragraph("<p>"))),
-        ],
-    )
-    assert "<script" not in text and "&lt;script&gt;" in text and "<title>&lt;b&gt;</title>" in text and "empty" not in text
-    assert 'src="data:image/png;base64,cG5n"' in text and 'alt="says &quot;it&quot;"' in text and "! look" in text
-    assert not re.search(r"https?://|@import|url\(", text) and "prefers-color-scheme: dark" in text
-    assert text.count("<section") == text.count("</section>") == 3 and text.count("<table") == text.count("</table>") == 1
-    assert 'colspan="2"' in text and '<td class="right">1</td>' in text
