@@ -160,9 +160,9 @@ def test_a_file_damaged_since_is_to_be_put_back_before_resuming(photos: Path, tm
     (data / "dark" / "3.png").write_bytes(b"\x89PNG")
     capsys.readouterr()
     assert cli.main(again) == 1
-    told = capsys.readouterr().err.strip().splitlines()[-1]
+    output = capsys.readouterr().err.strip().splitlines()[-1]
     advice = "put the file back as it was and resume, or train anew into another folder, with --set data.on_error=skip"
-    assert "3.png cannot be decoded" in told and told.endswith(advice) and "remove the file" not in told
+    assert "3.png cannot be decoded" in output and output.endswith(advice) and "remove the file" not in output
     assert cli.main(["train", str(data), "--out", str(tmp_path / "other"), *SMALL, "--set", "data.on_error=skip"]) == 0
     (data / "dark" / "3.png").write_bytes(was)
     assert cli.main(again) == 0 and nearkin.load(folder).classes == ("bright", "dark")
@@ -182,7 +182,7 @@ def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
 
 @pytest.mark.parametrize(("steps", "said"), [(1000, "training: about 0:49:51 left after 3 of 1,000 steps\n"), (20, "")])
 def test_without_a_terminal_a_line_says_early_if_it_will_take_long(steps, said, capsys, monkeypatch) -> None:
-    clock = iter([100.0, 102.0, 106.0])  # of the first three steps; nobody asks for the time once it was printed
+    clock = iter([100.0, 102.0, 106.0])  # of the first three steps; the clock is not read after the line was printed
     monkeypatch.setattr("nearkin.cli.progress.monotonic", lambda: next(clock))
     view = TrainingView()
     view.started(steps, 0)
@@ -197,8 +197,8 @@ def test_many_epochs_have_a_line_every_few_and_the_last_has_one(epochs, lines, c
     view.started(3 * epochs, 0)
     for epoch in range(1, epochs + 1):
         view.epoch({"epoch": epoch, "loss": 1.0, "steps": 3 * epoch, "points_per_second": 5})
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == lines and told[-1].startswith(f"epoch {epochs}: loss 1.0000")
+    output = capsys.readouterr().err.splitlines()
+    assert len(output) == lines and output[-1].startswith(f"epoch {epochs}: loss 1.0000")
 
 
 def test_the_bar_knows_the_time_left_where_a_step_takes_a_minute() -> None:
@@ -250,11 +250,11 @@ def test_a_training_whose_data_were_moved_says_how_to_resume(photos: Path, tmp_p
 
 def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my runs"
-    for words, told in (
+    for words, message in (
         (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` begins one"),
         ([str(photos), "--out", str(folder)], f"go on: `nearkin train --resume '{folder}'`"),
     ):
-        assert cli.main(["train", *words]) == 1 and told in capsys.readouterr().err
+        assert cli.main(["train", *words]) == 1 and message in capsys.readouterr().err
         folder.mkdir(exist_ok=True)
         (folder / "run.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match=re.escape(f"`nearkin train DATA --out '{folder}'` makes one")):
@@ -357,8 +357,8 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
     assert (run["data"]["size"], run["batch_size"], recipe["batch_size"]) == (16, 12, "64")  # what is set comes before the recipe
     metrics, printed = json.loads((out / "metrics.json").read_text()), capsys.readouterr()
     assert "recall@1" in metrics["test"] and f"test part, {metrics['test points']} points" in printed.out
-    told = " ".join(printed.err.split())
-    assert " ".join(RECIPES["retrieval"].words.split()) in told and "; here with batch_size=12" in told
+    output = " ".join(printed.err.split())
+    assert " ".join(RECIPES["retrieval"].words.split()) in output and "; here with batch_size=12" in output
     assert settings_for("retrieval", str(tmp_path), {})["data.size"] == "128" and "data.size" not in settings_for(
         "retrieval", "omniglot", {}
     )

@@ -11,10 +11,10 @@ from torch import nn
 from nearkin.data import Dataset
 from nearkin.evaluate import Score
 from nearkin.models.folder import Model
-from nearkin.report.checks import Sanity
-from nearkin.report.comparisons import Rival
+from nearkin.report.baselines import Baseline
 from nearkin.report.html import Findings, as_html
 from nearkin.report.illustrate import Illustration
+from nearkin.report.inspection import Sanity
 from nearkin.report.measure import Measured, measure
 from nearkin.report.sanity import Finding, Suspect
 from nearkin.report.subject import Subject, embedded
@@ -71,8 +71,8 @@ def findings() -> Findings:
     measured.notes.append(SCRIPT)
     checks = [Finding("Fine", "fine", "nothing."), Finding("A", "look", SCRIPT, ATTRIBUTE), Finding("B", "wrong", "serious.")]
     sanity = Sanity(checks, None, [("test part", f"/photos/{SCRIPT}/{ATTRIBUTE}.png", Suspect(0, 0, 1, 0.9))])
-    rivals = [Rival(SCRIPT, 3, {"1-nn": Score("1-nn", 0.5, 0.4, 0.6, 0.1)}, 0.1, ATTRIBUTE)]
-    return Findings(subject, measured, sanity, rivals, {"model": f"runs/{SCRIPT}", "command": ATTRIBUTE, "versions": {"a": SCRIPT}})
+    baselines = [Baseline(SCRIPT, 3, {"1-nn": Score("1-nn", 0.5, 0.4, 0.6, 0.1)}, 0.1, ATTRIBUTE)]
+    return Findings(subject, measured, sanity, baselines, {"model": f"runs/{SCRIPT}", "command": ATTRIBUTE, "versions": {"a": SCRIPT}})
 
 
 def test_class_names_and_paths_add_no_markup(findings: Findings) -> None:

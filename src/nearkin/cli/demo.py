@@ -32,7 +32,7 @@ from nearkin.evaluate import knn_accuracy
 from nearkin.index.collection import build_index
 from nearkin.models.convnet import convnet
 from nearkin.objectives import NCA, Objective, Softmax
-from nearkin.report.figures import Panel, scatter
+from nearkin.report.maps import Panel, scatter
 from nearkin.train.loop import Epoch, embed, fit, save
 
 SHAPE = (1, CANVAS, CANVAS)

@@ -16,15 +16,15 @@ from nearkin.cli.evaluation_output import json_safe, output_folder, progress, pr
 from nearkin.data.progress import Report
 from nearkin.models.folder import Model, load
 from nearkin.report import descriptions
-from nearkin.report.checks import inspect
-from nearkin.report.comparisons import beside_raw, check_comparable, compare
+from nearkin.report.baselines import check_comparable, compare, compare_with_raw_inputs
 from nearkin.report.drawing import save
 from nearkin.report.html import Findings, as_html, as_json, table_rows
 from nearkin.report.illustrate import Illustration, illustrate
+from nearkin.report.inspection import inspect
 from nearkin.report.measure import GEOMETRY, PROBES, measure
-from nearkin.report.probing import check_probed, probe
+from nearkin.report.probes import check_probed, probe
 from nearkin.report.sanity import write_suspects
-from nearkin.report.subject import Subject, embedded, in_classes_of, strangers_to
+from nearkin.report.subject import Subject, embedded, in_classes_of, with_distinct_ids
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
 UNLABELED_TRAINING_PART = "The training data have no labels, so each query is compared with the other queries."
@@ -52,10 +52,10 @@ def run(arguments: Namespace) -> int:
         sanity = inspect(subject, measured.found, float(measured.scores[GEOMETRY]["effective_rank"]), report)
         if arguments.probes:
             measured.scores[PROBES] = probe(subject, report)
-        rivals = list(compare(subject, report)) if arguments.compare else []
-        sanity.findings += [beside_raw(measured, rivals)] if rivals else []
+        baselines = list(compare(subject, report)) if arguments.compare else []
+        sanity.findings += [compare_with_raw_inputs(measured, baselines)] if baselines else []
         pictures = [] if arguments.no_pictures else _pictures(console, subject, measured, sanity, folder, report)
-    findings = Findings(subject, measured, sanity, rivals, provenance(arguments, folder, model, time.perf_counter() - began))
+    findings = Findings(subject, measured, sanity, baselines, provenance(arguments, folder, model, time.perf_counter() - began))
     written = _write(out, findings, pictures, arguments.figures)  # before printing, which fails if the reader of a pipe has left
     _print(console, findings)
     console.print(written, soft_wrap=True, markup=False)
@@ -75,7 +75,7 @@ def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -
         return Subject(model, queries, None, classes, "classes", split, (*notes, UNLABELED_TRAINING_PART))
     gallery, classes = in_classes_of(embedded(model, parts["train"], "training part", report), classes)
     if arguments.data is not None:
-        queries = strangers_to(queries, gallery)
+        queries = with_distinct_ids(queries, gallery)
     supervision = queries.data.supervision if queries.data.supervision == gallery.data.supervision else "ids"
     alone = supervision == "classes" and _unseen(queries.points.labels, gallery.points.labels)
     return Subject(model, queries, None if alone else gallery, classes, supervision, split, notes)
@@ -103,26 +103,26 @@ def _print(console: Console, findings: Findings) -> None:
     for note in findings.measured.notes:
         console.print(note, markup=False)
     console.print(score_table(findings.measured))
-    if findings.rivals:
-        console.print(_rival_table(findings))
+    if findings.baselines:
+        console.print(_baseline_table(findings))
     for one in findings.sanity.findings:
-        console.print(f"{SIGNS[one.level]} {one.check}: {escape(one.found)} {one.mend}".rstrip())
+        console.print(f"{SIGNS[one.level]} {one.check}: {escape(one.found)} {one.fix}".rstrip())
 
 
-def _rival_table(findings: Findings) -> Table:
+def _baseline_table(findings: Findings) -> Table:
     ours = {score.name: score for _, score in table_rows(findings.measured)}
-    names = [name for name in ("1-nn", "10-nn", "map@r", "mae", "r2") if name in findings.rivals[0].scores]
-    notes = [f"{rival.name}: {rival.note}." for rival in findings.rivals if rival.note]
+    names = [name for name in ("1-nn", "10-nn", "map@r", "mae", "r2") if name in findings.baselines[0].scores]
+    notes = [f"{baseline.name}: {baseline.note}." for baseline in findings.baselines if baseline.note]
     table = Table("embedding", "dimensions", *names, "seconds to fit", caption="\n".join(notes), caption_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     dimension = findings.subject.queries.points.embeddings.shape[1]
     values = (descriptions.number(float(ours[name]) if name in ours else math.nan, name) for name in names)
     table.add_row("this model", str(dimension), *values)
-    for rival in findings.rivals:
-        if rival.scores:
-            values = (descriptions.number(float(rival.scores[name]), name) for name in names)
-            table.add_row(rival.name, str(rival.dimension), *values, f"{rival.seconds:.1f}")
+    for baseline in findings.baselines:
+        if baseline.scores:
+            values = (descriptions.number(float(baseline.scores[name]), name) for name in names)
+            table.add_row(baseline.name, str(baseline.dimension), *values, f"{baseline.seconds:.1f}")
     return table
 
 

@@ -105,7 +105,7 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
     if find_spec("matplotlib"):
         title = f"Loss while the learning rate grows; {sweep.rate:.2g} is used"
         falling = Series("loss", sweep.objectives)
-        save(line(sweep.rates, [falling], title=title, across="learning rate", up="loss", share=False), folder / "learning_rate.png")
+        save(line(sweep.rates, [falling], title=title, x_label="learning rate", y_label="loss", share=False), folder / "learning_rate.png")
     view.message(f"learning rate {sweep.rate:.2g}: the largest at which the loss falls steadily ({folder}/learning_rate.json)")
     return override(run, {"optimizer.learning_rate": repr(sweep.rate)})
 

@@ -12,9 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nearkin.evaluate import Score
 from nearkin.report import descriptions
-from nearkin.report.checks import Sanity
-from nearkin.report.comparisons import Rival
+from nearkin.report.baselines import Baseline
 from nearkin.report.illustrate import Illustration
+from nearkin.report.inspection import Sanity
 from nearkin.report.measure import Measured
 from nearkin.report.subject import Side, Subject
 
@@ -46,7 +46,7 @@ class Findings:
     subject: Subject
     measured: Measured
     sanity: Sanity
-    rivals: Sequence[Rival] = ()
+    baselines: Sequence[Baseline] = ()
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # command, versions, seconds, weights
 
 
@@ -61,7 +61,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "queries": _side(subject.queries, subject.split),
         "references": None if subject.gallery is None else _side(subject.gallery, subject.gallery.name),
         **figures(measured, subject.classes),
-        "comparisons": [_rival(rival) for rival in findings.rivals],
+        "comparisons": [_baseline(baseline) for baseline in findings.baselines],
         "sanity": [finding._asdict() for finding in findings.sanity.findings],
         "suspected_labels": len(findings.sanity.suspects),
     }
@@ -199,22 +199,22 @@ def _score_notes(measured: Measured) -> list[dict[str, str]]:
 
 
 def _baselines(findings: Findings, ours: Mapping[str, Score]) -> dict[str, Any]:
-    if not findings.rivals:
+    if not findings.baselines:
         return {"figures": [], "rows": []}
-    names = [name for name in COMPARED if name in findings.rivals[0].scores]
+    names = [name for name in COMPARED if name in findings.baselines[0].scores]
     dimension = findings.subject.queries.points.embeddings.shape[1]
     rows: list[dict[str, Any]] = [
         {"name": "this model", "dimension": dimension, "cells": [_cell(ours.get(name)) for name in names], "seconds": "", "note": ""}
     ]
-    for rival in findings.rivals:
-        fitted = bool(rival.scores)
+    for baseline in findings.baselines:
+        fitted = bool(baseline.scores)
         rows.append(
             {
-                "name": rival.name,
-                "dimension": rival.dimension if fitted else descriptions.UNKNOWN,
-                "cells": [_cell(rival.scores.get(name)) for name in names],
-                "seconds": f"{rival.seconds:.1f}" if fitted else descriptions.UNKNOWN,
-                "note": rival.note,
+                "name": baseline.name,
+                "dimension": baseline.dimension if fitted else descriptions.UNKNOWN,
+                "cells": [_cell(baseline.scores.get(name)) for name in names],
+                "seconds": f"{baseline.seconds:.1f}" if fitted else descriptions.UNKNOWN,
+                "note": baseline.note,
             }
         )
     return {"figures": names, "rows": rows}
@@ -256,7 +256,7 @@ def _classes(findings: Findings) -> list[dict[str, Any]]:
 
 
 def _picture(one: Illustration) -> dict[str, str]:
-    return {"png": base64.b64encode(one.png).decode("ascii"), "alt": one.says, "caption": one.caption}
+    return {"png": base64.b64encode(one.png).decode("ascii"), "alt": one.alt, "caption": one.caption}
 
 
 def _facts(findings: Findings) -> list[tuple[str, str]]:
@@ -274,6 +274,12 @@ def _side(side: Side, name: str) -> dict[str, Any]:
     return {"part": name, "data": side.data.name, "points": len(side), "left_out": side.left_out}
 
 
-def _rival(rival: Rival) -> dict[str, Any]:
-    scores = {name: score.as_dict() for name, score in rival.scores.items()}
-    return {"name": rival.name, "dimension": rival.dimension, "seconds": round(rival.seconds, 3), "note": rival.note, "scores": scores}
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    scores = {name: score.as_dict() for name, score in baseline.scores.items()}
+    return {
+        "name": baseline.name,
+        "dimension": baseline.dimension,
+        "seconds": round(baseline.seconds, 3),
+        "note": baseline.note,
+        "scores": scores,
+    }
