@@ -21,7 +21,7 @@ from nearkin.data.shards import Shards
 from nearkin.evaluate import vote, weighted_vote
 from nearkin.evaluate.classification import WEIGHTED_K, accuracies, with_vote_temperature
 from nearkin.evaluate.retrieval import retrieval_scores
-from nearkin.report.measure import AT_ONE, NEAR, Measured, anyone, by_means, by_overlap, by_votes, confusions, ks_up_to
+from nearkin.report.measure import AT_ONE, NEAR, Measured, by_means, by_overlap, by_votes, confusions, ks_up_to, random_rows
 from nearkin.search import Neighbors
 from nearkin.search.exact import Scored, round_scored
 
@@ -142,7 +142,7 @@ def _sets(measured: Measured, asked: Asked, shards: Shards, nearest: Tensor) -> 
     labels = _labels(asked).cpu()
     names = (*asked.classes, *(name for name in shards.about.classes if name not in asked.classes))
     padded = torch.nn.functional.pad(labels.bool(), (0, len(names) - labels.shape[1]))
-    near, drawn = (_members(shards, rows, names) for rows in (nearest.cpu(), anyone(len(shards), len(labels))))
+    near, drawn = (_members(shards, rows, names) for rows in (nearest.cpu(), random_rows(len(shards), len(labels))))
     by_overlap(measured, padded, near, drawn, asked.split)
 
 
