@@ -32,8 +32,8 @@ from nearkin.index.collection import Collection, model_version
 from nearkin.index.contract import Entries
 from nearkin.index.local import LocalIndex
 from nearkin.models.folder import build_network, load
-from nearkin.serve.atlas.folder import asset, write_page
-from nearkin.serve.atlas.view import Place, View, views
+from nearkin.serve.atlas.export import asset, write_page
+from nearkin.serve.atlas.model_maps import Indexed, ModelMap, build_maps
 from nearkin.train.loop import save
 
 D, CLASSES, CLICKS, VISITS = 64, 10, 12, 3
@@ -130,10 +130,10 @@ def clicked(page: Page, row: int) -> float:
     return float(page.evaluate("async (one) => await one.found", waiting))
 
 
-def drawing(collection: Collection) -> tuple[list[View], float]:
+def drawing(collection: Collection) -> tuple[list[ModelMap], float]:
     """The atlas, which is left in the model folder, and the seconds it took."""
     started = time.perf_counter()
-    drawn = list(views([Place(collection.folder, collection.index.snapshot)], "pca"))[-1]
+    drawn = list(build_maps([Indexed(collection.folder, collection.index)], "pca"))[-1]
     return drawn, time.perf_counter() - started
 
 

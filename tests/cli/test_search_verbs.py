@@ -48,13 +48,13 @@ def test_an_index_is_made_and_told_about(tmp_path: Path, capsys) -> None:
         and "searched by exact" in told
         and "'same kind?' from affinity" in told
     )
-    assert "--add adds to it, --replace makes it anew" in refused(capsys, "index", model, pictures)
+    assert "already has an index; add to it (--add), or rebuild it (--replace)" in refused(capsys, "index", model, pictures)
     more = make_pictures(tmp_path / "more", 2, first=500)
     (more / "red/broken.png").write_bytes(b"\x89PNG")
     assert cli.main(["index", str(model), "--add", str(more)]) == 0
     out, err = capsys.readouterr()
     assert "6 points added, 1 could not be decoded" in out and "broken.png cannot be decoded" in err
-    assert "0 points added, 60 were there already" in run(capsys, "index", model, "--add", pictures)
+    assert "0 points added, 60 were already in the index" in run(capsys, "index", model, "--add", pictures)
     told = run(capsys, "index", model, "--delete", "0-9,65", "--compact", "--check")
     assert "11 points removed" in told and "every file matches its checksum" in told and "55 points" in told
     assert "20 points added" not in run(capsys, "index", model, pictures, "--replace") and LocalIndex.open(model / "index").count == 60
@@ -125,7 +125,7 @@ def test_a_query_that_cannot_be_read_is_named_and_the_others_are_answered(place:
     assert [Path(line.split()[2]).name for line in left] == ["0-broken.png", "3-broken.png", "nowhere.jpg"]
     assert "left out, since their kind is not read: 1 (IMG_1.heic); convert them to JPEG or PNG" in err
     told = refused(capsys, "search", place / "model", queries / "0-broken.png", "nowhere.jpg").splitlines()
-    assert "0-broken.png cannot be decoded" in told[0] and told[1] == "left out: nowhere.jpg is not there" and len(told) == 3
+    assert "0-broken.png cannot be decoded" in told[0] and told[1] == "skipped: nowhere.jpg is not there" and len(told) == 3
 
 
 def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:
@@ -165,7 +165,7 @@ def test_filters(place: Path, capsys) -> None:
     )
     assert {hit["label"] for hit in found[0]["neighbors"]} <= {"red", "green"} and len(found[0]["neighbors"]) == 10
     told = run(capsys, "search", place / "model", "--id", 3, "--where", "data=nothing")
-    assert "the 0 nearest" in told and "10 were asked for; there are no more" in told
+    assert "the 0 nearest" in told and "10 were requested; there are no more" in told
 
 
 @pytest.mark.parametrize(
@@ -270,4 +270,4 @@ def test_a_report_is_there_although_nobody_reads_what_is_printed(tmp_path: Path,
 
 def test_a_label_that_nobody_has_is_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["search", str(place / "model"), "--id", "3", "--label", "rde", "--device", "cpu"]) == 0
-    assert "no point has the label 'rde'; there are blue, green, red" in capsys.readouterr().err
+    assert "no point has the label 'rde'; the labels are blue, green, red" in capsys.readouterr().err

@@ -9,10 +9,10 @@ from nearkin.compose.points import Points
 from nearkin.index.contract import Entries, Where
 from nearkin.index.local import LocalIndex
 from nearkin.index.shortlist import Shortlist
-from nearkin.index.snapshot import WORTH_A_LIST
+from nearkin.index.snapshot import SHORTLIST_FROM
 from nearkin.search import nearest
 
-N = WORTH_A_LIST + 500
+N = SHORTLIST_FROM + 500
 
 
 def drawn(kind: str) -> np.ndarray:

@@ -268,7 +268,7 @@ def test_accepted_labels_are_downloaded_and_trained_with(page: Any, folders: Fol
     from nearkin.index.collection import open_index
 
     index = open_index(out, device="cpu").index
-    assert {entry.source: entry.label for entry in index.entries(index.snapshot.ids.tolist())}[rows[0]["path"]] == now
+    assert {entry.source: entry.label for entry in index.page(None, 0, 1000).entries}[rows[0]["path"]] == now
 
 
 def test_two_models_side_by_side(browser: Any, folders: Folders) -> None:
@@ -385,13 +385,13 @@ def test_while_it_is_drawn_the_page_says_so(browser: Any, address: str) -> None:
 
 
 def test_numbers_are_colored_by_target_and_residual(browser: Any, tmp_path: Path) -> None:
-    from nearkin.serve.atlas.folder import write_page
-    from nearkin.serve.atlas.view import Place, views
+    from nearkin.serve.atlas.export import write_page
+    from nearkin.serve.atlas.model_maps import Indexed, build_maps
     from tests.serve.small_index import index_in
 
     index = index_in(tmp_path / "model/index", numbers=True)
-    (drawn,) = views([Place(tmp_path / "model", index.snapshot)], "pca")
-    opened = Opened(browser, write_page(drawn, tmp_path / "out").as_uri())
+    (maps,) = build_maps([Indexed(tmp_path / "model", index)], "pca")
+    opened = Opened(browser, write_page(maps, tmp_path / "out").as_uri())
     page = opened.page
     until(page, READY)
     assert page.locator("#by option").all_inner_texts() == ["Neighborhood purity", "Target: angle", "Residual", "Split"]

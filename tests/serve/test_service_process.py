@@ -22,7 +22,7 @@ import pytest
 from nearkin import cli
 from nearkin.index.contract import Entries
 from nearkin.index.local import LocalIndex
-from nearkin.serve.listen import opened_here
+from nearkin.serve.listen import browser_host
 from tests.serve.small_model import D, encoded, make_collection, picture
 
 JSON = {"Content-Type": "application/json"}
@@ -257,8 +257,8 @@ def test_without_the_extra_it_is_named(folder: Path, monkeypatch, capsys) -> Non
     ("host", "written"),
     [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("photos.lan", "photos.lan")],
 )
-def test_the_address_that_is_told_can_be_opened_here(host: str, written: str) -> None:
-    assert opened_here(host) == written
+def test_the_printed_address_opens_in_a_browser(host: str, written: str) -> None:
+    assert browser_host(host) == written
 
 
 def test_a_service_for_all_tells_an_address_that_answers_also_to_head(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""A shortlist for single queries: who can be among the k nearest at all, by one product over all points and a bound on its error.
+"""A shortlist for single queries: the points that can be among the k nearest, by one product over all points and a bound on its error.
 
-`nearest` prepares its references anew at every call, which is nothing for a thousand queries and nearly everything for one.
-Here the preparation is done once for a snapshot; `nearest` then ranks the few that are left, so the answer is its own.
+`nearest` prepares its references at every call, which takes most of the time of a single query. Here the preparation is done once per
+snapshot; `nearest` then ranks the few points that are left, so the result is the same.
 """
 
 import math
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 ROUNDING = 2.0**-24  # of float32
-LONGEST = 4096  # candidates; beyond, everything is compared
+LONGEST = 4096  # candidates; with more, all points are compared
 
 
 class Shortlist:
@@ -29,7 +29,7 @@ class Shortlist:
             self.widest = float(self.half.max())
 
     def candidates(self, query: Tensor, k: int, rows: Tensor | None = None) -> Tensor | None:
-        """Rows, in order, among which the k nearest of `rows` (of all if not given) to a query (d,) must be; None if they are too many."""
+        """Rows, in order, among which the k nearest of `rows` (of all if not given) to a query (d,) are; None if there are too many."""
         scores, error = self._scored(query)
         scores = scores if rows is None else scores[rows]
         if k >= len(scores):
@@ -43,9 +43,9 @@ class Shortlist:
         return found if rows is None else rows[found]
 
     def _scored(self, query: Tensor) -> tuple[Tensor, float]:
-        """(n,) scores that rise with affinity, and how far each may be off.
+        """(n,) scores that increase with affinity, and a bound on their error.
 
-        A float32 product of d terms is off by at most d roundings of |r| |q|; the rest of the steps take a few more.
+        The error of a float32 product of d terms is at most d roundings of |r| |q|; the other steps add a few more.
         """
         d = len(query)
         if self.unit:
