@@ -13,7 +13,7 @@ from PIL import Image
 from nearkin import cli
 from nearkin import data as sources
 from nearkin.cluster.embed import Embedded, embed
-from nearkin.cluster.evaluate import Asked, Where, judge
+from nearkin.cluster.evaluate import Compute, Queries, judge
 from nearkin.cluster.search import discover_over, nearest_over
 from nearkin.cluster.session import check_address, session, workers
 from nearkin.compose.affinity import cosine
@@ -83,8 +83,8 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         alone, together = discover(few, 2), discover_over(few, 2, engine="ray")
         assert torch.equal(alone.table, together.table) and torch.equal(alone.entropy, together.entropy)
         labels = torch.arange(50) % 3
-        asked = Asked(Points(whole[:50], labels), points_of(points(50)), "classes", ("a", "b", "c"))
-        here, there = (judge(asked, found, cosine(), Where(how)) for how in ("local", "ray"))
+        asked = Queries(Points(whole[:50], labels), points_of(points(50)), "classes", ("a", "b", "c"))
+        here, there = (judge(asked, found, cosine(), Compute(how)) for how in ("local", "ray"))
         assert here.found is not None and there.found is not None and torch.equal(here.found.positions, there.found.positions)
         assert bool(here.found.positions[:, 0].ne(torch.arange(50)).all())
         assert figures(here, asked.classes) == figures(there, asked.classes) and "map@r" in there.scores["retrieval"]
@@ -150,7 +150,7 @@ def test_somebody_else_who_listens_is_no_cluster() -> None:
 
         speaker = threading.Thread(target=answer)
         speaker.start()
-        with pytest.raises(ConnectionError, match="something listens there, but it is no Ray cluster"):
+        with pytest.raises(ConnectionError, match="a server listens there, but it is not a Ray cluster"):
             check_address(f"127.0.0.1:{server.getsockname()[1]}")
         speaker.join()
 
@@ -166,5 +166,5 @@ def test_one_worker_for_each_gpu_or_core() -> None:
 
 @pytest.mark.parametrize("address", ["somewhere", "host:port", "host:0", "host:99999"])
 def test_an_address_that_is_none(address: str) -> None:
-    with pytest.raises(ValueError, match="must read host:port, such as 10.0.0.1:6379, or auto"):
+    with pytest.raises(ValueError, match="must be host:port, such as 10.0.0.1:6379, or auto"):
         check_address(address)

@@ -1,4 +1,4 @@
-"""The explorer in a real browser: load, hover, click, slider, filter, lasso, upload, lists, compare, and from disk, without console errors."""
+"""The explorer in a real browser: load, hover, click, slider, filter, lasso, upload, lists, compare, from disk; no console errors."""
 
 import csv
 import io

@@ -72,7 +72,7 @@ def test_search_points_and_health(client: TestClient, collection: Collection) ->
 
 def test_the_explorer_shows_exact_neighbors_without_thumbnails(client: TestClient, collection: Collection) -> None:
     atlas = ready(client)
-    assert atlas["count"] == 60 and atlas["classes"] == ["blue", "green", "red"] and atlas["pictured"] is False
+    assert atlas["count"] == 60 and atlas["classes"] == ["blue", "green", "red"] and atlas["pictured"] is False and atlas["images"] is True
     page = client.get(f"/atlas/near/33?k=7&version={atlas['version']}").json()
     hits = collection.search(33, 7).hits
     assert page["models"][0]["rows"] == [hit.id for hit in hits] and page["source"] == collection.index.entries([33])[0].source

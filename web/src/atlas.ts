@@ -33,7 +33,8 @@ export interface Atlas {
   splits: string[];
   split: Uint8Array;
   targets: { name: string; values: Float32Array }[];
-  pictured: boolean;
+  pictured: boolean; // whether there are thumbnails
+  images?: boolean; // whether the models read images
   live: boolean;
   version: string;
   chunk: number;

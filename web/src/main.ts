@@ -95,7 +95,7 @@ async function show(fresh: Atlas): Promise<void> {
   if (!same) list = Math.max(0, lists.findIndex((tab) => tab.total));
   showLists();
   byId("find").hidden = false;
-  byId("choose").hidden = !atlas.pictured;
+  byId("choose").hidden = !(atlas.images ?? atlas.pictured);
   cover(null);
   side();
   point();
@@ -178,7 +178,7 @@ function side(): void {
   } else if (chosen) right.replaceChildren(selection(atlas, backend, chosen.title, chosen.rows, actions));
   else {
     const worst = atlas.models[0].lists.worst;
-    right.replaceChildren(welcome(atlas, worst.length ? () => pick(worst[0]) : null, atlas.live));
+    right.replaceChildren(welcome(atlas, worst.length ? () => pick(worst[0]) : null, atlas.live && atlas.images !== false));
   }
 }
 

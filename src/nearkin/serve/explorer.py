@@ -112,9 +112,10 @@ class Explorer:
 
     def _build(self, indexes: Sequence[Indexed]) -> None:
         try:
+            images = all(len(one.model.about["shape"]) == 3 for one in self.collections)
             version = ".".join(str(one.index.generation) for one in indexes)
             for maps in build_maps(indexes, self.method, self._report):
-                page = header(maps, live=True, chunk=0, sheets=None, version=version)
+                page = header(maps, live=True, chunk=0, sheets=None, version=version, images=images)
                 with self._lock:
                     self._maps, self._header, self._projections = maps, page, {}
                 for one in maps:  # once before the first click, so that loops are compiled
