@@ -14,8 +14,8 @@ from PIL import Image
 
 from nearkin import cli, load
 from nearkin import data as sources
-from nearkin.cluster import embed as embedding
-from nearkin.cluster.embed import Embedded, embed
+from nearkin.cluster import embedding
+from nearkin.cluster.embedding import Embedded, embed
 from nearkin.cluster.encoding import pieces
 from nearkin.data.dataset import Dataset
 from nearkin.data.shards import files, folder, open_shards
@@ -211,7 +211,7 @@ def test_damaged_files_are_named_and_counted(photos: Path, tmp_path: Path, capsy
     assert cli.main(command) == 0
     told = capsys.readouterr()
     assert "10 embeddings in" in told.out and "shards made: 3; damaged and skipped: 2" in told.out
-    assert f"left out: {photos / 'b' / '2.png'} cannot be decoded" in told.err and "2 of 12 points were left out" in told.err
+    assert f"skipped: {photos / 'b' / '2.png'} cannot be decoded" in told.err and "2 of 12 points were skipped" in told.err
     found = open_shards(tmp_path / "s")
     assert np.concatenate([shard.ids for shard in found]).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10]
     page = json.loads((tmp_path / "s" / "shards.json").read_text())["body"]
@@ -230,9 +230,9 @@ def test_every_file_of_a_shard_damaged_is_an_empty_shard(photos: Path, tmp_path:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (["--out", "e.npz", "--engine", "ray"], "write a folder of shards, and --out e.npz is a file"),
+        (["--out", "e.npz", "--engine", "ray"], "need a folder of shards, and --out e.npz is a file"),
         (["--out", "e.csv"], "must end in .npz, or name a folder for shards"),
-        (["--out", "s", "--address", "10.0.0.1:6379"], "--address is of a Ray cluster; give --engine ray, too"),
+        (["--out", "s", "--address", "10.0.0.1:6379"], "--address is the address of a Ray cluster; pass --engine ray, too"),
     ],
 )
 def test_options_that_do_not_go_together(model: Path, options: list[str], match: str, capsys: pytest.CaptureFixture[str]) -> None:

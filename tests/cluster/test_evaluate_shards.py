@@ -166,7 +166,7 @@ def test_rankings_of_tied_points_are_those_of_memory(
     expected = classification(queries, gallery, affinity, (1, 10))
     for name, score in over.scores["prediction from neighbors"].items():
         _same(score.as_dict(), expected[name].as_dict())
-    assert over.notes == [f"{int((classes < 0).sum())} points of the shards are of no known class and were passed over."]
+    assert over.notes == [f"{int((classes < 0).sum())} points of the shards have no known class and were skipped."]
 
 
 def test_of_too_many_pairs_some_queries_are_ranked_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_of_too_many_pairs_some_queries_are_ranked_or_none(tmp_path: Path, monke
     monkeypatch.setattr(evaluating, "MOST_RANKED", 200 * 150)
     found = judge(asked, shards, SquaredEuclidean())
     assert found.scores["retrieval"]["map"].counted == 150 and found.scores["prediction from neighbors"]["1-nn"].counted == 200
-    assert found.notes == ["Figures that rank every point (precision@k to mrr) are of 150 of 200 queries, drawn at random."]
+    assert found.notes == ["Metrics that rank every point (precision@k to mrr) are of 150 of 200 queries, sampled at random."]
     monkeypatch.setattr(evaluating, "MOST_RANKED", 200 * 99)
     found = judge(asked, shards, SquaredEuclidean())
     assert set(found.scores) == {"prediction from neighbors"} and "more than 19,800 pairs" in found.notes[0]
@@ -185,8 +185,8 @@ def test_of_too_many_pairs_some_queries_are_ranked_or_none(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("labels", "kind", "match"),
     [
-        (None, "ids", "the queries have no labels to be judged by, and .* has classes; give DATA with labels"),
-        (torch.ones(4, 1), "numbers", "the queries have numbers for labels and .* has classes; embed data of the same kind"),
+        (None, "ids", "the queries have no labels, and .* has classes; pass DATA with labels"),
+        (torch.ones(4, 1), "numbers", "the queries have numbers for labels, and .* has classes; embed data of the same kind"),
     ],
 )
 def test_queries_that_cannot_be_judged(labels: torch.Tensor | None, kind: str, match: str, tmp_path: Path) -> None:

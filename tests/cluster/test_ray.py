@@ -12,7 +12,7 @@ from PIL import Image
 
 from nearkin import cli
 from nearkin import data as sources
-from nearkin.cluster.embed import Embedded, embed
+from nearkin.cluster.embedding import Embedded, embed
 from nearkin.cluster.evaluate import Compute, Queries, judge
 from nearkin.cluster.search import discover_over, nearest_over
 from nearkin.cluster.session import check_address, session, workers
@@ -106,7 +106,7 @@ def _damaged_pictures(folder: Path) -> None:
     data, lines = sources.open(folder / "photos", on_error="skip", size=8, channels=1), list[str]()
     model = model_folder(folder / "pictures", (1, 8, 8))
     assert embed(model, data, folder / "s", engine="ray", rows=4, report=lines.append) == Embedded(11, 3, 0, 1)
-    assert any("05.png cannot be decoded" in line for line in lines) and any("1 of 12 points were left out" in line for line in lines)
+    assert any("05.png cannot be decoded" in line for line in lines) and any("1 of 12 points were skipped" in line for line in lines)
 
 
 @pytest.mark.soak
@@ -136,7 +136,7 @@ def test_an_address_nobody_listens_on_is_an_error_within_seconds(tmp_path: Path,
         assert cli.main(command) == 1
     assert time.monotonic() - began < 20 and not (tmp_path / "s").exists()
     told = capsys.readouterr().err
-    assert f"--address {address}: nobody answers there" in told and "start one with `ray start --head`" in told
+    assert f"--address {address}: no server responds there" in told and "start one with `ray start --head`" in told
 
 
 def test_somebody_else_who_listens_is_no_cluster() -> None:

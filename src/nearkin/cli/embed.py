@@ -12,7 +12,7 @@ from rich.console import Console
 from nearkin import data as sources
 from nearkin.cli.datasets import opened
 from nearkin.cli.progress import note
-from nearkin.cluster.embed import embed
+from nearkin.cluster.embedding import embed
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import room
 from nearkin.models.folder import load

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from nearkin import _lazy_exports
 
 _HOMES = {
-    "nearkin.cluster.embed": ("Embedded", "embed"),
+    "nearkin.cluster.embedding": ("Embedded", "embed"),
     "nearkin.cluster.evaluate": ("Compute", "Queries", "judge"),
     "nearkin.cluster.search": ("discover_over", "nearest_over"),
 }
 __all__ = ["Compute", "Embedded", "Queries", "discover_over", "embed", "judge", "nearest_over"]
 
 if TYPE_CHECKING:
-    from nearkin.cluster.embed import Embedded as Embedded
-    from nearkin.cluster.embed import embed as embed
+    from nearkin.cluster.embedding import Embedded as Embedded
+    from nearkin.cluster.embedding import embed as embed
     from nearkin.cluster.evaluate import Compute as Compute
     from nearkin.cluster.evaluate import Queries as Queries
     from nearkin.cluster.evaluate import judge as judge

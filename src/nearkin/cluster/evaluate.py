@@ -125,9 +125,7 @@ def _check(queries: Queries, shards: Shards) -> None:
     if queries.points.labels is None or queries.supervision == "ids":
         raise ValueError(f"the queries have no labels, and {shards.folder} has {kind}; pass DATA with labels")
     if queries.supervision != kind:
-        raise ValueError(
-            f"the queries have {queries.supervision} for labels and {shards.folder} has {kind}; embed data with the same kind of labels"
-        )
+        raise ValueError(f"the queries have {queries.supervision} for labels, and {shards.folder} has {kind}; embed data of the same kind")
 
 
 def _nearest(
@@ -155,9 +153,8 @@ def _classes(measured: Measured, queries: Queries, codes: np.ndarray, best: Scor
     weights = settled(best, sharpened(affinity)).affinity[:, :WEIGHTED_K]
     predicted = {f"{k}-nn": votes for k, votes in few.items()}
     predicted[f"weighted {weights.shape[1]}-nn"] = weighted_vote(near[:, :WEIGHTED_K], weights)
-    measured.scores["prediction from neighbors"] = accuracies(
-        predicted, labels, torch.unique(theirs).to(labels.device), split=queries.split
-    )
+    present = torch.unique(references).to(labels.device)
+    measured.scores["prediction from neighbors"] = accuracies(predicted, labels, present, split=queries.split)
     measured.by_k = by_votes(near, labels, ks, queries.split)
     confusions(measured, labels, near[:, :NEAR], len(queries.classes))
 

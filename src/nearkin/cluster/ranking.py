@@ -48,9 +48,8 @@ def ranked_over(
     most = max(int(np.bincount(classes[classes >= 0]).max()), 1)
     work = _Work(queries, shards, classes, affinity, tuple(ks), most)
     numbers = list(range(0, len(queries.queries), work.step))
-    return together(
-        [_measured(work, start) for start in numbers] if engine == "local" else list(in_order(_measured, work, numbers, address))
-    )
+    parts = (_measured(work, start) for start in numbers) if engine == "local" else in_order(_measured, work, numbers, address)
+    return together(list(parts))
 
 
 class _Work(NamedTuple):

@@ -82,10 +82,17 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
+    """Allow one writer of an index at a time; a folder that holds other files and no index is refused."""
+    check_folder(folder)
+    with locked(folder, patience):
+        yield
+
+
+@contextmanager
+def locked(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     """Allow one writer at a time, across threads and processes; the lock of a writer that dies is released."""
     import fcntl  # not available on Windows, where an index can be read but not written
 
-    check_folder(folder)
     handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
     try:
         until = time.monotonic() + patience

@@ -25,7 +25,7 @@ from nearkin.data.disk import room
 from nearkin.data.progress import Report, Ticker, caution, tell
 from nearkin.data.shards import KEPT, About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
 from nearkin.index.collection import model_version
-from nearkin.index.durable import writing
+from nearkin.index.durable import locked
 from nearkin.models.folder import Model, load
 
 ROWS = 20_000  # points per shard
@@ -116,7 +116,7 @@ def embed(
     model_folder, out = None if model_folder is None else Path(model_folder).resolve(), Path(out).resolve()
     about = _about(model_folder, data, rows)
     out.mkdir(parents=True, exist_ok=True)
-    with writing(out):
+    with locked(out):
         records = _there(out, about)
         assert about.planned is not None
         todo = [number for number in range(about.planned) if number not in records]
