@@ -23,7 +23,7 @@ def local(backend: str) -> Maker:
         index = LocalIndex.create(folder, model="m1", metric=metric, dimension=vectors.shape[1])
         index.add(Entries(vectors, **known))
         few = backend == "ivf_pq" and len(vectors) < structure.FEWEST
-        if metric != "hamming" and not few:  # codes are searched by counting bits, whatever the backend
+        if metric not in ("hamming", "inner_product") and not few:  # these are always searched exactly
             index.build(backend)
         return index
 
@@ -79,7 +79,8 @@ def affinity(metric: str, q: np.ndarray, r: np.ndarray) -> float:
         return -float(sum((a >= 0) != (b >= 0) for a, b in zip(q, r, strict=True)))
     if metric == "squared_euclidean":
         return -sum((a - b) ** 2 for a, b in zip(q, r, strict=True))
-    return float(sum(a * b for a, b in zip(q, r, strict=True)) / np.sqrt((q * q).sum() * (r * r).sum()))
+    product = float(sum(a * b for a, b in zip(q, r, strict=True)))
+    return product if metric == "inner_product" else product / float(np.sqrt((q * q).sum() * (r * r).sum()))
 
 
 def oracle(metric: str, query: np.ndarray, vectors: np.ndarray, k: int, allowed: Sequence[int]) -> list[int]:

@@ -114,7 +114,7 @@ function neighbors(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k
   const text = judged
     ? `${right.filter((one) => one === 1).length} right, ${wrong} wrong`
     : visit.row === null ? "nearest first; your image has no label to compare with" : "nearest first; the points have no labels to compare";
-  const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
+  const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", inner_product: "inner product", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
   const tally = make("p", "tally", text);
   tally.title = `Exact neighbors in the embedding. Affinity: ${metric}; larger is nearer.`;
   const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, actions))));

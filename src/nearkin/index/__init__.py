@@ -33,24 +33,7 @@ _HOMES = {
         "load_shards",
     ),
 }
-__all__ = [
-    "Added",
-    "Answer",
-    "Collection",
-    "Entries",
-    "Entry",
-    "Hit",
-    "Loaded",
-    "LocalIndex",
-    "MilvusIndex",
-    "Page",
-    "StoredPoints",
-    "VectorIndex",
-    "Where",
-    "build_index",
-    "load_shards",
-    "open_index",
-]
+__all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from nearkin.index.collection import Added as Added

@@ -241,7 +241,7 @@ class VectorIndex(Protocol):
 
     @property
     def metric(self) -> str:
-        """Name of the affinity: "squared_euclidean", "cosine" or "hamming".
+        """Name of the affinity: "squared_euclidean", "cosine", "inner_product" or "hamming".
 
         Returns
         -------

@@ -77,7 +77,7 @@ class LocalIndex(VectorIndex):
             A new or empty folder.
         model : str
             Version of the model that makes the embeddings; any text that changes with its weights.
-        metric : {"squared_euclidean", "cosine", "hamming"}
+        metric : {"squared_euclidean", "cosine", "inner_product", "hamming"}
             How points are compared. "hamming" stores one bit per dimension, the sign.
         dimension : int
             Length of the embeddings.
@@ -376,6 +376,10 @@ class LocalIndex(VectorIndex):
         if self.metric == "hamming":
             raise ValueError(
                 f"backend {kind} needs real vectors, and this index holds binary codes, which are always searched exactly; use exact"
+            )
+        if self.metric == "inner_product":
+            raise ValueError(
+                f"backend {kind} ranks by distance, and this index by inner product, which is always searched exactly; use exact"
             )
         if not self.count:
             raise ValueError(f"backend {kind} cannot be built on an empty index; add points first")

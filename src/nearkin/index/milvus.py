@@ -36,7 +36,12 @@ from nearkin.search.packing import pack, unpack
 
 FORMAT = 1
 KINDS = ("FLAT", "HNSW", "IVF_FLAT")
-DISTANCES = {"squared_euclidean": "L2", "cosine": "COSINE", "hamming": "L2"}  # codes as +-1: a quarter of the squared distance
+DISTANCES = {
+    "squared_euclidean": "L2",
+    "cosine": "COSINE",
+    "inner_product": "IP",
+    "hamming": "L2",  # codes as +-1: a quarter of the squared distance
+}
 MOST = 16384  # Milvus returns at most so many points per request
 SPARE = 8  # hits beyond k, to see where a tie ends
 TOGETHER = 64  # queries per request
@@ -95,7 +100,7 @@ class MilvusIndex(VectorIndex):
             A path that ends in .db (milvus-lite), or the address of a server, such as http://host:19530.
         model : str
             Version of the model that makes the embeddings; any text that changes with its weights.
-        metric : {"squared_euclidean", "cosine", "hamming"}
+        metric : {"squared_euclidean", "cosine", "inner_product", "hamming"}
             How points are compared.
         dimension : int
             Length of the embeddings.

@@ -14,15 +14,15 @@ LONGEST = 4096  # candidates; with more, all points are compared
 
 
 class Shortlist:
-    """The points (n, d) float32 of one snapshot, under squared Euclidean distance or cosine."""
+    """The points (n, d) float32 of one snapshot, under "squared_euclidean", "cosine" or "inner_product"."""
 
-    def __init__(self, vectors: Tensor, unit: bool) -> None:
-        self.vectors, self.unit = vectors, unit
+    def __init__(self, vectors: Tensor, metric: str) -> None:
+        self.vectors, self.metric = vectors, metric
         length = torch.cat([part.double().norm(dim=1) for part in torch.split(vectors, 65536)])  # (n,)
         self.farthest = float(length.max())
-        if unit:
+        if metric == "cosine":
             self.scale = torch.where(length > 0, 1 / length, 0.0).float()  # (n,)
-        else:
+        elif metric == "squared_euclidean":
             self.center = torch.stack([part.double().sum(0) for part in torch.split(vectors, 65536)]).sum(0) / len(vectors)
             halves = [(part.double() - self.center).square().sum(1) / 2 for part in torch.split(vectors, 65536)]
             self.half = torch.cat(halves).float()  # (n,) half the squared distance from the center
@@ -48,7 +48,9 @@ class Shortlist:
         The error of a float32 product of d terms is at most d roundings of |r| |q|; the other steps add a few more.
         """
         d = len(query)
-        if self.unit:
+        if self.metric == "inner_product":
+            return torch.mv(self.vectors, query), (d + 8) * ROUNDING * self.farthest * float(query.double().norm())
+        if self.metric == "cosine":
             length = float(query.double().norm())
             direction = query / length if length > 0 else query
             return torch.mv(self.vectors, direction) * self.scale, (d + 8) * ROUNDING

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearkin.compose.affinity import Normalized
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.index import segment as segments_
@@ -211,12 +210,12 @@ class Snapshot:
 
     @property
     def _unit(self) -> bool:
-        return isinstance(self.affinity, Normalized)
+        return bool(self.manifest["metric"] == "cosine")
 
     @cached_property
     def _shortlist(self) -> Shortlist:
         assert self._tensors is not None
-        return Shortlist(self._tensors[0], self._unit)
+        return Shortlist(self._tensors[0], self.manifest["metric"])
 
     @cached_property
     def _uncovered(self) -> np.ndarray:
