@@ -148,7 +148,7 @@ def test_rankings_of_tied_points_are_those_of_memory(
     x, draw = tied(300) + np.float32(0.5), np.random.default_rng(1)
     classes = draw.integers(-1, 4, 300)
     shards = labeled(tmp_path / "s", x, classes, [120, 0, 30, 150])
-    ids = torch.cat([torch.arange(0, 300, 7), torch.arange(1000, 1020)])  # some are points of the shards, some are strangers
+    ids = torch.cat([torch.arange(0, 300, 7), torch.arange(1000, 1020)])  # some are points of the shards, some are new
     embeddings = torch.cat([torch.from_numpy(x[::7]), torch.from_numpy(tied(20, seed=3)) + 0.5])
     labels = torch.from_numpy(np.concatenate([classes[::7], draw.integers(0, 4, 20)])).clamp_min(0)
     asked = Queries(Points(embeddings, labels), [f"p{i}" for i in ids.tolist()], "classes", ("a", "b", "c", "d"))

@@ -92,7 +92,7 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         (out / "shard-00007.parquet").write_bytes(b"half")
         with pytest.raises(ShardDamagedError, match="shard-00007.parquet cannot be read"):
             nearest_over(whole[:5], found, 3, engine="ray")
-    assert embed(model, points(n), out, rows=250) == Embedded(n, 1, 39, 0)  # either engine mends what the other made
+    assert embed(model, points(n), out, rows=250) == Embedded(n, 1, 39, 0)  # either engine replaces what the other wrote
     embed(model, points(n), tmp_path / "local", rows=250)
     same_shards(out, tmp_path / "local")
 

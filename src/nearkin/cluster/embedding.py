@@ -51,6 +51,11 @@ class Embedded(NamedTuple):
         Shards that were already there.
     damaged : int
         Points that were skipped, since they could not be read or have no finite embedding.
+
+    Examples
+    --------
+    >>> Embedded(points=50_000, made=3, known=0, damaged=2).made
+    3
     """
 
     points: int
@@ -107,8 +112,14 @@ def embed(
 
     Examples
     --------
-    >>> embed("runs/photos", nearkin.data.open("photos/"), "shards/")  # doctest: +SKIP
-    Embedded(points=50000, made=3, known=0, damaged=0)
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin import data
+    >>> points = np.array([[0, 1], [0.1, 1], [1, 0], [1, 0.1]], np.float32)
+    >>> labeled = data.open({"x": points, "y": np.array(["a", "a", "b", "b"])})
+    >>> with TemporaryDirectory() as folder:
+    ...     embed(None, labeled, folder, rows=2)  # the data themselves; pass a model folder for embeddings
+    Embedded(points=4, made=2, known=0, damaged=0)
     """
     check_whole("rows", rows)
     if engine == "ray" and address is not None:

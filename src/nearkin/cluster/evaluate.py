@@ -44,7 +44,13 @@ class Queries(NamedTuple):
     classes : tuple of str, default ()
         Class names: those of the shards first; of sets, those of the queries.
     split : str, optional
-        The split of the queries, which seeds the confidence intervals.
+        The name of the split of the queries, which is stored with the scores.
+
+    Examples
+    --------
+    >>> points = Points(torch.tensor([[0.0, 1.0]]), labels=torch.tensor([0]))
+    >>> Queries(points, sources=["query.jpg"], supervision="classes", classes=("a", "b")).classes
+    ('a', 'b')
     """
 
     points: Points
@@ -63,6 +69,11 @@ class Compute(NamedTuple):
         In this process, or on a Ray cluster.
     address : str, optional
         The Ray cluster, as host:port or "auto".
+
+    Examples
+    --------
+    >>> Compute(engine="ray", address="10.0.0.1:6379")
+    Compute(engine='ray', address='10.0.0.1:6379')
     """
 
     engine: Engine = "local"
@@ -94,6 +105,24 @@ def judge(queries: Queries, shards: Shards, affinity: Affinity, compute: Compute
     ------
     ValueError
         If labels are missing, or of different kinds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin import data
+    >>> from nearkin.cluster import embed
+    >>> from nearkin.compose import SquaredEuclidean
+    >>> from nearkin.data.shards import open_shards
+    >>> points = np.array([[0, 1], [0.1, 1], [1, 0], [1, 0.1]], np.float32)
+    >>> labeled = data.open({"x": points, "y": np.array(["a", "a", "b", "b"])})
+    >>> with TemporaryDirectory() as folder:
+    ...     written = embed(None, labeled, folder, rows=2)
+    ...     shards = open_shards(folder)
+    ...     query = Points(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), labels=torch.tensor([0, 1]))
+    ...     measured = judge(Queries(query, ["q1", "q2"], "classes", ("a", "b")), shards, SquaredEuclidean())
+    >>> measured.scores["prediction from neighbors"]["1-nn"].value
+    1.0
     """
     _check(queries, shards)
     compute = compute or Compute()

@@ -59,7 +59,17 @@ def nearest_over(
 
     Examples
     --------
-    >>> nearest_over(torch.randn(10, 64), open_shards("shards/"), k=5).positions  # doctest: +SKIP
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin import data
+    >>> from nearkin.cluster import embed
+    >>> from nearkin.data.shards import open_shards
+    >>> points = np.array([[0, 1], [0.1, 1], [1, 0], [1, 0.1]], np.float32)
+    >>> labeled = data.open({"x": points, "y": np.array(["a", "a", "b", "b"])})
+    >>> with TemporaryDirectory() as folder:
+    ...     written = embed(None, labeled, folder, rows=2)
+    ...     nearest_over(torch.tensor([[0.0, 1.0]]), open_shards(folder), k=2).positions
+    tensor([[0, 1]])
     """
     found = scored_over(queries, shards, k, affinity, exclude_same_id=exclude_same_id, engine=engine, address=address)
     return settled(found, affinity)
@@ -118,6 +128,20 @@ def discover_over(
     -------
     Neighborhoods
         Row i is the i-th point of all shards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin import data
+    >>> from nearkin.cluster import embed
+    >>> from nearkin.data.shards import open_shards
+    >>> points = np.array([[0, 1], [0.1, 1], [1, 0], [1, 0.1]], np.float32)
+    >>> labeled = data.open({"x": points, "y": np.array(["a", "a", "b", "b"])})
+    >>> with TemporaryDirectory() as folder:
+    ...     written = embed(None, labeled, folder, rows=2)
+    ...     discover_over(open_shards(folder)).table.tolist()
+    [[1], [0], [3], [2]]
     """
     if engine == "local":
         return discover(shards, k, temperature)

@@ -43,6 +43,11 @@ class Added(NamedTuple):
         Points that were skipped, since their source is already in the index.
     damaged : int
         Files that could not be decoded.
+
+    Examples
+    --------
+    >>> Added(added=58, known=0, damaged=2).added
+    58
     """
 
     added: int

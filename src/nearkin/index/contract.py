@@ -129,6 +129,11 @@ class Entry(NamedTuple):
         Where it comes from.
     metadata : dict
         Its further fields.
+
+    Examples
+    --------
+    >>> Entry(7, "cat", "photos/7.jpg", {"split": "test"}).label
+    'cat'
     """
 
     id: int
@@ -155,6 +160,16 @@ class Hit(NamedTuple):
     same_kind : bool or None
         Whether it is near enough to count as the same class as the query, by the threshold the index was calibrated with
         (`VectorIndex.calibration`). None if the index has none.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin.index import LocalIndex
+    >>> with TemporaryDirectory() as folder:
+    ...     index = LocalIndex.create(folder, model="v1", metric="squared_euclidean", dimension=1)
+    ...     ids = index.add(Entries([[0.0], [2.0]], labels=["a", "b"], sources=["x.jpg", "y.jpg"]))
+    ...     index.search([[0.5]], k=1)[0].hits[0]
+    Hit(id=0, affinity=-0.25, label='a', source='x.jpg', metadata={}, same_kind=None)
     """
 
     id: int
@@ -175,6 +190,17 @@ class Answer(NamedTuple):
     exact : bool
         True if these are the nearest points. False if an approximate search may have missed a nearer one; the affinities are
         right in either case.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin.index import LocalIndex
+    >>> with TemporaryDirectory() as folder:
+    ...     index = LocalIndex.create(folder, model="v1", metric="squared_euclidean", dimension=1)
+    ...     ids = index.add(Entries([[0.0], [2.0]], labels=["a", "b"], sources=["x.jpg", "y.jpg"]))
+    ...     answer = index.search([[0.5]], k=5)[0]
+    >>> [hit.id for hit in answer.hits], answer.exact
+    ([0, 1], True)
     """
 
     hits: tuple[Hit, ...]
@@ -190,6 +216,16 @@ class Page(NamedTuple):
         How many points the filter allows.
     entries : list of Entry
         Some of them.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin.index import LocalIndex
+    >>> with TemporaryDirectory() as folder:
+    ...     index = LocalIndex.create(folder, model="v1", metric="squared_euclidean", dimension=1)
+    ...     ids = index.add(Entries([[0.0], [2.0]], labels=["a", "b"], sources=["x.jpg", "y.jpg"]))
+    ...     index.page(offset=1)
+    Page(total=2, entries=[Entry(id=1, label='b', source='y.jpg', metadata={})])
     """
 
     total: int
@@ -207,6 +243,16 @@ class StoredPoints(NamedTuple):
         Their embeddings, float32.
     entries : list of Entry
         What else is stored about them.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin.index import LocalIndex
+    >>> with TemporaryDirectory() as folder:
+    ...     index = LocalIndex.create(folder, model="v1", metric="squared_euclidean", dimension=1)
+    ...     ids = index.add(Entries([[0.0], [2.0]], labels=["a", "b"], sources=["x.jpg", "y.jpg"]))
+    ...     index.read_all().vectors.tolist()
+    [[0.0], [2.0]]
     """
 
     ids: np.ndarray

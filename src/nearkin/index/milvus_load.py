@@ -32,6 +32,12 @@ class Loaded(NamedTuple):
         Points that Milvus has acknowledged so far.
     total : int
         Points of all shards.
+
+    Examples
+    --------
+    >>> step = Loaded("shard-00003.parquet", points=60_000, total=80_000)
+    >>> f"{step.points / step.total:.0%}"
+    '75%'
     """
 
     shard: str
@@ -97,6 +103,12 @@ def load_shards(index: MilvusIndex, shards: Shards) -> Iterator[Loaded]:
     ------
     ValueError
         If the shards are of another model, metric or dimension, or hold ids that are in the index from elsewhere.
+
+    Examples
+    --------
+    >>> index = MilvusIndex.open("http://host:19530")  # doctest: +SKIP
+    >>> for step in load_shards(index, open_shards("shards/")):  # doctest: +SKIP
+    ...     print(f"{step.points:,} of {step.total:,} points")
     """
     _check(index, shards)
     progress = Progress(index.client, index.name)

@@ -81,6 +81,11 @@ def make_app(
     Returns
     -------
     fastapi.FastAPI
+
+    Examples
+    --------
+    >>> app = make_app(open_index("runs/photos"), token="at least 16 characters".replace(" ", "-"))  # doctest: +SKIP
+    >>> uvicorn.run(app, port=8000)  # doctest: +SKIP
     """
     limits = limits or Limits()
     service = Service(collection, limits)
