@@ -142,11 +142,11 @@ def test_one_file_on_a_full_disk_is_as_it_was(model: Path, tmp_path: Path, monke
 
     monkeypatch.setattr(np, "savez", full)
     assert cli.main(["embed", str(model), str(tmp_path / "data.npz"), "--out", str(tmp_path / "out.npz"), "--device", "cpu"]) == 1
-    assert "no room is left on the disk" in (told := capsys.readouterr().err) and "run the same command again" in told
+    assert "no room is left on the disk" in (message := capsys.readouterr().err) and "run the same command again" in message
     assert (tmp_path / "out.npz").read_bytes() == b"before" and not list(tmp_path.glob(".*"))
 
 
-def test_what_an_actor_stumbles_over_comes_back_in_words(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_an_actor_come_back_as_text(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = embedding.Encoder(str(model), str(tmp_path), "cpu")
     (piece,) = pieces(points(5), 5, [0])
     batch = {"number": [0], "piece": [pickle.dumps(piece)]}
@@ -209,9 +209,9 @@ def test_damaged_files_are_named_and_counted(photos: Path, tmp_path: Path, capsy
     model = model_folder(tmp_path / "model", (1, 8, 8))
     command = ["embed", str(model), str(photos), "--out", str(tmp_path / "s"), "--shard-rows", "4", "--device", "cpu"]
     assert cli.main(command) == 0
-    told = capsys.readouterr()
-    assert "10 embeddings in" in told.out and "shards made: 3; damaged and skipped: 2" in told.out
-    assert f"skipped: {photos / 'b' / '2.png'} cannot be decoded" in told.err and "2 of 12 points were skipped" in told.err
+    message = capsys.readouterr()
+    assert "10 embeddings in" in message.out and "shards made: 3; damaged and skipped: 2" in message.out
+    assert f"skipped: {photos / 'b' / '2.png'} cannot be decoded" in message.err and "2 of 12 points were skipped" in message.err
     found = open_shards(tmp_path / "s")
     assert np.concatenate([shard.ids for shard in found]).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10]
     page = json.loads((tmp_path / "s" / "shards.json").read_text())["body"]

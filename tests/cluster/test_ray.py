@@ -126,7 +126,7 @@ def test_twenty_nodes_are_killed_during_an_embedding_of_200_000_rows_each(tmp_pa
             nodes.join()
 
 
-def test_an_address_nobody_listens_on_is_an_error_within_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_without_a_server_is_an_error_within_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, so that nobody else listens there, and not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -135,8 +135,8 @@ def test_an_address_nobody_listens_on_is_an_error_within_seconds(tmp_path: Path,
         command = ["embed", str(model), "digits", "--out", str(tmp_path / "s"), "--engine", "ray", "--address", address]
         assert cli.main(command) == 1
     assert time.monotonic() - began < 20 and not (tmp_path / "s").exists()
-    told = capsys.readouterr().err
-    assert f"--address {address}: no server responds there" in told and "start one with `ray start --head`" in told
+    message = capsys.readouterr().err
+    assert f"--address {address}: no server responds there" in message and "start one with `ray start --head`" in message
 
 
 def test_somebody_else_who_listens_is_no_cluster() -> None:

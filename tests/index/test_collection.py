@@ -1,4 +1,4 @@
-"""A model folder with its index: asked by file, id and vector; grown, replaced, and refused when the weights are others."""
+"""A model folder with its index: search by file, id and vector; adding, replacing, and refusing other weights."""
 
 import json
 from dataclasses import replace
@@ -59,7 +59,7 @@ def test_an_upload_is_encoded_like_its_file(folder: Path, tmp_path: Path) -> Non
         collection.encode_upload((tmp_path / "q.png").read_bytes(), 1000)
 
 
-def test_adding_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_add_resumes(tmp_path: Path) -> None:
     collection = make_collection(tmp_path)
     more = make_pictures(tmp_path / "more", 2, first=500)
     (more / "red/broken.png").write_bytes(encoded(picture("red", 1))[:60])
@@ -74,7 +74,7 @@ def test_adding_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert collection.index.count == 66
 
 
-def test_an_index_is_replaced_only_when_told(tmp_path: Path) -> None:
+def test_an_index_is_replaced_only_on_request(tmp_path: Path) -> None:
     make_collection(tmp_path)
     few = opened(make_pictures(tmp_path / "few", 3))
     with pytest.raises(FileExistsError, match="already has an index; add to it \\(--add\\), or rebuild it \\(--replace\\)"):

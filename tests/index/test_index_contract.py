@@ -128,7 +128,7 @@ def test_filters_are_filled_and_exact(maker: Maker, name: str, vectors, tmp_path
 
 
 @pytest.mark.parametrize("where", [Where(labels=("nobody",)), Where(metadata={"nothing": 1}), Where(ids=())])
-def test_a_filter_that_nobody_passes_gives_nobody(maker: Maker, where: Where, vectors, tmp_path) -> None:
+def test_a_filter_that_no_point_passes_gives_no_hits(maker: Maker, where: Where, vectors, tmp_path) -> None:
     assert maker(tmp_path / "i", "cosine", vectors, KNOWN).search(vectors[:2], 3, where=where) == [Answer((), True)] * 2
 
 
@@ -245,7 +245,7 @@ def test_added_points_are_found_at_once_and_keep_their_ids(maker: Maker, vectors
         (lambda i, v: i.add(Entries(v[:, :3])), "vectors have 3 dimensions where this index holds 6"),
     ],
 )
-def test_wrong_calls_are_told(maker: Maker, call, message: str, vectors, tmp_path) -> None:
+def test_wrong_calls_are_refused(maker: Maker, call, message: str, vectors, tmp_path) -> None:
     with pytest.raises(ValueError, match=message):
         call(maker(tmp_path / "i", "squared_euclidean", vectors, {}), vectors)
 
@@ -262,7 +262,7 @@ def test_wrong_calls_are_told(maker: Maker, call, message: str, vectors, tmp_pat
         ({"vectors": np.ones((2, 3)), "ids": [2, 2]}, "ids contain a number twice"),
     ],
 )
-def test_wrong_entries_are_told(entries: dict[str, Any], message: str) -> None:
+def test_wrong_entries_are_refused(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Entries(**entries)
 
@@ -284,7 +284,7 @@ def test_a_filter_takes_whole_labels_and_whole_numbers_are_names(tmp_path: Path)
         Where(labels=(None,))  # type: ignore[arg-type]
 
 
-def test_metadata_are_asked_for_with_numbers_of_numpy(tmp_path: Path) -> None:
+def test_metadata_are_filtered_by_numpy_numbers(tmp_path: Path) -> None:
     index = LocalIndex.create(tmp_path / "i", model="m", metric="squared_euclidean", dimension=2)
     index.add(Entries(np.eye(3, 2), metadata=[{"n": 3}, {"n": 4}, {}]))
     assert [hit.id for hit in index.search(np.zeros((1, 2)), 5, where=Where(metadata={"n": np.int64(4)}))[0].hits] == [1]

@@ -113,7 +113,7 @@ def test_compaction_builds_the_graph_again(tmp_path) -> None:
         ("ivf_pq", 100, "ivf_pq needs at least 10,000 points to train its codes, and there are 100; use exact or hnsw"),
     ],
 )
-def test_what_cannot_be_built_is_told(backend: str, n: int, message: str, tmp_path) -> None:
+def test_backends_that_cannot_be_built_are_refused(backend: str, n: int, message: str, tmp_path) -> None:
     with pytest.raises(ValueError, match=message):
         made(tmp_path / "i", clustered(n, 8), backend)
     assert LocalIndex.open(tmp_path / "i").backend == "exact"

@@ -1,4 +1,4 @@
-"""Milvus beyond the contract: a server that is down, one that dies and comes back, addresses of nobody, models of others, ties."""
+"""Milvus beyond the contract: a server that is down, one that dies and comes back, wrong addresses, other models, ties."""
 
 import json
 import socket
@@ -67,7 +67,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.kill()
 
 
-def test_a_server_that_dies_is_told_and_loses_nothing_acknowledged(server: Server) -> None:
+def test_a_server_that_dies_is_reported_and_keeps_acknowledged_points(server: Server) -> None:
     x = draw(50)
     index = MilvusIndex.create(server.uri, **ABOUT, timeout=5)
     index.add(Entries(x[:30], labels=["a"] * 30))
@@ -88,7 +88,7 @@ def test_a_server_that_dies_is_told_and_loses_nothing_acknowledged(server: Serve
     assert again.count == 49
 
 
-def test_an_address_nobody_listens_on() -> None:
+def test_an_address_without_a_server() -> None:
     uri = f"http://127.0.0.1:{_free_port()}"
     started = time.monotonic()
     with pytest.raises(
@@ -104,7 +104,7 @@ def test_a_path_must_end_in_db(uri: str) -> None:
         Milvus(uri)
 
 
-def test_what_makes_no_sense_is_told(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     uri = str(tmp_path / "i.db")
     for wrong, message in (
         ({"metric": "manhattan"}, "metric 'manhattan' is unknown"),
@@ -206,7 +206,7 @@ def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
     assert client.call("list_collections") == []
 
 
-def test_a_full_disk_is_told_with_its_mend(tmp_path: Path, monkeypatch) -> None:
+def test_a_full_disk_is_reported_with_its_fix(tmp_path: Path, monkeypatch) -> None:
     client = Milvus(str(tmp_path / "i.db"))
 
     def full(*given: object, **options: object) -> None:

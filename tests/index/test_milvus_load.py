@@ -48,7 +48,7 @@ def test_shards_are_loaded_once_and_found(tmp_path: Path, monkeypatch) -> None:
     assert index.add(Entries(np.ones((1, D)))).tolist() == [15]
 
 
-def test_a_load_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch) -> None:
+def test_an_interrupted_load_resumes(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(milvus_load, "BATCH", 3)
     monkeypatch.setattr(milvus_load, "ASKED", 1)  # Milvus tells of so many shards at once
     given, index = shards(tmp_path / "s", range(6), range(6, 12)), empty(tmp_path)

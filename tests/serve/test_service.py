@@ -136,9 +136,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "sent", "told"), WRONG)
-def test_wrong_questions_are_told_in_one_form(client: TestClient, path: str, sent: dict[str, Any], told: str) -> None:
-    assert error(client.post(path, **sent)) == told
+@pytest.mark.parametrize(("path", "sent", "output"), WRONG)
+def test_wrong_requests_are_refused_in_one_form(client: TestClient, path: str, sent: dict[str, Any], output: str) -> None:
+    assert error(client.post(path, **sent)) == output
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_no_path_leads_to_a_file(client: TestClient, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "told"),
+    ("headers", "output"),
     [
         ({"Host": "evil.example"}, "400 wrong_host"),
         ({"Host": "127.0.0.1.evil.example"}, "400 wrong_host"),
@@ -181,8 +181,8 @@ def test_no_path_leads_to_a_file(client: TestClient, path: str) -> None:
         ({"Content-Length": "-5"}, "413 too_large"),
     ],
 )
-def test_header_tricks_are_refused(client: TestClient, headers: dict[str, str], told: str) -> None:
-    assert error(client.get("/points", headers=headers)) == told
+def test_header_tricks_are_refused(client: TestClient, headers: dict[str, str], output: str) -> None:
+    assert error(client.get("/points", headers=headers)) == output
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000"])
@@ -206,7 +206,7 @@ def test_too_large_is_noticed_with_and_without_a_length(collection: Collection) 
         assert error(client.post("/search", content=(b"x" * 100 for _ in range(9)), **sent)) == "422 no_picture"
 
 
-def test_a_token_is_asked_for_everywhere_but_at_health(collection: Collection) -> None:
+def test_a_token_is_required_everywhere_but_at_health(collection: Collection) -> None:
     with TestClient(make_app(collection, token=TOKEN), base_url="http://photos.example", follow_redirects=False) as client:
         assert client.head("/health").status_code == 200  # as load balancers ask
         assert client.get("/health").json() == {"status": "ok"}  # a word for probes; names of classes are nobody's business
@@ -254,13 +254,13 @@ def test_a_full_queue_answers_429_and_late_answers_504(collection: Collection) -
             return [*several, await client.post("/search", json={"id": 5})]
 
     answers = asyncio.run(ask())
-    told = [error(one) if one.is_error else "200" for one in answers]
-    assert told[:6].count("429 busy") == 4 and "504 timeout" in told and told[6] == "200"
+    output = [error(one) if one.is_error else "200" for one in answers]
+    assert output[:6].count("429 busy") == 4 and "504 timeout" in output and output[6] == "200"
     assert all(one.headers["retry-after"] == "1" for one in answers if one.status_code == 429)
     assert service.workers.pending == 0
 
 
-def test_a_body_that_does_not_arrive_is_told_so(collection: Collection) -> None:
+def test_a_body_that_does_not_arrive_is_refused(collection: Collection) -> None:
     app = make_app(collection, limits=Limits(body_seconds=0.1))
     scope = {
         "type": "http",

@@ -50,7 +50,7 @@ def test_an_uploaded_image_gets_its_neighbors(page: Any) -> None:
     assert loaded(page)
 
 
-def test_a_click_goes_on_from_a_neighbor_by_keyboard_too(page: Any) -> None:
+def test_a_click_continues_from_a_neighbor_also_by_keyboard(page: Any) -> None:
     page.locator("#few .card").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#neighbors .card")
