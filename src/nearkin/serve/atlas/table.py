@@ -1,4 +1,4 @@
-"""The census: what an index knows of its points, column by column."""
+"""The points of an index as a table: one array per column."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,19 +11,19 @@ from torch import Tensor
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.data.dataset import SPLITS
-from nearkin.index.snapshot import Snapshot
+from nearkin.index.contract import VectorIndex
 from nearkin.search import Neighbors, nearest
 
-MOST = 200_000  # points that a browser draws with ease
+MOST = 200_000  # points that a browser draws fast enough
 UNKNOWN = "no split"
 RANDOM_PAIRS = 20_000
-CLOSE = 0.1  # numbers count as alike when they differ less than in this share of random pairs
-HALF = 0.5  # of two label sets' members that must be in both
+CLOSE = 0.1  # two numbers match if they differ less than this share of random pairs
+HALF = 0.5  # share of the members of two label sets that must be in both
 
 
 @dataclass(frozen=True, eq=False)
-class Census:
-    """n points. Rows agree everywhere; what is not known is None, or -1 among the labels."""
+class PointTable:
+    """n points; row i of every column is the same point. Unknown values are None, or -1 among the labels."""
 
     vectors: np.ndarray  # (n, d) float32
     ids: np.ndarray  # (n,)
@@ -36,7 +36,7 @@ class Census:
     sets: np.ndarray | None  # (n, C) bool
     sources: Sequence[str]
     metadata: Sequence[Mapping[str, Any]]
-    picture: Callable[[int], bytes]  # the thumbnail of a row, b"" if it has none
+    thumbnail: Callable[[int], bytes]  # of a row, b"" if it has none
     metric: str
 
     def __len__(self) -> int:
@@ -44,12 +44,12 @@ class Census:
 
     @property
     def kind(self) -> str:
-        """What tells right neighbors from wrong ones: classes, sets, numbers, or nothing."""
+        """What decides whether a neighbor is right: classes, sets, numbers, or nothing."""
         if bool((self.labels >= 0).any()):
             return "classes"
         return "sets" if self.sets is not None else "nothing" if self.targets is None else "numbers"
 
-    def subset(self, rows: np.ndarray) -> "Census":
+    def subset(self, rows: np.ndarray) -> "PointTable":
         """Only these points, in this order."""
         return replace(
             self,
@@ -58,24 +58,25 @@ class Census:
             sets=None if self.sets is None else self.sets[rows],
             sources=[self.sources[row] for row in rows.tolist()],
             metadata=[self.metadata[row] for row in rows.tolist()],
-            picture=lambda row: self.picture(int(rows[row])),
+            thumbnail=lambda row: self.thumbnail(int(rows[row])),
         )
 
     def nearest(self, vectors: np.ndarray, k: int, exclude: np.ndarray | None = None) -> Neighbors:
-        """The k exact nearest points to vectors (m, d), as rows; never the points with the ids `exclude` (m,)."""
-        asked = Points(torch.from_numpy(np.ascontiguousarray(vectors)), ids=None if exclude is None else torch.from_numpy(exclude))
+        """The k exact nearest points to vectors (m, d), as rows, without the points whose ids are in `exclude` (m,)."""
+        queries = Points(torch.from_numpy(np.ascontiguousarray(vectors)), ids=None if exclude is None else torch.from_numpy(exclude))
         known = Points(torch.from_numpy(np.ascontiguousarray(self.vectors)), ids=torch.from_numpy(np.ascontiguousarray(self.ids)))
-        return nearest(asked, known, k, METRICS[self.metric], exclude_same_id=exclude is not None)
+        return nearest(queries, known, k, METRICS[self.metric], exclude_same_id=exclude is not None)
 
     def right(self, rows: np.ndarray, neighbors: np.ndarray) -> np.ndarray:
-        """(m, k) whether the neighbors (m, k) of the points in `rows` (m,) are right: 1, 0, or -1 where nobody can tell.
+        """(m, k) whether the neighbors (m, k) of the points in `rows` (m,) are right: 1, 0, or -1 if unknown.
 
-        Right are the same class; label sets of which half is common; numbers nearer than in nine of ten random pairs.
+        A neighbor is right if it has the same class, a label set that shares at least half of all members, or numbers that are closer than
+        in nine of ten random pairs.
         """
         there, at = neighbors >= 0, np.maximum(neighbors, 0)
         if self.kind == "classes":
-            mine, theirs = self.labels[rows][:, None], self.labels[at]
-            good, known = mine == theirs, (mine >= 0) & (theirs >= 0)
+            own, others = self.labels[rows][:, None], self.labels[at]
+            good, known = own == others, (own >= 0) & (others >= 0)
         elif self.kind == "sets":
             assert self.sets is not None
             own, others = self.sets[rows][:, None], self.sets[at]
@@ -91,57 +92,61 @@ class Census:
 
     def _close(self) -> float:
         assert self.targets is not None
-        draw = np.random.default_rng(0).integers(0, len(self), (2, RANDOM_PAIRS))
-        gap = np.linalg.norm(self.targets[draw[0]] - self.targets[draw[1]], axis=1)
-        return float(np.nanquantile(gap[draw[0] != draw[1]], CLOSE)) if len(self) > 1 else 0.0
+        first, second = np.random.default_rng(0).integers(0, len(self), (2, RANDOM_PAIRS))
+        gap = np.linalg.norm(self.targets[first] - self.targets[second], axis=1)
+        return float(np.nanquantile(gap[first != second], CLOSE)) if len(self) > 1 else 0.0
 
 
-def take(snapshot: Snapshot) -> Census:
-    """The census of an index; more points than can be drawn, or none, are refused."""
-    if not len(snapshot):
-        raise ValueError("the index is empty, so there is nothing to draw; `nearkin index DIR --add DATA` fills it")
-    if len(snapshot) > MOST:
-        raise ValueError(f"the index holds {len(snapshot):,} points, and the explorer draws {MOST:,} at most; index a part of the data")
-    told = [snapshot.entry(row) for row in range(len(snapshot))]
-    metadata = [entry.metadata for entry in told]
+def read_table(index: VectorIndex) -> PointTable:
+    """The table of an index; an empty index, or one with too many points for the explorer, is refused."""
+    count = index.count
+    if not count:
+        raise ValueError("the index is empty, so there is no map; add points with `nearkin index DIR --add DATA`")
+    if count > MOST:
+        raise ValueError(f"the index holds {count:,} points, and the explorer shows at most {MOST:,}; index a part of the data")
+    stored = index.read_all()
+    metadata = [entry.metadata for entry in stored.entries]
+    classes = index.labels or tuple(sorted({entry.label for entry in stored.entries if entry.label is not None}))
+    number = {name: at for at, name in enumerate(classes)}
     splits, split_names = _splits(metadata)
     targets, target_names = _numbers(metadata)
-    return Census(
-        vectors=np.asarray(snapshot.vectors[:], dtype=np.float32),
-        ids=np.asarray(snapshot.ids),
-        labels=np.asarray(snapshot.codes, dtype=np.int32),
-        classes=tuple(snapshot.manifest["labels"]),
+    ids, pictured = stored.ids, index.has_thumbnails(stored.ids.tolist())
+    return PointTable(
+        vectors=stored.vectors,
+        ids=ids,
+        labels=np.array([-1 if entry.label is None else number[entry.label] for entry in stored.entries], dtype=np.int32),
+        classes=classes,
         splits=splits,
         split_names=split_names,
         targets=targets,
         target_names=target_names,
         sets=_sets(metadata),
-        sources=[entry.source for entry in told],
+        sources=[entry.source for entry in stored.entries],
         metadata=metadata,
-        picture=snapshot.picture,
-        metric=snapshot.manifest["metric"],
+        thumbnail=lambda row: index.thumbnails([int(ids[row])])[0] if pictured[row] else b"",
+        metric=index.metric,
     )
 
 
-def shared(one: Census, other: Census) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of both for the points they share, by source, in the order of the first."""
+def shared_rows(one: PointTable, other: PointTable) -> tuple[np.ndarray, np.ndarray]:
+    """The rows in both tables of the points they share, matched by source, in the order of the first."""
     where = {source: row for row, source in enumerate(other.sources)}
     rows = [(row, where[source]) for row, source in enumerate(one.sources) if source in where]
     if not rows:
-        raise ValueError("the two indexes share no point (by its source); index the same data with both models")
+        raise ValueError("the two indexes share no point (points are matched by their source); index the same data with both models")
     pairs = np.array(rows, dtype=np.int64)
     return pairs[:, 0], pairs[:, 1]
 
 
-def in_terms_of(one: Census, other: Census) -> Census:
-    """The census of the same points with the labels of another: what is right must not depend on which model is asked."""
+def with_labels_of(one: PointTable, other: PointTable) -> PointTable:
+    """The same points with the labels of another table, so that both models are judged by the same labels."""
     known = ("labels", "classes", "splits", "split_names", "targets", "target_names", "sets", "metadata")
     return replace(one, **{name: getattr(other, name) for name in known})
 
 
-def known_labels(census: Census) -> Tensor:
+def class_numbers(table: PointTable) -> Tensor:
     """(n,) class numbers, -1 unknown."""
-    return torch.from_numpy(census.labels.astype(np.int64))
+    return torch.from_numpy(table.labels.astype(np.int64))
 
 
 def _splits(metadata: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -153,7 +158,7 @@ def _splits(metadata: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, tuple[st
 
 
 def _numbers(metadata: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """(n, t) whatever is a real number in the metadata of all points; groups are whole numbers, and names rather than numbers."""
+    """(n, t) the metadata fields that are floats in all points. Groups are whole numbers, which are not used."""
     names = [name for name, value in metadata[0].items() if isinstance(value, float)]
     names = [name for name in names if all(isinstance(row.get(name), float) for row in metadata)]
     if not names:

@@ -1,11 +1,11 @@
-// The card beside the point under the pointer.
+// The card next to the point under the pointer.
 
 import { nameOf, type Atlas } from "./atlas";
 import type { Backend } from "./backend";
 import { byId, make, percent } from "./dom";
 import type { MapView } from "./map";
 
-const PANEL = 400; // pixels on the right that the card keeps clear of
+const PANEL = 400; // pixels on the right that the card must not cover
 
 export function hoverCard(atlas: Atlas, backend: Backend, maps: MapView[], row: number | null, at: [number, number] | null): void {
   const card = byId("hover");
