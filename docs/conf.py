@@ -1,0 +1,119 @@
+"""The documentation site: `make docs` builds it into docs/_build/html, without a network."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from sphinx_gallery.sorting import FileNameSortKey
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent), str(HERE)]
+
+import nearkin  # noqa: E402
+import reference_pages  # noqa: E402
+
+project, author, version = "nearkin", "the nearkin contributors", nearkin.__version__
+release, project_copyright = version, "the nearkin contributors, Apache-2.0"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx_gallery.gen_gallery"]
+exclude_patterns = ["_build", "results/**/*.md", "**/README.md", "tutorials/**/GALLERY_HEADER.rst"]
+templates_path = ["_templates"]
+nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r".*")]  # types of torch and numpy have no page here; links between pages are still checked
+suppress_warnings = ["config.cache"]  # the gallery's settings hold classes
+
+myst_enable_extensions = ["attrs_inline", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+
+default_role = "literal"  # docstrings write `name` as Markdown does
+autodoc_typehints = "none"  # numpydoc's Parameters have the types
+autodoc_member_order = "bysource"
+autosummary_generate = True
+autosummary_ignore_module_all = False
+maximum_signature_line_length = 88
+numpydoc_show_class_members = False
+numpydoc_use_plots = False
+numpydoc_citation_re = r"^$"  # [key] names an entry of papers.bib, no footnote
+
+sphinx_gallery_conf = {
+    "examples_dirs": str(HERE.parent / "examples"),
+    "gallery_dirs": "tutorials",
+    "filename_pattern": r"/\d\d_",  # the numbered ones run; longer studies are only shown
+    "within_subsection_order": FileNameSortKey,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "min_reported_time": 60,
+    "plot_gallery": "True",
+    "abort_on_example_error": True,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"nearkin {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"start": [], "decisions": []}
+html_theme_options = {
+    "logo": {"text": "nearkin"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 8,
+    "navbar_end": ["theme-switcher"],
+    "navbar_persistent": ["search-button"],
+    "show_prev_next": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+}
+
+_SECTION = re.compile(r"^-{3,}$")
+_CODE = re.compile(r"(`[^`]*`)")
+
+
+def plain_docstring(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text: show indented equations as they stand, and let |x|, x_ and * mean themselves."""
+    end = next((at - 1 for at, line in enumerate(lines) if _SECTION.match(line.strip()) and at), len(lines))
+    shown: list[str] = []
+    block = directive = False
+    for line in lines[:end]:
+        indented = line.startswith(" ")
+        if line and not indented:
+            block, directive = False, line.startswith("..")
+        if indented and not block and not directive and (not shown or not shown[-1].strip()):
+            block = True
+            shown += ["::", ""]
+        shown.append(line if block or directive else _escaped(line))
+    lines[:end] = shown
+
+
+def _escaped(line: str) -> str:
+    """The line with marks of reStructuredText taken literally outside of `code`."""
+    parts = _CODE.split(line)
+    parts[::2] = [re.sub(r"\*", r"\\*", re.sub(r"\|", r"\\|", re.sub(r"(\w)_(?!\w)", r"\1\\_", part))) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _mathml(self: Any, node: nodes.math | nodes.math_block) -> None:
+    """Equations as MathML, which browsers draw themselves: no script is loaded from anywhere."""
+    source = node.astext()
+    try:
+        self.body.append(tex2mathml(source, as_block=isinstance(node, nodes.math_block)))
+    except MathError:
+        self.body.append(f"<code>{self.encode(source)}</code>")
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    """Write the generated part of the reference before anything is read."""
+    app.add_html_math_renderer("mathml", inline_renderers=(_mathml, None), block_renderers=(_mathml, None))
+    app.connect("autodoc-process-docstring", plain_docstring, priority=100)  # numpydoc reads the rest
+    reference_pages.write(HERE / "reference/generated")
