@@ -1,6 +1,6 @@
 """Where our figures are those of scikit-learn, pytorch-metric-learning and torchmetrics, and where they are not.
 
-`python -m tests.evaluate.test_agreement` prints the tables of docs/metrics.md; the tests hold the page to them.
+`python -m tests.evaluate.test_agreement` prints the tables of docs/concepts/metrics.md; the tests hold the page to them.
 """
 
 import logging
@@ -18,7 +18,7 @@ from nearkin.compose.affinity import SquaredEuclidean
 from nearkin.compose.points import Points
 from nearkin.evaluate import class_means, clustering, knn_accuracy, nearest_mean_predict, retrieval
 
-PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+PAGE = Path(__file__).parents[2] / "docs/concepts/metrics.md"
 Table = dict[str, tuple[float, float]]
 
 
@@ -143,11 +143,11 @@ def different() -> Table:
             float(hit["map@10"].per_query[0]),
             of_the_first("RetrievalMAP", one_hit_first(), top_k=10),
         ),
-        "recall@5, any hit; torchmetrics RetrievalRecall(top_k=5), share of the kin": (
+        "recall@5, any hit; torchmetrics RetrievalRecall(top_k=5), share of the positives": (
             retrieval(points, ks=(5,), draws=0)["recall@5"].value,
             torchmetric("RetrievalRecall", points, top_k=5),
         ),
-        "map, 40 of 80 queries without kin; torchmetrics RetrievalMAP counts them as 0": (
+        "map, 40 of 80 queries without positives; torchmetrics RetrievalMAP counts them as 0": (
             retrieval(lonely, draws=0)["map"].value,
             torchmetric("RetrievalMAP", lonely),
         ),

@@ -1,6 +1,6 @@
-"""Run the example of every page here; each leaves its picture beside it.
+"""Run the example of every page here; each writes its picture next to it.
 
-python docs/guide/draw.py [PAGE ...]
+python docs/how-to/estimators/draw.py [PAGE ...]
 """
 
 import os
@@ -19,6 +19,6 @@ def example(page: Path) -> str:
 
 if __name__ == "__main__":
     os.chdir(HERE)
-    for name in sys.argv[1:] or sorted(page.name for page in HERE.glob("*.md") if page.name != "README.md"):
+    for name in sys.argv[1:] or sorted(page.name for page in HERE.glob("*.md") if page.name != "index.md"):
         print(name)
         exec(compile(example(HERE / name), name, "exec"), {"__name__": "__main__"})
