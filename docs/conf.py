@@ -60,6 +60,7 @@ html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_copy_source = False
+html_context = {"default_mode": "auto"}
 html_sidebars = {"start": [], "decisions": []}
 html_theme_options = {
     "logo": {"text": "nearkin"},
@@ -86,20 +87,23 @@ def plain_docstring(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: A
     block = directive = False
     for line in lines[:end]:
         indented = line.startswith(" ")
+        if line.startswith("Differs:") and shown and shown[-1].strip():
+            shown.append("")
         if line and not indented:
             block, directive = False, line.startswith("..")
         if indented and not block and not directive and (not shown or not shown[-1].strip()):
             block = True
-            shown += ["::", ""]
+            shown += [".. code-block:: text", ""]
         shown.append(line if block or directive else _escaped(line))
     lines[:end] = shown
 
 
 def _escaped(line: str) -> str:
     """The line with marks of reStructuredText taken literally outside of `code`."""
+    bullet, line = ("* ", line[2:]) if line.startswith("* ") else ("", line)
     parts = _CODE.split(line)
     parts[::2] = [re.sub(r"\*", r"\\*", re.sub(r"\|", r"\\|", re.sub(r"(\w)_(?!\w)", r"\1\\_", part))) for part in parts[::2]]
-    return "".join(parts)
+    return bullet + "".join(parts)
 
 
 def _mathml(self: Any, node: nodes.math | nodes.math_block) -> None:

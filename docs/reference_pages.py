@@ -12,7 +12,7 @@ from argparse import _SubParsersAction
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import nearkin
 from nearkin.train import config
@@ -37,7 +37,7 @@ ROOMS = (  # in the order of the work: what an objective is made of, how it is t
 
 def write(folder: Path) -> None:
     """Write all pages; files that did not change keep their dates, so that a second build is short."""
-    pages = {"index.md": overview(), "configuration.md": configuration(), "command-line.md": command_line(), "layout.md": layout()}
+    pages = {"python.md": overview(), "configuration.md": configuration(), "command-line.md": command_line(), "layout.md": layout()}
     pages |= {f"{room}.rst": room_page(room) for room in ROOMS} | {"top-level.md": top_level()}
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
@@ -186,15 +186,22 @@ def _leaves(kind: type, prefix: str, items: Any, source: str, values: Any = None
     rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for item in items:
         default = getattr(values, item.name) if values is not None else item.default
-        hint = str(item.type if isinstance(item.type, str) else inspect.formatannotation(item.type))
-        typed = hint.replace("typing.", "").replace("Literal", "").replace("|", "\\|").strip("[]") if "Literal" in hint else hint
-        shown = typed.replace("|", "or").replace("collections.abc.", "").replace("Mapping[str, Any]", "options")
-        rows.append(f"| `{prefix}{item.name}` | {shown} | `{_value(default)}` | {notes.get(item.name, '')} |")
+        rows.append(f"| `{prefix}{item.name}` | {_typed(item.type)} | `{_value(default)}` | {notes.get(item.name, '')} |")
     return [*rows, ""]
 
 
+def _typed(hint: Any) -> str:
+    """A type in words: the allowed values of a Literal, "int or none" for an optional one."""
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(hint))
+    text = inspect.formatannotation(hint).replace("collections.abc.", "").replace("Mapping[str, Any]", "options")
+    return text.replace("typing.", "").replace("None", "none").replace(" | ", " or ")
+
+
 def _value(default: Any) -> str:
-    return {True: "true", False: "false", None: "none"}.get(default, str(default)) if not isinstance(default, dict) else "{}"
+    if default is None or isinstance(default, bool):
+        return str(default).lower()
+    return "{}" if isinstance(default, dict) else str(default)
 
 
 def _comments(kind: type, source: str) -> dict[str, str]:

@@ -16,7 +16,6 @@ To use your own, replace ``photos`` by the path of your folder.
 #
 # ``photos/cross/000.png`` is an image of the class *cross*, and so on. 60 images for each of four classes are enough
 # here.
-import os
 import random
 import tempfile
 from pathlib import Path
@@ -27,8 +26,8 @@ from PIL import Image, ImageDraw
 import nearkin
 from nearkin.cli import main
 
-os.chdir(tempfile.mkdtemp())  # leave this line out to keep what follows in your own folder
-photos = Path("photos")
+here = Path(tempfile.mkdtemp())  # Path(".") keeps everything in your own folder
+photos, model_folder = here / "photos", here / "runs" / "photos"
 draw_at_random = random.Random(0)
 
 
@@ -74,7 +73,7 @@ plt.show()
 #
 # nearkin finds the classes, holds out 20 % of the images for testing and 10 % of the rest for validation, picks an
 # objective (NCA, because there are classes) and says so. The folder ``runs/photos`` then is the model.
-main(["train", "photos", "--out", "runs/photos", "--epochs", "30", "--device", "cpu"])
+main(["train", str(photos), "--out", str(model_folder), "--epochs", "30", "--device", "cpu"])
 
 # %%
 # Evaluate
@@ -88,7 +87,7 @@ main(["train", "photos", "--out", "runs/photos", "--epochs", "30", "--device", "
 # give. ``report.html`` in the model folder has the pictures, the confusions and the labels that are probably wrong;
 # add ``--compare`` to see raw pixels, PCA and other baselines next to the model. (This run leaves the report's pictures out
 # to be quick.)
-main(["evaluate", "runs/photos", "--no-pictures", "--device", "cpu"])
+main(["evaluate", str(model_folder), "--no-pictures", "--device", "cpu"])
 
 # %%
 # Index and search
@@ -100,18 +99,18 @@ main(["evaluate", "runs/photos", "--no-pictures", "--device", "cpu"])
 #    nearkin search runs/photos query.png
 #
 # An index keeps the embedding, the label and the path of every image.
-main(["index", "runs/photos", "photos", "--device", "cpu"])
+main(["index", str(model_folder), str(photos), "--device", "cpu"])
 
 # %%
 # Now search with images that are in no folder. ``nearkin search`` prints the neighbors; from Python you get them as
 # objects.
 queries = []
 for number, shape in enumerate(("ring", "triangle", "cross")):
-    queries.append(Path(f"query-{number}.png"))
+    queries.append(here / f"query-{number}.png")
     picture(shape).save(queries[-1])
-main(["search", "runs/photos", str(queries[0]), "-k", "3", "--device", "cpu"])
+main(["search", str(model_folder), str(queries[0]), "-k", "3", "--device", "cpu"])
 
-collection = nearkin.open_index("runs/photos")
+collection = nearkin.open_index(model_folder)
 answers = [collection.search(query, k=6) for query in queries]
 figure, axes = plt.subplots(3, 7, figsize=(10, 4.6), layout="constrained")
 for row, query, answer in zip(axes, queries, answers, strict=True):
