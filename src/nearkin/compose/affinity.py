@@ -6,7 +6,7 @@ temperature. The one an objective was trained with is the one to search with.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -16,7 +16,18 @@ from nearkin.compose.log_sums import may_read
 
 
 class Affinity(Protocol):
-    """How near is each of m references to each of n queries."""
+    """How near is each of m references to each of n queries; larger is nearer.
+
+    A part of your own needs only `__call__`. What it declares beyond that makes it as fast, and as deployable, as ours:
+
+    Attributes
+    ----------
+    metric : str, optional
+        A name of `nearkin.compose.FORMS`: the affinity is that metric's score over `temperature`. It is then streamed by the kernels,
+        searched exactly and deployed in the index. Without it the affinity is evaluated as it stands, as an (n, m) matrix.
+    temperature : float, optional
+        What the score is divided by.
+    """
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor: ...
 
@@ -30,6 +41,7 @@ class SquaredEuclidean:
     """
 
     temperature: float = 1.0
+    metric: ClassVar[str] = "squared_euclidean"
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return self.around(references.detach().mean(0), queries, references)
@@ -81,6 +93,7 @@ class Euclidean:
     """
 
     temperature: float = 1.0
+    metric: ClassVar[str] = "euclidean"
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         spread = _spread(queries, references) if _many(queries, references) else None
@@ -173,6 +186,7 @@ class InnerProduct:
     """q . r / temperature."""
 
     temperature: float = 1.0
+    metric: ClassVar[str] = "inner_product"
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return (queries / self.temperature) @ references.T  # the matrix is larger than the queries
@@ -181,6 +195,8 @@ class InnerProduct:
 @dataclass(frozen=True)
 class Affine:
     """w . q + b for references that carry their bias b as one last coordinate: the linear classification head."""
+
+    own_references: ClassVar[bool] = True  # no references but the objective's own have that coordinate
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return torch.cat([queries, queries.new_ones(len(queries), 1)], 1) @ references.T  # cut in two, they would be copied for a gradient
@@ -195,6 +211,21 @@ class Normalized:
 
     of: Affinity
     references: bool = True
+
+    @property
+    def metric(self) -> str | None:
+        """The metric of the inner affinity between unit vectors."""
+        inner = getattr(self.of, "metric", None)
+        if inner not in ("squared_euclidean", "euclidean", "inner_product"):
+            return None
+        if self.references:
+            return "cosine" if inner == "inner_product" else f"unit_{inner}"
+        return f"query_unit_{inner}"
+
+    @property
+    def temperature(self) -> float:
+        """That of the inner affinity; 1 where it declares none."""
+        return float(getattr(self.of, "temperature", 1.0))
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return self.of(*self.directions(queries, references))
@@ -222,6 +253,8 @@ class Hamming:
     By a product of signs, whose sums are whole numbers and exact. It has no gradient.
     """
 
+    metric: ClassVar[str] = "hamming"
+
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         agreeing = signs(queries) @ signs(references).T
         return (agreeing - queries.shape[1]) / 2
@@ -233,6 +266,7 @@ class MinusDistance:
 
     distance: Callable[[Tensor, Tensor], Tensor]
     scale: float = 1.0
+    any_width: ClassVar[bool] = True  # the two sides may have different sizes
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         distance, expected = self.distance(queries, references), (len(queries), len(references))

@@ -8,7 +8,7 @@ A query's own copy is no candidate and no right answer: its cost is 1.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,41 @@ class Related(NamedTuple):
     candidate: Tensor  # (n, m) bool
 
 
+class Layout(NamedTuple):
+    """A relation without its matrix: what the kernels need to find the positives of every query. Exactly one of the first three is set.
+
+    `classes`: the positives of query i are the references of its class; the query itself, by id, is no candidate.
+    `targets`: no positives; the cost of a pair is the squared distance of its targets. The query itself is no candidate.
+    `listed`: the positives of query i are the references whose ids stand in row i; all references are candidates. `weight` lets the ids
+    of a row count in part, but for the query's own. Where `labels` says a class (not -1), the references of that class are the positives
+    instead of the row.
+    """
+
+    classes: tuple[Tensor, Tensor] | None = None  # (n,) and (m,) integers
+    targets: tuple[Tensor, Tensor] | None = None  # (n, t) and (m, t) numbers
+    listed: Tensor | None = None  # (n, k) ids
+    weight: Tensor | None = None  # (n,) between 0 and 1
+    labels: tuple[Tensor, Tensor] | None = None  # (n,) and (m,) integers, -1 where no class is known
+
+
+Form = Literal["log", "expected", "each"]  # what soft criteria need of a row of affinities; see `criterion`
+
+
 class Relation(Protocol):
-    """From two sets of points to their relation; `supervision` says what it reads of the labels."""
+    """From two sets of points to their relation.
+
+    A part of your own needs `supervision` and `__call__`. One that also declares `streams` and `layout` is evaluated by the
+    kernels, without the (n, m) matrices:
+
+    Attributes
+    ----------
+    supervision : {"classes", "numbers", "sets", "ids"}
+        What it reads of the labels.
+    streams : collection of {"log", "expected", "each"}, optional
+        The forms of criteria for which `layout` says all that is needed.
+    column : {"among", "apart"}, optional
+        For references with one vector a class, whether a query's own class is among the candidates or apart from them.
+    """
 
     @property
     def supervision(self) -> Supervision: ...
@@ -39,6 +72,12 @@ def _labels(points: Points) -> Tensor:
     if points.labels is None:
         raise ValueError("labels are missing: this relation compares them; pass labels to queries and references")
     return points.labels
+
+
+def _ids(points: Points) -> Tensor:
+    if points.ids is None:
+        raise ValueError("ids are missing: this objective knows a point by its id; pass ids=")
+    return points.ids
 
 
 def _without_self(cost: Tensor, queries: Points, references: Points) -> Related:
@@ -53,6 +92,12 @@ class SameLabel:
     """Cost 0 for the same class, 1 for another; self is no candidate. Labels are compared as integers."""
 
     supervision: Supervision = "classes"
+    streams: ClassVar[tuple[Form, ...]] = ("log", "expected")
+    column: ClassVar[str] = "among"
+
+    def layout(self, queries: Points, references: Points) -> Layout:
+        """By class."""
+        return Layout(classes=(_labels(queries), _labels(references)))
 
     def __call__(self, queries: Points, references: Points) -> Related:
         differ = _labels(queries)[:, None] != _labels(references)[None, :]
@@ -67,6 +112,7 @@ class SameLabelApart:
     """Like SameLabel, but the right answer stands outside the choice: only wrong references are candidates."""
 
     supervision: Supervision = "classes"
+    column: ClassVar[str] = "apart"
 
     def __call__(self, queries: Points, references: Points) -> Related:
         cost, candidate = SameLabel()(queries, references)
@@ -78,6 +124,7 @@ class SameLabelOfFilled:
     """Like SameLabel, for references of a fixed number some of which are empty slots: those are nobody's candidates."""
 
     supervision: Supervision = "classes"
+    column: ClassVar[str] = "among"
 
     def __call__(self, queries: Points, references: Points) -> Related:
         cost, candidate = SameLabel()(queries, references)
@@ -98,6 +145,17 @@ class LabelDistance:
 
     distance: Callable[[Tensor, Tensor], Tensor] = squared_distance
     supervision: Supervision = "numbers"
+
+    @property
+    def streams(self) -> tuple[Form, ...]:
+        """The kernels know the squared distance alone."""
+        return ("expected",) if self.distance is squared_distance else ()
+
+    def layout(self, queries: Points, references: Points) -> Layout:
+        """By targets."""
+        a, b = _labels(queries), _labels(references)
+        dtype = queries.embeddings.dtype
+        return Layout(targets=(a.reshape(len(a), -1).to(dtype), b.reshape(len(b), -1).to(dtype)))
 
     def __call__(self, queries: Points, references: Points) -> Related:
         a, b = _labels(queries), _labels(references)
@@ -128,11 +186,16 @@ class SameId:
     """Each point's only right neighbor is its own earlier self, and everybody is a candidate."""
 
     supervision: Supervision = "ids"
+    streams: ClassVar[tuple[Form, ...]] = ("log", "expected", "each")
+
+    def layout(self, queries: Points, references: Points) -> Layout:
+        """A list of one: the query's own id."""
+        return Layout(listed=_ids(queries)[:, None])
 
     def __call__(self, queries: Points, references: Points) -> Related:
+        _ids(queries), _ids(references)
         itself = same_point(queries, references)
-        if itself is None:
-            raise ValueError("ids are missing: instance discrimination knows a point by its id; pass ids=")
+        assert itself is not None
         return Related((~itself).to(queries.embeddings.dtype), torch.ones_like(itself))
 
 
@@ -193,9 +256,16 @@ class ListedNeighbors(nn.Module):
         self.register_buffer("labels", None if labels is None else labels_of(labels, size).clone())
 
     @property
-    def plain(self) -> bool:
-        """Whether a neighbor is right or wrong by the table alone."""
-        return self.weight is None and self.labels is None
+    def streams(self) -> tuple[Form, ...]:
+        """Weights and classes are known to the kernels in the log form alone."""
+        return ("log", "expected", "each") if self.weight is None and self.labels is None else ("log",)
+
+    def layout(self, queries: Points, references: Points) -> Layout:
+        """By lists of ids, and by class where classes are known."""
+        listed = self.right_ids(queries)
+        weight = None if self.weight is None else self.weight[listed[:, 0]]
+        labels = None if self.labels is None else (self.classes(queries), self.classes(references))
+        return Layout(listed=listed, weight=weight, labels=labels)
 
     @torch.no_grad()
     def update(self, table: Tensor, trusted: Tensor | None = None, weight: Tensor | None = None) -> None:

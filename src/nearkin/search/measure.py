@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalized, SquaredEuclidean
+from nearkin.compose.affinity import Affinity
+from nearkin.compose.metrics import product_form
 
 SAMPLED = 1000  # rows that tell how far the data spread
 PAIRED = 1 << 22  # numbers gathered at once for exact pairs
@@ -19,7 +20,7 @@ SAFE = 1e15  # coordinates between its inverse and it can be squared and summed 
 
 
 class Measure(NamedTuple):
-    """Score of a pair: minus the squared distance, or the inner product, of rows that may be set to length 1 first."""
+    """A product form over a temperature; see `nearkin.compose.metrics`."""
 
     squared: bool
     root: bool = False
@@ -43,14 +44,9 @@ class Factors(NamedTuple):
 
 
 def measure(affinity: Affinity) -> Measure | None:
-    """The affinity taken apart; None for one that is not known."""
-    if isinstance(affinity, Normalized):
-        inside = measure(affinity.of)
-        return inside and inside._replace(unit_queries=True, unit_references=inside.unit_references or affinity.references)
-    if isinstance(affinity, SquaredEuclidean | Euclidean | InnerProduct) and affinity.temperature > 0:
-        squared = not isinstance(affinity, InnerProduct)
-        return Measure(squared, isinstance(affinity, Euclidean), temperature=affinity.temperature)
-    return None
+    """The affinity taken apart, by the metric it declares; None for one that declares none."""
+    form, temperature = product_form(affinity), float(getattr(affinity, "temperature", 1.0))
+    return None if form is None or not temperature > 0 else Measure(*form, temperature)
 
 
 def inverse_lengths(x: Tensor, unit: bool) -> Tensor:

@@ -116,7 +116,7 @@ def objective_for(data: Dataset, name: str) -> tuple[str, str]:
 
 def without_labels(objective: Built) -> bool:
     """Whether an objective is told nothing but who is who: classes, where there are any, are for reporting."""
-    return not isinstance(objective, WeightedSum) and objective.supervision == "ids"
+    return objective.supervision == "ids"
 
 
 def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int, labels: Tensor | None = None) -> Built:

@@ -1,6 +1,6 @@
 """The rounds of neighborhood discovery: nobody is trusted at first, then a growing share of the neighborhoods. [huang2019and]"""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -8,11 +8,12 @@ from torch import Tensor
 from nearkin.compose.references import MemoryBank
 from nearkin.compose.relation import ListedNeighbors
 from nearkin.data.dataset import Dataset
-from nearkin.objectives import DeepCluster, NeighborhoodDiscovery, NoiseAsTargets
+from nearkin.objectives import NeighborhoodDiscovery
 from nearkin.train.config import DiscoveryChoice, Run
-from nearkin.train.discovery import Agreement, agreement, curriculum, discover, keep_only, mutual, trusted, weights
+from nearkin.train.discovery import Agreement, agreement, curriculum, keep_only, mutual, trusted, weights
+from nearkin.train.objective_choice import Built
 from nearkin.train.optimizers import Schedule
-from nearkin.train.spread_bank import BankPart
+from nearkin.train.spread_bank import neighborhoods_in
 
 
 class Rounds(NamedTuple):
@@ -107,19 +108,23 @@ class Steering(Protocol):
         """Go on from there."""
 
 
-def steering_of(run: Run, objective: object, optimizer: torch.optim.Optimizer, labels: Tensor | None) -> Steering | None:
+def steering_of(run: Run, objective: Built, optimizer: torch.optim.Optimizer, labels: Tensor | None) -> Steering | None:
     """How an objective is steered between epochs; None for those that need nothing."""
-    if isinstance(objective, NeighborhoodDiscovery):
-        return Discovering(run, objective, labels)
-    return Refreshing(objective, optimizer, run.seed) if isinstance(objective, DeepCluster | NoiseAsTargets) else None
+    if objective.discovers:
+        return Discovering(run, cast(NeighborhoodDiscovery, objective), labels)
+    return Refreshing(objective, optimizer, run.seed) if objective.refresh_every else None
+
+
+class CollapsedError(RuntimeError):
+    """An objective finds nothing left to learn from; the message says what it saw."""
 
 
 class Refreshing:
     """Pseudo-labels, made anew before every epoch, or every few."""
 
-    def __init__(self, objective: DeepCluster | NoiseAsTargets, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    def __init__(self, objective: Any, optimizer: torch.optim.Optimizer, seed: int) -> None:
         self.objective, self.optimizer, self.seed = objective, optimizer, seed
-        self.every = objective.every if isinstance(objective, NoiseAsTargets) else 1
+        self.every: int = objective.refresh_every
         self.looked = -1
         self.told: list[dict[str, Any]] = []
 
@@ -127,7 +132,9 @@ class Refreshing:
         return self.looked < epoch - epoch % self.every
 
     def look(self, epoch: int) -> str | None:
-        self.objective.refresh(self.seed + epoch)
+        stuck: str | None = self.objective.refresh(self.seed + epoch)
+        if stuck is not None:
+            raise CollapsedError(stuck)
         for parameter in self.objective.parameters():  # those begin anew with the labels, and so does what the optimizer knows of them
             for value in self.optimizer.state.get(parameter, {}).values():
                 if isinstance(value, Tensor):
@@ -182,25 +189,17 @@ class Discovering:
         self.looked, self.told = state["looked"], state["told"]
 
 
-def _temperature(affinity: Any) -> float:
-    """Of a cosine, however it is wrapped."""
-    while not hasattr(affinity, "temperature"):
-        affinity = affinity.of
-    return float(affinity.temperature)
-
-
 def look_for_neighbors(objective: NeighborhoodDiscovery, share: float, only_mutual: bool, labels: Tensor | None) -> dict[str, Any]:
     """Find neighborhoods in the bank, trust a share of them, and say how many and, where classes are known, how pure they are.
 
     Points whose class the objective uses have no neighborhood, and are not counted. `agreement` is the share of `pairs`, of a trusted
     point and a neighbor whose classes are known, that are of one class.
     """
-    bank, relation, affinity = objective.references, objective.relation, objective.affinity
-    assert isinstance(bank, MemoryBank | BankPart) and isinstance(relation, ListedNeighbors)
+    bank, relation = cast(MemoryBank, objective.references), cast(ListedNeighbors, objective.relation)
     if share == 0:
         return {"trusted": 0}
-    k, temperature = relation.table.shape[1], _temperature(affinity)
-    found = bank.discover(k, temperature) if isinstance(bank, BankPart) else discover(bank.vectors, k, temperature)
+    k, temperature = relation.table.shape[1], float(objective.parts.affinity.temperature)
+    found = neighborhoods_in(bank, k, temperature)
     free = torch.ones_like(found.entropy, dtype=torch.bool) if relation.labels is None else relation.labels < 0  # the others have no row
     chosen = _among(free, trusted(found.entropy[free], share))
     kept = mutual(found.table) if only_mutual else torch.ones_like(found.table, dtype=torch.bool)

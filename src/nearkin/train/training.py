@@ -16,7 +16,6 @@ from nearkin.compose.points import Points
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, try_files
 from nearkin.models.folder import kept_references
-from nearkin.objectives import DeepCluster, NeighborhoodDiscovery, NoiseAsTargets
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
@@ -28,7 +27,7 @@ from nearkin.train.optimizers import set_rate
 from nearkin.train.rank_shards import mine, reads_own
 from nearkin.train.recipes import taken
 from nearkin.train.reporter import Log, Reporter, Silence
-from nearkin.train.rounds import rounds_for, steering_of
+from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
 from nearkin.train.validate import against_bank, all_alike, dimensions_used, embed_all, figures_of, points_of, reported, score, validate
@@ -107,7 +106,7 @@ class Loop:
         self.saved_at, self.interrupt = time.monotonic(), Interrupt()
         self.whole = run.references == "training_set"
         self.mark = mark_of(data.train)
-        discovers = isinstance(parts.objective, NeighborhoodDiscovery)
+        discovers = parts.objective.discovers
         self.rounds = rounds_for(run, discovers)
         self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule begins anew
         self.steering = steering_of(run, parts.objective, parts.optimizer, data.train.labels)
@@ -154,20 +153,22 @@ class Loop:
         """Discovery: look for neighborhoods where they are due; a checkpoint stays of where the round before has ended."""
         if self.steering is None or not self.steering.due(self.epoch):
             return
-        if self.epoch == 0 and isinstance(self.parts.objective, DeepCluster | NoiseAsTargets):
-            self._see_everything(self.parts.objective)
+        if self.epoch == 0 and self.parts.objective.refresh_every:
+            self._see_everything()
         if number and self.epoch == self.rounds.first_epoch(number):
             self._save(stays=f"round-{number - 1}")
-        if (said := self.steering.look(self.epoch)) is not None:
+        try:
+            said = self.steering.look(self.epoch)
+        except CollapsedError as stuck:
+            why = f"the embedding has collapsed: before epoch {self.epoch + 1} {stuck}"
+            raise TrainingStopped(f"{why}; {self._mend_of_collapse()}") from None
+        if said is not None:
             self.log.message(said)
-        if isinstance(self.parts.objective, DeepCluster) and bool((self.parts.objective.cluster == self.parts.objective.cluster[0]).all()):
-            why = f"the embedding has collapsed: before epoch {self.epoch + 1} all training points lie in one cluster"
-            raise TrainingStopped(f"{why}; {self._mend_of_collapse()}")
 
-    def _see_everything(self, objective: DeepCluster | NoiseAsTargets) -> None:
+    def _see_everything(self) -> None:
         """The first pseudo-labels are those of the first weights."""
         embeddings = embed_all(self.parts.network, self.parts.loader, self.parts.step.prepare)
-        objective.update(embeddings, ids=self.data.train.ids)
+        self.parts.objective.update(embeddings, ids=self.data.train.ids)
         self.images += len(embeddings)
 
     def _stalled(self, number: int) -> bool:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,28 @@ from nearkin.compose.points import Points
 
 
 class References(nn.Module, ABC):
-    """A module, so that parameters and state travel in the objective's state_dict."""
+    """A module, so that parameters and state travel in the objective's state_dict.
+
+    Attributes
+    ----------
+    from_batch : bool
+        The references are points of the batch: without ids, a point knows itself by its position.
+    columns : {"classes", "answers"} or None
+        "classes": row c is the one vector of class c, so that a label is a column. "answers": at most one point of each class answers, and
+        `column` says where. See `nearkin.compose.Criterion`.
+    predicts : bool
+        The class of the nearest one is a prediction.
+    per_sample : bool
+        There is one vector for every sample, row i for the sample with id i, and `vectors` holds them.
+    spread : bool
+        They are one rank's part of what several ranks hold together.
+    """
+
+    from_batch: ClassVar[bool] = False
+    columns: ClassVar[str | None] = None
+    predicts: ClassVar[bool] = False
+    per_sample: ClassVar[bool] = False
+    spread: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, batch: Points) -> Points:
@@ -19,6 +41,14 @@ class References(nn.Module, ABC):
     @abstractmethod
     def update(self, batch: Points) -> None:
         """Move the state, after the optimizer's step; most references have nothing to do."""
+
+    def column(self, batch: Points, references: Points) -> tuple[Tensor, Tensor | None]:
+        """(n,) the column of each query's one positive, -1 where it has none, and (m,) which columns are filled (None: all of them)."""
+        assert batch.labels is not None
+        return batch.labels, None
+
+    def collect(self) -> None:
+        """Bring state that is spread over ranks together, before the first rank saves it; every rank calls this."""
 
     def lookup(self) -> Callable[[Tensor], Tensor | None] | None:
         """From ids to positions, when these references know a shorter way than searching their ids."""

@@ -1,6 +1,7 @@
 """Anchors: fixed class vectors, never trained, and the ways to place them far from one another."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ MOST_COSINES = 2**29  # that packed looks at in all, unless told how often
 class Anchors(References):
     """C given vectors, row c for class c; `assign` deals a layout's rows to classes at random."""
 
+    columns: ClassVar[str | None] = "classes"
+    predicts: ClassVar[bool] = True
     vectors: Tensor
     labels: Tensor
 
@@ -142,45 +145,3 @@ def _effort(num_classes: int, restarts: int | None, steps: int | None) -> tuple[
     if steps is None:
         steps = min(1500, max(100, rounds // restarts))
     return restarts, steps
-
-
-def polar_grid(num_classes: int, dimension: int) -> Tensor:
-    """[hao2018anchor]'s own recipe, kept for comparison: a mesh over the polar angles, the best factorization of C.
-
-    Only good in the plane: from three dimensions on the points bunch at the poles. [hao2018anchor] section 3.2
-    """
-    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
-    check_whole("dimension", dimension, 2, "on a line there is no angle")
-    best, widest = None, -1.0
-    for counts in _factorizations(num_classes, dimension - 1):
-        grid = _mesh(counts)[:num_classes]
-        angle = smallest_angle(grid)
-        if angle > widest:
-            best, widest = grid, angle
-    assert best is not None
-    return best.float()
-
-
-def _factorizations(total: int, parts: int) -> list[tuple[int, ...]]:
-    """Ways to lay out at least `total` points as a grid of `parts` counts, none wasteful."""
-    if parts == 1:
-        return [(total,)]
-    ways = []
-    for first in range(1, total + 1):
-        ways += [(first, *rest) for rest in _factorizations(math.ceil(total / first), parts - 1)]
-        if first > 1 and parts > 3:  # deep grids: every split of a few points is the same poor picture
-            break
-    return ways
-
-
-def _mesh(counts: tuple[int, ...]) -> Tensor:
-    """Unit vectors at the cell middles of the polar angles, and all round for the last angle."""
-    polar = [(torch.arange(c, dtype=torch.float64) + 0.5) * (math.pi / c) for c in counts[:-1]]
-    azimuth = torch.arange(counts[-1], dtype=torch.float64) * (2 * math.pi / counts[-1])
-    angles = torch.cartesian_prod(*polar, azimuth) if polar else azimuth[:, None]
-    angles = angles.reshape(-1, len(counts))
-    columns, sine = [], torch.ones(len(angles), dtype=torch.float64)
-    for axis in range(angles.shape[1]):
-        columns.append(sine * angles[:, axis].cos())
-        sine = sine * angles[:, axis].sin()
-    return torch.stack([*columns, sine], dim=1)

@@ -1,5 +1,7 @@
 """Centers: one vector a class that follows the mean of its members, outside the gradient."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from nearkin.compose.validation import check_whole
 class Centers(References):
     """C class centers, started at the origin, moved by c_j -= rate * sum_(y_i = j) (c_j - x_i) / (1 + n_j)."""
 
+    columns: ClassVar[str | None] = "classes"
     vectors: Tensor
     labels: Tensor
 

@@ -1,14 +1,19 @@
 """References taken from the batch itself."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
+from nearkin.compose.log_sums import may_read
 from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.references.abstract import References
 
 
 class InBatch(References):
     """All the points of the batch; the relation keeps a query from choosing itself, by id."""
+
+    from_batch: ClassVar[bool] = True
 
     def forward(self, batch: Points) -> Points:
         return batch
@@ -20,9 +25,15 @@ class InBatch(References):
 class OnePerClass(References):
     """The second point of every class in the batch; the others are its queries.
 
-    With two points a class this is the N-pair batch: x_c asks, p_c answers. A class of one has no answer. There are as many
-    references as points, so that a CUDA graph can record it: those that answer for no class are empty slots.
+    With two points a class this is the N-pair batch: x_c is the query, p_c its answer. A class of one has no answer. On a GPU there are as
+    many references as points, so that a CUDA graph can record the step: those that answer for no class are empty slots.
     """
+
+    from_batch: ClassVar[bool] = True
+    columns: ClassVar[str | None] = "answers"
+
+    def column(self, batch: Points, references: Points) -> tuple[Tensor, Tensor | None]:
+        return answered(batch, references)
 
     def forward(self, batch: Points) -> Points:
         assert batch.labels is not None
@@ -30,7 +41,8 @@ class OnePerClass(References):
         second = ranked[1:] == ranked[:-1]  # (n - 1,) of its class, or a later one
         second[1:] &= ranked[2:] != ranked[:-2]
         answers = torch.zeros_like(ranked, dtype=torch.bool).scatter_(0, order[1:], second)
-        return batch._replace(labels=torch.where(answers, batch.labels, EMPTY))
+        slots = batch._replace(labels=torch.where(answers, batch.labels, EMPTY))
+        return filled(slots) if may_read(batch.embeddings) else slots
 
     def update(self, batch: Points) -> None:
         return None

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ class MemoryBank(References):
     have length 1 only on average. `labels` (N,) lets supervised relations use the bank.
     """
 
+    per_sample: ClassVar[bool] = True
     vectors: Tensor
     ids: Tensor
     labels: Tensor | None

@@ -1,6 +1,7 @@
 """Proxies: one learned vector a class, moved by the gradient. A classification head is a set of proxies."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -16,6 +17,8 @@ class Proxies(References):
     They start uniform in +-1/sqrt(d), as torch's linear layers do.
     """
 
+    columns: ClassVar[str | None] = "classes"
+    predicts: ClassVar[bool] = True
     labels: torch.Tensor
 
     def __init__(self, num_classes: int, dimension: int, bias: bool = False) -> None:
