@@ -77,7 +77,7 @@ plt.show()
 
 # %%
 # Raw pixels stay ahead on this set: the digits are centered and of one size, so pixels compare them well. On images
-# where pixels say little the order is reversed; :doc:`/papers/index` has the figures for CIFAR-10. A few labeled images
+# where pixels say little the order is reversed; :doc:`/papers` has the figures for CIFAR-10. A few labeled images
 # tell you which case you have: ``nearkin evaluate runs/model labeled/ --compare``.
 #
 # On the command line, a folder of images without subfolders is all it takes:

@@ -18,7 +18,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from nearkin import NeighborhoodObjective, Points, knn_accuracy
-from nearkin.compose import InBatch, Related, SameLabel, SquaredEuclidean, any_positive, cosine, each_positive
+from nearkin.compose import Composition, InBatch, Layout, Related, SameLabel, SquaredEuclidean
+from nearkin.compose import any_positive, cosine, each_positive, plan
 
 each = NeighborhoodObjective(InBatch(), cosine(temperature=0.1), SameLabel(), each_positive)
 
@@ -27,19 +28,20 @@ each = NeighborhoodObjective(InBatch(), cosine(temperature=0.1), SameLabel(), ea
 # ----------------------
 #
 # A relation reads labels and ids, and returns for every pair of a query and a reference what choosing it costs (0 is a
-# positive, 1 a negative) and whether it is a candidate at all. Here two digits are positives if both are even or both
-# are odd. Nothing else has to change: a part that declares nothing to the faster routes is computed exactly from the
-# matrix of all pairs.
+# positive, 1 a negative) and whether it is a candidate, that is, part of the denominator. A sample is neither a positive
+# nor a candidate for itself. Here two digits are positives if both are even or both
+# are odd. Nothing else has to change: a part that declares nothing is computed exactly from the matrix of all pairs.
 
 
 class SameParity:
-    """Positives have the same parity; a sample is no candidate for itself."""
+    """Positives have the same parity."""
 
     supervision = "classes"  # what the labels are
 
     def __call__(self, batch, references):
-        cost = (batch.labels[:, None] % 2 != references.labels[None] % 2).float()  # (n, m)
-        return Related(cost, batch.ids[:, None] != references.ids[None])
+        differ = batch.labels[:, None] % 2 != references.labels % 2  # (n, m)
+        itself = batch.ids[:, None] == references.ids
+        return Related((differ | itself).float(), ~itself)
 
 
 parity = NeighborhoodObjective(InBatch(), SquaredEuclidean(), SameParity(), any_positive)
@@ -75,5 +77,31 @@ for axis, (name, objective, labels) in zip(axes, (("each positive", each, y), ("
 plt.show()
 
 # %%
-# :doc:`/concepts/composition` says what each part declares so that large problems need not hold the matrix of all
-# pairs.
+# Let it stream
+# -------------
+#
+# ``SameParity`` needs the matrix of all pairs, which is fine for a batch. Two declarations let the kernels compute the
+# same value without it: in which forms the relation can be streamed, and its layout, here classes. The loss over 4,000
+# points then needs memory for 4,000 embeddings instead of 16 million pairs.
+
+
+class StreamedParity(SameParity):
+    """The same relation; its positives are the members of a class, and the kernels may know that."""
+
+    streams = ("log", "expected")
+
+    def layout(self, batch, references):
+        return Layout(classes=(batch.labels % 2, references.labels % 2))
+
+
+torch.manual_seed(0)
+embeddings, labels = torch.randn(4000, 8), torch.randint(10, (4000,))
+values = []
+for relation in (SameParity(), StreamedParity()):
+    objective = NeighborhoodObjective(InBatch(), SquaredEuclidean(), relation, any_positive)
+    composition = Composition(objective.references, objective.affinity, relation, any_positive)
+    values.append(float(objective(embeddings, labels)))
+    print(f"{type(relation).__name__}: loss {values[-1]:.5f}, route {plan(composition, 4000, 4000, 'cpu')}")
+
+# %%
+# :doc:`/concepts/composition` explains the four routes and what each part can declare.
