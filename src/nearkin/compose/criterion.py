@@ -1,9 +1,8 @@
 """Criterion: what does the difference between what IS near and what SHOULD be near cost?
 
-Every criterion is a pure function of an (n, m) affinity and a relation, and prices each query. The quantifier over
-right neighbors is the hidden axis, and it is in the name: any of them, each of them, the best k.
-Sums of exponentials are differences of logsumexps, masks come before the reduction, and a row without anything to
-choose is left out by weight, never by an epsilon. Triplets have a file of their own.
+Every criterion is a pure function of (n, m) affinities and a relation, and gives a value for each query. The quantifier over positives is
+in its name: any of them, each of them, the best k. Sums of exponentials are differences of logsumexps, masks come before the reduction,
+and a row without anything to choose is skipped by weight, never by an epsilon. Triplets have their own file.
 """
 
 from collections.abc import Callable, Sequence
@@ -94,9 +93,9 @@ def _soft(values: Tensor, valid: Tensor, candidates: Tensor) -> Outcome:
 
 
 def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, apart: bool = False) -> Outcome:
-    """any_positive where the one right answer of query i stands in column[i] and all columns are candidates, or all others if `apart`.
+    """any_positive where the one positive of query i stands in column[i] and all columns are candidates, or all others if `apart`.
 
-    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column is not there is not valid.
+    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column does not exist is skipped.
     """
     assert there is None
     m = affinity.shape[1]
@@ -111,10 +110,10 @@ def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, ap
 
 
 def one_answer(affinity: Tensor, column: Tensor, there: Tensor | None, apart: bool = False) -> Outcome:
-    """each_positive where query i's one right answer, if it has any, stands in column[i], and the columns `there` (m,) are candidates."""
+    """each_positive where the one positive of query i, if any, stands in column[i], and the columns `there` (m,) are candidates."""
     assert there is not None and not apart
     if not (may_read(affinity) and bool(there.all()) and len(there) > 1):
-        column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no rival
+        column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no negative
         affinity = affinity.masked_fill(~there, torch.finfo(affinity.dtype).min)
     outcome = own_column(affinity, column)
     return outcome._replace(active=outcome.weight.sum())
@@ -122,7 +121,30 @@ def one_answer(affinity: Tensor, column: Tensor, there: Tensor | None, apart: bo
 
 @declares("expected")
 def expected_cost(affinity: Tensor, relation: Related) -> Outcome:
-    """The mean cost of a neighbor drawn by softmax: sum_j p_ij cost_ij. A query needs a candidate to be valid."""
+    """The mean cost of a neighbor drawn by softmax, sum_j p_ij cost_ij.
+
+    A query without a candidate is skipped.
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, expected_cost
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> expected_cost(torch.zeros(1, 2), related).values
+    tensor([0.5000])
+    """
     cost, candidate = relation
     log_p = affinity - logsumexp(affinity, candidate).clamp_min(torch.finfo(affinity.dtype).min)[:, None]
     p = log_p.masked_fill(~candidate, -torch.inf).exp()
@@ -132,10 +154,30 @@ def expected_cost(affinity: Tensor, relation: Related) -> Outcome:
 
 @declares("log", "classes", own_column)
 def any_positive(affinity: Tensor, relation: Related) -> Outcome:
-    """-log of the chance that a neighbor drawn by softmax is right: it is enough that ANY right one is near.
+    """Minus the log of the probability that a neighbor drawn by softmax is a positive: it is enough that ANY positive is near.
 
-    A graded cost counts with its share 1 - cost; a cost of 1 or more is wrong. A query needs a right neighbor, and a
-    candidate, to be valid.
+    A graded cost counts with its share 1 - cost; a cost of 1 or more is a negative. A query without a positive or without a candidate is
+    skipped.
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, any_positive
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> any_positive(torch.zeros(1, 2), related).values
+    tensor([0.6931])
     """
     share = 1 - relation.cost.clamp(0, 1)
     candidates = count(relation.candidate)
@@ -145,23 +187,65 @@ def any_positive(affinity: Tensor, relation: Related) -> Outcome:
 
 @declares("each", "answers", one_answer)
 def each_positive(affinity: Tensor, relation: Related) -> Outcome:
-    """EACH right neighbor against all the wrong ones: mean_j log(1 + sum_k exp(s_ik - s_ij))."""
+    """EACH positive against all negatives, mean_j log(1 + sum_k exp(s_ik - s_ij)).
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, each_positive
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> each_positive(torch.zeros(1, 2), related).values
+    tensor([0.6931])
+    """
     right, wrong = right_and_wrong(relation)
-    rival = logsumexp(affinity, wrong)
+    negative = logsumexp(affinity, wrong)
     positives = count(right)
     valid = (positives > 0) & wrong.any(1)
-    rival = torch.where(valid, rival, torch.zeros_like(rival))
+    negative = torch.where(valid, negative, torch.zeros_like(negative))
     if may_read(affinity) and int(positives.sum()) <= right.numel() // 8:  # where they are few, these alone
         rows, columns = right.nonzero(as_tuple=True)
-        sums = torch.zeros_like(rival).index_add(0, rows, soft_hinge(rival[rows] - affinity[rows, columns]))
+        sums = torch.zeros_like(negative).index_add(0, rows, soft_hinge(negative[rows] - affinity[rows, columns]))
     else:
-        sums = (soft_hinge(rival[:, None] - affinity) * right).sum(1)
+        sums = (soft_hinge(negative[:, None] - affinity) * right).sum(1)
     return _soft(torch.where(valid, sums / positives.clamp_min(1), 0.0), valid, positives)
 
 
 @declares()
 def attraction(affinity: Tensor, relation: Related) -> Outcome:
-    """Minus the mean affinity of the right neighbors; what is wrong is not looked at (and so it may collapse)."""
+    """Minus the mean affinity of the positives. Negatives are not looked at, so the embedding may collapse.
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, attraction
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> attraction(torch.zeros(1, 2), related).values
+    tensor([-0.])
+    """
     right, _ = right_and_wrong(relation)
     positives = right.sum(1)
     values = -(affinity * right).sum(1) / positives.clamp_min(1)
@@ -170,7 +254,21 @@ def attraction(affinity: Tensor, relation: Related) -> Outcome:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Contrastive pairs on minus a distance: right pairs cost d^2, wrong ones [margin - d]+^2; the unit is the pair."""
+    """Contrastive pairs on minus a distance d: positives cost d^2, negatives [margin - d]+^2. The unit is the pair.
+
+    Parameters
+    ----------
+    margin : float, default=1.0
+        The distance from which on a negative costs nothing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Pairs, Related
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> Pairs()(torch.tensor([[-0.5, -0.8]]), related).values  # (0.5^2 + 0.2^2) / 2
+    tensor([0.1450])
+    """
 
     margin: float = 1.0
 
@@ -206,7 +304,21 @@ class _OffSquared(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class OneVersusRest:
-    """Every candidate is a yes-or-no question: sum_j [margin - t_ij s_ij]+, t = +1 for right and -1 for wrong."""
+    """Every candidate is a yes-or-no question, sum_j [margin - t_ij s_ij]+, with t = +1 for positives and -1 for negatives.
+
+    Parameters
+    ----------
+    margin : float, default=1.0
+        The score from which on a candidate costs nothing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import OneVersusRest, Related
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> OneVersusRest()(torch.tensor([[0.5, -2.0]]), related).values
+    tensor([0.5000])
+    """
 
     margin: float = 1.0
 
@@ -251,7 +363,7 @@ def by_strips(filled: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class Choice(NamedTuple):
-    """Which neighbors of each query bear on the price of its best k; found without a gradient."""
+    """Which neighbors of each query bear on the value of its best k; found without a gradient."""
 
     columns: Tensor  # (n, 2k) the nearest, then the nearest right ones
     cost: Tensor  # (n, 2k) of those
@@ -271,15 +383,35 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class BestK:
-    """The gap between the k nearest and the best k there could be, with the wrong ones helped by a margin.
+    """The gap between the k nearest and the best k there could be, with negatives helped by a margin.
+
+    ::
 
         s'_ij = s_ij + margin cost_ij
-        value = topsum_k(s') - [topsum_a(s' of right) + topsum_(k-a)(s' of wrong)],   a = min(k, number of right)
+        value = topsum_k(s') - [topsum_a(s' of positives) + topsum_(k-a)(s' of negatives)],   a = min(k, number of positives)
 
-    Zero exactly when no wrong neighbor stands among the k nearest where a right one could. k above the number of
-    candidates is lowered to it, and counted. `log_sum_exp` adds to each hard top-k sum T the term
-    (2/40) log(1 + sum exp(40 (s' - 1/2))) over its entries, as the authors' released code does and their text does not.
-    `class_balanced` weighs a query by one over the size of its class (itself and its right candidates).
+    It is zero exactly when no negative stands among the k nearest where a positive could. k above the number of candidates is lowered to
+    it, and counted.
+
+    Parameters
+    ----------
+    k : int, default=5
+        How many neighbors are looked at.
+    margin : float, default=0.1
+        How much nearer positives must be than negatives.
+    log_sum_exp : bool, default=False
+        Add (2/40) log(1 + sum exp(40 (s' - 1/2))) over its entries to each top-k sum, as the authors' released code does and their text
+        does not.
+    class_balanced : bool, default=False
+        Weigh a query by one over the size of its class (itself and its positive candidates).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import BestK, Related
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> BestK(1, 0.0)(torch.tensor([[0.2, 0.5]]), related).values
+    tensor([0.3000])
     """
 
     k: int = 5
@@ -294,7 +426,20 @@ class BestK:
 
     @torch.no_grad()
     def choose(self, affinity: Tensor, relation: Related) -> Choice:
-        """Whom to look at."""
+        """Find the neighbors that bear on the value, without a gradient.
+
+        Parameters
+        ----------
+        affinity : Tensor
+            (n, m) how near each reference is.
+        relation : Related
+            How near each should be.
+
+        Returns
+        -------
+        Choice
+            Their columns, and what each counts as.
+        """
         right = (relation.cost == 0) & relation.candidate
         at, k = _top(torch.add(affinity, relation.cost, alpha=self.margin), relation.candidate, self.k)
         at_kin, best = _top(affinity, right, self.k)
@@ -311,7 +456,20 @@ class BestK:
         return Choice(columns, relation.cost.gather(1, columns), inside, rightly, mistakes, rank < best[:, None], best, k, weight)
 
     def outcome(self, affinity: Tensor, choice: Choice) -> Outcome:
-        """From the affinities (n, 2k) of those."""
+        """Compute the value from the affinities of the chosen neighbors.
+
+        Parameters
+        ----------
+        affinity : Tensor
+            (n, 2k) of the chosen columns.
+        choice : Choice
+            What `choose` returned.
+
+        Returns
+        -------
+        Outcome
+            The value and the weight of every query.
+        """
         nearest, near_kin = torch.add(affinity, choice.cost, alpha=self.margin).chunk(2, 1)  # (n, k) each
         _, _, inside, rightly, mistakes, ideal, best, k, weight = choice
         values = (nearest * (inside & ~rightly)).sum(1) - (near_kin * ideal).sum(1)

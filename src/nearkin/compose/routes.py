@@ -22,7 +22,25 @@ MANY_ON_CPU = 2**18  # there the kernels are ahead sooner: `python -m bench.batc
 
 
 class Composition(NamedTuple):
-    """The four choices of an objective; each of any class that has what its protocol asks for."""
+    """The four choices of an objective; each of any class that has what its protocol asks for.
+
+    Parameters
+    ----------
+    references : References
+        Who may be chosen.
+    affinity : Affinity
+        How near each is.
+    relation : Relation
+        How near each should be.
+    criterion : Criterion
+        What the difference costs.
+
+    Examples
+    --------
+    >>> from nearkin.compose import Composition, InBatch, SameLabel, SquaredEuclidean, any_positive
+    >>> Composition(InBatch(), SquaredEuclidean(), SameLabel(), any_positive).criterion
+    any_positive
+    """
 
     references: Any
     affinity: Any
@@ -57,19 +75,28 @@ def plan(parts: Composition, n: int, m: int, device: str, *, engine: str = "auto
     ----------
     parts : Composition
         What is evaluated.
-    n, m : int
-        The number of queries and of references.
+    n : int
+        The number of queries.
+    m : int
+        The number of references.
     device : str
         "cpu", "cuda", ...: the kernels are ahead sooner on a CPU.
     engine : str, default="auto"
         "auto" decides by size; "dense" keeps the matrix; any other name is a kernel that must be used.
     own : bool, default=True
-        Whether the references are the objective's own, not ones handed in by the caller.
+        Whether the references are the objective's own, not ones passed by the caller.
 
     Returns
     -------
     str
         "dense", "column", "selected" or "streamed".
+
+    Examples
+    --------
+    >>> from nearkin import NCA
+    >>> from nearkin.compose import plan
+    >>> plan(NCA().parts, 100, 100, "cpu"), plan(NCA().parts, 10_000, 10_000, "cpu")
+    ('dense', 'streamed')
     """
     column = own and has_columns(parts, m)
     if engine not in ("auto", "dense"):

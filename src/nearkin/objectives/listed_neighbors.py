@@ -1,6 +1,6 @@
 """Lists of neighbors that weigh, or of which each must be near: what the kernels sum over all references, and the few pairs besides.
 
-The kernels price a list as a whole, -log of its share of the soft choice. Two more forms follow from that and from the affinities of the
+The kernels evaluate a list as a whole, -log of its share of the soft choice. Two more forms follow from that and from the affinities of the
 pairs that are listed, (n, k) of them; nothing (n, m) is held.
 """
 
@@ -31,7 +31,7 @@ def _listed(work: Work, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def weighed(soft: Soft, work: Work, temperature: float, share: Tensor) -> Soft:
-    """The price of lists whose entries count by a `share` (n, k), from the price of those that count in full.
+    """The value of lists whose entries count by a `share` (n, k), from the value where they count in full.
 
     log sum_all - log sum_j share_j e^s_j = (log sum_all - log sum_j e^s_j) + (log sum_j e^s_j - log sum_j share_j e^s_j)
     """
@@ -45,8 +45,8 @@ def weighed(soft: Soft, work: Work, temperature: float, share: Tensor) -> Soft:
 def each(work: Work, temperature: float, evaluate: Callable[[Work], Soft]) -> Outcome:
     """`criterion.each_positive` of lists: mean_j log(1 + sum_k exp(s_k - s_j)) over the listed j and all k that are not.
 
-    The kernels price the farthest of a list, the others of which are left out; its price tells the log of the sum over k, and any other
-    price is smaller, so that one that is too small for a float makes no other wrong.
+    The kernels evaluate the farthest of a list, with the others left out; its value gives the log of the sum over k. Any other value is
+    smaller, so that one too small for a float makes no other wrong.
     """
     listed, there, near = _listed(work, temperature)
     far = near.detach().masked_fill(~there, torch.inf).argmin(1, keepdim=True)  # (n, 1)

@@ -145,10 +145,10 @@ class NeighborhoodObjective(Objective):
     def recordable(self, queries: int) -> bool:
         """Whether a step with so many queries reads nothing back, so that a CUDA graph can hold it.
 
-        A batch that is its own reference set may hold a sample twice; before it is streamed the host asks how often.
+        A batch that is its own reference set may hold a sample twice; before it is streamed the host counts how often.
         """
-        asks = self.references.from_batch and self.supervision != "ids"
-        return not (asks and plan(self.parts, queries, queries, "cuda", engine=self.engine) == "streamed")
+        counts = self.references.from_batch and self.supervision != "ids"
+        return not (counts and plan(self.parts, queries, queries, "cuda", engine=self.engine) == "streamed")
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:

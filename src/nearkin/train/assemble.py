@@ -185,41 +185,41 @@ def deployed(objective: Built) -> dict[str, Any]:
 
 def _agreed(run: Run, train: Dataset) -> Any:
     """The preparation in words. Of shards the first rank goes through all of them for it, so that the others need not."""
-    told = [preprocess.describe(preparation(run, train)) if ranks.is_first() or not reads_own(train) else None]
+    agreed = [preprocess.describe(preparation(run, train)) if ranks.is_first() or not reads_own(train) else None]
     if reads_own(train):
-        dist.broadcast_object_list(told)
-    return told[0]
+        dist.broadcast_object_list(agreed)
+    return agreed[0]
 
 
 def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) -> None:
-    """Answers, missing classes, and options that only discovery has, meet an objective that knows what to do with them."""
-    wanted = objective.supervision or train.supervision
-    if wanted not in (train.supervision, "ids"):
+    """Refuse labels of another kind, missing classes, and options of discovery that the objective cannot use."""
+    learned = objective.supervision or train.supervision
+    if learned not in (train.supervision, "ids"):
         fits = BY_SUPERVISION[train.supervision][0]
         raise ValueError(
-            f"objective {name} learns from {wanted}, and {train.name} has {train.supervision}: take {fits}, or leave it to auto"
+            f"objective {name} learns from {learned}, but {train.name} has {train.supervision}: use {fits}, or leave it at auto"
         )
     if train.partly_labeled and not without_labels(objective):
         assert train.labels is not None
         missing = int((train.labels < 0).sum())
         raise ValueError(
             f"{missing:,} of the {len(train):,} training points of {train.name} have no class, and {name} needs one for each; "
-            "take objective.name=neighborhood_discovery, or leave those points out"
+            "use objective.name=neighborhood_discovery, or leave those points out"
         )
     if not objective.discovers:
         usual = DiscoveryChoice(released_protocol=run.discovery.released_protocol)
         for leaf, value in vars(run.discovery).items():
             if value != getattr(usual, leaf):
-                mend = f"take objective.name=neighborhood_discovery, or leave it at {getattr(usual, leaf)}"
-                raise ValueError(f"discovery.{leaf} ({value}) is read by neighborhood_discovery alone, not by {name}; {mend}")
+                fix = f"use objective.name=neighborhood_discovery, or leave it at {getattr(usual, leaf)}"
+                raise ValueError(f"discovery.{leaf} ({value}) is an option of neighborhood_discovery, not of {name}; {fix}")
     bank = getattr(getattr(objective, "references", None), "per_sample", False)
     if run.discovery.released_protocol and not bank:
-        mend = "take neighborhood_discovery or instance_discrimination, or leave it false"
-        raise ValueError(f"discovery.released_protocol (true) compares with a memory bank, and {name} has none; {mend}")
+        fix = "use neighborhood_discovery or instance_discrimination, or leave it false"
+        raise ValueError(f"discovery.released_protocol (true) compares with a memory bank, but {name} has none; {fix}")
 
 
 SAMPLERS = {"shuffled": samplers.Shuffled, "per_class": samplers.PerClass, "class_balanced": samplers.ClassBalanced}
-_FILLED = ("size", "batch", "labels", "seed", "strata")  # what a sampler is told by the data and the run
+_FILLED = ("size", "batch", "labels", "seed", "strata")  # set by the data and the run
 
 
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
@@ -230,8 +230,8 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
     check_options(f"sampler {name}", options, SAMPLERS[name], filled=_FILLED)
     if name == "shuffled":
         in_batch = getattr(getattr(objective, "references", None), "from_batch", True)
-        told = in_batch and not without_labels(objective)
-        labels = train.labels if told and train.supervision == "classes" and len(train) > batch else None
+        mixed = in_batch and not without_labels(objective)
+        labels = train.labels if mixed and train.supervision == "classes" and len(train) > batch else None
         drop = len(train) > batch and len(train) % batch != 0
         strata = train.inputs.homes if isinstance(train.inputs, ShardRows) else None
         mine = {"drop_last": drop, "strata": strata, **options}

@@ -1,8 +1,8 @@
-"""A memory bank spread over ranks: each keeps a part of the vectors, and together they price as one process would.
+"""A memory bank spread over ranks: each keeps a part of the vectors, and together they give the values of one process.
 
 The objective is -log of a ratio of two sums over the bank. Each rank sums over its own part; the logs of the sums are joined, and the
 gradients of the batch, of which every rank finds the part that its vectors cause, are added up. Checkpoints hold the whole bank, so
-that a training can go on with any number of ranks.
+that a training can resume with any number of ranks.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ Evaluate = Callable[[Points, Points | None], Outcome]
 
 
 class BankPart(References):
-    """This rank's slots of a memory bank, one after the other; `collect` brings the whole together for whoever writes it down."""
+    """This rank's slots of a memory bank, one after the other; `collect` gathers the whole bank on the first rank."""
 
     per_sample: ClassVar[bool] = True
     spread: ClassVar[bool] = True
@@ -94,7 +94,7 @@ class BankPart(References):
 
 
 def spread(objective: nn.Module) -> None:
-    """Spread the bank of an objective over the ranks, if it has one that can be; the prices stay the same but for rounding."""
+    """Spread the bank of an objective over the ranks, if it has one that can be; values stay the same up to rounding."""
     if ranks.count() == 1 or not isinstance(objective, NeighborhoodObjective) or not objective.references.per_sample:
         return
     bank = cast(MemoryBank, objective.references)
@@ -125,10 +125,10 @@ def whole_bank(bank: References) -> Tensor:
 
 
 def _outcome_over_ranks(objective: NeighborhoodObjective, evaluate: Evaluate, batch: Points, references: Points | None) -> Outcome:
-    """What the whole bank would price, on every rank: `evaluate` knows this rank's part, by the kernels where that is large.
+    """The outcome for the whole bank, on every rank: `evaluate` knows this rank's part, by the kernels where that is large.
 
-    With C and A the logs of the sums over all vectors and over the right ones, `evaluate` gives C - A of the part. C of it is what its
-    first vector would cost as the only right one, and that one's affinity.
+    With C and A the logs of the sums over all vectors and over the positives, `evaluate` gives C - A of the part. C of it is what its
+    first vector would cost as the only positive, and that one's affinity.
     """
     if references is not None:
         return evaluate(batch, references)
@@ -158,7 +158,7 @@ class _JoinedLogSumExp(torch.autograd.Function):
         parts = [torch.empty_like(part) for _ in range(ranks.count())]
         dist.all_gather(parts, part.contiguous())
         whole = torch.logsumexp(torch.stack(parts), 0)
-        ctx.save_for_backward((part - whole).exp().nan_to_num(0.0))  # -inf - -inf: nobody anywhere
+        ctx.save_for_backward((part - whole).exp().nan_to_num(0.0))  # -inf - -inf: no positive on any rank
         return whole
 
     @staticmethod

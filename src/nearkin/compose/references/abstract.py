@@ -26,6 +26,21 @@ class References(nn.Module, ABC):
         There is one vector for every sample, row i for the sample with id i, and `vectors` holds them.
     spread : bool
         They are one rank's part of what several ranks hold together.
+
+    Examples
+    --------
+    A set of your own that never moves:
+
+    >>> import torch
+    >>> from nearkin.compose import Points, References
+    >>> class Origin(References):
+    ...     def forward(self, batch):
+    ...         return Points(torch.zeros(1, batch.embeddings.shape[1]), torch.zeros(1, dtype=torch.int64), torch.tensor([-1]))
+    ...
+    ...     def update(self, batch):
+    ...         return None
+    >>> Origin()(Points(torch.ones(3, 2))).embeddings
+    tensor([[0., 0.]])
     """
 
     from_batch: ClassVar[bool] = False
@@ -36,14 +51,46 @@ class References(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Points) -> Points:
-        """The points that may be chosen by this batch."""
+        """Return the points that may be chosen by this batch.
+
+        Parameters
+        ----------
+        batch : Points
+            The queries.
+
+        Returns
+        -------
+        Points
+            The references.
+        """
 
     @abstractmethod
     def update(self, batch: Points) -> None:
-        """Move the state, after the optimizer's step; most references have nothing to do."""
+        """Move the state, after the optimizer's step; most references have nothing to do.
+
+        Parameters
+        ----------
+        batch : Points
+            The batch that was just trained on.
+        """
 
     def column(self, batch: Points, references: Points) -> tuple[Tensor, Tensor | None]:
-        """(n,) the column of each query's one positive, -1 where it has none, and (m,) which columns are filled (None: all of them)."""
+        """Return the column of each query's one positive.
+
+        Parameters
+        ----------
+        batch : Points
+            The queries.
+        references : Points
+            What `forward` returned for them.
+
+        Returns
+        -------
+        column : Tensor
+            (n,) -1 where a query has none.
+        there : Tensor or None
+            (m,) which columns are filled; None: all of them.
+        """
         assert batch.labels is not None
         return batch.labels, None
 
@@ -64,5 +111,5 @@ class References(nn.Module, ABC):
 
 
 def class_labels(count: int) -> Tensor:
-    """Labels 0..C-1 of references that stand for one class each."""
+    """Return labels 0..C-1 of references that stand for one class each."""
     return torch.arange(count)

@@ -12,9 +12,24 @@ from nearkin.compose.validation import check_whole
 
 
 class Proxies(References):
-    """C learned class vectors in d dimensions, with one more coordinate for a bias if asked.
+    """One learned vector a class, moved by the gradient. A classification head is a set of proxies.
 
     They start uniform in +-1/sqrt(d), as torch's linear layers do.
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes C.
+    dimension : int
+        The embedding's size d.
+    bias : bool, default=False
+        Whether each carries a bias as one more coordinate, for `Affine`.
+
+    Examples
+    --------
+    >>> from nearkin.compose import Proxies
+    >>> Proxies(10, 4, bias=True).vectors.shape
+    torch.Size([10, 5])
     """
 
     columns: ClassVar[str | None] = "classes"
