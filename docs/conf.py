@@ -14,8 +14,9 @@ from sphinx_gallery.sorting import FileNameSortKey
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent), str(HERE)]
 
-import nearkin  # noqa: E402
 import reference_pages  # noqa: E402
+
+import nearkin  # noqa: E402
 
 project, author, version = "nearkin", "the nearkin contributors", nearkin.__version__
 release, project_copyright = version, "the nearkin contributors, Apache-2.0"
@@ -24,7 +25,7 @@ exclude_patterns = ["_build", "results/**/*.md", "**/README.md", "tutorials/**/G
 templates_path = ["_templates"]
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r".*")]  # types of torch and numpy have no page here; links between pages are still checked
-suppress_warnings = ["config.cache", "toc.empty_glob"]  # the gallery's settings hold classes; pages of papers may not be generated yet
+suppress_warnings = ["config.cache"]  # the gallery's settings hold classes
 
 myst_enable_extensions = ["attrs_inline", "deflist", "dollarmath"]
 myst_heading_anchors = 4
@@ -76,34 +77,53 @@ html_theme_options = {
     "show_toc_level": 2,
 }
 
-_SECTION = re.compile(r"^-{3,}$")
 _CODE = re.compile(r"(`[^`]*`)")
+_FIELDS = ("Parameters", "Other Parameters", "Returns", "Yields", "Raises", "Warns", "Attributes")
+_AS_IT_IS = ("Examples", "See Also", "Methods")
 
 
 def plain_docstring(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
     """Docstrings are plain text: show indented equations as they stand, and let |x|, x_ and * mean themselves."""
-    end = next((at - 1 for at, line in enumerate(lines) if _SECTION.match(line.strip()) and at), len(lines))
+    starts = [at - 1 for at, line in enumerate(lines) if at and re.fullmatch(r"-{3,}", line.strip())]
+    parts = [lines[start:end] for start, end in zip([0, *starts], [*starts, len(lines)], strict=True)]
+    shown = _prose(parts[0])
+    for part in parts[1:]:
+        if part[0] in _FIELDS:
+            shown += [_escaped(line) if line.startswith(" ") else line for line in part]
+        else:
+            shown += part if part[0] in _AS_IT_IS else [*part[:2], *_prose(part[2:])]
+    lines[:] = shown
+
+
+def _prose(lines: list[str]) -> list[str]:
+    """Paragraphs; what is indented below a blank line is shown letter by letter."""
     shown: list[str] = []
-    block = directive = False
-    for line in lines[:end]:
+    block = directive = item = False
+    for line in lines:
         indented = line.startswith(" ")
         if line.startswith("Differs:") and shown and shown[-1].strip():
             shown.append("")
         if line and not indented:
-            block, directive = False, line.startswith("..")
-        if indented and not block and not directive and (not shown or not shown[-1].strip()):
+            block, directive, item = False, line.startswith(".."), line.startswith(("* ", "- "))
+        if indented and not (block or directive or item) and (not shown or not shown[-1].strip()):
             block = True
             shown += [".. code-block:: text", ""]
         shown.append(line if block or directive else _escaped(line))
-    lines[:end] = shown
+    return shown
 
 
 def _escaped(line: str) -> str:
     """The line with marks of reStructuredText taken literally outside of `code`."""
-    bullet, line = ("* ", line[2:]) if line.startswith("* ") else ("", line)
-    parts = _CODE.split(line)
-    parts[::2] = [re.sub(r"\*", r"\\*", re.sub(r"\|", r"\\|", re.sub(r"(\w)_(?!\w)", r"\1\\_", part))) for part in parts[::2]]
-    return bullet + "".join(parts)
+    start = len(line) - len(line.lstrip(" "))
+    bullet = start + 2 if line[start:].startswith("* ") else 0
+    parts = _CODE.split(line[bullet:])
+    parts[::2] = [re.sub(r"([|*]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
+    return line[:bullet] + "".join(parts)
+
+
+def _inside(_app: Sphinx, _name: str, source: list[str]) -> None:
+    """Files of the repository's root that have a page on the site."""
+    source[0] = re.sub(r"\]\((?:\.\./)+CONTRIBUTING\.md", "](/contributing.md", source[0])
 
 
 def _mathml(self: Any, node: nodes.math | nodes.math_block) -> None:
@@ -120,4 +140,5 @@ def setup(app: Sphinx) -> None:
     """Write the generated part of the reference before anything is read."""
     app.add_html_math_renderer("mathml", inline_renderers=(_mathml, None), block_renderers=(_mathml, None))
     app.connect("autodoc-process-docstring", plain_docstring, priority=100)  # numpydoc reads the rest
+    app.connect("source-read", _inside)
     reference_pages.write(HERE / "reference/generated")

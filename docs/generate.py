@@ -70,10 +70,25 @@ def between(text: str, name: str, part: str) -> str:
 HEADLINE = (  # the rows that the README shows: trial, figure, what it is, what to know about it
     ("ren2014-mnist-nca-log", "1-nn", "NCA network, MNIST, 1-NN error % (Ren et al., 2014)", "†"),
     ("ren2014-cifar-nca-log", "10-nn", "NCA network, CIFAR-10, 10-NN accuracy % (same)", "falls short †"),
-    ("hao2018-cifar10plus-e-ncm-p0.1", "class vectors", "fixed anchors, CIFAR-10 with crop and flip, error % (Hao et al., 2018)", "falls short †"),
-    ("and-e100", "weighted-nn", "no labels, CIFAR-10, weighted kNN % (Huang et al., 2019)", "one seed; with half the epochs it falls short"),
+    (
+        "hao2018-cifar10plus-e-ncm-p0.1",
+        "class vectors",
+        "fixed anchors, CIFAR-10 with crop and flip, error % (Hao et al., 2018)",
+        "falls short †",
+    ),
+    (
+        "and-e100",
+        "weighted-nn",
+        "no labels, CIFAR-10, weighted kNN % (Huang et al., 2019)",
+        "one seed; with half the epochs it falls short",
+    ),
     ("and-goal25", "weighted-nn", "the same with our recipe, 10 minutes on an H200", "no gain shown from its neighbors †"),
-    ("lu2019-cub-11-prec5-printed", "precision@1", "Prec@k loss, unseen birds, P@1 % (Lu et al., 2019)", "not better than other losses; worse on CIFAR-100 †"),
+    (
+        "lu2019-cub-11-prec5-printed",
+        "precision@1",
+        "Prec@k loss, unseen birds, P@1 % (Lu et al., 2019)",
+        "not better than other losses; worse on CIFAR-100 †",
+    ),
 )
 
 

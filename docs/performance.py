@@ -184,8 +184,8 @@ def training_part(found: dict[str, Any]) -> list[str]:
             rows.append((name, *cells, f"{row['first_step_seconds']:.1f}", f"{compiled['first_step_seconds']:.1f}", f"{growth / 1e6:.1f}"))
     said = (
         "Images a second of our captured step, plain and through torch.compile, next to a loop with a DataLoader (the best number of "
-        "workers) and pytorch-metric-learning's loss on the same network and batch. Seconds until the first step is done, which includes capturing "
-        "and compiling; megabytes by which memory grows in later steps."
+        "workers) and pytorch-metric-learning's loss on the same network and batch. Seconds until the first step is done, "
+        "capturing and compiling included; megabytes by which memory grows in later steps."
     )
     head = ("run", "ours", "compiled", "their loop", "our faster, times the loop", "first step s", "compiled: first step s", "growth MB")
     return [*lines, said, "", *table(head, rows)]
@@ -197,8 +197,8 @@ def precision_part(found: dict[str, Any]) -> list[str]:
     if (cpu := found.get("cpu")) is not None:
         looped = next(row for row in cpu["rows"] if row["name"].startswith("loops"))
         lines.append(
-            f"B = {cpu['n']}: ours, with the released settings without the covariance term, is {looped['times_ours']:.0f} times as fast as Python loops "
-            "over elements as in "
+            f"B = {cpu['n']}: ours, as released but without the covariance term, is {looped['times_ours']:.0f} times as fast as "
+            "Python loops over elements as in "
             f"the authors' code (target: {cpu['wanted']:g}); the gradients differ by {cpu['error']:.0e} in float64. {about(cpu)}"
         )
         rows = [(row["name"], f"{row['ms']:.2f}", f"{row['times_ours']:.2f}") for row in cpu["rows"]]

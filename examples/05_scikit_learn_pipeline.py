@@ -29,7 +29,9 @@ maps = {
 }
 for name, step in maps.items():
     scores = cross_val_score(make_pipeline(StandardScaler(), step, KNeighborsClassifier(5)), x, y, cv=folds)
-    print(f"{name} to 2 dimensions, then 5-NN: {100 * scores.mean():.1f} % (five folds, {100 * scores.min():.1f} to {100 * scores.max():.1f})")
+    print(
+        f"{name} to 2 dimensions, then 5-NN: {100 * scores.mean():.1f} % (five folds, {100 * scores.min():.1f} to {100 * scores.max():.1f})"
+    )
 
 # %%
 # The maps themselves, fitted on all bottles:

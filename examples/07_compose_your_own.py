@@ -18,8 +18,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from nearkin import NeighborhoodObjective, Points, knn_accuracy
-from nearkin.compose import Composition, InBatch, Layout, Related, SameLabel, SquaredEuclidean
-from nearkin.compose import any_positive, cosine, each_positive, plan
+from nearkin.compose import Composition, InBatch, Layout, Related, SameLabel, SquaredEuclidean, any_positive, cosine, each_positive, plan
 
 each = NeighborhoodObjective(InBatch(), cosine(temperature=0.1), SameLabel(), each_positive)
 
