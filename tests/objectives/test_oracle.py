@@ -1,6 +1,6 @@
 """Every objective equals its equation as a literal loop: each query's value, the mean, the sum, and the gradient with
 respect to the embeddings and to the objective's own vectors.
-Batches hold singletons, missing classes, identical embeddings, samples that stand twice, and ties (tests/batches.py).
+Batches hold singletons, missing classes, identical embeddings, samples that occur twice, and ties (tests/batches.py).
 """
 
 from collections.abc import Callable
