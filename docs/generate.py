@@ -1,4 +1,4 @@
-"""Write docs/objectives.md, docs/results.md and the generated parts of README.md; `--check` only says whether they are up to date.
+"""Write docs/objectives.md, docs/papers/*.md and the generated parts of README.md; `--check` only says whether they are up to date.
 
 python docs/generate.py [--check]
 """
@@ -11,17 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from papers import lu2019
-from papers.gallery import draw, shown
-from papers.lu2019_answer import answer
-from papers.page import QUESTION, results_page
-from papers.tables import TABLES, verdicts
+from papers.page import pages
+from papers.pictures import draw
+from papers.readme_rows import readme_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
-from objectives_page import anchor, first_sentence, overview, page  # noqa: E402
+from objectives_page import first_sentence, overview, page  # noqa: E402
 
-PAGE, RESULTS, README, SOURCE = ROOT / "docs/objectives.md", ROOT / "docs/results.md", ROOT / "README.md", ROOT / "src/nearkin"
+PAGE, PAPERS, README, SOURCE = ROOT / "docs/objectives.md", ROOT / "docs/papers", ROOT / "README.md", ROOT / "src/nearkin"
 DEMO, PICTURE = ROOT / "docs/demo.json", ROOT / "docs/demo.png"  # copies of what `make demo` leaves in runs/demo
 
 FIRST = ("points", "references", "affinity", "relation", "criterion", "objectives", "kernels", "search", "evaluate")  # read in this order
@@ -74,7 +72,12 @@ def percent(figure: dict[str, Any]) -> str:
 def readme() -> str:
     """README.md with its generated parts renewed."""
     text = README.read_text(encoding="utf-8")
-    parts = {"objectives": overview("docs/objectives.md"), "layout": layout(), "demo": demo(), "results": headline()}
+    parts = {
+        "objectives": overview("docs/objectives.md"),
+        "layout": layout(),
+        "demo": demo(),
+        "results": readme_rows(ROOT / "docs/results"),
+    }
     for name, part in parts.items():
         if part is not None:
             text = between(text, name, part)
@@ -89,52 +92,6 @@ def between(text: str, name: str, part: str) -> str:
     return pattern.sub(lambda found: found[1] + part + "\n" + found[2], text)
 
 
-HEADLINE = (  # the rows of docs/results.md that the README shows: trial, figure
-    ("ren2014-mnist-nca-log", "1-nn"),
-    ("ren2014-mnist-nca-log", "10-nn"),
-    ("ren2014-cifar-nca-log", "10-nn"),
-    ("ren2014-cifar-nca-smaller", "10-nn"),
-    ("ren2014-cifar-nca-log-crop", "10-nn"),
-    ("ren2014-cifar-nca-settled", "10-nn"),
-    ("hao2018-cifar10-e-ncm-p0.1", "class vectors"),
-    ("hao2018-cifar10plus-e-ncm-p0.1", "class vectors"),
-    ("hao2018-cifar100-e-ncm-p0.0", "class vectors"),
-    ("hao2018-cifar100-e-ncm-p0.1", "class vectors"),
-    ("and-goal12", "weighted-nn"),
-    ("and-goal25", "weighted-nn"),
-)
-
-
-def headline() -> str:
-    """The README's rows of the results: the first cell of each."""
-    cells = [cell for _, some in TABLES.values() for cell in some]
-    shown = [next(cell for cell in cells if (cell.trial, cell.figure) == wanted) for wanted in HEADLINE]
-    lines = ["| table | row | unit | printed | ours | seeds | verdict |", "|---|---|---|---:|---:|---:|---|"]
-    for cell, verdict in verdicts(shown, ROOT / "docs/results"):
-        if verdict.mean is not None:
-            ours = cell.told(verdict.mean) + ("" if verdict.spread is None else f" ± {cell.told(verdict.spread)}")
-            where = ", ".join(text for text in (re.sub(r"\[(\w+)\] ", "", cell.table), cell.column) if text)
-            source = re.findall(r"\[(\w+)\]", cell.table)[0]
-            row = (f"{source}, {where}", cell.row, cell.unit, cell.told(cell.printed), ours, str(verdict.seeds), verdict.word)
-            lines.append(f"| {' | '.join(row)} |")
-    lines += ["", "± is the standard deviation over seeds; [the page](docs/results.md) says what decides a verdict.", "", settled()]
-    return "\n".join(lines)
-
-
-def settled() -> str:
-    """The README's words on unseen classes: the question of table 1 of Lu et al., where Prec@k stands, and what longer trainings say."""
-    told = answer(verdicts(lu2019.CELLS, ROOT / "docs/results"))
-    short = [found[0] for one in told for form in (r"\*\*Does.+?\*\* .+?\.(?= )", r"\*\*Would[^:*]+") if (found := re.match(form, one))]
-    words = f"{short[0]} {short[1].removeprefix('**')}." if len(short) > 1 else "".join(short)
-    return f"Unseen classes (lu2019sampling, table 1): {words} [The evidence](docs/results.md{anchor(QUESTION)})." if words else ""
-
-
-def results() -> str:
-    """docs/results.md from the saved runs."""
-    folder = ROOT / "docs/results"
-    return results_page(verdicts([cell for _, cells in TABLES.values() for cell in cells], folder), shown(folder))
-
-
 def main() -> int:
     """Write the pages, or with --check say which are out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,10 +100,12 @@ def main() -> int:
     if not check:
         draw(ROOT / "docs/results")
     stale = []
-    for path, text in ((PAGE, page()), (RESULTS, results()), (README, readme())):
+    papers = {PAPERS / name: text for name, text in pages(ROOT / "docs/results").items()}
+    for path, text in {PAGE: page(), **papers, README: readme()}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
             if not check:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     for path in stale:
         print(f"{path} is out of date; run `make docs`" if check else f"wrote {path}")

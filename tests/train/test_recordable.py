@@ -14,7 +14,7 @@ from nearkin.objectives import NCA, NeighborhoodDiscovery, WeightedSum, neighbor
 from nearkin.train.assemble import assemble, recordable
 from nearkin.train.config import Run, override
 from nearkin.train.objective_choice import OBJECTIVES
-from papers.huang2019 import TRIALS
+from papers.huang2019_trials import TRIALS
 
 SETTINGS = {trial.name: trial.settings for trial in TRIALS}
 POINTS, BATCH = 64, 16
