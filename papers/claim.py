@@ -18,8 +18,8 @@ Word = Literal["holds", "does not hold", "not told apart", "not run"]
 HEADS = ("claim", "difference", "printed", "ours", "margin", "spread", "seeds", "settings", "outcome")
 DEFINITIONS = (
     "A claim is tested by differences that should be above 0, in the unit of the figures.",
-    "- **holds**: our difference is above its margin. **does not hold**: it is as far below 0. **not told apart**: it is within the margin. "
-    "**not run**: a row is missing.",
+    "- **holds**: our difference is above its margin. **does not hold**: it is as far below 0. **not told apart**: it is within the "
+    "margin. **not run**: a row is missing.",
     "- **margin**: that of each row is the larger of two standard deviations over seeds and the 95 % binomial interval of the test part; "
     "the margins of a difference are combined as the root of the sum of squares. A row with one seed takes the widest deviation of the "
     "rows it is compared with. Where all rows have one seed, the margin says nothing about the variation between seeds.",

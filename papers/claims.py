@@ -43,11 +43,7 @@ _REN = (
     Claim(
         "not shuffling sometimes leads to worse models",
         "text",
-        (
-            _minus(
-                "MNIST error: the same batches every epoch minus shuffled ones", _ren("mnist-nca-log-same-batches"), _ren("mnist-nca-log")
-            ),
-        ),
+        (_minus("MNIST error: the same batches every epoch minus shuffled", _ren("mnist-nca-log-same-batches"), _ren("mnist-nca-log")),),
     ),
     Claim(
         "in 2-D, LMNN and linear NCA tell classes apart better than PCA, PPCA and LDA, and the convnet better than both",

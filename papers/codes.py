@@ -34,9 +34,10 @@ LABEL = {
 }
 REFERENCES, QUERIES, TRIES = 60_000, 500, 3  # of the speed cells
 ABOUT = (
-    "Every row of a data set has the same network, sampler, augmentation and number of epochs, close to the rows of time to accuracy of Ren "
-    'et al., with as many outputs as there are bits. Nothing is tuned. The "learned code" was trained as a code. The three other kinds are one '
-    "training with plain NCA: its numbers, their signs, and their signs after iterative quantization, fitted on the training part.",
+    "Every row of a data set has the same network, sampler, augmentation and number of epochs, like the times to accuracy of Ren et "
+    "al., "
+    'with as many outputs as there are bits. Nothing is tuned. The "learned code" was trained as a code. The three other kinds are '
+    "one training with plain NCA: its numbers, their signs, and their signs after iterative quantization, fitted on the training part.",
 )
 
 

@@ -14,18 +14,18 @@ ABOUT = (
     "As printed: SGD, momentum 0.9, weight decay 5e-4, batch 256, rate 0.1. Differs: our momentum is Nesterov's, which the paper does not "
     "name. The plateau rule for the rate is not given; ours is a cosine after a short warm-up.",
     "- **Epochs**: the printed 90 on CIFAR-10, 20 on MNIST (10 for the curves of figure 3), 45 on CIFAR-100.",
-    "- **Selection**: nothing is tuned. All rows of a data set share these settings, except rows that name their own: E-NCM with 270 epochs on "
-    "CIFAR10+, E-NCM with crop and flip on CIFAR100 (60 epochs), the hinge rows at rate 0.01.",
-    "- **Test figures had been seen** before CIFAR-10 was lengthened from 45 epochs (60 with crop and flip) to 90, before the other forms of "
-    "the hinge on CIFAR-100 were added, and before the rows with the margin in sooner and the 270 epochs were.",
-    "- **Notation**: E-NCM is a softmax over the negative distances to fixed anchors, one per class. C-NCM is a softmax over the cosines with "
-    'them. p is the share of dropout, "+" stands for crop and flip. The figure is that of the nearest class vector (an anchor, or a row of the '
-    "head) unless it says 1-NN.",
+    "- **Selection**: nothing is tuned. All rows of a data set share these settings, except rows that name their own: E-NCM with 270 "
+    "epochs on CIFAR10+, E-NCM with crop and flip on CIFAR100 (60 epochs), the hinge rows at rate 0.01.",
+    "- **Test figures had been seen** before CIFAR-10 was lengthened from 45 epochs (60 with crop and flip) to 90, before the other forms "
+    "of the hinge on CIFAR-100 were added, and before the rows with the margin in sooner and the 270 epochs were.",
+    "- **Notation**: E-NCM is a softmax over the negative distances to fixed anchors, one per class. C-NCM is one over their cosines. "
+    'p is the share of dropout, "+" stands for crop and flip. The figure is that of the nearest class vector (an anchor, or a row of '
+    "the head) unless it says 1-NN.",
     "- **Hinge** compares with the strongest of the other classes; one row takes the mean over all other classes.",
-    "- **Hinge and L-Softmax, printed**: figures of another paper, without dropout; its released code has wider networks (64, 128 and 256 maps, "
-    "a layer of 512). Hao et al. ran L-Softmax on their own networks, too, found it no better than those figures, and printed those.",
-    '- **L-Softmax, ours**: the margin comes in step by step, at the pace of that code, whose trainings are longer; "margin in sooner" is four '
-    "times as fast.",
+    "- **Hinge and L-Softmax, printed**: figures of another paper, without dropout; its released code has wider networks (64, 128 and 256 "
+    "maps, a layer of 512). Hao et al. ran L-Softmax on their own networks, too, found it no better than those figures, and printed those.",
+    '- **L-Softmax, ours**: the margin comes in step by step, at the pace of that code, whose trainings are longer; "margin in sooner" is '
+    "four times as fast.",
 )
 _2, _3 = "[hao2018anchor] table 2", "[hao2018anchor] table 3"
 _MAPS, _CURVES = "[hao2018anchor] figure 2, MNIST in 2-D", "[hao2018anchor] figure 3, convergence on MNIST"
@@ -171,7 +171,7 @@ def warning(by_trial: Mapping[tuple[str | None, str], Verdict], data: str = "cif
     longer = by_trial.get((trial_name(data, "e-ncm-length-10", dropout), "class vectors"))
     more = f" Anchors of length 10 instead of 1 have {100 - longer.extra:.1f} %." if longer is not None and longer.extra is not None else ""
     return [
-        f"**Warning: the gain of {own} on CIFAR-100 is by the nearest anchor only.** By the nearest training image (1-NN, p = {dropout}) {own} "
-        f"has {found[own]:.1f} % accuracy, {' and '.join(f'{name} {found[name]:.1f} %' for name in others)}. Do not use it for neighbor search "
-        f"with anchors of length 1.{more} The tables give the 1-NN error of every row."
+        f"**Warning: the gain of {own} on CIFAR-100 is by the nearest anchor only.** By the nearest training image (1-NN, p = {dropout}) "
+        f"{own} has {found[own]:.1f} % accuracy, {' and '.join(f'{name} {found[name]:.1f} %' for name in others)}. Do not use it for "
+        f"neighbor search with anchors of length 1.{more} The tables give the 1-NN error of every row."
     ]

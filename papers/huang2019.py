@@ -6,21 +6,21 @@ from papers.cell import Ablation, Cell, Settings
 from papers.huang2019_trials import BETTER, CHANGES, CHOSEN, FEW, METHODS, OPTIONS, ROUNDS, SETS, SHORT, SIZES
 
 ABOUT = (
-    '- **"Released"** is what the authors\' code does: batch 128, rate 0.03, times 0.1 at 60 % and 80 % of every round, no flip, a bank that '
-    "starts uniform and not normalized, the release's constants for the colors. Differs: the last incomplete batch of an epoch is dropped (80 "
-    "of CIFAR's 50,000 images), and the network runs in bfloat16.",
+    '- **"Released"** is what the authors\' code does: batch 128, rate 0.03, times 0.1 at 60 % and 80 % of every round, no flip, a bank '
+    "that starts uniform and not normalized, the release's constants for the colors. Differs: the last incomplete batch is dropped "
+    "(80 of CIFAR's 50,000 images), and the network runs in bfloat16.",
     "- **Our recipe**: batch 256, rate 0.06, one cosine over all rounds, flips, hue 0.1, neighbors renewed every epoch, a share of trusted "
     "points that grows every epoch, weight decay 1e-3.",
     "- **Figures** are those of the last epoch, against recomputed features, unless they say otherwise.",
     "- **Weighted kNN** on this page: 200 neighbors, temperature 0.1, as in the released code. The paper's text says 0.07, and so does "
     "`nearkin evaluate`: its figures for the same model differ.",
     "- **Length**: tables 5 and 6 and figures 4 to 7 are run at one affordable length, the same for every row.",
-    "- **Selection**: options beyond the paper are compared on a tenth of the training part that is left out. The weight decay of our recipe "
-    "was tuned there, too.",
-    "- **Test figures had been seen** when our recipe took its growing share and its single cosine: a prototype had 83.0 % with both and 82.8 % "
-    'without, one seed each. The rows of 80 M and 100 M images take "any" neighbor after the test figure of the row of 50 M images.',
-    f"- **Schedules differ between AND and its baselines** in tables 1 and 3, and at {SHORT} epochs per round: AND restarts its cosine in each "
-    f"of {ROUNDS} rounds, methods without rounds have one. Only our recipe has one cosine for both.",
+    "- **Selection**: options beyond the paper are compared on a tenth of the training part that is left out. The weight decay of our "
+    "recipe was tuned there, too.",
+    "- **Test figures had been seen** when our recipe took its growing share and its single cosine: a prototype had 83.0 % with both and "
+    '82.8 % without, one seed each. The rows of 80 M and 100 M images take "any" neighbor after the test figure of the row of 50 M images.',
+    f"- **Schedules differ between AND and its baselines** in tables 1 and 3, and at {SHORT} epochs per round: AND restarts its cosine in "
+    f"each of {ROUNDS} rounds, methods without rounds have one. Only our recipe has one cosine for both.",
     "- **AlexNet** is a stand-in; the authors did not release theirs.",
 )
 _KNN = "weighted-nn"

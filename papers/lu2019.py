@@ -11,8 +11,8 @@ from papers.lu2019_trials import LONGER, MARGINS, NOT_RUN, OTHERS, OURS, SETS, T
 
 ABOUT = (
     "Three protocols on unseen classes:",
-    '- **"11 per class"**: every loss has the same network, batches of 64 with 11 images per class, augmentation, iterations, Adam, and four '
-    "tuning runs of half the length on held-out training classes: two learning rates times two values of the loss's own setting, or four "
+    '- **"11 per class"**: every loss has the same network, batches of 64 with 11 images per class, augmentation, iterations, Adam, and '
+    "four tuning runs of half the length on held-out classes: two learning rates times two values of the loss's own setting, or four "
     "rates where nothing else is tuned.",
     '- **"Uniform batches"** for losses with class vectors: batches of six classes give most class vectors no example.',
     '- **"The paper\'s batches"**: its baselines have 2 images per class, its own loss 11.',
@@ -26,14 +26,14 @@ ABOUT = (
     "Rows:",
     "- **N-pair** trains without unit length, which its own norm penalty replaces. All rows are compared by cosine.",
     "- **The memory of 10,000** is larger than the training part of CUB, so it holds some images twice. No image is compared with itself.",
-    "- **The ensemble** concatenates the two rows with 11 images per class that are best on held-out training classes. Rows with a fixed margin "
-    "do not take part.",
-    f"- **{TIMES} times as many iterations**: both forms of Prec@5 and, by held-out training classes, the best of table 1 with 11 images per "
-    "class, with 2, and the best with class vectors; with the settings that their short trainings chose, one seed.",
-    "- **Floors**: the pretrained network untouched is its features before the head, also projected to as many dimensions as the models have. "
-    "The untrained network has processed the training images once, for the statistics of its batch normalization alone.",
-    "- **Test figures had been seen** before two protocols were changed for all rows alike, by held-out training classes: on CUB the statistics "
-    "of batch normalization, on CIFAR-100 the rates.",
+    "- **The ensemble** concatenates the two rows with 11 images per class that are best on held-out training classes. Rows with a fixed "
+    "margin do not take part.",
+    f"- **{TIMES} times as many iterations**: both forms of Prec@5 and, by held-out training classes, the best of table 1 with 11 images "
+    "per class, with 2, and the best with class vectors; with the settings that their short trainings chose, one seed.",
+    "- **Floors**: the pretrained network untouched is its features before the head, also projected to as many dimensions as the models "
+    "have. The untrained network has processed the training images once, for the statistics of its batch normalization alone.",
+    "- **Test figures had been seen** before two protocols were changed for all rows alike, by held-out training classes: on CUB the "
+    "statistics of batch normalization, on CIFAR-100 the rates.",
     "The settings that all rows of a data set share:",
 )
 COLUMNS: Mapping[str, str] = {

@@ -192,8 +192,8 @@ def _stuck(data: str, signs: Signs, rows: Rows) -> str:
     if not shares or min(shares) < STUCK:
         return ""
     return (
-        f" There at least {math.floor(1000 * min(shares)) / 10:.1f} % of the {K} nearest in a batch (with the margin added to negatives) were "
-        "misplaced throughout the training, as in a collapsed embedding."
+        f" There at least {math.floor(1000 * min(shares)) / 10:.1f} % of the {K} nearest in a batch (with the margin added to negatives) "
+        "were misplaced throughout the training, as in a collapsed embedding."
     )
 
 

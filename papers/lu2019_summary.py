@@ -86,9 +86,9 @@ def _recommended(all_sets: Mapping[str, Found]) -> Iterator[str]:
         lines.append(f"{title(data)}: {with_margin(found[first])}; {rank(found[first], others)}.")
     where = ", ".join(title(data) for data in sets)
     yield (
-        f"**Which recipe is best?** {with_batches(first)}: of the {len(ranking)} rows that were tuned on all of {where} it has the highest P@1 "
-        f"on held-out training classes, {100 * _held_out(sets, first):.1f} on average (one run each, so without a margin). The next, "
-        f"{with_batches(second)}, has {100 * _held_out(sets, second):.1f}. `nearkin train DATA --for retrieval` uses it. On the test classes, "
-        "which had no part in that selection, against all other single models of the three protocols:"
+        f"**Which recipe is best?** {with_batches(first)}: of the {len(ranking)} rows that were tuned on all of {where} it has the highest "
+        f"P@1 on held-out training classes, {100 * _held_out(sets, first):.1f} on average (one run each, so without a margin). The next, "
+        f"{with_batches(second)}, has {100 * _held_out(sets, second):.1f}. `nearkin train DATA --for retrieval` uses it. On the test "
+        "classes, which had no part in that selection, against all other single models of the three protocols:"
     )
     yield from items(lines)

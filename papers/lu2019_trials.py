@@ -180,6 +180,7 @@ def _longer(data: str, short: Trial) -> Trial:
 
 
 def floors(data: str) -> tuple[Trial, ...]:
+    """Embeddings of a data set without training: pixels, an untrained network, and a pretrained one."""
     shared = SETS[data].settings
     fresh = {name: value for name, value in shared.items() if name not in ("network.weights", "network.statistics")}
     kinds: dict[str, tuple[Settings, int]] = {"pixels": (fresh, 1), "untrained": (fresh, 3)}

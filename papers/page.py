@@ -67,25 +67,27 @@ PAPERS = {
     "codes": Paper(("codes", "digits"), "Binary codes and digits", "Tables of our own", codes.ABOUT, {}),
 }
 READING = (
-    "Where anything is tuned, it is on a tenth of the training part (on held-out classes for unseen classes); then a model is trained on the "
-    "whole training part and measured on the test part after the last epoch.",
-    f"- **{AFTER_TEST}**: settings of the row were chosen or changed after test figures had been seen. Such a row is not a clean test; its note "
-    "says what happened.",
-    "- **reproduced**: the printed figure is within our mean plus or minus the larger of two standard deviations and the 95 % binomial interval "
-    "of the test part. **better**, **short**: it is outside, on either side. The note of a short row lists ablations: its figure with one "
-    "thing or a few changed.",
-    "- **cited**: a figure that the paper quotes from another one. **ours**: nothing is printed. **not run**: not run by us. **diverged**: every "
-    "training diverged; where some did, the note counts them, and the figures are those of the others.",
-    "- **✓** and **✗**: our mean reaches the printed figure, or it does not; where nothing is printed, a target of ours that the note names.",
+    "Where anything is tuned, it is on a tenth of the training part (on held-out classes for unseen classes); then a model is trained on "
+    "the whole training part and measured on the test part after the last epoch.",
+    f"- **{AFTER_TEST}**: settings of the row were chosen or changed after test figures had been seen. Such a row is not a clean test; its "
+    "note says what happened.",
+    "- **reproduced**: the printed figure is within our mean plus or minus the larger of two standard deviations and the 95 % binomial "
+    "interval of the test part. **better**, **short**: it is outside, on either side. The note of a short row lists ablations: its figure "
+    "with one thing or a few changed.",
+    "- **cited**: a figure that the paper quotes from another one. **ours**: nothing is printed. **not run**: not run by us. **diverged**: "
+    "every training diverged; where some did, the note counts them, and the figures are those of the others.",
+    "- **✓** and **✗**: our mean reaches the printed figure, or it does not; where nothing is printed, a target of ours that the note "
+    "names.",
     "- **spread**: standard deviation over trainings. The same seed trained again on a GPU does not give the same figure; where a seed was "
     "trained more than once with the same settings, all trainings count.",
-    '- **seconds**: mean of a training or a fit. "one of 4": up to four runs shared a GPU. Seconds on a CPU were measured next to other work.',
+    '- **seconds**: mean of a training or a fit. "one of 4": up to four runs shared a GPU. Seconds on a CPU were measured next to other '
+    "work.",
     "- **settings**: how they were selected. *fixed*: not tuned. *held-out tenth*: tuned on a tenth of the training part.",
-    "- **Wide tables** (Lu et al.): percent (R@k is recall@k), seconds per 1,000 iterations, and pairs or triplets that contribute to the loss per "
-    "iteration (for Prec@k the misplaced ones, with the margin added to negatives). Ours plus or minus the larger of two standard deviations "
-    "over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the range over starts of k-means). A row with one seed has "
-    "the interval alone. Two rows are told apart if their difference exceeds both margins combined, the root of the sum of their squares. "
-    '"chosen" is the choice of tuning, with its P@1 on held-out classes in brackets.',
+    "- **Wide tables** (Lu et al.): percent (R@k is recall@k), seconds per 1,000 iterations, and pairs or triplets that contribute to the "
+    "loss per iteration (for Prec@k the misplaced ones, with the margin added to negatives). Ours plus or minus the larger of two standard "
+    "deviations over seeds and the 95 % bootstrap interval over queries (for NMI, AMI and F1 the range over starts of k-means). A row with "
+    "one seed has the interval alone. Two rows are told apart if their difference exceeds both margins combined, the root of the sum of "
+    'their squares. "chosen" is the choice of tuning, with its P@1 on held-out classes in brackets.',
 )
 
 

@@ -183,7 +183,7 @@ CELL_CURVES = (
     ),
     Curve(
         "huang2019-figure-6-longer",
-        "[huang2019and] figure 6 at 50 epochs a round",
+        "[huang2019and] figure 6 at 50 epochs per round",
         "Figure 6 after rounds of 50 epochs, with the released recipe and with ours.",
         "round",
         "trusted points",

@@ -94,7 +94,7 @@ def measure_pose(
     """The errors of the pose of the nearest neighbor and of the mean pose of the soft neighbors.
 
     Labels are (n, 2) sin and cos for degrees, (n, 2 m) places for pixels. temperature: that of the objective the embeddings were
-    trained with; None chooses one by leave-one-out among the references. objects: (n,) adds the error after subtracting the own zero of each object.
+    trained with; None chooses one by leave-one-out among the references. objects: (n,) adds the error without the own zero of each.
     """
     if queries.labels is None or references.labels is None:
         raise ValueError("labels are None; poses are measured against the true ones, so pass Points(embeddings, labels)")

@@ -11,20 +11,23 @@ ABOUT = (
     "The paper gives a momentum of 0.9, first rates of 0.01 or 0.001, a tenth of the rate whenever the objective stops falling, and early "
     "stopping on held-out images. Batch size, epochs, augmentation and preprocessing are not given.",
     "What ours do:",
-    "- **Schedule**: momentum 0.9, Nesterov's; the rate goes through one cycle with a higher peak; the weights of the last epoch are measured.",
+    "- **Schedule**: momentum 0.9, Nesterov's; the rate goes through one cycle with a higher peak; the weights of the last epoch are "
+    "measured.",
     "- **MNIST, and CIFAR-10 with crop and flip**: batches of 1,000, gradients clipped at 1, a rate of 0.1 or 0.3.",
-    "- **CIFAR-10 without augmentation**: batches of 500 and eight candidates: rate 0.05 or 0.1, clipping or none, weight decay 1e-4 or 1e-3.",
+    "- **CIFAR-10 without augmentation**: batches of 500 and eight candidates: rate 0.05 or 0.1, clipping or none, weight decay 1e-4 or "
+    "1e-3.",
     "- **Selection**: on a tenth of the training part. Rows that share an augmentation share all of this.",
-    "- **Rows that name epochs, batches, decay, temperature or pooling** have these as well; where those are tuned, rate and clipping are the "
-    "choice of a row above. The row with the whole training set per step has a cosine and rate 0.3, and nothing is tuned.",
-    "- **Length of tuning runs**: on MNIST that of the row (20 epochs where the row names none). On CIFAR-10 20 epochs, although the rows have "
-    "60, 100 with crop and flip, and 300; 60 where the decay of 300 epochs is tuned, 300 where decay and temperature of 600 are, and that of "
-    "the row where the epochs are.",
+    "- **Rows that name epochs, batches, decay, temperature or pooling** have these as well; where those are tuned, rate and clipping are "
+    "the choice of a row above. The row with the whole training set per step has a cosine and rate 0.3, and nothing is tuned.",
+    "- **Length of tuning runs**: on MNIST that of the row (20 epochs where the row names none). On CIFAR-10 20 epochs, although the rows "
+    "have 60, 100 with crop and flip, and 300; 60 where the decay of 300 epochs is tuned, 300 where decay and temperature of 600 are, and "
+    "that of the row where the epochs are.",
     'NCA\'s "expected form" is the printed one, the mean probability of a correct soft neighbor. The "log form" is the mean logarithm of '
-    'that probability. "Captured" trainings replay their steps from a CUDA graph; "compiled" ones use torch.compile, too, which the first run '
-    "pays for.",
+    'that probability. "Captured" trainings replay their steps from a CUDA graph; "compiled" ones use torch.compile, too, which the first '
+    "run pays for.",
     "Test figures had been seen before some settings were fixed:",
-    "- **MNIST**: a first run had rates 0.03, 0.1 and 0.3 without clipping; softmax diverged in two of three seeds, so all rows were clipped.",
+    "- **MNIST**: a first run had rates 0.03, 0.1 and 0.3 without clipping; softmax diverged in two of three seeds, so all rows were "
+    "clipped.",
     "- **CIFAR-10 without augmentation**: a first run with batches of 1,000, clipping and two rates fell short of the print.",
     "- **Rows with tuned decay, temperature, epochs or pooling** were added after the rows above them.",
     "- **Euclidean kNN**: k = 3 is the closest to the print of k = 1, 3, 5, 7 and 10.",

@@ -29,22 +29,25 @@ ABOUT = (
     "The supplement gives equations and the network, and prints no results. The claims on this page are our own questions.",
     "Tasks:",
     "- **Stick figures** (rendered): head and hands, in pixels.",
-    "- **COIL-20 at unseen angles**: every other picture of every object is for testing, so the nearest training picture of the same object is "
-    "5 degrees off. That is the floor of 1-NN, but not of soft neighbors. It is an easy split: the exact opposite of a test view is never a "
-    "reference, and the 1-NN median of every method but chance is at the floor. 1-NN means measure how often and how far a method misses it.",
-    "- **COIL-20 with five unseen objects**: the zero of an object's turn is arbitrary, so no method can know it, and 90 degrees is chance. "
-    'The figure "own zero" subtracts the mean deviation of each object and measures whether the turning is followed (chance is then a little '
-    "below 90).",
+    "- **COIL-20 at unseen angles**: every other picture of every object is for testing, so the nearest training picture of the same "
+    "object is 5 degrees off. That is the floor of 1-NN, but not of soft neighbors. It is an easy split: the exact opposite of a test view "
+    "is never a reference, and the 1-NN median of every method but chance is at the floor. 1-NN means measure how often and how far a "
+    "method misses it.",
+    "- **COIL-20 with five unseen objects**: the zero of an object's turn is arbitrary, so no method can know it, and chance is 90 "
+    "degrees. "
+    'The figure "own zero" subtracts the mean deviation of each object and measures whether the turning is followed (chance is then a '
+    "little below 90).",
     "Figures:",
     '- **"1-nn"** copies the pose of the nearest training picture, **"soft"** is the mean over all of them, weighted by nearness, and '
     '**"direct"** is the output of a regression head. Figures are means over the test pictures unless they say median.',
     "- **C-NCAR** is a convnet trained by NCA regression.",
-    "Selection: all methods see the same images. Raw pixels and chance have nothing to tune. Every other method has two candidates, compared on "
-    "points held out of the training part: linear maps with and without local contrast normalization; networks, which always have it, with two "
-    "rates at about a third of their epochs. Raw pixels, PCA and the layer before a regression head have no scale of their own: their soft "
-    "neighbors take the temperature with which training points predict each other best. NCA regression and MLKR use their own weights.",
-    "Test figures had been seen before the held-out points of COIL-20's unseen angles were changed (they had kept the exact opposite of each "
-    "view among the references), and before linear NCA regression and MLKR were fitted again with a rewritten solver.",
+    "Selection: all methods see the same images. Raw pixels and chance have nothing to tune. Every other method has two candidates, "
+    "compared on points held out of the training part: linear maps with and without local contrast normalization; networks, which always "
+    "have it, with two rates at about a third of their epochs. Raw pixels, PCA and the layer before a regression head have no scale of "
+    "their own: their soft neighbors take the temperature with which training points predict each other best. NCA regression and MLKR use "
+    "their own weights.",
+    "Test figures had been seen before the held-out points of COIL-20's unseen angles were changed (they had kept the exact opposite of "
+    "each view among the references), and before linear NCA regression and MLKR were fitted again with a rewritten solver.",
 )
 UNSEEN_OBJECTS = (3, 7, 11, 15, 19)  # every fourth of the 20 classes, counted from 0
 VALIDATION_OBJECTS = (2, 8, 14)

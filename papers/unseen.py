@@ -235,9 +235,7 @@ def _floor(settings: Settings, train: Dataset, queries: Dataset, seed: int, wher
         learned = unit(embedded(parts, train))
         directions: Tensor = torch.linalg.svd(learned - learned.mean(0), full_matrices=False).Vh
         return (unit(embedded(parts, queries)) - learned.mean(0)) @ directions[: run.network.dimension].T
-    if (
-        settings["floor"] == "untrained"
-    ):  # with the statistics of its batch normalization, without which activations vanish in a deep network
+    if settings["floor"] == "untrained":  # without statistics of batch normalization activations vanish in a deep network
         seen = (parts.step.prepare(train.read(ids).to(where.device)) for ids in torch.split(train.ids, 256))
         torch.optim.swa_utils.update_bn(seen, parts.network)
     return embedded(parts, queries)

@@ -130,7 +130,7 @@ def test_check_notices_a_page_that_is_out_of_date(
     (tmp_path / "page.md").write_text("old")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "results.md")
+    monkeypatch.setattr(module, "PAPERS", tmp_path / "papers")
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
     assert module.main() == 1
     assert "page.md is out of date; run `make docs`" in capsys.readouterr().out

@@ -112,13 +112,11 @@ def test_every_picture_has_trials_that_keep_what_it_needs() -> None:
         assert {trials[name].keep for name in picture.trials} == {needs[picture.draw]}
 
 
-def test_pictures_are_drawn_once_all_arrays_are_there_and_are_shown_below_their_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_are_drawn_once_all_arrays_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     generator = np.random.default_rng(0)
     picture = Picture("drawn", "A table", "Two maps.", {"one": "first", "two": "second"}, pictures.maps)
-    monkeypatch.setattr(gallery, "PICTURES", (picture,))
+    monkeypatch.setattr(pictures, "PICTURES", (picture,))
     points, labels = generator.normal(size=(500, 2)), generator.integers(0, 10, 500)
     np.savez(tmp_path / "one.npz", **map_arrays(points, labels))
     assert pictures.draw(tmp_path) == [] and pictures.picture_lines(tmp_path) == {}

@@ -91,7 +91,7 @@ def test_measured_poses_of_a_perfect_and_of_a_blind_embedding() -> None:
     assert 60 < blind["1-nn degrees"] < 120
     places = Points(random(5, 3), random(5, 6, seed=1))
     assert measure_pose(places, places, "pixels", 1e-6) == pytest.approx({"1-nn pixels": 0, "soft pixels": 0}, abs=1e-9)
-    with pytest.raises(ValueError, match="labels are missing; a pose is measured against the true one"):
+    with pytest.raises(ValueError, match="labels are None; poses are measured against the true ones"):
         measure_pose(Points(random(5, 3)), places, "pixels")
 
 
