@@ -1,17 +1,21 @@
-# Everything starts from a fresh machine with Python >= 3.11, pip and make: each target makes .venv and installs by itself.
+# Everything starts from a fresh machine with Python >= 3.11, pip and make: each target makes .venv and installs what it needs.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DEMO := .venv/.demo
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 BENCH := .venv/.bench
 # bench.linear wants mnist/ in it: make bench DATA=folder
 DATA ?= data
 OLDEST := .venv/oldest
 
-.PHONY: demo test lint bench soak docs web clean
+.PHONY: demo test lint bench soak docs web wheel clean
 
-demo: $(READY)
+demo: $(DEMO)
 	$(BIN)/nearkin demo
 
+# One thread a worker: two workers share two cores.
+test: export OMP_NUM_THREADS := 1
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not soak"
 
@@ -52,15 +56,24 @@ docs: $(READY)
 web:
 	cd web && npm ci --no-audit --no-fund && npm run --silent check && npm run --silent build
 
-$(READY): pyproject.toml constraints.txt
+# Wheel and sdist: built, checked, installed into a clean environment and tried there.
+wheel: $(READY)
+	$(BIN)/python .ci/wheel.py
+
+# torch comes first and pinned, so that pip finds the requirement satisfied whatever else it installs.
+$(DEMO): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[demo]'
+	touch $@
+
+$(READY): $(DEMO)
+	$(PIP) -e '.[dev]'
 	touch $@
 
 $(BENCH): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(PIP) -e '.[bench]'
 	touch $@
 
 clean:
-	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv dist runs .pytest_cache .mypy_cache .ruff_cache

@@ -55,7 +55,7 @@ def _all_digits(printed: float) -> str:
     """What the fit on the whole training part has, from the runs of the results page, where it falls short as well."""
     found = load("results/ren2014-mnist-lmnn.json")
     errors = [100 * (1 - run["figures"]["3-nn"]) for run in (found or {"runs": []})["runs"]]
-    return f", also by a fit on all digits ([results](results.md): {errors[0]:.2f} %)" if errors and errors[0] > printed else ""
+    return f", also by a fit on all digits ([results](papers/index.md): {errors[0]:.2f} %)" if errors and errors[0] > printed else ""
 
 
 def _nested(row: Row) -> list[str]:

@@ -72,7 +72,7 @@ print(objective.last)  # how many queries could be valid
 ## Which objective for my data?
 
 The last column says what the advice rests on. *Equation*: it follows from what the objective computes. *Paper*: it is the
-setting of the source; we have not measured it. *Judgment*: it is our opinion, and not measured. *Measured*: [results.md](results.md)
+setting of the source; we have not measured it. *Judgment*: it is our opinion, and not measured. *Measured*: [the pages of the papers](papers/index.md)
 compares it with the others. C is the number of classes, d the embedding's size, N the number of training samples.
 
 | labels | goal | objective | why | rests on |
@@ -302,7 +302,7 @@ def page() -> str:
 def retrieval() -> str:
     """The advice for retrieval is the recipe of `nearkin train --for retrieval`, and rests on what that was made from."""
     recipe = RECIPES["retrieval"]
-    name, basis = recipe.settings["objective.name"], "measured" if recipe.source.startswith("docs/results.md") else "judgment"
+    name, basis = recipe.settings["objective.name"], "measured" if recipe.source.startswith("docs/papers/") else "judgment"
     maker = OBJECTIVES[name].__name__.replace("nearest_class_mean", "NearestClassMean")
     why = f"{recipe.words.partition(';')[0]}: `nearkin train --for retrieval`"
     return f"| classes, many, few examples each | retrieval on unseen classes | `{maker}` | {why} | {basis} |"

@@ -11,7 +11,6 @@ gradient exists, and one choice of triplets even jumps. Each evaluation leaves i
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -367,21 +366,3 @@ def covariance_spread(z: list[Row]) -> Tensor:
             total = total + (cov - float(s == t)) ** 2
     corner(total)
     return total.sqrt()
-
-
-def smooth_best_k(q: Crowd, near: Near, k: int, margin: float, smoothing: float) -> Priced:
-    """smoothing * -log of the chance that a k-subset, drawn with weight exp(its sum / smoothing), is an ideal one."""
-    result: Priced = []
-    for i in range(len(q.z)):
-        kin, others = split(q, i, q)
-        if not kin:
-            result.append(UNPRICED)
-            continue
-        s = {j: (near(q.z[i], q.z[j]) + margin * (j in others)) / smoothing for j in kin + others}
-        subsets = list(combinations(s, min(k, len(s))))
-        best = min(len(kin), len(subsets[0]))
-        ideal = [subset for subset in subsets if sum(j in kin for j in subset) == best]
-        weight = {subset: sum(s[j] for j in subset).exp() for subset in subsets}
-        chance = sum(weight[subset] for subset in ideal) / sum(weight.values())
-        result.append((-smoothing * chance.log(), 1.0))
-    return result

@@ -5,7 +5,6 @@ Objectives only meet the relations they build; here any row may lack right ones,
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import combinations
 
 import pytest
 import torch
@@ -16,13 +15,11 @@ from nearkin.compose.criterion import (
     Criterion,
     OneVersusRest,
     Pairs,
-    SmoothBestK,
     any_positive,
     attraction,
     count,
     each_positive,
     expected_cost,
-    log_symmetric,
     misplaced,
     one_answer,
     own_column,
@@ -104,16 +101,6 @@ def best_k_loop(row: Row) -> Priced:
     return sum(s for s, _ in nearest) - sum(right[:best]) - sum(wrong[: k - best]), 1, mistakes
 
 
-def smooth_loop(row: Row) -> Priced:
-    right, wrong = helped(row, 0.3)
-    k, all_ = min(3, len(right) + len(wrong)), right + wrong
-    best = min(k, len(right))
-    if not right:
-        return NOTHING
-    e = [lse([sum(c) / 0.5 for c in combinations(xs, n)]) for xs, n in ((all_, k), (right, best), (wrong, k - best))]
-    return 0.5 * (e[0] - e[1] - e[2]), 1, len(all_)
-
-
 def hinges(pairs: list[tuple[float, float]], margin: float) -> Priced:
     costs = [max(0.0, w - r + margin) for r, w in pairs]
     return (sum(costs) / len(costs), 1, sum(c > 0 for c in costs)) if costs else NOTHING
@@ -154,7 +141,6 @@ CRITERIA: dict[str, tuple[Criterion, Callable[[Row], Priced]]] = {
     "pairs": (Pairs(1.5), pairs_loop),
     "one-versus-rest": (OneVersusRest(0.7), one_versus_rest_loop),
     "best-k": (BestK(3, 0.3), best_k_loop),
-    "smooth best-k": (SmoothBestK(3, 0.3, 0.5), smooth_loop),
     "uniform": (Triplets("uniform", 0.5), uniform_loop),
     "hard": (Triplets("hard", 0.5), hard_loop),
     "semi-hard": (Triplets("semi-hard", 0.5), semi_hard_loop),
@@ -233,7 +219,7 @@ def test_each_positive_without_any_reference_is_unpriced() -> None:
 
 def test_margins_and_k_have_the_documented_defaults() -> None:
     assert (Pairs().margin, OneVersusRest().margin) == (1.0, 1.0)
-    assert BestK() == BestK(5, 0.1, False, False) and SmoothBestK() == SmoothBestK(5, 0.0, 1.0)
+    assert BestK() == BestK(5, 0.1, False, False)
     assert Triplets() == Triplets("uniform", 0.1, 0, 0.5, 1.4, 5)
 
 
@@ -243,7 +229,7 @@ def test_right_and_wrong_are_candidates_only() -> None:
     assert right.tolist() == [[True, False, False, False, False]] and wrong.tolist() == [[False, False, True, True, False]]
 
 
-@pytest.mark.parametrize("criterion", [BestK(9), SmoothBestK(9)])
+@pytest.mark.parametrize("criterion", [BestK(9)])
 def test_k_beyond_the_candidates_is_lowered_and_counted(criterion: Criterion) -> None:
     near, relation = drawn(0)
     outcome = criterion(near, relation)
@@ -279,23 +265,6 @@ def test_misplaced_sets_have_equal_size_and_leave_ties_to_the_earlier() -> None:
     assert out.tolist() == [[False, False, True, True]] and taken.tolist() == [[True, True, False, False]]
 
 
-@pytest.mark.parametrize("m", [1, 2, 5, 8])
-def test_log_symmetric_polynomials_by_enumeration(m: int) -> None:
-    x = torch.randn(2, m, dtype=torch.float64, generator=torch.Generator().manual_seed(m), requires_grad=True)
-    mask = torch.ones(2, m, dtype=torch.bool)
-    mask[1, ::2] = False
-    logs = log_symmetric(x, mask, 4)
-    assert logs.shape == (2, 5)
-    for row in range(2):
-        chosen = x[row][mask[row]].tolist()
-        for k in range(5):
-            subsets = [sum(c) for c in combinations(chosen, k)]
-            value = float(logs[row, k].detach())
-            assert value == pytest.approx(lse(subsets), abs=1e-12) if subsets else value < -1e29
-    logs.clamp_min(-1e20).sum().backward()
-    assert torch.isfinite(x.grad).all()
-
-
 @named
 def test_a_single_reference_is_enough(name: str) -> None:
     for cost in (0.0, 1.0):
@@ -328,7 +297,7 @@ def test_a_column_for_a_label_is_priced_as_the_relation_is(apart: bool) -> None:
     column = torch.tensor([0, 5, 2, 1, 3, 3, -1, 6, 4])
     cost = (column[:, None] != torch.arange(6)).double()
     by_mask = any_positive(near, Related(cost, (cost > 0) if apart else torch.ones(9, 6, dtype=torch.bool)))
-    by_column = own_column(near, column, apart)
+    by_column = own_column(near, column, apart=apart)
     torch.testing.assert_close(by_column[:2], by_mask[:2])
     assert by_column.weight.tolist() == [1] * 6 + [0, 0, 1] and by_column.active == by_mask.active == 7 * (6 - apart)
     up = torch.linspace(-1, 1, 9).double()
@@ -336,7 +305,7 @@ def test_a_column_for_a_label_is_priced_as_the_relation_is(apart: bool) -> None:
     torch.testing.assert_close(*grads)
     assert not grads[0][6:8].any()
     torch.testing.assert_close(*(torch.autograd.grad(g[[0, 1, 2, 4, 5, 8]].square().sum(), near)[0] for g in grads))
-    assert own_column(torch.tensor([[1.0, torch.nan, 0.0]]), torch.tensor([0]), apart).values.isnan().all()
+    assert own_column(torch.tensor([[1.0, torch.nan, 0.0]]), torch.tensor([0]), apart=apart).values.isnan().all()
 
 
 @pytest.mark.parametrize(

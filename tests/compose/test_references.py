@@ -9,10 +9,11 @@ from torch import Tensor
 from nearkin.compose.affinity import unit
 from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.references import Anchors, Centers, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
-from nearkin.compose.references.anchors import _effort, assign, circle, orthonormal, packed, polar_grid, simplex, smallest_angle
+from nearkin.compose.references.anchors import _effort, assign, circle, orthonormal, packed, simplex, smallest_angle
 from nearkin.compose.references.in_batch import filled
 from nearkin.compose.relation import SameLabelOfFilled
 from nearkin.objectives import PrecisionAtK
+from tests.compose.polar_grid import polar_grid
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 BATCH = Points(X, torch.tensor([0, 2, 2, 0, 2]), torch.tensor([4, 0, 2, 7, 5]))
@@ -219,7 +220,9 @@ def test_the_batch_itself() -> None:
     assert batch(BATCH) is BATCH and batch.update(BATCH) is None
 
 
-def test_one_per_class_takes_the_second_of_every_class() -> None:
+def test_one_per_class_takes_the_second_of_every_class(monkeypatch) -> None:
+    assert OnePerClass()(BATCH).labels.tolist() == [2, 0]  # where values may be read, the filled slots alone
+    monkeypatch.setattr("nearkin.compose.references.in_batch.may_read", lambda _: False)
     chosen = OnePerClass()(BATCH)
     filled = chosen.labels != EMPTY
     assert len(chosen.labels) == len(X)  # a fixed number, so that the step can be recorded

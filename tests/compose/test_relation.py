@@ -76,7 +76,7 @@ def test_label_overlap_is_one_minus_jaccard() -> None:
 def test_same_id_makes_oneself_the_only_right_answer() -> None:
     cost, candidate = SameId()(QUERIES, REFERENCES)
     assert rows(cost) == [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1]] and candidate.all()
-    with pytest.raises(ValueError, match="ids are missing: instance discrimination knows a point by its id; pass ids="):
+    with pytest.raises(ValueError, match="ids are missing: this objective knows a point by its id; pass ids="):
         SameId()(points([0], None), REFERENCES)
 
 

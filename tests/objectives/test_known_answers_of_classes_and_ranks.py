@@ -11,13 +11,14 @@ from nearkin.compose.affinity import InnerProduct
 from nearkin.compose.criterion import BestK, any_positive, expected_cost
 from nearkin.compose.points import Points
 from nearkin.compose.references import InBatch, MemoryBank
-from nearkin.compose.references.anchors import circle, orthonormal, packed, polar_grid, simplex, smallest_angle
+from nearkin.compose.references.anchors import circle, orthonormal, packed, simplex, smallest_angle
 from nearkin.compose.relation import ListedNeighbors, Related, SameId
 from nearkin.objectives import InstanceDiscrimination, NearestClassMean, NeighborhoodDiscovery, NeighborhoodObjective, PrecisionAtK
 from nearkin.search import nearest
 from tests import gradients
 from tests import oracles as o
 from tests.batches import drawn, near
+from tests.compose.polar_grid import polar_grid
 
 RANKED = [0.99, 0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.53, 0.5, 0.4]
 FIGURE_2, FIGURE_3 = {0.99, 0.9, 0.55, 0.4}, {0.99, 0.9, 0.7, 0.55, 0.53, 0.4}

@@ -9,12 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearkin.compose.affinity import SquaredEuclidean
-from nearkin.compose.criterion import SmoothBestK
 from nearkin.compose.points import Points, fresh_ids
-from nearkin.compose.references import InBatch
 from nearkin.compose.references.anchors import simplex
-from nearkin.compose.relation import LabelDistance, LabelOverlap, SameLabel
+from nearkin.compose.relation import LabelDistance, LabelOverlap
+from nearkin.compose.routes import MANY_ON_CPU, MANY_PAIRS, plan, streams
 from nearkin.objectives import (
     NCA,
     Angular,
@@ -37,7 +35,6 @@ from nearkin.objectives import (
     Triplet,
     WeightedSum,
 )
-from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, streams
 
 C, D, BANK = 4, 5, 14
 CLASSES = torch.tensor([2, 0, 1, 0, 3, 1, 2, 0, 2, 1])  # class 3 stands alone
@@ -67,10 +64,6 @@ class Case:
         return {"classes": CLASSES, "sets": SETS, "numbers": numbers}[self.labels][rows] if self.labels != "ids" else None
 
 
-def smooth_best() -> nn.Module:
-    return NeighborhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), SmoothBestK(k=3, margin=0.1))
-
-
 def discovery(quantifier: Literal["any", "each"] = "any") -> nn.Module:
     objective = NeighborhoodDiscovery(BANK, D, k=2, quantifier=quantifier)
     objective.trust(torch.stack([(torch.arange(BANK) + 1) % BANK, (torch.arange(BANK) + 5) % BANK], 1), torch.arange(BANK) % 3 > 0)
@@ -90,7 +83,6 @@ CASES = [
     Case("nca sets expected", lambda: NCA("expected", relation=LabelOverlap()), "translation", labels="sets", skipped_mask=False),
     Case("ncar", NCARegression, "translation", labels="numbers", skipped_mask=False),
     Case("ncar cosine", lambda: NCARegression(0.2, "cosine"), "scale", labels="numbers", skipped_mask=False),
-    Case("smooth best-k", smooth_best, "translation"),
     Case("ncm euclidean", lambda: NearestClassMean(simplex(C, D)), "translation", skipped_mask=False),
     Case("ncm cosine", lambda: NearestClassMean(simplex(C, D), "cosine", scale=4.0), "scale", skipped_mask=False),
     Case(
@@ -127,7 +119,7 @@ CASES = [
     Case("n-pair + angular", two),
 ]
 STILL = [c for c in CASES if not c.draws]
-STREAMED = [c for c in CASES if isinstance(o := c.make(), NeighborhoodObjective) and streams(o.affinity, o.relation, o.criterion)]
+STREAMED = [c for c in CASES if isinstance(o := c.make(), NeighborhoodObjective) and streams(o.parts)]
 SINGLE = [c for c in CASES if c.name != "center loss" and "+" not in c.name]
 
 
@@ -315,8 +307,9 @@ def test_streaming_equals_the_matrix(case: Case, references: str) -> None:
 def test_streaming_begins_with_many_pairs() -> None:
     x = batch()
     for many, device in ((MANY_PAIRS, "cuda"), (MANY_ON_CPU, "cpu")):
-        assert NCA()._streams(many, device) and not NCA()._streams(many - 1, device) and not Triplet()._streams(many, device)
-        assert NCA(engine="torch")._streams(1, device) and not NCA(engine="dense")._streams(many, device)
+        assert plan(NCA().parts, many, 1, device) == "streamed" and plan(NCA().parts, many - 1, 1, device) == "dense"
+        assert plan(Triplet().parts, many, 1, device) == "dense" and plan(NCA().parts, many, 1, device, engine="dense") == "dense"
+        assert plan(NCA().parts, 1, 1, device, engine="torch") == "streamed"
     torch.testing.assert_close(NCA(engine="torch")(x, CLASSES), NCA()(x, CLASSES))  # without ids: self is on the diagonal
 
 

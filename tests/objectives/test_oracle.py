@@ -11,10 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from nearkin.compose.affinity import SquaredEuclidean
-from nearkin.compose.criterion import SmoothBestK
-from nearkin.compose.references import InBatch
-from nearkin.compose.relation import LabelOverlap, SameLabel
+from nearkin.compose.relation import LabelOverlap
 from nearkin.objectives import (
     NCA,
     Angular,
@@ -28,7 +25,6 @@ from nearkin.objectives import (
     NCARegression,
     NearestClassMean,
     NeighborhoodDiscovery,
-    NeighborhoodObjective,
     NormalizedSoftmax,
     NPair,
     PrecisionAtK,
@@ -88,10 +84,6 @@ def annealed(m: int, least: float, b: Batch) -> LargeMarginSoftmax:
     for _ in range(4):
         objective.update(b.z, b.labels)
     return objective
-
-
-def smooth_best_k(k: int, margin: float, smoothing: float) -> NeighborhoodObjective:
-    return NeighborhoodObjective(InBatch(), SquaredEuclidean(2.0), SameLabel(), SmoothBestK(k, margin, smoothing))
 
 
 def precision_case(k: int, margin: float, released: bool = False, covariance: float = 0.0, balanced: bool = False) -> Case:
@@ -195,8 +187,6 @@ CASES = [
     precision_case(3, 0.05, covariance=0.1),
     precision_case(2, 0.1, balanced=True),
     precision_case(2, 0.2, released=True, covariance=0.1, balanced=True),
-    Case("smooth best 1", lambda _: smooth_best_k(1, 0.0, 1.0), lambda b, z, _: o.smooth_best_k(b.crowd(z), SQUARED(2.0), 1, 0.0, 1.0)),
-    Case("smooth best 3", lambda _: smooth_best_k(3, 0.4, 0.7), lambda b, z, _: o.smooth_best_k(b.crowd(z), SQUARED(2.0), 3, 0.4, 0.7)),
     Case("softmax", lambda b: Softmax(CLASSES, b.d), lambda b, z, w: o.softmax(z, b.labels, w)),
     Case("hinge", lambda b: Hinge(CLASSES, b.d), lambda b, z, w: o.crammer_singer(z, b.labels, w, 1.0)),
     Case("hinge every", lambda b: Hinge(CLASSES, b.d, "weston-watkins", 0.7), lambda b, z, w: o.weston_watkins(z, b.labels, w, 0.7)),

@@ -98,7 +98,7 @@ def test_n_pair_refuses_a_batch_of_one_class_although_most_answers_are_empty() -
     [
         (lambda: Angular(choice="hard"), "choice 'hard' is unknown; choose one of all, misplaced"),
         (lambda: Angular(k=0), r"k \(0\) must be a whole number of at least 1"),
-        (lambda: Angular(margin=-1.0), r"margin \(-1.0\) must be above 0"),
+        (lambda: Angular(margin=-1.0), r"margin \(-1.0\) must be a finite number above 0"),
     ],
 )
 def test_angular_refuses_in_words(make: object, words: str) -> None:

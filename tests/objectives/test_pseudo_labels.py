@@ -86,9 +86,9 @@ def test_the_exchange_is_the_best_there_is():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: DeepCluster(5, 2, clusters=1), r"clusters \(1\) must be at least 2"),
-        (lambda: NoiseAsTargets(0, 2), r"size \(0\) must be at least 1"),
-        (lambda: NoiseAsTargets(5, 2, every=0), r"every \(0\) must be at least 1"),
+        (lambda: DeepCluster(5, 2, clusters=1), r"clusters \(1\) must be a whole number of at least 2"),
+        (lambda: NoiseAsTargets(0, 2), r"size \(0\) must be a whole number of at least 1"),
+        (lambda: NoiseAsTargets(5, 2, every=0), r"every \(0\) must be a whole number of at least 1"),
         (lambda: NoiseAsTargets(5, 2)(torch.ones(1, 2)), "ids are missing: pseudo-labels"),
         (lambda: DeepCluster(5, 2, 2)(torch.ones(1, 2), ids=[5]), "ids run from 5 to 5, but there are slots for 0 to 4"),
     ],

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nearkin import NeighborhoodObjective, PrecisionAtK
+from nearkin.compose import routes
 from nearkin.compose.affinity import Euclidean, InnerProduct, SquaredEuclidean, cosine
 from nearkin.compose.criterion import BestK
 from nearkin.compose.references import InBatch
@@ -50,7 +51,7 @@ def test_selected_is_dense(name: str, block: int, monkeypatch: pytest.MonkeyPatc
     labels = torch.randint(0, 5, (N,), generator=generator)
     ids = torch.cat([torch.arange(N - 2), torch.tensor([3, 3])])  # one sample stands there three times
     expected = outcome(MADE[name], z, labels, ids)
-    monkeypatch.setattr(neighborhood, "MANY_PAIRS", 0)
+    monkeypatch.setattr(routes, "MANY_PAIRS", 0)
     monkeypatch.setattr(streaming, "MOST_PAIRS", block)
     asked = []
     chosen = neighborhood.select
@@ -61,7 +62,7 @@ def test_selected_is_dense(name: str, block: int, monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_affinities_stay_dense(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighborhood, "MANY_PAIRS", 0)
+    monkeypatch.setattr(routes, "MANY_PAIRS", 0)
     monkeypatch.setattr(neighborhood, "select", lambda *_: pytest.fail("a distance is not made of products"))
     composed(Euclidean())()(torch.randn(N, D), torch.arange(N) % 4)
 

@@ -219,7 +219,7 @@ def test_proxies_get_their_gradient():
 
 def test_auto_streams_only_what_is_large_and_known(monkeypatch):
     z, y, _ = drawn()
-    monkeypatch.setattr("nearkin.objectives.neighborhood.MANY_ON_CPU", N * N)
+    monkeypatch.setattr("nearkin.compose.routes.MANY_ON_CPU", N * N)
     called = []
     real = streaming.stream
     monkeypatch.setattr("nearkin.objectives.neighborhood.stream", lambda *a, **k: called.append(1) or real(*a, **k))

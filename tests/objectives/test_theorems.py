@@ -10,7 +10,7 @@ from hypothesis import given
 from torch import Tensor
 
 from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
-from nearkin.compose.criterion import BestK, SmoothBestK, any_positive
+from nearkin.compose.criterion import BestK, any_positive
 from nearkin.compose.references import InBatch
 from nearkin.compose.relation import ListedNeighbors, Related, SameId, SameLabel
 from nearkin.objectives import (
@@ -218,25 +218,8 @@ def test_regression_on_scaled_one_hot_targets_is_the_expected_error(b: Batch) ->
     close(slope(graded, z), slope(error, z))
 
 
-def best_k(criterion: BestK | SmoothBestK) -> NeighborhoodObjective:
+def best_k(criterion: BestK) -> NeighborhoodObjective:
     return NeighborhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), criterion)
-
-
-@given(batches())
-def test_smooth_best_1_is_log_nca(b: Batch) -> None:
-    z = b.z.clone().requires_grad_()
-    smooth, log = best_k(SmoothBestK(1))(z, b.labels, ids=b.samples), NCA()(z, b.labels, ids=b.samples)
-    close(smooth, log)
-    close(slope(smooth, z), slope(log, z))
-
-
-@given(b=batches(), k=st.integers(1, 4), smoothing=st.sampled_from([1.0, 1e-2, 1e-5]))
-def test_smooth_best_k_becomes_best_k(b: Batch, k: int, smoothing: float) -> None:
-    """A smooth top sum lies above the hard one by at most smoothing * log(number of subsets)."""
-    hard = best_k(BestK(k, 0.25))(b.z, b.labels, reduction="none")
-    smooth = best_k(SmoothBestK(k, 0.25, smoothing))(b.z, b.labels, reduction="none")
-    room = smoothing * math.log(2 ** len(b.z))
-    assert (smooth - hard).abs().max() <= room + 1e-12
 
 
 @given(batches())

@@ -8,10 +8,11 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from nearkin.compose import routes
 from nearkin.data import Dataset
 from nearkin.kernels.soft_neighbors import Soft
-from nearkin.objectives import NCA, NeighborhoodDiscovery, WeightedSum, neighborhood, streaming
-from nearkin.train.assemble import assemble, recordable
+from nearkin.objectives import NCA, NeighborhoodDiscovery, WeightedSum, streaming
+from nearkin.train.assemble import assemble
 from nearkin.train.config import Run, override
 from nearkin.train.objective_choice import OBJECTIVES
 from papers.huang2019_trials import TRIALS
@@ -30,7 +31,7 @@ def valueless(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(neighborhood, "MANY_PAIRS", 0)
+    monkeypatch.setattr(routes, "MANY_PAIRS", 0)
     monkeypatch.setattr(streaming, "soft_neighbors", kernels)
 
 
@@ -88,9 +89,9 @@ OTHERS = {"nca_regression", "direct_regression", "nca_of_sets"}  # take other la
 def test_what_is_said_to_be_recordable_is(name, many, request, monkeypatch):
     step = assembled({"network.name": "mlp", "network.dimension": "8", "objective.name": name, "augment.name": "none"})
     request.getfixturevalue("valueless")
-    monkeypatch.setattr(neighborhood, "MANY_PAIRS", many)
+    monkeypatch.setattr(routes, "MANY_PAIRS", many)
     ids = torch.empty(BATCH, dtype=torch.int64, device="meta")
-    if recordable(step.objective, BATCH):
+    if step.objective.recordable(BATCH):
         step(ids)
         monkeypatch.setattr(torch, "tensor", sent)
         assert step(ids).shape == ()
@@ -102,8 +103,8 @@ def test_what_is_said_to_be_recordable_is(name, many, request, monkeypatch):
 
 def test_a_large_batch_of_its_own_references_is_not_recorded():
     nca, bank = NCA(), NeighborhoodDiscovery(50_000, 8)
-    assert recordable(nca, 2000) and not recordable(nca, 2048) and recordable(bank, 512)
-    assert not recordable(WeightedSum({"near": (1.0, nca), "bank": (0.1, bank)}), 2048)
+    assert nca.recordable(2000) and not nca.recordable(2048) and bank.recordable(512)
+    assert not WeightedSum({"near": (1.0, nca), "bank": (0.1, bank)}).recordable(2048)
 
 
 def test_a_step_that_reads_back_is_noticed(request):

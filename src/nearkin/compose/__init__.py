@@ -30,6 +30,7 @@ _HOMES = {
     "nearkin.compose.relation": (
         "LabelDistance",
         "LabelOverlap",
+        "Layout",
         "ListedNeighbors",
         "Related",
         "Relation",
@@ -72,59 +73,10 @@ _HOMES = {
         "simplex",
         "smallest_angle",
     ),
-    "nearkin.compose.metrics": ("METRICS",),
+    "nearkin.compose.metrics": ("FORMS", "METRICS"),
+    "nearkin.compose.routes": ("Composition", "plan"),
 }
-__all__ = [
-    "METRICS",
-    "Affine",
-    "Affinity",
-    "Anchors",
-    "BestK",
-    "Centers",
-    "Criterion",
-    "CrossBatchMemory",
-    "Euclidean",
-    "Hamming",
-    "InBatch",
-    "InnerProduct",
-    "LabelDistance",
-    "LabelOverlap",
-    "ListedNeighbors",
-    "MemoryBank",
-    "MinusDistance",
-    "Normalized",
-    "OnePerClass",
-    "OneVersusRest",
-    "Outcome",
-    "Pairs",
-    "Points",
-    "Proxies",
-    "References",
-    "Related",
-    "Relation",
-    "SameId",
-    "SameLabel",
-    "SameLabelApart",
-    "SameLabelOfFilled",
-    "SquaredEuclidean",
-    "Triplets",
-    "any_positive",
-    "assign",
-    "attraction",
-    "circle",
-    "cosine",
-    "each_positive",
-    "encode_labels",
-    "expected_cost",
-    "fresh_ids",
-    "orthonormal",
-    "packed",
-    "reduce",
-    "simplex",
-    "smallest_angle",
-    "squared_distance",
-    "unit",
-]
+__all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from nearkin.compose.affinity import Affine as Affine
@@ -145,6 +97,7 @@ if TYPE_CHECKING:
     from nearkin.compose.criterion import attraction as attraction
     from nearkin.compose.criterion import each_positive as each_positive
     from nearkin.compose.criterion import expected_cost as expected_cost
+    from nearkin.compose.metrics import FORMS as FORMS
     from nearkin.compose.metrics import METRICS as METRICS
     from nearkin.compose.outcome import Outcome as Outcome
     from nearkin.compose.outcome import reduce as reduce
@@ -167,6 +120,7 @@ if TYPE_CHECKING:
     from nearkin.compose.references.anchors import smallest_angle as smallest_angle
     from nearkin.compose.relation import LabelDistance as LabelDistance
     from nearkin.compose.relation import LabelOverlap as LabelOverlap
+    from nearkin.compose.relation import Layout as Layout
     from nearkin.compose.relation import ListedNeighbors as ListedNeighbors
     from nearkin.compose.relation import Related as Related
     from nearkin.compose.relation import Relation as Relation
@@ -175,6 +129,8 @@ if TYPE_CHECKING:
     from nearkin.compose.relation import SameLabelApart as SameLabelApart
     from nearkin.compose.relation import SameLabelOfFilled as SameLabelOfFilled
     from nearkin.compose.relation import squared_distance as squared_distance
+    from nearkin.compose.routes import Composition as Composition
+    from nearkin.compose.routes import plan as plan
     from nearkin.compose.triplets import Triplets as Triplets
 
 

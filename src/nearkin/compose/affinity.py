@@ -6,7 +6,7 @@ temperature. The one an objective was trained with is the one to search with.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -16,26 +16,67 @@ from nearkin.compose.log_sums import may_read
 
 
 class Affinity(Protocol):
-    """How near is each of m references to each of n queries."""
+    """How near is each of m references to each of n queries; larger is nearer.
+
+    A part of your own needs only `__call__`. What it declares beyond that makes it as fast, and as deployable, as ours:
+
+    Attributes
+    ----------
+    metric : str, optional
+        A name of `nearkin.compose.FORMS`: the affinity is that metric's score over `temperature`. It is then streamed by the kernels,
+        searched exactly and deployed in the index. Without it the affinity is evaluated as it stands, as an (n, m) matrix.
+    temperature : float, optional
+        What the score is divided by.
+    """
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class SquaredEuclidean:
-    """Minus the squared Euclidean distance: -|q - r|^2 / temperature.
+    """Minus the squared Euclidean distance, -|q - r|^2 / temperature.
 
-    Both sides are centerd on the mean of the references first. The expansion |q|^2 + |r|^2 - 2 q.r loses half of
-    float32's digits when the data sit far from the origin; distances do not change under a shift, so the shift is free.
+    Both sides are centered on the mean of the references first. The expansion |q|^2 + |r|^2 - 2 q.r loses half of float32's digits when
+    the data sit far from the origin; distances do not change under a shift, so the shift is free.
+
+    Parameters
+    ----------
+    temperature : float, default=1.0
+        What the score is divided by. Smaller values make a softmax over references sharper.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import SquaredEuclidean
+    >>> SquaredEuclidean()(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [1.0, 0.0]]))
+    tensor([[-25.,  -1.]])
     """
 
     temperature: float = 1.0
+    metric: ClassVar[str] = "squared_euclidean"
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return self.around(references.detach().mean(0), queries, references)
 
     def around(self, center: Tensor, queries: Tensor, references: Tensor) -> Tensor:
-        """The same, centerd on a given point: blocks of one search must share it, or equal rows would stop being tied."""
+        """Compute the same, centered on a given point.
+
+        Blocks of one search must share the center, or equal rows would stop being tied.
+
+        Parameters
+        ----------
+        center : Tensor
+            (d,) the point to center on.
+        queries : Tensor
+            (n, d) floats.
+        references : Tensor
+            (m, d) floats.
+
+        Returns
+        -------
+        Tensor
+            (n, m) affinities.
+        """
         others = None if references is queries else references - center
         squared: Tensor = _Squared.apply(queries - center, others, -1 / self.temperature)  # type: ignore[no-untyped-call]
         return squared
@@ -73,14 +114,27 @@ class _Squared(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Euclidean:
-    """Minus the Euclidean distance: -|q - r| / temperature.
+    """Minus the Euclidean distance, -|q - r| / temperature.
 
-    From differences where points are near, not from the expansion: a root magnifies the error of a small square. Many
-    pairs on a CPU take the expansion for those far apart, where it is as good. The gradient at distance zero, where none
-    exists, is zero.
+    It is computed from differences where points are near, not from the expansion: a root magnifies the error of a small square. Many pairs
+    on a CPU take the expansion for points that are far apart, where it is as good. The gradient at distance zero, where none exists, is
+    zero.
+
+    Parameters
+    ----------
+    temperature : float, default=1.0
+        What the score is divided by. Smaller values make a softmax over references sharper.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Euclidean
+    >>> Euclidean()(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
+    tensor([[-5.]])
     """
 
     temperature: float = 1.0
+    metric: ClassVar[str] = "euclidean"
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         spread = _spread(queries, references) if _many(queries, references) else None
@@ -170,9 +224,23 @@ class _Distance(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class InnerProduct:
-    """q . r / temperature."""
+    """The inner product, q . r / temperature.
+
+    Parameters
+    ----------
+    temperature : float, default=1.0
+        What the score is divided by. Smaller values make a softmax over references sharper.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import InnerProduct
+    >>> InnerProduct(2.0)(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
+    tensor([[5.5000]])
+    """
 
     temperature: float = 1.0
+    metric: ClassVar[str] = "inner_product"
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return (queries / self.temperature) @ references.T  # the matrix is larger than the queries
@@ -180,7 +248,17 @@ class InnerProduct:
 
 @dataclass(frozen=True)
 class Affine:
-    """w . q + b for references that carry their bias b as one last coordinate: the linear classification head."""
+    """The linear classification head: w . q + b, for references that carry their bias b as one last coordinate.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Affine
+    >>> Affine()(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0, 0.5]]))
+    tensor([[11.5000]])
+    """
+
+    own_references: ClassVar[bool] = True  # no references but the objective's own have that coordinate
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return torch.cat([queries, queries.new_ones(len(queries), 1)], 1) @ references.T  # cut in two, they would be copied for a gradient
@@ -190,37 +268,104 @@ class Affine:
 class Normalized:
     """Another affinity between unit vectors.
 
-    `references=False` leaves the references as they are, for a memory bank that keeps its own length.
+    Parameters
+    ----------
+    of : Affinity
+        The affinity between the normalized rows.
+    references : bool, default=True
+        Whether references are normalized too. False leaves them as they are, for a memory bank that keeps its own length.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Normalized, SquaredEuclidean
+    >>> Normalized(SquaredEuclidean())(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 5.0]]))
+    tensor([[-2.]])
     """
 
     of: Affinity
     references: bool = True
 
+    @property
+    def metric(self) -> str | None:
+        """The metric of the inner affinity between unit vectors."""
+        inner = getattr(self.of, "metric", None)
+        if inner not in ("squared_euclidean", "euclidean", "inner_product"):
+            return None
+        if self.references:
+            return "cosine" if inner == "inner_product" else f"unit_{inner}"
+        return f"query_unit_{inner}"
+
+    @property
+    def temperature(self) -> float:
+        """That of the inner affinity; 1 where it declares none."""
+        return float(getattr(self.of, "temperature", 1.0))
+
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return self.of(*self.directions(queries, references))
 
     def directions(self, queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:
-        """Both sides as the other affinity gets them; once where they are the same."""
+        """Return both sides as the inner affinity gets them, computed once where they are the same tensor.
+
+        Parameters
+        ----------
+        queries : Tensor
+            (n, d) floats.
+        references : Tensor
+            (m, d) floats.
+
+        Returns
+        -------
+        tuple of Tensor
+            (n, d) and (m, d).
+        """
         mine = unit(queries)
         return mine, (mine if references is queries else unit(references)) if self.references else references
 
 
 def cosine(temperature: float = 1.0) -> Normalized:
-    """cos(q, r) / temperature; the cosine with a zero vector is 0."""
+    """Return the cosine affinity, cos(q, r) / temperature. The cosine with a zero vector is 0.
+
+    Parameters
+    ----------
+    temperature : float, default=1.0
+        What the score is divided by. Smaller values make a softmax over references sharper.
+
+    Returns
+    -------
+    Normalized
+        `Normalized(InnerProduct(temperature))`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import cosine
+    >>> cosine(0.5)(torch.tensor([[1.0, 1.0]]), torch.tensor([[2.0, 2.0], [-1.0, -1.0]])).round(decimals=4)
+    tensor([[ 2., -2.]])
+    """
     return Normalized(InnerProduct(temperature))
 
 
 def signs(x: Tensor) -> Tensor:
-    """+1 where x is not negative, -1 elsewhere: every number has a sign, zero too."""
+    """Return +1 where x is not negative and -1 elsewhere, in the type of x."""
     return torch.where(x >= 0, 1.0, -1.0).to(x.dtype)
 
 
 @dataclass(frozen=True)
 class Hamming:
-    """Minus the number of dimensions in which the signs differ: the affinity of codes. A zero counts as positive.
+    """Minus the number of dimensions in which the signs differ: the affinity of binary codes. A zero counts as positive.
 
-    By a product of signs, whose sums are whole numbers and exact. It has no gradient.
+    It is computed by a product of signs, whose sums are whole numbers and exact. It has no gradient.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Hamming
+    >>> Hamming()(torch.tensor([[1.0, -1.0, 1.0]]), torch.tensor([[1.0, 1.0, -1.0]]))
+    tensor([[-2.]])
     """
+
+    metric: ClassVar[str] = "hamming"
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         agreeing = signs(queries) @ signs(references).T
@@ -229,10 +374,26 @@ class Hamming:
 
 @dataclass(frozen=True)
 class MinusDistance:
-    """A caller's own distance(queries, references) -> (n, m), turned round and scaled: -scale * distance."""
+    """A distance of your own, negated and scaled: -scale * distance(queries, references).
+
+    Parameters
+    ----------
+    distance : callable
+        A differentiable function of (n, d) queries and (m, d) references that returns (n, m) distances.
+    scale : float, default=1.0
+        What distances are multiplied by.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import MinusDistance
+    >>> MinusDistance(lambda q, r: (q[:, None] - r).abs().sum(2))(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[-2.]])
+    """
 
     distance: Callable[[Tensor, Tensor], Tensor]
     scale: float = 1.0
+    any_width: ClassVar[bool] = True  # the two sides may have different sizes
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         distance, expected = self.distance(queries, references), (len(queries), len(references))
@@ -242,7 +403,26 @@ class MinusDistance:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows of length 1; a zero row stays zero, with a gradient of ordinary size (an epsilon would make it 1e12)."""
+    """Return rows of length 1. A zero row stays zero, with a gradient of ordinary size (an epsilon would make it 1e12).
+
+    Parameters
+    ----------
+    x : Tensor
+        (n, d) floats.
+
+    Returns
+    -------
+    Tensor
+        (n, d).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import unit
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
     found: Tensor = _Unit.apply(x)  # type: ignore[no-untyped-call]
     return found
 

@@ -1,14 +1,14 @@
 """Criterion: what does the difference between what IS near and what SHOULD be near cost?
 
-Every criterion is a pure function of an (n, m) affinity and a relation, and prices each query. The quantifier over
-right neighbors is the hidden axis, and it is in the name: any of them, each of them, the best k.
-Sums of exponentials are differences of logsumexps, masks come before the reduction, and a row without anything to
-choose is left out by weight, never by an epsilon. Triplets have a file of their own.
+Every criterion is a pure function of (n, m) affinities and a relation, and gives a value for each query. The quantifier over positives is
+in its name: any of them, each of them, the best k. Sums of exponentials are differences of logsumexps, masks come before the reduction,
+and a row without anything to choose is skipped by weight, never by an epsilon. Triplets have their own file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import update_wrapper
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -16,13 +16,56 @@ from torch.nn.functional import cross_entropy, pad, softplus
 
 from nearkin.compose.log_sums import log_ratio, logsumexp, may_read
 from nearkin.compose.outcome import Outcome
-from nearkin.compose.relation import Related
+from nearkin.compose.relation import Form, Related
 
 
 class Criterion(Protocol):
-    """Prices every query."""
+    """What the affinities and the relation of every query cost.
+
+    A part of your own needs only `__call__`. What it declares beyond that lets it be evaluated without the (n, m) matrix:
+
+    Attributes
+    ----------
+    form : {"log", "expected", "each"}, optional
+        It is that soft sum, which the kernels stream: "log" is `any_positive`, "expected" is `expected_cost`, "each" is `each_positive`.
+    needs : {"all", "best"}, optional
+        "best": it looks only at the best few of each row. It then has `choose(affinity, related)`, which finds them without a gradient,
+        and `outcome(affinity, choice)`, which takes their affinities.
+    columns : {"classes", "answers"}, optional
+        It has `by_column(affinity, column, there, apart)`, a shorter way for references of which each query has at most one positive at a
+        known column: vectors that stand for one class each, or one answer a class.
+    """
 
     def __call__(self, affinity: Tensor, relation: Related) -> Outcome: ...
+
+
+ByColumn = Callable[[Tensor, Tensor, Tensor | None, bool], Outcome]
+
+
+class NamedCriterion:
+    """A criterion that is a function, with what it declares."""
+
+    needs = "all"
+
+    def __init__(self, function: Callable[[Tensor, Related], Outcome], form: Form | None, columns: str | None, by_column: ByColumn | None):
+        self.function, self.form, self.columns, self.by_column = function, form, columns, by_column
+        update_wrapper(self, function)
+
+    def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
+        return self.function(affinity, relation)
+
+    def __repr__(self) -> str:
+        return str(self.function.__name__)
+
+    def __reduce__(self) -> str:
+        return str(self.function.__name__)  # a copy is the same criterion, and a pickle its name
+
+
+def declares(
+    form: Form | None = None, columns: str | None = None, by_column: ByColumn | None = None
+) -> Callable[[Callable[[Tensor, Related], Outcome]], NamedCriterion]:
+    """Turn a function into a criterion that declares what engines need to know."""
+    return lambda function: NamedCriterion(function, form, columns, by_column)
 
 
 def right_and_wrong(relation: Related) -> tuple[Tensor, Tensor]:
@@ -49,8 +92,59 @@ def _soft(values: Tensor, valid: Tensor, candidates: Tensor) -> Outcome:
     return Outcome(values, valid.to(values.dtype), (candidates * valid).sum())
 
 
+def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, apart: bool = False) -> Outcome:
+    """any_positive where the one positive of query i stands in column[i] and all columns are candidates, or all others if `apart`.
+
+    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column does not exist is skipped.
+    """
+    assert there is None
+    m = affinity.shape[1]
+    known = (column >= 0) & (column < m)
+    if apart:
+        at = torch.where(known, column, 0).long()[:, None]
+        chosen = logsumexp(affinity, torch.ones_like(affinity, dtype=torch.bool).scatter_(1, at, False))
+        values = torch.where(known, chosen - affinity.gather(1, at)[:, 0], 0.0)
+    else:
+        values = cross_entropy(affinity, torch.where(known, column, -1).long(), reduction="none", ignore_index=-1)
+    return Outcome(values, known.to(values.dtype), known.sum() * (m - apart))
+
+
+def one_answer(affinity: Tensor, column: Tensor, there: Tensor | None, apart: bool = False) -> Outcome:
+    """each_positive where the one positive of query i, if any, stands in column[i], and the columns `there` (m,) are candidates."""
+    assert there is not None and not apart
+    if not (may_read(affinity) and bool(there.all()) and len(there) > 1):
+        column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no negative
+        affinity = affinity.masked_fill(~there, torch.finfo(affinity.dtype).min)
+    outcome = own_column(affinity, column)
+    return outcome._replace(active=outcome.weight.sum())
+
+
+@declares("expected")
 def expected_cost(affinity: Tensor, relation: Related) -> Outcome:
-    """The mean cost of a neighbor drawn by softmax: sum_j p_ij cost_ij. A query needs a candidate to be valid."""
+    """The mean cost of a neighbor drawn by softmax, sum_j p_ij cost_ij.
+
+    A query without a candidate is skipped.
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, expected_cost
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> expected_cost(torch.zeros(1, 2), related).values
+    tensor([0.5000])
+    """
     cost, candidate = relation
     log_p = affinity - logsumexp(affinity, candidate).clamp_min(torch.finfo(affinity.dtype).min)[:, None]
     p = log_p.masked_fill(~candidate, -torch.inf).exp()
@@ -58,11 +152,32 @@ def expected_cost(affinity: Tensor, relation: Related) -> Outcome:
     return _soft((p * cost).sum(1), candidates > 0, candidates)  # without candidates every p is 0
 
 
+@declares("log", "classes", own_column)
 def any_positive(affinity: Tensor, relation: Related) -> Outcome:
-    """-log of the chance that a neighbor drawn by softmax is right: it is enough that ANY right one is near.
+    """Minus the log of the probability that a neighbor drawn by softmax is a positive: it is enough that ANY positive is near.
 
-    A graded cost counts with its share 1 - cost; a cost of 1 or more is wrong. A query needs a right neighbor, and a
-    candidate, to be valid.
+    A graded cost counts with its share 1 - cost; a cost of 1 or more is a negative. A query without a positive or without a candidate is
+    skipped.
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, any_positive
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> any_positive(torch.zeros(1, 2), related).values
+    tensor([0.6931])
     """
     share = 1 - relation.cost.clamp(0, 1)
     candidates = count(relation.candidate)
@@ -70,48 +185,67 @@ def any_positive(affinity: Tensor, relation: Related) -> Outcome:
     return _soft(log_ratio(affinity, relation.candidate, share), valid, candidates)
 
 
-def own_column(affinity: Tensor, column: Tensor, apart: bool = False) -> Outcome:
-    """any_positive where the one right answer of query i stands in column[i] and all columns are candidates, or all others if `apart`.
-
-    With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column is not there is not valid.
-    """
-    m = affinity.shape[1]
-    there = (column >= 0) & (column < m)
-    if apart:
-        at = torch.where(there, column, 0).long()[:, None]
-        chosen = logsumexp(affinity, torch.ones_like(affinity, dtype=torch.bool).scatter_(1, at, False))
-        values = torch.where(there, chosen - affinity.gather(1, at)[:, 0], 0.0)
-    else:
-        values = cross_entropy(affinity, torch.where(there, column, -1).long(), reduction="none", ignore_index=-1)
-    return Outcome(values, there.to(values.dtype), there.sum() * (m - apart))
-
-
-def one_answer(affinity: Tensor, column: Tensor, there: Tensor) -> Outcome:
-    """each_positive where query i's one right answer, if it has any, stands in column[i], and the columns `there` (m,) are candidates."""
-    if not (may_read(affinity) and bool(there.all()) and len(there) > 1):
-        column = torch.where(there.sum() > 1, column, -1)  # an answer alone has no rival
-        affinity = affinity.masked_fill(~there, torch.finfo(affinity.dtype).min)
-    outcome = own_column(affinity, column)
-    return outcome._replace(active=outcome.weight.sum())
-
-
+@declares("each", "answers", one_answer)
 def each_positive(affinity: Tensor, relation: Related) -> Outcome:
-    """EACH right neighbor against all the wrong ones: mean_j log(1 + sum_k exp(s_ik - s_ij))."""
+    """EACH positive against all negatives, mean_j log(1 + sum_k exp(s_ik - s_ij)).
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, each_positive
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> each_positive(torch.zeros(1, 2), related).values
+    tensor([0.6931])
+    """
     right, wrong = right_and_wrong(relation)
-    rival = logsumexp(affinity, wrong)
+    negative = logsumexp(affinity, wrong)
     positives = count(right)
     valid = (positives > 0) & wrong.any(1)
-    rival = torch.where(valid, rival, torch.zeros_like(rival))
+    negative = torch.where(valid, negative, torch.zeros_like(negative))
     if may_read(affinity) and int(positives.sum()) <= right.numel() // 8:  # where they are few, these alone
         rows, columns = right.nonzero(as_tuple=True)
-        sums = torch.zeros_like(rival).index_add(0, rows, soft_hinge(rival[rows] - affinity[rows, columns]))
+        sums = torch.zeros_like(negative).index_add(0, rows, soft_hinge(negative[rows] - affinity[rows, columns]))
     else:
-        sums = (soft_hinge(rival[:, None] - affinity) * right).sum(1)
+        sums = (soft_hinge(negative[:, None] - affinity) * right).sum(1)
     return _soft(torch.where(valid, sums / positives.clamp_min(1), 0.0), valid, positives)
 
 
+@declares()
 def attraction(affinity: Tensor, relation: Related) -> Outcome:
-    """Minus the mean affinity of the right neighbors; what is wrong is not looked at (and so it may collapse)."""
+    """Minus the mean affinity of the positives. Negatives are not looked at, so the embedding may collapse.
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, attraction
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> attraction(torch.zeros(1, 2), related).values
+    tensor([-0.])
+    """
     right, _ = right_and_wrong(relation)
     positives = right.sum(1)
     values = -(affinity * right).sum(1) / positives.clamp_min(1)
@@ -120,7 +254,21 @@ def attraction(affinity: Tensor, relation: Related) -> Outcome:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Contrastive pairs on minus a distance: right pairs cost d^2, wrong ones [margin - d]+^2; the unit is the pair."""
+    """Contrastive pairs on minus a distance d: positives cost d^2, negatives [margin - d]+^2. The unit is the pair.
+
+    Parameters
+    ----------
+    margin : float, default=1.0
+        The distance from which on a negative costs nothing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Pairs, Related
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> Pairs()(torch.tensor([[-0.5, -0.8]]), related).values  # (0.5^2 + 0.2^2) / 2
+    tensor([0.1450])
+    """
 
     margin: float = 1.0
 
@@ -156,7 +304,21 @@ class _OffSquared(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class OneVersusRest:
-    """Every candidate is a yes-or-no question: sum_j [margin - t_ij s_ij]+, t = +1 for right and -1 for wrong."""
+    """Every candidate is a yes-or-no question, sum_j [margin - t_ij s_ij]+, with t = +1 for positives and -1 for negatives.
+
+    Parameters
+    ----------
+    margin : float, default=1.0
+        The score from which on a candidate costs nothing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import OneVersusRest, Related
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> OneVersusRest()(torch.tensor([[0.5, -2.0]]), related).values
+    tensor([0.5000])
+    """
 
     margin: float = 1.0
 
@@ -201,7 +363,7 @@ def by_strips(filled: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 class Choice(NamedTuple):
-    """Which neighbors of each query bear on the price of its best k; found without a gradient."""
+    """Which neighbors of each query bear on the value of its best k; found without a gradient."""
 
     columns: Tensor  # (n, 2k) the nearest, then the nearest right ones
     cost: Tensor  # (n, 2k) of those
@@ -221,21 +383,42 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class BestK:
-    """The gap between the k nearest and the best k there could be, with the wrong ones helped by a margin.
+    """The gap between the k nearest and the best k there could be, with negatives helped by a margin.
+
+    ::
 
         s'_ij = s_ij + margin cost_ij
-        value = topsum_k(s') - [topsum_a(s' of right) + topsum_(k-a)(s' of wrong)],   a = min(k, number of right)
+        value = topsum_k(s') - [topsum_a(s' of positives) + topsum_(k-a)(s' of negatives)],   a = min(k, number of positives)
 
-    Zero exactly when no wrong neighbor stands among the k nearest where a right one could. k above the number of
-    candidates is lowered to it, and counted. `log_sum_exp` adds to each hard top-k sum T the term
-    (2/40) log(1 + sum exp(40 (s' - 1/2))) over its entries, as the authors' released code does and their text does not.
-    `class_balanced` weighs a query by one over the size of its class (itself and its right candidates).
+    It is zero exactly when no negative stands among the k nearest where a positive could. k above the number of candidates is lowered to
+    it, and counted.
+
+    Parameters
+    ----------
+    k : int, default=5
+        How many neighbors are looked at.
+    margin : float, default=0.1
+        How much nearer positives must be than negatives.
+    log_sum_exp : bool, default=False
+        Add (2/40) log(1 + sum exp(40 (s' - 1/2))) over its entries to each top-k sum, as the authors' released code does and their text
+        does not.
+    class_balanced : bool, default=False
+        Weigh a query by one over the size of its class (itself and its positive candidates).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import BestK, Related
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> BestK(1, 0.0)(torch.tensor([[0.2, 0.5]]), related).values
+    tensor([0.3000])
     """
 
     k: int = 5
     margin: float = 0.1
     log_sum_exp: bool = False
     class_balanced: bool = False
+    needs: ClassVar[str] = "best"
 
     def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
         choice = self.choose(affinity, relation)
@@ -243,7 +426,20 @@ class BestK:
 
     @torch.no_grad()
     def choose(self, affinity: Tensor, relation: Related) -> Choice:
-        """Whom to look at."""
+        """Find the neighbors that bear on the value, without a gradient.
+
+        Parameters
+        ----------
+        affinity : Tensor
+            (n, m) how near each reference is.
+        relation : Related
+            How near each should be.
+
+        Returns
+        -------
+        Choice
+            Their columns, and what each counts as.
+        """
         right = (relation.cost == 0) & relation.candidate
         at, k = _top(torch.add(affinity, relation.cost, alpha=self.margin), relation.candidate, self.k)
         at_kin, best = _top(affinity, right, self.k)
@@ -260,7 +456,20 @@ class BestK:
         return Choice(columns, relation.cost.gather(1, columns), inside, rightly, mistakes, rank < best[:, None], best, k, weight)
 
     def outcome(self, affinity: Tensor, choice: Choice) -> Outcome:
-        """From the affinities (n, 2k) of those."""
+        """Compute the value from the affinities of the chosen neighbors.
+
+        Parameters
+        ----------
+        affinity : Tensor
+            (n, 2k) of the chosen columns.
+        choice : Choice
+            What `choose` returned.
+
+        Returns
+        -------
+        Outcome
+            The value and the weight of every query.
+        """
         nearest, near_kin = torch.add(affinity, choice.cost, alpha=self.margin).chunk(2, 1)  # (n, k) each
         _, _, inside, rightly, mistakes, ideal, best, k, weight = choice
         values = (nearest * (inside & ~rightly)).sum(1) - (near_kin * ideal).sum(1)
@@ -300,56 +509,3 @@ def _first(x: Tensor, mask: Tensor, count: Tensor) -> Tensor:
     order = x.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(1, order, torch.arange(x.shape[1], device=x.device).expand_as(order))
     return (rank < count[:, None]) & mask
-
-
-@dataclass(frozen=True)
-class SmoothBestK:
-    """BestK with every top-k sum replaced by its smooth version, a log of an elementary symmetric polynomial.
-
-        value = smoothing * (log e_k(x) - log e_a(x of right) - log e_(k-a)(x of wrong)),   x = exp(s' / smoothing)
-
-    That is -log of the chance that a k-subset drawn with weight exp(its sum) is an ideal one. With k = 1 and margin 0
-    it is -log p of NCA; as the smoothing goes to 0 it becomes BestK.
-    """
-
-    k: int = 5
-    margin: float = 0.0
-    smoothing: float = 1.0
-
-    def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
-        right, wrong = right_and_wrong(relation)
-        helped = (affinity + self.margin * relation.cost) / self.smoothing
-        candidates, kin = relation.candidate.sum(1), right.sum(1)
-        k = candidates.clamp(max=self.k)
-        best = torch.minimum(k, kin)
-        valid = kin > 0
-        logs = [log_symmetric(helped, mask, self.k) for mask in (relation.candidate, right, wrong)]
-        terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), strict=True)]
-        values = self.smoothing * torch.where(valid, terms[0] - terms[1] - terms[2], torch.zeros_like(terms[0]))
-        return Outcome(values, valid.to(values.dtype), (candidates * valid).sum(), (valid & (k < self.k)).sum())
-
-
-def log_symmetric(x: Tensor, mask: Tensor, k: int) -> Tensor:
-    """log e_0 .. log e_k of exp(x) over the mask, (n, k + 1), by multiplying (1 + t exp(x_j)) pairwise in a tree.
-
-    Impossible degrees (more than there are entries) are a huge negative number, not -inf, whose gradient is nan.
-    """
-    nothing = -1e30
-    terms = torch.stack([torch.zeros_like(x), x.masked_fill(~mask, nothing)], dim=2)  # (n, m, 2)
-    while terms.shape[1] > 1:
-        if terms.shape[1] % 2:
-            one = torch.full_like(terms[:, :1], nothing)
-            one[:, :, 0] = 0
-            terms = torch.cat([terms, one], dim=1)
-        terms = _multiply(terms[:, 0::2], terms[:, 1::2], k)
-    return torch.nn.functional.pad(terms[:, 0], (0, k + 1 - terms.shape[2]), value=nothing)
-
-
-def _multiply(a: Tensor, b: Tensor, k: int) -> Tensor:
-    """Product of polynomials given by the logs of their coefficients, up to degree k."""
-    degree = min(a.shape[2] + b.shape[2] - 2, k)
-    sums = []
-    for total in range(degree + 1):
-        low, high = max(0, total - b.shape[2] + 1), min(total, a.shape[2] - 1)
-        sums.append(torch.stack([a[:, :, i] + b[:, :, total - i] for i in range(low, high + 1)]).logsumexp(0))
-    return torch.stack(sums, dim=2)

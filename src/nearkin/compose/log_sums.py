@@ -107,11 +107,11 @@ def _together(x: Tensor, all_of: Tensor, share: Tensor) -> tuple[Tensor, Tensor]
     near = torch.add(x, outside, alpha=-torch.finfo(x.dtype).max)
     _exponentials(near, near.amax(1, keepdim=True))
     whole, part = torch.linalg.vecdot(near, chosen), torch.linalg.vecdot(near, share)
-    told = torch.minimum(whole, part) >= 1e5 * LEAST / torch.finfo(x.dtype).eps
+    safe = torch.minimum(whole, part) >= 1e5 * LEAST / torch.finfo(x.dtype).eps
     slope = chosen.div_(whole[:, None]).addcdiv_(share, part[:, None], value=-1).mul_(near)
     values = whole.div_(part).log_()
-    if not bool(told.all()):
-        rest = (~told).nonzero()[:, 0]
+    if not bool(safe.all()):
+        rest = (~safe).nonzero()[:, 0]
         values[rest], slope[rest] = _beside(x[rest], all_of[rest], share[rest])
     return values, slope
 

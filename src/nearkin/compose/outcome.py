@@ -10,10 +10,28 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 class Outcome(NamedTuple):
-    """The price of every query.
+    """The value of every query.
 
-    The mean is sum(weight * values) / sum(weight): a query that could not be valid has weight 0 and value 0, and an
-    objective whose unit is the pair gives each query its number of pairs.
+    The mean is sum(weight * values) / sum(weight): a skipped query has weight 0 and value 0, and a criterion whose unit is the pair gives
+    each query its number of pairs.
+
+    Parameters
+    ----------
+    values : Tensor
+        (n,) the value of each query.
+    weight : Tensor
+        (n,) how much each counts; 0 where a query was skipped.
+    active : Tensor
+        () how many pairs or triplets had a part in the value.
+    clamped : Tensor, optional
+        () how many queries had fewer than k candidates, so that k was lowered for them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Outcome, reduce
+    >>> reduce(Outcome(torch.tensor([1.0, 3.0, 0.0]), torch.tensor([1.0, 1.0, 0.0]), torch.tensor(2)), "mean")
+    tensor(2.)
     """
 
     values: Tensor  # (n,)
@@ -23,7 +41,27 @@ class Outcome(NamedTuple):
 
 
 def reduce(outcome: Outcome, reduction: Reduction) -> Tensor:
-    """A scalar, or the values themselves. Without any valid query: a zero that keeps the graph."""
+    """Reduce an outcome to a scalar, or return the values themselves.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        What a criterion found.
+    reduction : {"mean", "sum", "none"}
+        "mean" is the weighted mean over valid queries; without any, a zero that keeps the graph.
+
+    Returns
+    -------
+    Tensor
+        () or, with "none", (n,).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Outcome, reduce
+    >>> reduce(Outcome(torch.tensor([1.0, 3.0]), torch.ones(2), torch.tensor(2)), "sum")
+    tensor(4.)
+    """
     if reduction == "none":
         return outcome.values
     total = torch.dot(outcome.weight, outcome.values)

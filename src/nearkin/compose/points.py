@@ -1,8 +1,7 @@
-"""Points: what queries and references alike are made of.
+"""Points: what queries and references are made of.
 
-A point knows three things: where it is (its embedding), what it is (its label) and who it is (its id).
-Identity is data, never position: a query meets itself in a memory bank, in a cloned tensor or in a doubled
-batch just as it does on a diagonal, and only the id tells.
+A point has an embedding, a label and an id. Identity is data, never position: a query can meet itself in a memory bank, in a cloned
+tensor or in a batch that holds it twice, and only the id tells.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +14,25 @@ from torch import Tensor
 
 
 class Points(NamedTuple):
-    """A set of n points in d dimensions, used for queries and for references."""
+    """A set of n points in d dimensions, used for queries and for references.
+
+    Parameters
+    ----------
+    embeddings : Tensor
+        (n, d) floats.
+    labels : Tensor, optional
+        (n,) integer classes, (n,) or (n, t) numbers, or (n, C) multi-hot label sets.
+    ids : Tensor, optional
+        (n,) integers. Equal ids are the same sample.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import Points
+    >>> points = Points(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+    >>> points.embeddings.shape, points.ids is None
+    (torch.Size([3, 2]), True)
+    """
 
     embeddings: Tensor  # (n, d)
     labels: Tensor | None = None  # (n,) classes, (n,) or (n, t) numbers, (n, C) multi-hot sets
@@ -30,7 +47,7 @@ R = TypeVar("R")
 
 
 def takes_arrays(function: Callable[P, R]) -> Callable[P, R]:
-    """The same for numpy arrays of numbers, alone or in Points, which become tensors, without a copy where torch can share them."""
+    """Let a function of tensors take numpy arrays of numbers too, alone or in Points, without a copy where torch can share them."""
 
     @wraps(function)
     def taking(*given: P.args, **named: P.kwargs) -> R:
@@ -40,7 +57,7 @@ def takes_arrays(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def as_tensors(given: Any) -> Any:
-    """What holds numpy arrays of numbers with tensors in their place; what lies on disk stays there."""
+    """Replace numpy arrays of numbers by tensors, inside tuples and Points too; memory-mapped arrays stay on disk."""
     if isinstance(given, np.ndarray) and given.dtype.kind in "fiub" and not isinstance(given, np.memmap):
         return torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ["C", "W"]))
     if isinstance(given, tuple):  # Points, or the groups of queries and of references
@@ -50,7 +67,7 @@ def as_tensors(given: Any) -> Any:
 
 
 def tensor_of(name: str, given: Any) -> Tensor:
-    """A tensor, or a numpy array of numbers as one, or an error."""
+    """Return a tensor, or a numpy array of numbers as one, or raise an error."""
     found = as_tensors(given)
     if not isinstance(found, Tensor):
         raise ValueError(f"{name} must be a tensor or a numpy array of numbers in memory, not {type(given).__name__}")
@@ -65,9 +82,10 @@ def same_point(queries: Points, references: Points) -> Tensor | None:
 
 
 def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
-    """The ids (n,), each of which must be a row of what `holds` one row for every one of `size` samples; `why` ids are needed at all.
+    """Return the ids (n,), each of which must be a row of a table with one row for each of `size` samples.
 
-    While a CUDA graph is recorded nothing can be read back, and nothing is checked.
+    `why` says what ids are needed for, `holds` what the table is; both go into the error. While a CUDA graph is recorded nothing can be
+    read back, and nothing is checked.
     """
     ids = points.ids
     if ids is None:
@@ -76,23 +94,54 @@ def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
         return ids
     least, most = int(ids.min()), int(ids.max())
     if least < 0 or most >= size:  # a negative index would silently count from the end
-        mend = "build it for as many samples as there are, numbered from 0"
-        raise ValueError(f"ids run from {least} to {most}, but {holds} 0 to {size - 1}; {mend}")
+        fix = "build it for as many samples as there are, numbered from 0"
+        raise ValueError(f"ids run from {least} to {most}, but {holds} 0 to {size - 1}; {fix}")
     return ids
 
 
 def fresh_ids(n: int) -> Tensor:
-    """Ids -1, -2, ..., -n for references that are none of the queries.
+    """Return ids -1, -2, ..., -n for references that are none of the queries.
 
-    Samples of a data set are numbered from 0, so these meet nobody. Pass them when a reference set shares
-    no sample with the batch: without ids an objective cannot know, and refuses to guess.
+    Samples of a data set are numbered from 0, so these ids match no sample. Pass them when a reference set shares no sample with the batch:
+    without ids an objective cannot know that, and refuses to guess.
+
+    Parameters
+    ----------
+    n : int
+        How many ids.
+
+    Returns
+    -------
+    Tensor
+        (n,) negative integers.
+
+    Examples
+    --------
+    >>> from nearkin.compose import fresh_ids
+    >>> fresh_ids(3).tolist()
+    [-1, -2, -3]
     """
     return -torch.arange(1, n + 1)
 
 
 def encode_labels(values: Sequence[Any] | np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """Codes 0..C-1 for class names of any kind, and the names in the order of their codes.
+    """Encode class names of any kind as integers 0..C-1.
 
+    Parameters
+    ----------
+    values : sequence or ndarray
+        One name for each point: strings, numbers, anything that sorts.
+
+    Returns
+    -------
+    codes : Tensor
+        (n,) integers.
+    classes : ndarray
+        (C,) the names in the order of their codes.
+
+    Examples
+    --------
+    >>> from nearkin import encode_labels
     >>> codes, classes = encode_labels(["cat", "dog", "cat"])
     >>> codes.tolist(), classes.tolist()
     ([0, 1, 0], ['cat', 'dog'])

@@ -30,14 +30,34 @@ class _Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Triplets:
-    """Mean hinge over the chosen triplets of each query.
+    """The mean hinge over the chosen triplets of each query, [s_negative - s_positive + margin]+.
 
-    * uniform: all of them, which is the mean of a uniform draw;
-    * hard: the farthest right one and the nearest wrong one;
-    * semi-hard: with each right one, the nearest wrong one that is farther but inside the margin; if there is none, the farthest wrong one;
-    * distance-weighted: with each right one, a wrong one drawn so that distances come out even (unit vectors, cosine affinity;
-      `dimension` is the embedding's), distances held above `nearest` and none taken beyond `farthest`;
-    * misplaced: [lu2019sampling]'s sets for its `k`: all pairs of a right one outside and a wrong one inside the k nearest.
+    Parameters
+    ----------
+    choice : {"uniform", "hard", "semi-hard", "distance-weighted", "misplaced"}, default="uniform"
+        Which triplets. "uniform": all of them, which is the mean of a uniform draw. "hard": the farthest positive and the nearest negative.
+        "semi-hard": with each positive, the nearest negative that is farther but inside the margin; if there is none, the farthest
+        negative.
+        "distance-weighted": with each positive, a negative drawn so that distances come out evenly spread (unit vectors, cosine affinity).
+        "misplaced": all pairs of a positive outside and a negative inside the k nearest [lu2019sampling].
+    margin : float, default=0.1
+        How much nearer the positive must be.
+    dimension : int, default=0
+        The embedding's size, which "distance-weighted" needs.
+    nearest : float, default=0.5
+        "distance-weighted" treats smaller distances as this one.
+    farthest : float, default=1.4
+        "distance-weighted" draws no negative beyond this distance.
+    k : int, default=5
+        The k of "misplaced".
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, Triplets
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> Triplets("hard", 0.1)(torch.tensor([[0.2, 0.5]]), related).values
+    tensor([0.4000])
     """
 
     choice: Choice = "uniform"
@@ -82,15 +102,15 @@ def drawn_by(weight: Tensor) -> Tensor:
     return torch.searchsorted(reach, at, right=True).clamp_max(weight.shape[1] - 1)
 
 
-def _hinge(affinity: Tensor, rival: Tensor, chosen: Tensor, margin: float) -> Tensor:
-    gap = torch.where(chosen, rival - affinity + margin, torch.zeros_like(affinity))
+def _hinge(affinity: Tensor, negative: Tensor, chosen: Tensor, margin: float) -> Tensor:
+    gap = torch.where(chosen, negative - affinity + margin, torch.zeros_like(affinity))
     return gap.clamp_min(0)
 
 
-def _paired(affinity: Tensor, right: Tensor, rival: Tensor, margin: float) -> _Chosen:
+def _paired(affinity: Tensor, right: Tensor, negative: Tensor, margin: float) -> _Chosen:
     """One wrong affinity for every right one, both (n, m)."""
-    chosen = right & (rival != -torch.inf)  # a nan is a rival: it must show
-    hinge = _hinge(affinity, rival, chosen, margin)
+    chosen = right & (negative != -torch.inf)  # a nan is a negative: it must show
+    hinge = _hinge(affinity, negative, chosen, margin)
     return _Chosen(hinge.sum(1), chosen.sum(1), (hinge > 0).sum(1))
 
 
@@ -167,12 +187,12 @@ def _by_rank(affinity: Tensor, right: Tensor, wrong: Tensor, floor: Tensor) -> _
 @torch.no_grad()
 def _of_few(affinity: Tensor, right: Tensor, wrong: Tensor, floor: Tensor) -> _Slopes:
     """Every right one beside the whole row, a block of them at a time."""
-    rivals, slope = torch.where(wrong, affinity, -torch.inf), torch.zeros_like(affinity)
+    negatives, slope = torch.where(wrong, affinity, -torch.inf), torch.zeros_like(affinity)
     total, inside = torch.zeros_like(affinity[:, 0]), torch.zeros_like(affinity[:, 0])
     rows, columns = right.nonzero(as_tuple=True)
     step = max(1, AT_ONCE // affinity.shape[1])
     for some, own in zip(torch.split(rows, step), torch.split(columns, step), strict=True):
-        gap = rivals[some].sub_(floor[some, own][:, None]).clamp_min_(0)  # (p, m)
+        gap = negatives[some].sub_(floor[some, own][:, None]).clamp_min_(0)  # (p, m)
         total.index_add_(0, some, gap.sum(1))
         reach = gap.gt_(0).sum(1)
         inside.index_add_(0, some, reach)

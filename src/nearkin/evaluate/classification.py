@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, InnerProduct, Normalized, cosine
+from nearkin.compose.affinity import Affinity, cosine
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, own_places, whole_numbers_above_zero
 from nearkin.evaluate.neighbors import class_means, soft_probabilities
@@ -201,8 +201,7 @@ def _without_itself(
 
 def sharpened(affinity: Affinity) -> Affinity:
     """The temperature that the weighted vote was published with, for a cosine."""
-    is_cosine = isinstance(affinity, Normalized) and isinstance(affinity.of, InnerProduct)
-    return cosine(WEIGHTED_TEMPERATURE) if is_cosine else affinity
+    return cosine(WEIGHTED_TEMPERATURE) if getattr(affinity, "metric", None) == "cosine" else affinity
 
 
 def _both(predicted: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,19 +24,7 @@ _HOMES = {
     "nearkin.index.local": ("LocalIndex",),
     "nearkin.index.milvus": ("MilvusIndex",),
 }
-__all__ = [
-    "Answer",
-    "Collection",
-    "Entries",
-    "Entry",
-    "Hit",
-    "LocalIndex",
-    "MilvusIndex",
-    "VectorIndex",
-    "Where",
-    "build_index",
-    "open_index",
-]
+__all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from nearkin.index.collection import Collection as Collection

@@ -266,6 +266,8 @@ class LocalIndex:
     def _build(self, kind: str) -> None:
         if self.metric == "hamming":
             raise ValueError(f"backend {kind} is for numbers, and this index holds codes; they are searched exactly, by counting bits")
+        if self.metric == "inner_product":
+            raise ValueError(f"backend {kind} ranks by distance, and this index by inner product; it is searched exactly: --backend exact")
         if not self.count:
             raise ValueError(f"backend {kind} needs points to be built on, and the index is empty; add some first")
         now = self.snapshot

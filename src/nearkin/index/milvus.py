@@ -22,7 +22,12 @@ from nearkin.search.packing import pack, unpack
 
 FORMAT = 1
 KINDS = ("FLAT", "HNSW", "IVF_FLAT")
-DISTANCES = {"squared_euclidean": "L2", "cosine": "COSINE", "hamming": "L2"}  # codes as +-1: a quarter of the squared distance
+DISTANCES = {
+    "squared_euclidean": "L2",
+    "cosine": "COSINE",
+    "inner_product": "IP",
+    "hamming": "L2",
+}  # codes as +-1: a quarter of the squared distance
 MOST = 16384  # Milvus returns no more hits than that
 SPARE = 8  # hits beyond k, to see where a tie ends
 TOGETHER = 64  # queries of one request

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearkin.compose.affinity import Normalized
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.index import segment as segments_
@@ -209,7 +208,7 @@ class Snapshot:
 
     @property
     def _unit(self) -> bool:
-        return isinstance(self.affinity, Normalized)
+        return bool(self.manifest["metric"] == "cosine")
 
     @cached_property
     def _shortlist(self) -> Shortlist:

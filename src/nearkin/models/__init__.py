@@ -34,22 +34,7 @@ _HOMES = {
         "load",
     ),
 }
-__all__ = [
-    "NETWORKS",
-    "Head",
-    "Model",
-    "adapt",
-    "build",
-    "channels_last",
-    "convert_weights",
-    "convnet",
-    "features",
-    "layers",
-    "load",
-    "load_weights",
-    "options_of",
-    "parameter_groups",
-]
+__all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from nearkin.models.adapters import adapt as adapt

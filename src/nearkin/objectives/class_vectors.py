@@ -44,7 +44,7 @@ class NearestClassMean(NeighborhoodObjective):
 
     def known_dimension(self) -> int | None:
         # A caller's own distance may well compare embeddings and anchors of different sizes.
-        return None if isinstance(self.affinity, MinusDistance) else super().known_dimension()
+        return None if getattr(self.affinity, "any_width", False) else super().known_dimension()
 
     @torch.no_grad()
     def predict(self, embeddings: Tensor) -> Tensor:

@@ -133,7 +133,7 @@ def check_references(references: Any, batch: Points, supervision: Supervision) -
     if ids is None or batch.ids is None:
         raise ValueError(
             "references need ids, and so does the batch: without them nobody can tell whether a query meets itself. "
-            "Give both ids=, equal for the same sample; for references that are none of the queries use ids=nearkin.fresh_ids(m)"
+            "Give both ids=, equal for the same sample; for references that are none of the queries use ids=nearkin.compose.fresh_ids(m)"
         )
     return Points(embeddings, labels, ids)
 

@@ -1,6 +1,6 @@
 """Instances: learning without labels. Every image is its own class, and its neighbors, once trusted, join it."""
 
-from typing import Literal
+from typing import ClassVar, Literal, cast
 
 from torch import Tensor
 
@@ -70,6 +70,7 @@ class NeighborhoodDiscovery(NeighborhoodObjective):
     """
 
     keys = ("huang2019and",)
+    discovers: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -107,5 +108,4 @@ class NeighborhoodDiscovery(NeighborhoodObjective):
 
     def trust(self, table: Tensor, trusted: Tensor | None = None, weight: Tensor | None = None) -> None:
         """Set the discovered neighborhoods, which of them to trust (all, unless told), and with `weighted` how much each counts."""
-        assert isinstance(self.relation, ListedNeighbors)
-        self.relation.update(table, trusted, weight)
+        cast(ListedNeighbors, self.relation).update(table, trusted, weight)

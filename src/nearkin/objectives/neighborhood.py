@@ -6,33 +6,57 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from nearkin.compose.affinity import Affine, Affinity
-from nearkin.compose.criterion import BestK, Criterion, any_positive, each_positive, one_answer, own_column
-from nearkin.compose.log_sums import may_read
+from nearkin.compose.affinity import Affinity
+from nearkin.compose.criterion import Criterion
+from nearkin.compose.metrics import product_form
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
-from nearkin.compose.references import Anchors, Centers, InBatch, OnePerClass, Proxies, References
-from nearkin.compose.references.in_batch import answered, filled
-from nearkin.compose.relation import Relation, SameLabel, SameLabelApart, SameLabelOfFilled, Supervision
+from nearkin.compose.references import References
+from nearkin.compose.relation import Relation, Supervision
+from nearkin.compose.routes import Composition, plan, streams
 from nearkin.compose.validation import check_choice
 from nearkin.kernels.engines import ENGINES, PRECISIONS
-from nearkin.objectives import inputs as door
-from nearkin.objectives.objective import Objective
-from nearkin.objectives.streaming import MANY_ON_CPU, MANY_PAIRS, plain, select, stream, streams
+from nearkin.objectives import inputs
+from nearkin.objectives.objective import Deployment, Objective
+from nearkin.objectives.streaming import select, stream
 
 Engine = Literal["auto", "dense", "torch", "numba", "triton"]
 Precision = Literal["highest", "high", "fast"]
 
 
 class NeighborhoodObjective(Objective):
-    """Prices the gap between what IS near (affinity) and what SHOULD be near (relation).
+    """Score the gap between what IS near (affinity) and what SHOULD be near (relation).
 
-    Soft criteria over many pairs go through the streaming kernels, in O((n + m) d) memory: `engine` "auto" decides by
-    size, "dense" keeps the whole matrix (and allows double backward), "torch", "numba" and "triton" name one.
-    `precision` is CUDA's: "highest" (like float32), "high" (tf32) or "fast" (fp16).
-    The best k of many pairs are chosen in blocks, and only the chosen ones have a gradient.
-    `penalty` is a term on the batch's embeddings alone that no neighbor enters (a norm, a spread); it is added to every value.
-    The named objectives subclass this only to give a composition a constructor and a name.
+    Any objective is this composition of four parts, ours or yours. The named objectives subclass it only to give a composition a
+    constructor and a name.
+
+    Parameters
+    ----------
+    references : References
+        Who may be chosen as a neighbor: `InBatch()`, `Anchors(vectors)`, `Proxies(...)`, `MemoryBank(...)`, ...
+    affinity : Affinity
+        How near each reference is; larger is nearer. `SquaredEuclidean()`, `cosine(0.1)`, or your own function of (n, d) and (m, d).
+        One that declares its `metric` is streamed, searched and deployed; one that does not is evaluated as a matrix.
+    relation : Relation
+        How near each reference should be: `SameLabel()`, `LabelDistance()`, `LabelOverlap()`, ...
+    criterion : Criterion
+        What the difference costs: `any_positive`, `expected_cost`, `each_positive`, `BestK(5)`, ...
+    penalty : callable, optional
+        A term on the batch's embeddings alone, such as a norm or a spread. It is added to the value of every valid query.
+    engine : {"auto", "dense", "torch", "numba", "triton"}, default="auto"
+        How many pairs are evaluated. "auto" decides by size and device: soft criteria over many pairs go through streaming kernels in
+        O((n + m) d) memory. "dense" keeps the (n, m) matrix, which allows second derivatives. The others name one kernel.
+    precision : {"highest", "high", "fast"}, default="highest"
+        Of the kernels on CUDA: like float32, tf32, or fp16.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import InBatch, SameLabel, any_positive, cosine
+    >>> objective = NeighborhoodObjective(InBatch(), cosine(0.1), SameLabel(), any_positive)
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> objective(z, torch.tensor([0, 0, 1, 1])) < 1e-3
+    tensor(True)
     """
 
     def __init__(
@@ -49,7 +73,7 @@ class NeighborhoodObjective(Objective):
         super().__init__()
         check_choice("engine", engine, ENGINES)
         check_choice("precision", precision, PRECISIONS)
-        if engine not in ("auto", "dense") and not streams(affinity, relation, criterion):
+        if engine not in ("auto", "dense") and not streams(Composition(references, affinity, relation, criterion)):
             raise ValueError(f"engine {engine!r} does not know this composition; use engine='dense' or leave it at 'auto'")
         self.references = references
         self.affinity = affinity
@@ -69,42 +93,48 @@ class NeighborhoodObjective(Objective):
     def known_dimension(self) -> int | None:
         return self.references.known_dimension()
 
+    @property
+    def parts(self) -> Composition:
+        """The four choices, as `plan` reads them."""
+        return Composition(self.references, self.affinity, self.relation, self.criterion)
+
+    def deployment(self) -> Deployment:
+        form = product_form(self.affinity)
+        if form is None:
+            return super().deployment()
+        soft = getattr(self.criterion, "form", None) is not None
+        return Deployment(form.deployed, form.temperature(self.affinity.temperature) if soft else None)  # type: ignore[attr-defined]
+
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
         given, own = batch, references is None
         if references is None:
-            if isinstance(self.references, InBatch | OnePerClass) and batch.ids is None:
+            if getattr(self.references, "from_batch", False) and batch.ids is None:
                 batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
             references = self.references(batch)
-            if isinstance(self.references, OnePerClass) and may_read(batch.embeddings):
-                references = filled(references)
-        elif isinstance(self.affinity, Affine):
+        elif getattr(self.affinity, "own_references", False):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
             assert batch.labels is not None
-            door.check_two_classes(batch.labels, references.labels)
-        pairs = len(batch.embeddings) * len(references.embeddings)
-        by_column = own and (self._classifies() or self._answers(len(references.embeddings)))
-        if self._streams(pairs, batch.embeddings.device.type, by_column):
-            in_batch = own and isinstance(self.references, InBatch)
+            inputs.check_two_classes(batch.labels, references.labels)
+        n, m = len(batch.embeddings), len(references.embeddings)
+        route = plan(self.parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
+        if route == "streamed":
+            in_batch = own and references is batch
             outcome = stream(
+                self.parts,
                 given if in_batch and self.supervision != "ids" else batch,
                 None if in_batch else references,
-                self.affinity,
-                self.relation,
-                self.criterion,
                 lookup=self.references.lookup() if own else None,
                 engine=self.engine,
                 precision=self.precision,
             )
-        elif self.engine == "auto" and pairs >= MANY_PAIRS and isinstance(self.criterion, BestK) and plain(self.affinity):
-            outcome = select(batch, references, self.affinity, self.relation, self.criterion)
+        elif route == "selected":
+            outcome = select(self.parts, batch, references)
         else:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
-            if by_column and isinstance(self.references, OnePerClass):
-                outcome = one_answer(affinity, *answered(batch, references))
-            elif by_column:
-                assert batch.labels is not None
-                outcome = own_column(affinity, batch.labels, isinstance(self.relation, SameLabelApart))
+            if route == "column":
+                apart = self.parts.relation.column == "apart"
+                outcome = self.parts.criterion.by_column(affinity, *self.references.column(batch, references), apart)
             else:
                 outcome = self.criterion(affinity, self.relation(batch, references))
         if self.penalty is None:
@@ -112,29 +142,13 @@ class NeighborhoodObjective(Objective):
         valid = outcome.weight > 0
         return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
 
-    def _classifies(self) -> bool:
-        """Whether row c of the references is class c's only one and a query's class is asked for: a label is then a column."""
-        by_class = isinstance(self.references, Anchors | Proxies | Centers) and isinstance(self.relation, SameLabel | SameLabelApart)
-        return by_class and self.criterion is any_positive
-
-    def _answers(self, references: int) -> bool:
-        """Whether each query is asked for its class's one answer, and there may be others: where that stands is a column, too."""
-        of_class = isinstance(self.references, OnePerClass) and isinstance(self.relation, SameLabelOfFilled)
-        return of_class and self.criterion is each_positive and references > 1
-
     def recordable(self, queries: int) -> bool:
         """Whether a step with so many queries reads nothing back, so that a CUDA graph can hold it.
 
-        A batch that is its own reference set may hold a sample twice; before it is streamed the host asks how often.
+        A batch that is its own reference set may hold a sample twice; before it is streamed the host counts how often.
         """
-        asks = isinstance(self.references, InBatch) and self.supervision != "ids"
-        return not (asks and self._streams(queries * queries, "cuda"))
-
-    def _streams(self, pairs: int, device: str, by_column: bool = False) -> bool:
-        if self.engine == "auto":
-            many = MANY_ON_CPU if device == "cpu" and not by_column else MANY_PAIRS
-            return pairs >= many and streams(self.affinity, self.relation, self.criterion)
-        return self.engine != "dense"
+        counts = self.references.from_batch and self.supervision != "ids"
+        return not (counts and plan(self.parts, queries, queries, "cuda", engine=self.engine) == "streamed")
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:

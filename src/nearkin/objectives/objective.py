@@ -2,7 +2,7 @@
 optimizer, and call `update` after the optimizer's step."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,13 @@ from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Supervision
 from nearkin.objectives import inputs as door
+
+
+class Deployment(NamedTuple):
+    """How embeddings trained by an objective are searched: the index's metric, and the temperature of its softmax, if it trained one."""
+
+    metric: str = "squared_euclidean"
+    temperature: float | None = None
 
 
 class Last:
@@ -64,6 +71,8 @@ class Objective(nn.Module, ABC):
     """A price for embeddings. `keys` names its papers in papers.bib; `supervision` says what its labels are."""
 
     keys: ClassVar[tuple[str, ...]] = ()
+    refresh_every: int = 0  # epochs between two calls of `refresh`; 0: never
+    discovers: ClassVar[bool] = False  # whether training looks for neighborhoods between epochs and hands them to `trust`
     last: Last | None = None
 
     @property
@@ -83,8 +92,20 @@ class Objective(nn.Module, ABC):
         """d, when the objective holds vectors of its own that embeddings must match."""
         return None
 
+    def deployment(self) -> Deployment:
+        """The metric to search with after training. Distances, unless the objective was trained with another affinity."""
+        return Deployment()
+
+    def recordable(self, queries: int) -> bool:
+        """Whether a step with so many queries reads nothing back to the host, so that a CUDA graph can hold it."""
+        return True
+
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         """Move the objective's own state (bank, centers, annealing), after the optimizer's step; most have none."""
+        return None
+
+    def refresh(self, seed: int) -> str | None:
+        """Between epochs, every `refresh_every` of them: look at all samples again. Return why training cannot go on, or None."""
         return None
 
     def forward(

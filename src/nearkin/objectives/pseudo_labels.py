@@ -33,6 +33,7 @@ class DeepCluster(Objective):
 
     keys = ("caron2018deep",)
     seen: Tensor
+    refresh_every = 1
     cluster: Tensor
     weight: Tensor
 
@@ -66,8 +67,8 @@ class DeepCluster(Objective):
         _remember(self.seen, self._checked(embeddings, None, ids))
 
     @torch.no_grad()
-    def refresh(self, seed: int) -> None:
-        """Cluster what was seen, and forget the head."""
+    def refresh(self, seed: int) -> str | None:
+        """Cluster what was seen, and forget the head. A single cluster ends the training: nothing leads out of it."""
         self.cluster.copy_(clustered(whitened(unit(self.seen)), self.head.out_features, seed))
         counts = torch.bincount(self.cluster, minlength=self.head.out_features).to(self.weight.dtype)
         self.weight.copy_(torch.where(counts > 0, len(self.cluster) / (counts.clamp_min(1) * len(counts)), 0.0))
@@ -75,6 +76,7 @@ class DeepCluster(Objective):
         generator = torch.Generator().manual_seed(seed)
         for part in (self.head.weight, self.head.bias):
             part.copy_((2 * torch.rand(part.shape, generator=generator) - 1) * bound)
+        return "all training points lie in one cluster" if bool((self.cluster == self.cluster[0]).all()) else None
 
 
 class NoiseAsTargets(Objective):
@@ -96,7 +98,7 @@ class NoiseAsTargets(Objective):
         super().__init__()
         _check_sizes(size, dimension)
         check_whole("every", every, 1, "it counts epochs between two exchanges")
-        self.every = every
+        self.refresh_every = every
         self.register_buffer("seen", torch.zeros(size, dimension))
         self.register_buffer("targets", unit(torch.randn(size, dimension)))
         self.register_buffer("owned", torch.arange(size))
@@ -120,7 +122,7 @@ class NoiseAsTargets(Objective):
         _remember(self.seen, self._checked(embeddings, None, ids))
 
     @torch.no_grad()
-    def refresh(self, seed: int) -> None:
+    def refresh(self, seed: int) -> str | None:
         """Let samples exchange targets within random groups, so that the sum of squared distances falls."""
         from scipy.optimize import linear_sum_assignment
 
@@ -131,6 +133,7 @@ class NoiseAsTargets(Objective):
             near = (x[ids] @ self.targets[theirs].T).cpu().numpy()
             _, columns = linear_sum_assignment(near, maximize=True)
             self.owned[ids] = theirs[torch.from_numpy(columns).to(x.device)]
+        return None
 
 
 def whitened(x: Tensor) -> Tensor:

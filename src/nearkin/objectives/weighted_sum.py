@@ -14,7 +14,7 @@ from nearkin.compose.references import Centers
 from nearkin.compose.relation import SameLabel
 from nearkin.objectives.class_vectors import Softmax
 from nearkin.objectives.neighborhood import NeighborhoodObjective
-from nearkin.objectives.objective import Objective
+from nearkin.objectives.objective import Deployment, Objective
 
 
 class WeightedSum(nn.Module):
@@ -24,6 +24,9 @@ class WeightedSum(nn.Module):
     """
 
     keys: tuple[str, ...] = ()  # the papers of all its terms
+    supervision = None  # its terms' own
+    refresh_every = 0
+    discovers = False
 
     def __init__(self, terms: "Mapping[str, tuple[float, Objective | WeightedSum]]") -> None:
         super().__init__()
@@ -43,6 +46,14 @@ class WeightedSum(nn.Module):
 
     def named_objectives(self) -> dict[str, "Objective | WeightedSum"]:
         return {name: term for name, term in self.terms.items() if isinstance(term, Objective | WeightedSum)}
+
+    def deployment(self) -> Deployment:
+        """Distances: its terms need not agree on a metric."""
+        return Deployment()
+
+    def recordable(self, queries: int) -> bool:
+        """Whether every term reads nothing back to the host for so many queries."""
+        return all(term.recordable(queries) for term in self.named_objectives().values())
 
     def forward(
         self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"

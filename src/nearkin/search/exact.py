@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, Hamming, SquaredEuclidean
+from nearkin.compose.affinity import Affinity, SquaredEuclidean
 from nearkin.compose.points import Points
 from nearkin.search.candidates import candidates, full_precision, survivors
 from nearkin.search.exclusion import Exclusion
@@ -91,7 +91,7 @@ def scored(
         dtype = torch.promote_types(dtype, some.embeddings.dtype)
         excluded = exclusion(asked, some, exclude_same_id, whole, start)
         sides = _Sides(asked.embeddings.to(dtype), some.embeddings.to(dtype), excluded, k)
-        if isinstance(affinity, Hamming) and asked.embeddings.device.type == "cpu" and excluded == Exclusion():
+        if getattr(affinity, "metric", None) == "hamming" and asked.embeddings.device.type == "cpu" and excluded == Exclusion():
             found = _by_bits(sides)
         elif how is not None:
             found = _within(how, sides)

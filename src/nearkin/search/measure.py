@@ -10,16 +10,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalized, SquaredEuclidean
+from nearkin.compose.affinity import Affinity
+from nearkin.compose.metrics import product_form
 
-SAMPLED = 1000  # rows that tell how far the data spread
+SAMPLED = 1000  # rows that show how far the data spread
 PAIRED = 1 << 22  # numbers gathered at once for exact pairs
 GRAIN = 2.0**-42
 SAFE = 1e15  # coordinates between its inverse and it can be squared and summed in float32
 
 
 class Measure(NamedTuple):
-    """Score of a pair: minus the squared distance, or the inner product, of rows that may be set to length 1 first."""
+    """A product form over a temperature; see `nearkin.compose.metrics`."""
 
     squared: bool
     root: bool = False
@@ -28,7 +29,7 @@ class Measure(NamedTuple):
     temperature: float = 1.0
 
     def affinity(self, scores: Tensor) -> Tensor:
-        """What the affinity calls a score: its root if it asks for one, over the temperature; -inf stays."""
+        """The affinity of a score: its root where the form has one, over the temperature; -inf stays."""
         return (-(-scores).sqrt() if self.root else scores) / self.temperature
 
 
@@ -43,14 +44,9 @@ class Factors(NamedTuple):
 
 
 def measure(affinity: Affinity) -> Measure | None:
-    """The affinity taken apart; None for one that is not known."""
-    if isinstance(affinity, Normalized):
-        inside = measure(affinity.of)
-        return inside and inside._replace(unit_queries=True, unit_references=inside.unit_references or affinity.references)
-    if isinstance(affinity, SquaredEuclidean | Euclidean | InnerProduct) and affinity.temperature > 0:
-        squared = not isinstance(affinity, InnerProduct)
-        return Measure(squared, isinstance(affinity, Euclidean), temperature=affinity.temperature)
-    return None
+    """The affinity taken apart, by the metric it declares; None for one that declares none."""
+    form, temperature = product_form(affinity), float(getattr(affinity, "temperature", 1.0))
+    return None if form is None or not temperature > 0 else Measure(*form, temperature)
 
 
 def inverse_lengths(x: Tensor, unit: bool) -> Tensor:
@@ -62,7 +58,7 @@ def inverse_lengths(x: Tensor, unit: bool) -> Tensor:
 
 
 def factors(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor]) -> Factors:
-    """Both sides on unit length if the measure says so, and around the references' mean if distances are asked."""
+    """Both sides on unit length if the measure says so, and around the references' mean for distances."""
     q, r = (queries, references) if not how.unit_queries else (queries * to_unit[0][:, None].to(queries.dtype), references)
     r = r * to_unit[1][:, None].to(r.dtype) if how.unit_references else r
     if how.squared:
@@ -116,7 +112,7 @@ def exact_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tup
 
 
 def pair_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], rows: Tensor, columns: Tensor) -> Tensor:
-    """(p,) float64: the scores of pairs, each summed over differences, whatever stands beside it."""
+    """(p,) float64: the scores of pairs, each summed over differences, independent of its block."""
     parts = []
     step = max(PAIRED // queries.shape[1], 1)
     for some, others in zip(torch.split(rows, step), torch.split(columns, step), strict=True):

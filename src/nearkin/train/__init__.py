@@ -25,7 +25,7 @@ _HOMES = {
     "nearkin.train.training": ("train",),
     "nearkin.train.iterative_quantization": ("IterativeQuantization",),
 }
-__all__ = ["IterativeQuantization", "Run", "agreement", "discover", "fit", "keep_only", "mutual", "override", "train", "trusted", "weights"]
+__all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from nearkin.train.config import Run as Run

@@ -8,9 +8,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearkin import data as sources
-from nearkin.compose.affinity import InnerProduct, Normalized, SquaredEuclidean
-from nearkin.compose.criterion import any_positive, each_positive, expected_cost
-from nearkin.compose.references import InBatch, MemoryBank, OnePerClass
 from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
@@ -18,7 +15,6 @@ from nearkin.data.sources.sharded import ShardRows
 from nearkin.models.catalog import channels_last, loads_itself
 from nearkin.models.folder import build_network
 from nearkin.models.weights import load_weights
-from nearkin.objectives import NeighborhoodDiscovery, NeighborhoodObjective, WeightedSum
 from nearkin.train import ranks
 from nearkin.train.config import DiscoveryChoice, NetworkChoice, Run, check_options
 from nearkin.train.inputs import Prepare, augmentation, preparation
@@ -144,16 +140,9 @@ def captured(run: Run, parts: Parts) -> Step | CapturedStep:
     """The step as a CUDA graph where that is possible, otherwise the step itself."""
     cuda = parts.step.generator.device.type == "cuda"
     possible = parts.loader.resident is not None and ranks.count() == 1 and run.references == "objective"
-    if cuda and run.capture and possible and recordable(parts.objective, run.batch_size * run.views):
+    if cuda and run.capture and possible and parts.objective.recordable(run.batch_size * run.views):
         return CapturedStep(parts.step, run.batch_size)
     return parts.step
-
-
-def recordable(objective: Built, queries: int) -> bool:
-    """Whether an objective prices so many queries without reading anything back."""
-    if isinstance(objective, WeightedSum):
-        return all(recordable(part, queries) for part in objective.named_objectives().values())
-    return not isinstance(objective, NeighborhoodObjective) or objective.recordable(queries)
 
 
 def describe(run: Run, train: Dataset) -> dict[str, Any]:
@@ -189,69 +178,48 @@ def _of_other_libraries(run: Run) -> dict[str, Any]:
 
 
 def deployed(objective: Built) -> dict[str, Any]:
-    """What model.json says of the affinity: the metric, and the temperature where one is known."""
-    temperature = _temperature(objective)
-    return {"metric": _metric(objective), **({} if temperature is None else {"temperature": temperature})}
-
-
-def _metric(objective: Built) -> str:
-    """The metric to search with: cosine where the objective normalized, Euclidean otherwise."""
-    if isinstance(objective, NeighborhoodObjective) and isinstance(objective.affinity, Normalized):
-        return "cosine"
-    return "squared_euclidean"
-
-
-def _temperature(objective: Built) -> float | None:
-    """The temperature of the deployed metric in the softmax that was trained; None where none was, or by another affinity."""
-    if not isinstance(objective, NeighborhoodObjective) or objective.criterion not in (any_positive, each_positive, expected_cost):
-        return None
-    affinity = objective.affinity
-    if isinstance(affinity, SquaredEuclidean):
-        return affinity.temperature
-    if isinstance(affinity, Normalized) and isinstance(affinity.of, InnerProduct):
-        return affinity.of.temperature
-    if isinstance(affinity, Normalized) and isinstance(affinity.of, SquaredEuclidean):
-        return affinity.of.temperature / 2  # between unit vectors -|q - r|^2 = 2 cos - 2
-    return None
+    """What model.json says of the affinity: the metric, and the temperature where a softmax was trained at one."""
+    metric, temperature = objective.deployment()
+    return {"metric": metric, **({} if temperature is None else {"temperature": temperature})}
 
 
 def _agreed(run: Run, train: Dataset) -> Any:
     """The preparation in words. Of shards the first rank goes through all of them for it, so that the others need not."""
-    told = [preprocess.describe(preparation(run, train)) if ranks.is_first() or not reads_own(train) else None]
+    agreed = [preprocess.describe(preparation(run, train)) if ranks.is_first() or not reads_own(train) else None]
     if reads_own(train):
-        dist.broadcast_object_list(told)
-    return told[0]
+        dist.broadcast_object_list(agreed)
+    return agreed[0]
 
 
 def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) -> None:
-    """Answers, missing classes, and options that only discovery has, meet an objective that knows what to do with them."""
-    wanted = getattr(objective, "supervision", train.supervision)
-    if wanted not in (train.supervision, "ids"):
+    """Refuse labels of another kind, missing classes, and options of discovery that the objective cannot use."""
+    learned = objective.supervision or train.supervision
+    if learned not in (train.supervision, "ids"):
         fits = BY_SUPERVISION[train.supervision][0]
         raise ValueError(
-            f"objective {name} learns from {wanted}, and {train.name} has {train.supervision}: take {fits}, or leave it to auto"
+            f"objective {name} learns from {learned}, but {train.name} has {train.supervision}: use {fits}, or leave it at auto"
         )
     if train.partly_labeled and not without_labels(objective):
         assert train.labels is not None
         missing = int((train.labels < 0).sum())
         raise ValueError(
             f"{missing:,} of the {len(train):,} training points of {train.name} have no class, and {name} needs one for each; "
-            "take objective.name=neighborhood_discovery, or leave those points out"
+            "use objective.name=neighborhood_discovery, or leave those points out"
         )
-    if not isinstance(objective, NeighborhoodDiscovery):
+    if not objective.discovers:
         usual = DiscoveryChoice(released_protocol=run.discovery.released_protocol)
         for leaf, value in vars(run.discovery).items():
             if value != getattr(usual, leaf):
-                mend = f"take objective.name=neighborhood_discovery, or leave it at {getattr(usual, leaf)}"
-                raise ValueError(f"discovery.{leaf} ({value}) is read by neighborhood_discovery alone, not by {name}; {mend}")
-    bank = isinstance(getattr(objective, "references", None), MemoryBank)
+                fix = f"use objective.name=neighborhood_discovery, or leave it at {getattr(usual, leaf)}"
+                raise ValueError(f"discovery.{leaf} ({value}) is an option of neighborhood_discovery, not of {name}; {fix}")
+    bank = getattr(getattr(objective, "references", None), "per_sample", False)
     if run.discovery.released_protocol and not bank:
-        mend = "take neighborhood_discovery or instance_discrimination, or leave it false"
-        raise ValueError(f"discovery.released_protocol (true) compares with a memory bank, and {name} has none; {mend}")
+        fix = "use neighborhood_discovery or instance_discrimination, or leave it false"
+        raise ValueError(f"discovery.released_protocol (true) compares with a memory bank, but {name} has none; {fix}")
 
 
 SAMPLERS = {"shuffled": samplers.Shuffled, "per_class": samplers.PerClass, "class_balanced": samplers.ClassBalanced}
-_FILLED = ("size", "batch", "labels", "seed", "strata")  # what a sampler is told by the data and the run
+_FILLED = ("size", "batch", "labels", "seed", "strata")  # set by the data and the run
 
 
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
@@ -261,9 +229,9 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
         raise ValueError(f"sampler {name!r} is unknown; choose one of {', '.join(SAMPLERS)}")
     check_options(f"sampler {name}", options, SAMPLERS[name], filled=_FILLED)
     if name == "shuffled":
-        in_batch = not isinstance(objective, NeighborhoodObjective) or isinstance(objective.references, InBatch | OnePerClass)
-        told = in_batch and not without_labels(objective)
-        labels = train.labels if told and train.supervision == "classes" and len(train) > batch else None
+        in_batch = getattr(getattr(objective, "references", None), "from_batch", True)
+        mixed = in_batch and not without_labels(objective)
+        labels = train.labels if mixed and train.supervision == "classes" and len(train) > batch else None
         drop = len(train) > batch and len(train) % batch != 0
         strata = train.inputs.homes if isinstance(train.inputs, ShardRows) else None
         mine = {"drop_last": drop, "strata": strata, **options}

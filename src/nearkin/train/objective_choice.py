@@ -1,4 +1,4 @@
-"""Which objective: by name, or by what the data know of themselves."""
+"""Which objective: by name, or by the labels of the data."""
 
 import difflib
 import inspect
@@ -77,9 +77,9 @@ WITHOUT_LABELS = (
     "neighborhood_discovery",
     "deep_cluster",
     "noise_as_targets",
-)  # objectives that are told nothing but who is who
+)  # objectives that read ids alone
 
-BETWEEN_EPOCHS = ("neighborhood_discovery", "deep_cluster", "noise_as_targets")  # of those, who must look at all points then
+BETWEEN_EPOCHS = ("neighborhood_discovery", "deep_cluster", "noise_as_targets")  # of those, which look at all points then
 
 BY_SUPERVISION = {
     "classes": ("nca", "the data have classes, so neighbors should share them"),
@@ -91,7 +91,7 @@ BY_SUPERVISION = {
     ),
     "ids": (
         "neighborhood_discovery",
-        "the data have no labels, so every point is told apart from all others until its neighbors can be trusted",
+        "the data have no labels, so every point is separated from all others until its neighbors can be trusted",
     ),
 }
 
@@ -105,7 +105,7 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
         if name not in OBJECTIVES:
             near = [f"did you mean {close!r}? " for close in difflib.get_close_matches(name, OBJECTIVES, n=1, cutoff=0.5)]
             raise ValueError(f"objective {name!r} is unknown; {''.join(near)}Known: {', '.join(OBJECTIVES)}")
-        return name, "it was asked for"
+        return name, "you chose it"
     return BY_SUPERVISION[supervision]
 
 
@@ -115,12 +115,12 @@ def objective_for(data: Dataset, name: str) -> tuple[str, str]:
 
 
 def without_labels(objective: Built) -> bool:
-    """Whether an objective is told nothing but who is who: classes, where there are any, are for reporting."""
-    return not isinstance(objective, WeightedSum) and objective.supervision == "ids"
+    """Whether an objective reads ids alone: classes, where there are any, are for reporting."""
+    return objective.supervision == "ids"
 
 
 def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int, labels: Tensor | None = None) -> Built:
-    """The objective with its options; what its signature asks of the data (classes, dimension, size, labels) is filled in."""
+    """The objective with its options; what its signature needs of the data (classes, dimension, size, labels) is filled in."""
     maker = OBJECTIVES[name]
     facts = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels}
     check_options(f"objective {name}", options, maker, filled=facts)

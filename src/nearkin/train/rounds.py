@@ -1,6 +1,6 @@
-"""The rounds of neighborhood discovery: nobody is trusted at first, then a growing share of the neighborhoods. [huang2019and]"""
+"""The rounds of neighborhood discovery: no neighborhood is trusted at first, then a growing share. [huang2019and]"""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -8,11 +8,12 @@ from torch import Tensor
 from nearkin.compose.references import MemoryBank
 from nearkin.compose.relation import ListedNeighbors
 from nearkin.data.dataset import Dataset
-from nearkin.objectives import DeepCluster, NeighborhoodDiscovery, NoiseAsTargets
+from nearkin.objectives import NeighborhoodDiscovery
 from nearkin.train.config import DiscoveryChoice, Run
-from nearkin.train.discovery import Agreement, agreement, curriculum, discover, keep_only, mutual, trusted, weights
+from nearkin.train.discovery import Agreement, agreement, curriculum, keep_only, mutual, trusted, weights
+from nearkin.train.objective_choice import Built
 from nearkin.train.optimizers import Schedule
-from nearkin.train.spread_bank import BankPart
+from nearkin.train.spread_bank import neighborhoods_in
 
 
 class Rounds(NamedTuple):
@@ -20,7 +21,7 @@ class Rounds(NamedTuple):
 
     shares: tuple[float, ...]  # one for each round; 0 in the instance round
     epochs: int
-    every_epoch: bool  # neighborhoods are looked for anew in every epoch
+    every_epoch: bool  # neighborhoods are searched again in every epoch
     gradual: bool = False  # the share grows from epoch to epoch
 
     def of(self, epoch: int) -> int:
@@ -32,22 +33,22 @@ class Rounds(NamedTuple):
         return -(-number * self.epochs // len(self.shares))
 
     def rate_factor(self, schedule: Schedule, step: int, steps_an_epoch: int) -> float:
-        """The factor of a schedule that begins anew with every round and is as long as that round; steps from 0."""
+        """The factor of a schedule that restarts with every round and is as long as that round; steps from 0."""
         number = self.of(step // steps_an_epoch)
-        begun, ended = (self.first_epoch(number + more) * steps_an_epoch for more in (0, 1))
-        return schedule.factor(step - begun, ended - begun)
+        start, end = (self.first_epoch(number + more) * steps_an_epoch for more in (0, 1))
+        return schedule.factor(step - start, end - start)
 
     def due(self, epoch: int) -> int:
-        """The epoch in which the neighborhoods of this one were, or are, to be looked for."""
+        """The epoch in which the neighborhoods of this one are searched."""
         return epoch if self.every_epoch else self.first_epoch(self.of(epoch))
 
     def share(self, epoch: int) -> float:
-        """The share of points trusted in an epoch; everybody in the last one."""
+        """The share of points trusted in an epoch; all points in the last one."""
         share = self.shares[self.of(epoch)]
         if not self.gradual or share == 0:
             return share
-        begun = self.first_epoch(1) if self.shares[0] == 0 else 0
-        return (epoch + 1 - begun) / (self.epochs - begun)
+        start = self.first_epoch(1) if self.shares[0] == 0 else 0
+        return (epoch + 1 - start) / (self.epochs - start)
 
 
 def rounds_of(choice: DiscoveryChoice, epochs: int) -> Rounds:
@@ -61,14 +62,14 @@ def rounds_of(choice: DiscoveryChoice, epochs: int) -> Rounds:
 
 
 def rounds_for(run: Run, discovers: bool) -> Rounds:
-    """The rounds of an objective that discovers; any other has one, in which nobody is trusted."""
+    """The rounds of an objective that discovers; any other objective has one round, in which none is trusted."""
     return rounds_of(run.discovery, run.epochs) if discovers else Rounds((0.0,), run.epochs, every_epoch=False)
 
 
 def labels_used(run: Run, train: Dataset) -> Tensor | None:
     """(n,) the classes that discovery may use, -1 for those it may not; None for none at all.
 
-    All that are known where some are missing; of fully labeled data only the share discovery.labeled, drawn anew by the run's seed,
+    All that are known where some are missing; of fully labeled data only the share discovery.labeled, drawn by the run's seed,
     evenly over the classes and at least one of each. What is not used is for reporting.
     """
     share = run.discovery.labeled
@@ -79,7 +80,7 @@ def labels_used(run: Run, train: Dataset) -> Tensor | None:
     if share == 0:
         return None
     if train.labels is None:
-        raise ValueError(f"discovery.labeled ({share}) asks for classes, and {train.name} has none; leave it at 0")
+        raise ValueError(f"discovery.labeled ({share}) needs classes, but {train.name} has none; leave it at 0")
     generator = torch.Generator().manual_seed(run.seed)
     used = torch.full_like(train.labels, -1)
     for number in torch.unique(train.labels).tolist():
@@ -90,48 +91,54 @@ def labels_used(run: Run, train: Dataset) -> Tensor | None:
 
 
 class Steering(Protocol):
-    """What an objective without labels looks for between epochs."""
+    """What an objective does between epochs."""
 
-    told: list[dict[str, Any]]  # for the figures: what was found in every round
+    found: list[dict[str, Any]]  # for metrics.json: what each round found
 
     def due(self, epoch: int) -> bool:
-        """Whether something is to be looked for before this epoch."""
+        """Whether there is something to do before this epoch."""
 
     def look(self, epoch: int) -> str | None:
-        """Look for it; sometimes a line that says what was found."""
+        """Do it; return a line to report, or None."""
 
     def state(self) -> dict[str, Any]:
-        """What must be remembered to go on."""
+        """What a checkpoint must hold."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what a checkpoint held."""
 
 
-def steering_of(run: Run, objective: object, optimizer: torch.optim.Optimizer, labels: Tensor | None) -> Steering | None:
+def steering_of(run: Run, objective: Built, optimizer: torch.optim.Optimizer, labels: Tensor | None) -> Steering | None:
     """How an objective is steered between epochs; None for those that need nothing."""
-    if isinstance(objective, NeighborhoodDiscovery):
-        return Discovering(run, objective, labels)
-    return Refreshing(objective, optimizer, run.seed) if isinstance(objective, DeepCluster | NoiseAsTargets) else None
+    if objective.discovers:
+        return Discovering(run, cast(NeighborhoodDiscovery, objective), labels)
+    return Refreshing(objective, optimizer, run.seed) if objective.refresh_every else None
+
+
+class CollapsedError(RuntimeError):
+    """An objective finds nothing left to learn from; the message says what it saw."""
 
 
 class Refreshing:
-    """Pseudo-labels, made anew before every epoch, or every few."""
+    """Pseudo-labels, made again before every epoch, or every few."""
 
-    def __init__(self, objective: DeepCluster | NoiseAsTargets, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    def __init__(self, objective: Any, optimizer: torch.optim.Optimizer, seed: int) -> None:
         self.objective, self.optimizer, self.seed = objective, optimizer, seed
-        self.every = objective.every if isinstance(objective, NoiseAsTargets) else 1
+        self.every: int = objective.refresh_every
         self.looked = -1
-        self.told: list[dict[str, Any]] = []
+        self.found: list[dict[str, Any]] = []
 
     def due(self, epoch: int) -> bool:
         return self.looked < epoch - epoch % self.every
 
     def look(self, epoch: int) -> str | None:
-        self.objective.refresh(self.seed + epoch)
-        for parameter in self.objective.parameters():  # those begin anew with the labels, and so does what the optimizer knows of them
+        stuck: str | None = self.objective.refresh(self.seed + epoch)
+        if stuck is not None:
+            raise CollapsedError(stuck)
+        for parameter in self.objective.parameters():  # they restart with the labels, and so does the optimizer's state for them
             for value in self.optimizer.state.get(parameter, {}).values():
                 if isinstance(value, Tensor):
-                    value.zero_()  # in place: a captured step goes on with this memory
+                    value.zero_()  # in place: a captured step keeps using this memory
         self.looked = epoch
         return None
 
@@ -148,8 +155,8 @@ class Discovering:
     def __init__(self, run: Run, objective: NeighborhoodDiscovery, labels: Tensor | None) -> None:
         self.objective, self.labels = objective, labels
         self.rounds, self.only_mutual = rounds_of(run.discovery, run.epochs), run.discovery.mutual
-        self.looked = -1  # the epoch in which neighborhoods were last looked for
-        self.told: list[dict[str, Any]] = []  # of every round: how many are trusted, and how pure
+        self.looked = -1  # the epoch in which neighborhoods were last searched
+        self.found: list[dict[str, Any]] = []  # of every round: how many are trusted, and how pure
 
     def due(self, epoch: int) -> bool:
         return self.looked < self.rounds.due(epoch)
@@ -159,7 +166,7 @@ class Discovering:
         found = look_for_neighbors(self.objective, self.rounds.share(epoch), self.only_mutual, self.labels)
         self.looked = epoch
         number = self.rounds.of(epoch)
-        self.told = [*self.told[:number], {"round": number, **found}]
+        self.found = [*self.found[:number], {"round": number, **found}]
         if epoch != self.rounds.first_epoch(number):
             return None
         return f"round {number} of {len(self.rounds.shares) - 1}: {self._said(epoch, found)}"
@@ -176,17 +183,10 @@ class Discovering:
         return trusts + (f"; {found['agreement']:.1%} of {whose} share the class" if "agreement" in found else "")
 
     def state(self) -> dict[str, Any]:
-        return {"looked": self.looked, "told": self.told}
+        return {"looked": self.looked, "found": self.found}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.looked, self.told = state["looked"], state["told"]
-
-
-def _temperature(affinity: Any) -> float:
-    """Of a cosine, however it is wrapped."""
-    while not hasattr(affinity, "temperature"):
-        affinity = affinity.of
-    return float(affinity.temperature)
+        self.looked, self.found = state["looked"], state["found"]
 
 
 def look_for_neighbors(objective: NeighborhoodDiscovery, share: float, only_mutual: bool, labels: Tensor | None) -> dict[str, Any]:
@@ -195,12 +195,11 @@ def look_for_neighbors(objective: NeighborhoodDiscovery, share: float, only_mutu
     Points whose class the objective uses have no neighborhood, and are not counted. `agreement` is the share of `pairs`, of a trusted
     point and a neighbor whose classes are known, that are of one class.
     """
-    bank, relation, affinity = objective.references, objective.relation, objective.affinity
-    assert isinstance(bank, MemoryBank | BankPart) and isinstance(relation, ListedNeighbors)
+    bank, relation = cast(MemoryBank, objective.references), cast(ListedNeighbors, objective.relation)
     if share == 0:
         return {"trusted": 0}
-    k, temperature = relation.table.shape[1], _temperature(affinity)
-    found = bank.discover(k, temperature) if isinstance(bank, BankPart) else discover(bank.vectors, k, temperature)
+    k, temperature = relation.table.shape[1], float(objective.parts.affinity.temperature)
+    found = neighborhoods_in(bank, k, temperature)
     free = torch.ones_like(found.entropy, dtype=torch.bool) if relation.labels is None else relation.labels < 0  # the others have no row
     chosen = _among(free, trusted(found.entropy[free], share))
     kept = mutual(found.table) if only_mutual else torch.ones_like(found.table, dtype=torch.bool)
@@ -209,9 +208,9 @@ def look_for_neighbors(objective: NeighborhoodDiscovery, share: float, only_mutu
         objective.trust(table, chosen)
     else:
         objective.trust(table, None, _among(free, weights(found.entropy[free], share)))
-    told: dict[str, Any] = {"trusted": int((chosen & kept.any(1)).sum())}
+    counts: dict[str, Any] = {"trusted": int((chosen & kept.any(1)).sum())}
     pure = Agreement(0, 0) if labels is None else agreement(table, labels.to(table.device), chosen)
-    return {**told, "pairs": pure.pairs, "agreement": pure.share} if pure.pairs else told
+    return {**counts, "pairs": pure.pairs, "agreement": pure.share} if pure.pairs else counts
 
 
 def _among(some: Tensor, values: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
-"""A memory bank spread over ranks: each keeps a part of the vectors, and together they price as one process would.
+"""A memory bank spread over ranks: each keeps a part of the vectors, and together they give the values of one process.
 
 The objective is -log of a ratio of two sums over the bank. Each rank sums over its own part; the logs of the sums are joined, and the
 gradients of the batch, of which every rank finds the part that its vectors cause, are added up. Checkpoints hold the whole bank, so
-that a training can go on with any number of ranks.
+that a training can resume with any number of ranks.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.distributed as dist
@@ -19,17 +19,19 @@ from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.references import MemoryBank
 from nearkin.compose.references.abstract import References
-from nearkin.compose.relation import ListedNeighbors, SameId
+from nearkin.compose.relation import SameId
 from nearkin.objectives import NeighborhoodObjective
 from nearkin.train import ranks
-from nearkin.train.discovery import Neighborhoods, neighborhoods_among
+from nearkin.train.discovery import Neighborhoods, discover, neighborhoods_among
 
 Evaluate = Callable[[Points, Points | None], Outcome]
 
 
 class BankPart(References):
-    """This rank's slots of a memory bank, one after the other; `collect` brings the whole together for whoever writes it down."""
+    """This rank's slots of a memory bank, one after the other; `collect` gathers the whole bank on the first rank."""
 
+    per_sample: ClassVar[bool] = True
+    spread: ClassVar[bool] = True
     vectors: Tensor
     ids: Tensor
 
@@ -92,12 +94,12 @@ class BankPart(References):
 
 
 def spread(objective: nn.Module) -> None:
-    """Spread the bank of an objective over the ranks, if it has one that can be; the prices stay the same but for rounding."""
-    if ranks.count() == 1 or not isinstance(objective, NeighborhoodObjective):
+    """Spread the bank of an objective over the ranks, if it has one that can be; values stay the same up to rounding."""
+    if ranks.count() == 1 or not isinstance(objective, NeighborhoodObjective) or not objective.references.per_sample:
         return
-    bank, relation = objective.references, objective.relation
-    known = isinstance(relation, SameId | ListedNeighbors) and objective.criterion is any_positive
-    if not isinstance(bank, MemoryBank) or bank.labels is not None or not known or len(bank.vectors) < ranks.count():
+    bank = cast(MemoryBank, objective.references)
+    known = objective.supervision == "ids" and objective.parts.criterion.form == "log"
+    if bank.labels is not None or not known or len(bank.vectors) < ranks.count():
         return
     objective.references = BankPart(bank)
     objective.outcome = partial(_outcome_over_ranks, objective, objective.outcome)  # type: ignore[method-assign]
@@ -106,21 +108,32 @@ def spread(objective: nn.Module) -> None:
 def collect(objective: nn.Module) -> None:
     """Every rank calls this before the first one saves the objective."""
     bank = getattr(objective, "references", None)
-    if isinstance(bank, BankPart):
+    if bank is not None:
         bank.collect()
 
 
-def _outcome_over_ranks(objective: NeighborhoodObjective, evaluate: Evaluate, batch: Points, references: Points | None) -> Outcome:
-    """What the whole bank would price, on every rank: `evaluate` knows this rank's part, by the kernels where that is large.
+def neighborhoods_in(bank: References, k: int, temperature: float) -> Neighborhoods:
+    """Neighborhoods of all points of a bank, whole or spread over ranks."""
+    part = cast(BankPart, bank)
+    return part.discover(k, temperature) if bank.spread else discover(part.vectors, k, temperature)
 
-    With C and A the logs of the sums over all vectors and over the right ones, `evaluate` gives C - A of the part. C of it is what its
-    first vector would cost as the only right one, and that one's affinity.
+
+def whole_bank(bank: References) -> Tensor:
+    """(N, d) all vectors of a bank, whole or spread over ranks."""
+    part = cast(BankPart, bank)
+    return part.everyone() if bank.spread else part.vectors
+
+
+def _outcome_over_ranks(objective: NeighborhoodObjective, evaluate: Evaluate, batch: Points, references: Points | None) -> Outcome:
+    """The outcome for the whole bank, on every rank: `evaluate` knows this rank's part, by the kernels where that is large.
+
+    With C and A the logs of the sums over all vectors and over the positives, `evaluate` gives C - A of the part. C of it is what its
+    first vector would cost as the only positive, and that one's affinity.
     """
     if references is not None:
         return evaluate(batch, references)
     batch = batch._replace(embeddings=_SumGradient.apply(batch.embeddings))  # type: ignore[no-untyped-call]
-    bank, affinity = objective.references, objective.affinity
-    assert isinstance(bank, BankPart)
+    bank, affinity = cast(BankPart, objective.references), objective.affinity
     part = bank(batch)
     alone = NeighborhoodObjective(bank, affinity, SameId(), any_positive, engine=objective.engine, precision=objective.precision)
     first = alone.outcome(batch._replace(ids=bank.ids[:1].expand(len(batch.embeddings))), part)
@@ -145,7 +158,7 @@ class _JoinedLogSumExp(torch.autograd.Function):
         parts = [torch.empty_like(part) for _ in range(ranks.count())]
         dist.all_gather(parts, part.contiguous())
         whole = torch.logsumexp(torch.stack(parts), 0)
-        ctx.save_for_backward((part - whole).exp().nan_to_num(0.0))  # -inf - -inf: nobody anywhere
+        ctx.save_for_backward((part - whole).exp().nan_to_num(0.0))  # -inf - -inf: no positive on any rank
         return whole
 
     @staticmethod

@@ -16,7 +16,6 @@ from nearkin.compose.points import Points
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader, try_files
 from nearkin.models.folder import kept_references
-from nearkin.objectives import DeepCluster, NeighborhoodDiscovery, NoiseAsTargets
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
@@ -28,7 +27,7 @@ from nearkin.train.optimizers import set_rate
 from nearkin.train.rank_shards import mine, reads_own
 from nearkin.train.recipes import taken
 from nearkin.train.reporter import Log, Reporter, Silence
-from nearkin.train.rounds import rounds_for, steering_of
+from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
 from nearkin.train.validate import against_bank, all_alike, dimensions_used, embed_all, figures_of, points_of, reported, score, validate
@@ -40,7 +39,7 @@ LONG = 2048  # points of a chunk when the whole training set is one batch
 
 
 class TrainingStopped(RuntimeError):  # noqa: N818
-    """The training could not go on; what was saved before stands."""
+    """The training had to stop; checkpoints saved before are kept."""
 
 
 def train(
@@ -57,7 +56,7 @@ def train(
     """Train and write the model folder; the figures that metrics.json holds.
 
     The run is taken as it is; with `given`, the leaves that somebody chose, others may be set to suit the data (`recipes.suited`).
-    The test part, if there is one, is looked at once, at the end. With `resume` an interrupted training goes on from its
+    The test part, if there is one, is evaluated once, at the end. With `resume` an interrupted training continues from its
     newest whole checkpoint, and on a CPU ends with the very weights it would have had. Ctrl-C writes one more before it ends the training;
     pressed again, it ends it at once.
     """
@@ -80,7 +79,7 @@ def train(
             loop.restore(found)
             log.message(f"resuming after step {loop.steps}")
         elif resume:
-            log.message("no checkpoint to go on from: beginning anew, with the same settings")
+            log.message("no checkpoint to resume from: starting from the beginning, with the same settings")
         if rank == 0:  # not before it is known that the checkpoint is one of these data: the folder may hold a model of others
             write_run(folder, run)
             write_json(folder / "model.json", parts.about)
@@ -92,7 +91,7 @@ def train(
 
 
 class Loop:
-    """Where a training stands, and how it goes on."""
+    """The state of a training, and its epochs."""
 
     def __init__(self, run: Run, folder: Path, parts: Parts, data: Cut, log: Reporter, rank: int) -> None:
         self.run, self.folder, self.parts, self.data, self.log, self.rank = run, folder, parts, data, log, rank
@@ -107,9 +106,9 @@ class Loop:
         self.saved_at, self.interrupt = time.monotonic(), Interrupt()
         self.whole = run.references == "training_set"
         self.mark = mark_of(data.train)
-        discovers = isinstance(parts.objective, NeighborhoodDiscovery)
+        discovers = parts.objective.discovers
         self.rounds = rounds_for(run, discovers)
-        self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule begins anew
+        self.paced = rounds_for(run, discovers and run.discovery.restart)  # where the schedule restarts
         self.steering = steering_of(run, parts.objective, parts.optimizer, data.train.labels)
         self.tested: Loader | None = None
         self.best_against_bank = 0.0
@@ -154,20 +153,22 @@ class Loop:
         """Discovery: look for neighborhoods where they are due; a checkpoint stays of where the round before has ended."""
         if self.steering is None or not self.steering.due(self.epoch):
             return
-        if self.epoch == 0 and isinstance(self.parts.objective, DeepCluster | NoiseAsTargets):
-            self._see_everything(self.parts.objective)
+        if self.epoch == 0 and self.parts.objective.refresh_every:
+            self._see_everything()
         if number and self.epoch == self.rounds.first_epoch(number):
             self._save(stays=f"round-{number - 1}")
-        if (said := self.steering.look(self.epoch)) is not None:
-            self.log.message(said)
-        if isinstance(self.parts.objective, DeepCluster) and bool((self.parts.objective.cluster == self.parts.objective.cluster[0]).all()):
-            why = f"the embedding has collapsed: before epoch {self.epoch + 1} all training points lie in one cluster"
-            raise TrainingStopped(f"{why}; {self._mend_of_collapse()}")
+        try:
+            line = self.steering.look(self.epoch)
+        except CollapsedError as stuck:
+            why = f"the embedding has collapsed: before epoch {self.epoch + 1} {stuck}"
+            raise TrainingStopped(f"{why}; {self._collapse_fix()}") from None
+        if line is not None:
+            self.log.message(line)
 
-    def _see_everything(self, objective: DeepCluster | NoiseAsTargets) -> None:
+    def _see_everything(self) -> None:
         """The first pseudo-labels are those of the first weights."""
         embeddings = embed_all(self.parts.network, self.parts.loader, self.parts.step.prepare)
-        objective.update(embeddings, ids=self.data.train.ids)
+        self.parts.objective.update(embeddings, ids=self.data.train.ids)
         self.images += len(embeddings)
 
     def _stalled(self, number: int) -> bool:
@@ -277,7 +278,7 @@ class Loop:
             self.best_against_bank = max(self.best_against_bank, found)
 
     def _watch_for_collapse(self, figures: dict[str, Any]) -> None:
-        """An embedding in fewer than two dimensions, where the answers need more, has lost what neighbors could tell."""
+        """An embedding in fewer than two dimensions, where the labels need more, has lost what tells neighbors apart."""
         figures["dimensions used"] = used = dimensions_used(self.parts)
         train = self.data.train
         needed = {"classes": len(train.classes) - 1, "numbers": len(train.target_names)}.get(train.supervision, self.run.network.dimension)
@@ -285,15 +286,15 @@ class Loop:
             self.warned = True
             self.log.message(
                 f"warning: the embedding has collapsed: after epoch {self.epoch} it uses {used:.1f} of its {self.run.network.dimension} "
-                f"dimensions; {self._mend_of_collapse()}"
+                f"dimensions; {self._collapse_fix()}"
             )
 
-    def _mend_of_collapse(self) -> str:
+    def _collapse_fix(self) -> str:
         if all_alike(self.parts):
             return f"all {self.data.train.kind} are the same, and nothing can tell them apart: look at the data"
         if without_labels(self.parts.objective):
             return f"lower the learning rate, and see whether the {self.data.train.kind} differ enough to be told apart"
-        return "lower the learning rate, or take an objective that also pushes apart"
+        return "lower the learning rate, or use an objective that also pushes points apart"
 
     def _keep_best(self, value: float | None) -> None:
         if value is None:
@@ -331,12 +332,12 @@ class Loop:
         return standing | ({"steering": self.steering.state()} if self.steering else {})
 
     def restore(self, found: checkpoint.Checkpoint) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         if found.state["points"] != self.mark:
             now, then = len(self.data.train), found.state.get("count")
-            why = "files or answers have changed" if then in (None, now) else f"it was begun with {then:,}"
-            mend = "Resume with the data that the training was begun with, or train anew into another folder"
-            raise ValueError(f"the {now:,} points to learn from are not those of the checkpoint: {why}. {mend}")
+            why = "files or labels have changed" if then in (None, now) else f"it started with {then:,}"
+            fix = "Resume with the data that the training started with, or train into another folder"
+            raise ValueError(f"the {now:,} points to learn from are not those of the checkpoint: {why}. {fix}")
         restore_state(self.parts, found.tensors, found.state)
         standing = dict(found.state["loop"])
         if self.steering is not None:
@@ -358,7 +359,7 @@ class Loop:
             "weights": "best" if best.exists() else "last",
             "curve": self.curve,
         }
-        metrics |= {} if self.steering is None else {"rounds": self.steering.told}
+        metrics |= {} if self.steering is None else {"rounds": self.steering.found}
         collect(self.parts.objective)
         if self.rank == 0:
             save_weights(self.folder / "weights.safetensors", network.state_dict())
@@ -371,8 +372,8 @@ class Loop:
             self.parts.objective.load_state_dict(load_file(self.folder / "best-objective.safetensors", device=device))
         known = self._save_references("references.safetensors")
         if data.test is not None and reported(data.test) != "ids":
-            asked = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))
-            metrics["test"] = figures_of(self.parts, (data.test, asked), (data.train, known))
+            queried = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))
+            metrics["test"] = figures_of(self.parts, (data.test, queried), (data.train, known))
             metrics["test points"] = len(data.test) if data.test.labels is None else int((data.test.labels >= 0).sum())
         if self.best_against_bank:
             metrics["released protocol"] = self.best_against_bank

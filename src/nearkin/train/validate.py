@@ -8,17 +8,15 @@ from torch import Tensor, nn
 from nearkin.compose.affinity import InnerProduct, cosine, signs
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
-from nearkin.compose.references import Anchors, MemoryBank, Proxies
-from nearkin.compose.relation import ListedNeighbors
 from nearkin.data.dataset import Dataset
 from nearkin.data.loader import Loader
 from nearkin.evaluate import collapse, knn_accuracy, weighted_knn_predict
-from nearkin.objectives import NeighborhoodDiscovery, NeighborhoodObjective, WeightedSum
+from nearkin.objectives import WeightedSum
 from nearkin.search import nearest
 from nearkin.train.assemble import Parts
 from nearkin.train.objective_choice import Built, without_labels
 from nearkin.train.rank_shards import everyone_reads, mine, put_back
-from nearkin.train.spread_bank import BankPart
+from nearkin.train.spread_bank import whole_bank
 
 CHUNK = 1024
 VOTERS, VOTING_TEMPERATURE = 200, 0.1  # of the weighted vote, as [huang2019and] released it; the text says 0.07
@@ -28,11 +26,11 @@ VOTERS, VOTING_TEMPERATURE = 200, 0.1  # of the weighted vote, as [huang2019and]
 def embed_all(network: nn.Module, loader: Loader, prepare: "object", ids: Tensor | None = None) -> Tensor:
     """Embeddings of every point the loader serves (or of `ids`), in evaluation mode and float32 as when deployed, in that order."""
     assert callable(prepare)
-    wanted = loader.data.ids if ids is None else ids
-    if everyone_reads(loader.data, wanted):
-        own = mine(loader.data, wanted)
-        return put_back(_embedded(network, loader, prepare, own), own, wanted)
-    return _embedded(network, loader, prepare, wanted)
+    chosen = loader.data.ids if ids is None else ids
+    if everyone_reads(loader.data, chosen):
+        own = mine(loader.data, chosen)
+        return put_back(_embedded(network, loader, prepare, own), own, chosen)
+    return _embedded(network, loader, prepare, chosen)
 
 
 def _embedded(network: nn.Module, loader: Loader, prepare: Callable[[Tensor], Tensor], ids: Tensor) -> Tensor:
@@ -74,10 +72,10 @@ def by_class_vectors(objective: Built, embeddings: Tensor) -> Tensor | None:
     """The class whose vector (anchor or proxy) is nearest by the objective's own affinity, (n,); None where it has no such vectors."""
     for part in objective.named_objectives().values() if isinstance(objective, WeightedSum) else [objective]:
         slot = getattr(part, "references", None)
-        if isinstance(slot, Anchors | Proxies):
+        if getattr(slot, "predicts", False):
+            assert slot is not None
             vectors = slot(Points(embeddings[:1]))
-            assert vectors.labels is not None
-            affinity = part.affinity if isinstance(part, NeighborhoodObjective) else InnerProduct()
+            affinity = getattr(part, "affinity", InnerProduct())
             nearest_one: Tensor = vectors.labels[affinity(embeddings, vectors.embeddings).argmax(1)]
             return nearest_one
     return None
@@ -98,17 +96,15 @@ def weighted_accuracy(queries: Points, references: Points) -> float:
 def against_bank(parts: Parts, train: Dataset, test: Dataset, loader: Loader) -> float:
     """The weighted vote of the bank's vectors for the test part: how the authors' code measured itself, on every epoch."""
     bank = getattr(parts.objective, "references", None)
-    assert isinstance(bank, MemoryBank | BankPart) and train.labels is not None and test.labels is not None
-    asked = points_of(test, embed_all(parts.network, loader, parts.step.prepare))
-    vectors = bank.everyone() if isinstance(bank, BankPart) else bank.vectors
-    return weighted_accuracy(*_of_known_classes(parts, (test, asked), (train, Points(vectors))))
+    assert bank is not None and train.labels is not None and test.labels is not None
+    queried = points_of(test, embed_all(parts.network, loader, parts.step.prepare))
+    return weighted_accuracy(*_of_known_classes(parts, (test, queried), (train, Points(whole_bank(bank)))))
 
 
-def _of_known_classes(parts: Parts, asked: tuple[Dataset, Points], known: tuple[Dataset, Points]) -> tuple[Points, Points]:
-    """Those that can ask and those that can answer: points whose class is known and, in semi-supervised training, used."""
-    relation = parts.objective.relation if isinstance(parts.objective, NeighborhoodDiscovery) else None
-    used = relation.labels if isinstance(relation, ListedNeighbors) else None
-    return _with_classes(asked[1], asked[0].labels), _with_classes(known[1], known[0].labels if used is None else used)
+def _of_known_classes(parts: Parts, queried: tuple[Dataset, Points], known: tuple[Dataset, Points]) -> tuple[Points, Points]:
+    """The queries and references whose class is known and, in semi-supervised training, used."""
+    used = getattr(getattr(parts.objective, "relation", None), "labels", None)
+    return _with_classes(queried[1], queried[0].labels), _with_classes(known[1], known[0].labels if used is None else used)
 
 
 def _with_classes(points: Points, labels: Tensor | None) -> Points:
@@ -120,16 +116,16 @@ def _with_classes(points: Points, labels: Tensor | None) -> Points:
     return Points(points.embeddings[known], labels[known], ids)
 
 
-def figures_of(parts: Parts, asked: tuple[Dataset, Points], known: tuple[Dataset, Points]) -> dict[str, float]:
+def figures_of(parts: Parts, queried: tuple[Dataset, Points], known: tuple[Dataset, Points]) -> dict[str, float]:
     """The neighbors' figures of a part of the data against the training part.
 
     Objectives with a vector for each class add the accuracy of choosing the nearest of those; those without labels the weighted vote,
-    which comes first. Points whose class is not known neither ask nor answer.
+    which comes first. Points whose class is not known are left out.
     """
     kind = reported(known[0])
-    queries, references = asked[1], known[1]
+    queries, references = queried[1], known[1]
     if kind == "classes":
-        queries, references = _of_known_classes(parts, asked, known)
+        queries, references = _of_known_classes(parts, queried, known)
         if not len(queries.embeddings) or not len(references.embeddings):
             return {}
     first = {"weighted-nn": weighted_accuracy(queries, references)} if kind == "classes" and without_labels(parts.objective) else {}
@@ -146,8 +142,8 @@ def validate(parts: Parts, train: Dataset, validation: Dataset | None, loader: L
     if validation is None or loader is None or reported(validation) == "ids":
         return {}
     known = points_of(train, embed_all(parts.network, parts.loader, parts.step.prepare))
-    asked = points_of(validation, embed_all(parts.network, loader, parts.step.prepare))
-    return figures_of(parts, (validation, asked), (train, known))
+    queried = points_of(validation, embed_all(parts.network, loader, parts.step.prepare))
+    return figures_of(parts, (validation, queried), (train, known))
 
 
 def dimensions_used(parts: Parts) -> float:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,15 +11,91 @@ from nearkin.compose.points import Points
 
 
 class References(nn.Module, ABC):
-    """A module, so that parameters and state travel in the objective's state_dict."""
+    """A module, so that parameters and state travel in the objective's state_dict.
+
+    Attributes
+    ----------
+    from_batch : bool
+        The references are points of the batch: without ids, a point knows itself by its position.
+    columns : {"classes", "answers"} or None
+        "classes": row c is the one vector of class c, so that a label is a column. "answers": at most one point of each class answers, and
+        `column` says where. See `nearkin.compose.Criterion`.
+    predicts : bool
+        The class of the nearest one is a prediction.
+    per_sample : bool
+        There is one vector for every sample, row i for the sample with id i, and `vectors` holds them.
+    spread : bool
+        They are one rank's part of what several ranks hold together.
+
+    Examples
+    --------
+    A set of your own that never moves:
+
+    >>> import torch
+    >>> from nearkin.compose import Points, References
+    >>> class Origin(References):
+    ...     def forward(self, batch):
+    ...         return Points(torch.zeros(1, batch.embeddings.shape[1]), torch.zeros(1, dtype=torch.int64), torch.tensor([-1]))
+    ...
+    ...     def update(self, batch):
+    ...         return None
+    >>> Origin()(Points(torch.ones(3, 2))).embeddings
+    tensor([[0., 0.]])
+    """
+
+    from_batch: ClassVar[bool] = False
+    columns: ClassVar[str | None] = None
+    predicts: ClassVar[bool] = False
+    per_sample: ClassVar[bool] = False
+    spread: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, batch: Points) -> Points:
-        """The points that may be chosen by this batch."""
+        """Return the points that may be chosen by this batch.
+
+        Parameters
+        ----------
+        batch : Points
+            The queries.
+
+        Returns
+        -------
+        Points
+            The references.
+        """
 
     @abstractmethod
     def update(self, batch: Points) -> None:
-        """Move the state, after the optimizer's step; most references have nothing to do."""
+        """Move the state, after the optimizer's step; most references have nothing to do.
+
+        Parameters
+        ----------
+        batch : Points
+            The batch that was just trained on.
+        """
+
+    def column(self, batch: Points, references: Points) -> tuple[Tensor, Tensor | None]:
+        """Return the column of each query's one positive.
+
+        Parameters
+        ----------
+        batch : Points
+            The queries.
+        references : Points
+            What `forward` returned for them.
+
+        Returns
+        -------
+        column : Tensor
+            (n,) -1 where a query has none.
+        there : Tensor or None
+            (m,) which columns are filled; None: all of them.
+        """
+        assert batch.labels is not None
+        return batch.labels, None
+
+    def collect(self) -> None:
+        """Bring state that is spread over ranks together, before the first rank saves it; every rank calls this."""
 
     def lookup(self) -> Callable[[Tensor], Tensor | None] | None:
         """From ids to positions, when these references know a shorter way than searching their ids."""
@@ -34,5 +111,5 @@ class References(nn.Module, ABC):
 
 
 def class_labels(count: int) -> Tensor:
-    """Labels 0..C-1 of references that stand for one class each."""
+    """Return labels 0..C-1 of references that stand for one class each."""
     return torch.arange(count)

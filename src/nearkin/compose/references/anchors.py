@@ -1,6 +1,7 @@
 """Anchors: fixed class vectors, never trained, and the ways to place them far from one another."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,12 +10,26 @@ from nearkin.compose.points import Points
 from nearkin.compose.references.abstract import References, class_labels
 from nearkin.compose.validation import check_whole
 
-MOST_COSINES = 2**29  # that packed looks at in all, unless told how often
+MOST_COSINES = 2**29  # that `packed` looks at in all by default
 
 
 class Anchors(References):
-    """C given vectors, row c for class c; `assign` deals a layout's rows to classes at random."""
+    """Fixed class vectors: row c stands for class c and never moves.
 
+    Parameters
+    ----------
+    vectors : Tensor
+        (C, d) floats. Make them with `orthonormal`, `simplex`, `packed` or `circle`; `assign` shuffles the rows over the classes.
+
+    Examples
+    --------
+    >>> from nearkin.compose import Anchors, orthonormal
+    >>> Anchors(orthonormal(3, 4)).known_classes()
+    3
+    """
+
+    columns: ClassVar[str | None] = "classes"
+    predicts: ClassVar[bool] = True
     vectors: Tensor
     labels: Tensor
 
@@ -41,13 +56,50 @@ class Anchors(References):
 
 
 def assign(vectors: Tensor, seed: int) -> Tensor:
-    """The same anchors dealt to the classes in a seeded random order."""
+    """Shuffle anchors over the classes in a seeded random order.
+
+    Parameters
+    ----------
+    vectors : Tensor
+        (C, d) anchors.
+    seed : int
+        Of the order.
+
+    Returns
+    -------
+    Tensor
+        (C, d) the same rows.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import assign
+    >>> sorted(assign(torch.eye(3), 0).argmax(1).tolist())
+    [0, 1, 2]
+    """
     order = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))
     return vectors[order.to(vectors.device)]
 
 
 def smallest_angle(vectors: Tensor) -> float:
-    """The angle in degrees between the two nearest anchors."""
+    """Return the angle in degrees between the two nearest anchors.
+
+    Parameters
+    ----------
+    vectors : Tensor
+        (C, d) anchors.
+
+    Returns
+    -------
+    float
+        Between 0 and 180.
+
+    Examples
+    --------
+    >>> from nearkin.compose import orthonormal, smallest_angle
+    >>> smallest_angle(orthonormal(3, 3))
+    90.0
+    """
     check_whole("the number of anchors", len(vectors), 2, "an angle needs two")
     v = torch.nn.functional.normalize(vectors.double(), dim=1)
     near = (v @ v.T).fill_diagonal_(-torch.inf).argmax(1)
@@ -58,7 +110,27 @@ def smallest_angle(vectors: Tensor) -> float:
 
 
 def orthonormal(num_classes: int, dimension: int) -> Tensor:
-    """The first C unit axes of R^d, 90 degrees apart. [hao2018anchor] section 4"""
+    """Return the first C unit axes of R^d, 90 degrees apart [hao2018anchor, section 4].
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes C.
+    dimension : int
+        The embedding's size d.
+
+    Returns
+    -------
+    Tensor
+        (C, d).
+
+    Examples
+    --------
+    >>> from nearkin.compose import orthonormal
+    >>> orthonormal(2, 3)
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]])
+    """
     check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     if num_classes > dimension:
         raise ValueError(
@@ -68,16 +140,51 @@ def orthonormal(num_classes: int, dimension: int) -> Tensor:
 
 
 def circle(num_classes: int) -> Tensor:
-    """C points of the unit circle at the angles 2 pi c / C. [hao2018anchor] section 4.1"""
+    """Return C points of the unit circle at the angles 2 pi c / C [hao2018anchor, section 4.1].
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes C.
+
+    Returns
+    -------
+    Tensor
+        (C, 2).
+
+    Examples
+    --------
+    >>> from nearkin.compose import circle, smallest_angle
+    >>> round(smallest_angle(circle(6)))
+    60
+    """
     check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     angle = torch.arange(num_classes, dtype=torch.float64) * (2 * math.pi / num_classes)
     return torch.stack([angle.cos(), angle.sin()], dim=1).float()
 
 
 def simplex(num_classes: int, dimension: int) -> Tensor:
-    """C unit vectors with every cosine equal to -1 / (C - 1), the widest there is; needs C <= d + 1. [kasarla2022maximum]
+    """Return C unit vectors with every cosine equal to -1 / (C - 1), the widest there is; needs C <= d + 1 [kasarla2022maximum].
 
     Built one dimension at a time: each new axis carries one corner, and the rest is a smaller simplex below it.
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes C.
+    dimension : int
+        The embedding's size d.
+
+    Returns
+    -------
+    Tensor
+        (C, d).
+
+    Examples
+    --------
+    >>> from nearkin.compose import simplex, smallest_angle
+    >>> round(smallest_angle(simplex(3, 2)))
+    120
     """
     check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     if num_classes > dimension + 1:
@@ -96,13 +203,37 @@ def simplex(num_classes: int, dimension: int) -> Tensor:
 
 
 def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int | None = None, steps: int | None = None) -> Tensor:
-    """C unit vectors of R^d, as far from one another as is known or found.
+    """Return C unit vectors of R^d, as far from one another as is known or found.
 
-    C <= d + 1 is the simplex, d = 2 the circle, and C <= 2 d axes with their opposites, 90 degrees apart: no others are wider.
-    Beyond, vectors are pushed apart by gradient and the best of several starts is taken: a log-sum-exp of the cosines is
-    minimized whose sharpness grows from a gentle mean to the maximum. Deterministic for a seed, which the closed forms do not read.
-    Unless told there are 12 starts of 1500 steps up to 172 classes; above, fewer starts and then fewer steps, so that
-    starts * steps * C^2 stays below 2^29 (a minute or two on one core), but never fewer than 100 steps.
+    C <= d + 1 gives the simplex, d = 2 the circle, and C <= 2 d the axes with their opposites, 90 degrees apart: no others are wider.
+    Beyond
+    that, vectors are pushed apart by gradient descent and the best of several starts is taken: a log-sum-exp of the cosines is minimized
+    whose sharpness grows from a gentle mean to the maximum.
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes C.
+    dimension : int
+        The embedding's size d.
+    seed : int, default=0
+        Of the starts; the closed forms do not use it.
+    restarts : int, optional
+        How many starts. By default 12 up to 172 classes; above, fewer, so that starts * steps * C^2 stays below 2^29 (a minute or two on
+        one core).
+    steps : int, optional
+        Of each start. By default 1500; for many classes fewer, but at least 100.
+
+    Returns
+    -------
+    Tensor
+        (C, d).
+
+    Examples
+    --------
+    >>> from nearkin.compose import packed, smallest_angle
+    >>> round(smallest_angle(packed(6, 3)))
+    90
     """
     check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
     check_whole("dimension", dimension, 2, "on a line only two directions exist")
@@ -135,52 +266,10 @@ def packed(num_classes: int, dimension: int, seed: int = 0, restarts: int | None
 
 
 def _effort(num_classes: int, restarts: int | None, steps: int | None) -> tuple[int, int]:
-    """How many starts and steps packed takes, where it was not told."""
+    """How many starts and steps `packed` takes by default."""
     rounds = MOST_COSINES // num_classes**2
     if restarts is None:
         restarts = min(12, max(1, rounds // (steps or 1500)))
     if steps is None:
         steps = min(1500, max(100, rounds // restarts))
     return restarts, steps
-
-
-def polar_grid(num_classes: int, dimension: int) -> Tensor:
-    """[hao2018anchor]'s own recipe, kept for comparison: a mesh over the polar angles, the best factorization of C.
-
-    Only good in the plane: from three dimensions on the points bunch at the poles. [hao2018anchor] section 3.2
-    """
-    check_whole("num_classes", num_classes, 2, "with fewer there is nothing to tell apart")
-    check_whole("dimension", dimension, 2, "on a line there is no angle")
-    best, widest = None, -1.0
-    for counts in _factorizations(num_classes, dimension - 1):
-        grid = _mesh(counts)[:num_classes]
-        angle = smallest_angle(grid)
-        if angle > widest:
-            best, widest = grid, angle
-    assert best is not None
-    return best.float()
-
-
-def _factorizations(total: int, parts: int) -> list[tuple[int, ...]]:
-    """Ways to lay out at least `total` points as a grid of `parts` counts, none wasteful."""
-    if parts == 1:
-        return [(total,)]
-    ways = []
-    for first in range(1, total + 1):
-        ways += [(first, *rest) for rest in _factorizations(math.ceil(total / first), parts - 1)]
-        if first > 1 and parts > 3:  # deep grids: every split of a few points is the same poor picture
-            break
-    return ways
-
-
-def _mesh(counts: tuple[int, ...]) -> Tensor:
-    """Unit vectors at the cell middles of the polar angles, and all round for the last angle."""
-    polar = [(torch.arange(c, dtype=torch.float64) + 0.5) * (math.pi / c) for c in counts[:-1]]
-    azimuth = torch.arange(counts[-1], dtype=torch.float64) * (2 * math.pi / counts[-1])
-    angles = torch.cartesian_prod(*polar, azimuth) if polar else azimuth[:, None]
-    angles = angles.reshape(-1, len(counts))
-    columns, sine = [], torch.ones(len(angles), dtype=torch.float64)
-    for axis in range(angles.shape[1]):
-        columns.append(sine * angles[:, axis].cos())
-        sine = sine * angles[:, axis].sin()
-    return torch.stack([*columns, sine], dim=1)

@@ -1,5 +1,7 @@
 """Centers: one vector a class that follows the mean of its members, outside the gradient."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -9,8 +11,31 @@ from nearkin.compose.validation import check_whole
 
 
 class Centers(References):
-    """C class centers, started at the origin, moved by c_j -= rate * sum_(y_i = j) (c_j - x_i) / (1 + n_j)."""
+    """Class centers that follow the mean of their members, outside the gradient.
 
+    They start at the origin and move by c_j -= rate * sum_(y_i = j) (c_j - x_i) / (1 + n_j).
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes C.
+    dimension : int
+        The embedding's size d.
+    rate : float, default=0.5
+        How far a center moves toward the mean of its members in a batch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Centers, Points
+    >>> centers = Centers(2, 1, rate=1.0)
+    >>> centers.update(Points(torch.tensor([[2.0], [2.0]]), torch.tensor([0, 0])))
+    >>> centers.vectors.round(decimals=3)
+    tensor([[1.3330],
+            [0.0000]])
+    """
+
+    columns: ClassVar[str | None] = "classes"
     vectors: Tensor
     labels: Tensor
 

@@ -1,14 +1,28 @@
 """References taken from the batch itself."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
+from nearkin.compose.log_sums import may_read
 from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.references.abstract import References
 
 
 class InBatch(References):
-    """All the points of the batch; the relation keeps a query from choosing itself, by id."""
+    """All points of the batch. The relation keeps a query from choosing itself, by id.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import InBatch, Points
+    >>> batch = Points(torch.zeros(2, 3))
+    >>> InBatch()(batch) is batch
+    True
+    """
+
+    from_batch: ClassVar[bool] = True
 
     def forward(self, batch: Points) -> Points:
         return batch
@@ -18,11 +32,24 @@ class InBatch(References):
 
 
 class OnePerClass(References):
-    """The second point of every class in the batch; the others are its queries.
+    """The second point of every class in the batch; the others are queries.
 
-    With two points a class this is the N-pair batch: x_c asks, p_c answers. A class of one has no answer. There are as many
-    references as points, so that a CUDA graph can record it: those that answer for no class are empty slots.
+    With two points a class this is the N-pair batch: x_c is the query, p_c its answer. A class of one has no answer. On a GPU there are as
+    many references as points, so that a CUDA graph can record the step: those that answer for no class are empty slots.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import OnePerClass, Points
+    >>> OnePerClass()(Points(torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]), torch.arange(4))).ids.tolist()
+    [1, 3]
     """
+
+    from_batch: ClassVar[bool] = True
+    columns: ClassVar[str | None] = "answers"
+
+    def column(self, batch: Points, references: Points) -> tuple[Tensor, Tensor | None]:
+        return answered(batch, references)
 
     def forward(self, batch: Points) -> Points:
         assert batch.labels is not None
@@ -30,21 +57,22 @@ class OnePerClass(References):
         second = ranked[1:] == ranked[:-1]  # (n - 1,) of its class, or a later one
         second[1:] &= ranked[2:] != ranked[:-2]
         answers = torch.zeros_like(ranked, dtype=torch.bool).scatter_(0, order[1:], second)
-        return batch._replace(labels=torch.where(answers, batch.labels, EMPTY))
+        slots = batch._replace(labels=torch.where(answers, batch.labels, EMPTY))
+        return filled(slots) if may_read(batch.embeddings) else slots
 
     def update(self, batch: Points) -> None:
         return None
 
 
 def filled(points: Points) -> Points:
-    """The slots that hold a point, alone. How many is read back, so a CUDA graph cannot record it."""
+    """Return the slots that hold a point. How many is read back, so a CUDA graph cannot record it."""
     assert points.labels is not None
     there = (points.labels != EMPTY).nonzero()[:, 0]
     return Points(points.embeddings[there], points.labels[there], None if points.ids is None else points.ids[there])
 
 
 def answered(batch: Points, answers: Points) -> tuple[Tensor, Tensor]:
-    """Of one answer a class: (n,) where each query's stands, -1 where there is none or it is the query itself; and (m,) which are there."""
+    """(n,) the column of each query's answer, -1 where it has none or is the answer itself; and (m,) which columns are filled."""
     assert batch.labels is not None and answers.labels is not None and batch.ids is not None and answers.ids is not None
     has, column = (batch.labels[:, None] == answers.labels).max(1)
     return torch.where(has & (answers.ids[column] != batch.ids), column, -1), answers.labels != EMPTY

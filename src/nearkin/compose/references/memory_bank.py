@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,14 +14,35 @@ from nearkin.compose.validation import check_whole
 
 
 class MemoryBank(References):
-    """N unit vectors, one for each id 0..N-1, moved by v_i <- unit((1 - momentum) v_i + momentum x_i).
+    """The last known embedding of every training sample, at unit length: v_i <- unit((1 - momentum) v_i + momentum x_i).
 
-    `momentum` is [huang2019and]'s eta, the share of the new embedding. The bank gives no gradient and moves only in
-    `update`, never during forward or backward, so gradient accumulation and evaluation leave it alone.
-    `start="normalized"` draws unit vectors; `"released"` draws uniform in +-sqrt(3/d) like the authors' code, whose rows
-    have length 1 only on average. `labels` (N,) lets supervised relations use the bank.
+    The bank gives no gradient and moves only in `update`, never during forward or backward, so gradient accumulation and evaluation leave
+    it alone.
+
+    Parameters
+    ----------
+    size : int
+        The number of samples N; their ids are 0..N-1.
+    dimension : int
+        The embedding's size.
+    momentum : float, default=0.5
+        The share of the new embedding, eta in [huang2019and].
+    start : {"normalized", "released"}, default="normalized"
+        Random unit vectors, or uniform in +-sqrt(3/d) as in the authors' code, whose rows have length 1 only on average.
+    labels : Tensor, optional
+        (N,) lets supervised relations use the bank.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import MemoryBank, Points
+    >>> bank = MemoryBank(3, 2, momentum=1.0)
+    >>> bank.update(Points(torch.tensor([[3.0, 4.0]]), None, torch.tensor([1])))
+    >>> bank.vectors[1]
+    tensor([0.6000, 0.8000])
     """
 
+    per_sample: ClassVar[bool] = True
     vectors: Tensor
     ids: Tensor
     labels: Tensor | None

@@ -1,6 +1,7 @@
 """Proxies: one learned vector a class, moved by the gradient. A classification head is a set of proxies."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -11,11 +12,28 @@ from nearkin.compose.validation import check_whole
 
 
 class Proxies(References):
-    """C learned class vectors in d dimensions, with one more coordinate for a bias if asked.
+    """One learned vector a class, moved by the gradient. A classification head is a set of proxies.
 
     They start uniform in +-1/sqrt(d), as torch's linear layers do.
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes C.
+    dimension : int
+        The embedding's size d.
+    bias : bool, default=False
+        Whether each carries a bias as one more coordinate, for `Affine`.
+
+    Examples
+    --------
+    >>> from nearkin.compose import Proxies
+    >>> Proxies(10, 4, bias=True).vectors.shape
+    torch.Size([10, 5])
     """
 
+    columns: ClassVar[str | None] = "classes"
+    predicts: ClassVar[bool] = True
     labels: torch.Tensor
 
     def __init__(self, num_classes: int, dimension: int, bias: bool = False) -> None:

@@ -9,10 +9,29 @@ from nearkin.compose.validation import check_whole
 
 
 class CrossBatchMemory(References):
-    """The batch (with its gradient) and the last `size` embeddings of earlier batches (without); the oldest leave first.
+    """The batch, with its gradient, and the last `size` embeddings of earlier batches, without one; the oldest leave first.
 
-    Embeddings drift slowly, so old ones still tell who is near: "the k nearest of a batch" then resembles "the k nearest of a gallery".
-    Slots not yet filled carry the label EMPTY: compare with SameLabelOfFilled. A query's own earlier copies carry its id. [wang2020xbm]
+    Embeddings drift slowly, so old ones still show which points are near: the k nearest of a batch then resemble the k nearest of a
+    gallery.
+    Slots that are not yet filled carry the label EMPTY; use `SameLabelOfFilled` with it. A query's own earlier copies carry its id.
+    [wang2020xbm]
+
+    Parameters
+    ----------
+    size : int
+        How many embeddings are remembered.
+    dimension : int
+        The embedding's size.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import CrossBatchMemory, Points
+    >>> memory = CrossBatchMemory(5, 2)
+    >>> batch = Points(torch.ones(3, 2), torch.tensor([0, 0, 1]), torch.arange(3))
+    >>> memory.update(batch)
+    >>> memory(batch).embeddings.shape
+    torch.Size([8, 2])
     """
 
     vectors: Tensor
