@@ -1,4 +1,4 @@
-"""Write the generated pages: docs/objectives.md, docs/results.md, docs/demo.md and the table of results in README.md.
+"""Write the generated pages: docs/objectives.md, docs/papers/*.md, docs/demo.md and the table of results in README.md.
 
 python docs/generate.py [--check]      --check writes nothing and says which pages are out of date
 """
@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from papers.gallery import draw, shown
-from papers.page import results_page
-from papers.tables import TABLES, verdicts
+from papers.page import pages
+from papers.pictures import draw
+from papers.readme_rows import readme_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 from objectives_page import page  # noqa: E402
 
-PAGE, RESULTS, README, DEMO_PAGE = ROOT / "docs/objectives.md", ROOT / "docs/results.md", ROOT / "README.md", ROOT / "docs/demo.md"
+PAGE, PAPERS, README, DEMO_PAGE = ROOT / "docs/objectives.md", ROOT / "docs/papers", ROOT / "README.md", ROOT / "docs/demo.md"
 DEMO, PICTURE = ROOT / "docs/demo.json", ROOT / "docs/demo.png"  # copies of what `make demo` leaves in runs/demo
 
 
@@ -56,7 +56,7 @@ def percent(figure: dict[str, Any]) -> str:
 
 def readme() -> str:
     """README.md with its table of results renewed."""
-    return between(README.read_text(encoding="utf-8"), "results", headline())
+    return between(README.read_text(encoding="utf-8"), "results", readme_rows(ROOT / "docs/results"))
 
 
 def between(text: str, name: str, part: str) -> str:
@@ -67,49 +67,6 @@ def between(text: str, name: str, part: str) -> str:
     return pattern.sub(lambda found: found[1] + part + "\n" + found[2], text)
 
 
-HEADLINE = (  # the rows that the README shows: trial, figure, what it is, what to know about it
-    ("ren2014-mnist-nca-log", "1-nn", "NCA network, MNIST, 1-NN error % (Ren et al., 2014)", "†"),
-    ("ren2014-cifar-nca-log", "10-nn", "NCA network, CIFAR-10, 10-NN accuracy % (same)", "falls short †"),
-    (
-        "hao2018-cifar10plus-e-ncm-p0.1",
-        "class vectors",
-        "fixed anchors, CIFAR-10 with crop and flip, error % (Hao et al., 2018)",
-        "falls short †",
-    ),
-    (
-        "and-e100",
-        "weighted-nn",
-        "no labels, CIFAR-10, weighted kNN % (Huang et al., 2019)",
-        "one seed; with half the epochs it falls short",
-    ),
-    ("and-goal25", "weighted-nn", "the same with our recipe, 10 minutes on an H200", "no gain shown from its neighbors †"),
-    (
-        "lu2019-cub-11-prec5-printed",
-        "precision@1",
-        "Prec@k loss, unseen birds, P@1 % (Lu et al., 2019)",
-        "not better than other losses; worse on CIFAR-100 †",
-    ),
-)
-
-
-def headline() -> str:
-    """The README's rows of the results: the first cell of each."""
-    cells = [cell for _, some in TABLES.values() for cell in some]
-    chosen = [next(cell for cell in cells if (cell.trial, cell.figure) == (trial, figure)) for trial, figure, *_ in HEADLINE]
-    lines = ["| what | printed | ours | seeds | know that |", "|---|---:|---:|---:|---|"]
-    for (cell, verdict), (_, _, what, caveat) in zip(verdicts(chosen, ROOT / "docs/results"), HEADLINE, strict=True):
-        if verdict.mean is not None:
-            ours = cell.told(verdict.mean) + ("" if verdict.spread is None else f" ± {cell.told(verdict.spread)}")
-            lines.append(f"| {what} | {cell.told(cell.printed)} | {ours} | {verdict.seeds} | {caveat} |")
-    return "\n".join(lines)
-
-
-def results() -> str:
-    """docs/results.md from the saved runs."""
-    folder = ROOT / "docs/results"
-    return results_page(verdicts([cell for _, cells in TABLES.values() for cell in cells], folder), shown(folder))
-
-
 def main() -> int:
     """Write the pages, or with --check say which are out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -118,10 +75,12 @@ def main() -> int:
     if not check:
         draw(ROOT / "docs/results")
     stale = []
-    for path, text in ((PAGE, page()), (RESULTS, results()), (DEMO_PAGE, demo()), (README, readme())):
+    papers = {PAPERS / name: text for name, text in pages(ROOT / "docs/results").items()}
+    for path, text in {PAGE: page(), **papers, DEMO_PAGE: demo(), README: readme()}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
             if not check:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     for path in stale:
         print(f"{path} is out of date; run `make docs`" if check else f"wrote {path}")

@@ -174,7 +174,7 @@ def test_check_notices_a_page_that_is_out_of_date(
     (tmp_path / "page.md").write_text("old")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "results.md")
+    monkeypatch.setattr(module, "PAPERS", tmp_path / "papers")
     monkeypatch.setattr(module, "DEMO_PAGE", tmp_path / "demo.md")
     monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
     assert module.main() == 1

@@ -28,7 +28,9 @@ def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, color: 
     return (augment.HorizontalFlip(), *steps) if flip else steps
 
 
-AUTOMATIC_HUE = 0.1  # of color images without labels, where nobody named an augmentation; docs/results.md, options beyond the paper
+AUTOMATIC_HUE = (
+    0.1  # of color images without labels, where nobody named an augmentation; docs/papers/huang2019.md, options beyond the paper
+)
 AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "none": lambda: (),
     "shift": lambda pixels=2: (augment.PadAndCrop(pixels),),

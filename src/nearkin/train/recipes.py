@@ -77,7 +77,7 @@ RECIPES: Mapping[str, Recipe] = {
             "least_steps": UNLABELED["least_steps"],
         },
         "a ResNet-18 into 128 numbers, crops, flips and colors changed, one cosine over 250 epochs, a few more neighbors trusted in each",
-        "docs/results.md, beyond the paper of Huang et al.; color images of about 32 x 32, on a GPU",
+        "docs/papers/huang2019.md, beyond the paper; color images of about 32 x 32, on a GPU",
         {"data.size": "32"},
     ),
 }

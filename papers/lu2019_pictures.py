@@ -1,7 +1,7 @@
-"""Figures 4, 5 and 6 of [lu2019sampling] from the runs that were followed and the embeddings they left: nothing is trained here.
+"""Figures 4, 5 and 6 of [lu2019sampling] from runs that were followed and the embeddings they saved: nothing is trained here.
 
-Figure 4: P@1 of the test classes against iterations and against the pairs or triplets that bore on the loss so far (for Prec@k the
-misplaced ones), seed 0; precision against recall, and ROC, of pairs. Figure 5: queries and what was found for them. Figure 6: t-SNE.
+Figure 4: P@1 of the test classes against iterations and against the pairs or triplets that contributed to the loss so far (for Prec@k
+the misplaced ones), seed 0; precision against recall, and ROC, of pairs. Figure 5: queries and their neighbors. Figure 6: t-SNE.
 """
 
 import json
@@ -22,20 +22,23 @@ from nearkin.report.figures import Panel, embedding_map
 from nearkin.report.pictures import Hit, gallery
 from nearkin.report.projection import Method, fit
 from nearkin.search import nearest
-from papers.lu2019 import OTHERS, OURS, SETS, TABLE_1, table_name
+from papers.cell import AFTER_TEST
+from papers.lu2019 import AFTER_TEST as CHANGED
+from papers.lu2019 import table_name
+from papers.lu2019_trials import OTHERS, OURS, SETS, TABLE_1
 from papers.unseen import parts_of
 
 CURVE = 500  # points of a curve
 ROWS, FOUND = 5, 8  # queries of the gallery, and neighbors of each
 MAPPED = 20  # classes of the map
 SHOWN = ("prec5-printed", "triplet-semi")  # in gallery and map
-PHOTOGRAPHS = ("cub", "cars", "products")  # other people's, which a gallery would pass on
-NO_GALLERY = "Figure 5 is left out here: the photographs are other people's, and not ours to pass on."
+PHOTOGRAPHS = ("cub", "cars", "products")  # copyrighted by others, so no gallery is published
+NO_GALLERY = "Figure 5 is left out: the photographs are copyrighted by others."
 CAPTIONS: Mapping[str, str] = {
-    "iterations": "Figure 4: P@1 of the test classes while training, seed 0. Looked at for this picture only; nothing was chosen by it.",
-    "active": "Figure 4: the same against the pairs or triplets that have borne on the loss; for Prec@k, the misplaced ones.",
+    "iterations": "Figure 4: P@1 of the test classes while training, seed 0. For this picture only; nothing was selected by it.",
+    "active": "Figure 4: the same against the pairs or triplets that have contributed to the loss; for Prec@k, the misplaced ones.",
     "pairs": "Figure 4: precision and recall, and ROC, of pairs of test images.",
-    "gallery": "Figure 5: queries drawn at random and their nearest; a green frame with a tick is of the query's class.",
+    "gallery": "Figure 5: queries drawn at random and their nearest; a green frame with a tick marks the class of the query.",
     "map": "Figure 6: t-SNE of the first twenty test classes.",
 }
 
@@ -51,25 +54,26 @@ def draw(data: str, results: Path, out: Path, data_root: Path, projection: Metho
     if kept:
         yield save(trade_offs(kept), out / f"lu2019-{data}-pairs.png")
         if data not in PHOTOGRAPHS:
-            yield save(found_for(data, kept, data_root), out / f"lu2019-{data}-gallery.png")
+            yield save(neighbors_of_queries(data, kept, data_root), out / f"lu2019-{data}-gallery.png")
         yield save(mapped(kept, projection), out / f"lu2019-{data}-map.png")
 
 
-def shown(results: Path) -> dict[str, list[str]]:
-    """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to the folder's parent."""
+def picture_lines(results: Path) -> dict[str, list[str]]:
+    """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to a folder next to the results."""
     lines: dict[str, list[str]] = {}
     for data in SETS:
         for name, caption in CAPTIONS.items():
             if (results / f"lu2019-{data}-{name}.png").exists():
-                link = f"![{caption}]({results.name}/lu2019-{data}-{name}.png)"
-                lines.setdefault(table_name(data, "11"), []).extend([link, "", caption, ""])
+                shown = f"{caption} {AFTER_TEST}" if data in CHANGED else caption
+                link = f"![{caption}](../{results.name}/lu2019-{data}-{name}.png)"
+                lines.setdefault(table_name(data, "11"), []).extend([link, "", shown, ""])
         if data in PHOTOGRAPHS and table_name(data, "11") in lines:
             lines[table_name(data, "11")] += [NO_GALLERY, ""]
     return lines
 
 
 def title_of(name: str) -> str:
-    """The row's own words."""
+    """The label of a row."""
     return {**TABLE_1, **OURS, **OTHERS}[name].row
 
 
@@ -91,7 +95,7 @@ def by_iteration(runs: Mapping[str, list[dict[str, float]]], title: str) -> Any:
 
 
 def by_active(runs: Mapping[str, list[dict[str, float]]], title: str) -> Any:
-    """Figure 4, middle: P@1 against how many pairs or triplets have borne on the loss."""
+    """Figure 4, middle: P@1 against the number of pairs or triplets that contributed to the loss."""
     series = []
     for name, curve in runs.items():
         seen = [point for point in curve if point["active"] > 0]
@@ -99,12 +103,12 @@ def by_active(runs: Mapping[str, list[dict[str, float]]], title: str) -> Any:
     ends = [value for one in series for value in np.asarray(one.x)]
     ticks = [10.0**power for power in range(math.floor(math.log10(min(ends))), math.ceil(math.log10(max(ends))) + 1)]
     names = [f"{tick:.0f}" if tick < 1e3 else f"{tick / 1e3:.0f}k" if tick < 1e6 else f"{tick / 1e6:.0f}M" for tick in ticks]
-    across = "pairs or triplets that bore on the loss"
+    across = "pairs or triplets that contributed to the loss"
     return line(ticks, series, title=f"Unseen classes while training: {title}", across=across, up="P@1", ticks=names)
 
 
 def embeddings(data: str, name: str, results: Path) -> Points | None:
-    """What a followed run left: unit embeddings of the test classes; None where it is not there."""
+    """The unit embeddings of the test classes that a followed run saved; None if there are none."""
     path = results / "embeddings" / f"lu2019-{data}-11-{name}.npz"
     if not path.exists():
         return None
@@ -129,11 +133,11 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x[rows], y[rows]
 
 
-def found_for(data: str, kept: Mapping[str, Points], data_root: Path) -> Any:
+def neighbors_of_queries(data: str, kept: Mapping[str, Points], data_root: Path) -> Any:
     """Figure 5: the same queries, drawn at random, and their nearest by two losses."""
-    asked = parts_of(data, str(data_root), False)[1]
-    assert isinstance(asked.inputs, torch.Tensor)
-    drawn = torch.randperm(len(asked), generator=torch.Generator().manual_seed(0))[:ROWS].tolist()
+    images = parts_of(data, str(data_root), False)[1]
+    assert isinstance(images.inputs, torch.Tensor)
+    drawn = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:ROWS].tolist()
     shown = {name: points for name, points in kept.items() if name in SHOWN} or dict(list(kept.items())[:1])
     rows = []
     for query in drawn:
@@ -141,8 +145,8 @@ def found_for(data: str, kept: Mapping[str, Points], data_root: Path) -> Any:
             assert points.labels is not None
             near = nearest(points.embeddings[query : query + 1], points.embeddings, FOUND + 1, cosine()).positions[0]
             others = near[near != query][:FOUND].tolist()
-            hits = [Hit(asked.inputs[row].numpy(), "", bool(points.labels[row] == points.labels[query])) for row in others]
-            rows.append((Hit(asked.inputs[query].numpy(), title_of(name).replace(" ", "\n", 1)), hits))
+            hits = [Hit(images.inputs[row].numpy(), "", bool(points.labels[row] == points.labels[query])) for row in others]
+            rows.append((Hit(images.inputs[query].numpy(), title_of(name).replace(" ", "\n", 1)), hits))
     return gallery(rows, title="Unseen classes: queries drawn at random and their nearest")
 
 

@@ -1,4 +1,4 @@
-"""The documents' figures, drawn anew from what the runs kept or from their figures; each is shown below the table it belongs to."""
+"""The figures of the papers, drawn from saved arrays or from the figures of the runs; each is shown below its table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ from nearkin.report.curves import Series, line
 from nearkin.report.drawing import save
 from nearkin.report.figures import Panel, embedding_map
 from nearkin.report.pictures import Hit, attention_by_stage, filters
-from papers import lu2019_figures
-from papers.cell import Cell
+from papers import lu2019_pictures
+from papers.cell import AFTER_TEST, Cell
 from papers.tables import TABLES, verdicts
-from papers.verdict import Verdict, margins_beside
+from papers.verdict import Verdict, comparable_margins
 
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure: the table it stands under, its caption, the trials whose exhibits it needs, each with its name, and who draws it."""
+    """One figure: its table, its caption, the trials whose arrays it needs, each with its name, and the function that draws it."""
 
     name: str
     table: str
     caption: str
-    trials: Mapping[str, str]  # trial -> what it is called in the picture
+    trials: Mapping[str, str]  # trial -> its name in the picture
     draw: Callable[[Mapping[str, Arrays]], Any]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One figure whose points are the cells of a table: rows named "k = 1" stand across, and every column is a line."""
+    """One figure whose points are the cells of a table: rows named "k = 1" are the x axis, and every column is a line."""
 
     name: str
     table: str
@@ -41,14 +41,14 @@ class Curve:
     up: str
 
     def draw(self, found: Sequence[tuple[Cell, Verdict]]) -> Any:
-        """From the table's cells, all of which have runs; bands are the margins of shares."""
+        """From the cells of the table, all of which have runs; bands are the margins of shares."""
         share = found[0][0].unit.endswith("%")
         scale = 100 if share else 1
         at = list(dict.fromkeys(float(cell.row.partition(" = ")[2]) for cell, _ in found))
         series = []
         for column in dict.fromkeys(cell.column for cell, _ in found):
             mine = [verdict for cell, verdict in found if cell.column == column]
-            means, margins = (np.array(values) / scale for values in ([one.mean for one in mine], margins_beside(mine)))
+            means, margins = (np.array(values) / scale for values in ([one.mean for one in mine], comparable_margins(mine)))
             band = (means - margins, means + margins) if share else (None, None)
             series.append(Series(column or self.up, means, *band))
         title = self.table.partition("] ")[2]
@@ -65,14 +65,14 @@ def maps(found: Mapping[str, Arrays]) -> Any:
 
 
 def flat(found: Mapping[str, Arrays]) -> Any:
-    """`maps` of losses with and without anchors; what has collapsed is drawn about the origin, in a frame that holds all anchors."""
+    """`maps` of losses with and without anchors; a collapsed one is drawn around the origin, in a frame that holds all anchors."""
     half = 1.12 * max(float(np.abs(kept["anchors"]).max()) for kept in found.values() if "anchors" in kept)
     panels = [one._replace(anchors=None, half=half, named=False) if one.title == COLLAPSED else one for one in _panels(found)]
     return embedding_map(panels, width=330 * len(panels))
 
 
 def first_filters(found: Mapping[str, Arrays]) -> Any:
-    """The first layer of one network beside images."""
+    """The first layer of one network next to images."""
     (kept,) = found.values()
     return filters(kept["filters"].astype(np.float32), kept["images"])
 
@@ -84,8 +84,8 @@ def convergence(found: Mapping[str, Arrays]) -> Any:
     return line(epochs, series, title="Validation part of MNIST", across="epoch", up="error", narrowest=0.0)
 
 
-def looks(found: Mapping[str, Arrays]) -> Any:
-    """Where the networks of successive rounds look; the frame says whether the nearest training point is right."""
+def attention(found: Mapping[str, Arrays]) -> Any:
+    """Attention of the networks of successive rounds; the frame shows whether the class of the nearest training point is right."""
     (kept,) = found.values()
     names = [f"round {number}" for number in range(len(kept["heat"]))]
     rows = [
@@ -137,33 +137,33 @@ PICTURES = (
     Picture(
         "hao2018-figure-2",
         "[hao2018anchor] figure 2, MNIST in 2-D",
-        "3,000 points of the test part, none of the training part, each panel at its own scale. Stars are the anchors, at distance 1 "
-        "from the origin; E-NCM hides them beneath the numbers of the classes that sit on them. The center loss alone is drawn in "
-        "a frame of E-NCM's size, with the origin in its middle: all classes lie on one spot.",
+        "3,000 points of the test part, each panel at its own scale. Stars are the anchors, at distance 1 from the origin; E-NCM hides "
+        "them below the numbers of the classes. The center loss alone is drawn in a frame of the size of E-NCM's, with the origin in its "
+        "center: all classes lie on one spot.",
         FLAT,
         flat,
     ),
     Picture(
         "hao2018-figure-3",
         "[hao2018anchor] figure 3, convergence on MNIST",
-        "Error of the nearest class vector on a tenth of the training part. Our rate falls to zero over these ten epochs, so that they end "
-        "settled by construction.",
+        "Error of the nearest class vector on a tenth of the training part. Our rate falls to zero over these ten "
+        "epochs, so all curves flatten at the end.",
         CURVES,
         convergence,
     ),
     Picture(
         "huang2019-figure-7",
         "[huang2019and] figure 6: trusted neighborhoods of round r",
-        "Figure 7: where the network looks to find the nearest training point, after the instance round and each round of discovery.",
+        "Figure 7: attention of the network for the nearest training point, after the instance round and each round of discovery.",
         {"and-base": "AND"},
-        looks,
+        attention,
     ),
 )
 CELL_CURVES = (
     Curve(
         "huang2019-figure-4",
         "[huang2019and] figure 4: size k of a neighborhood",
-        "Figure 4: CIFAR-10, every k at the same epochs; the band is the margin of the test part or, where wider, of seeds.",
+        "Figure 4: CIFAR-10, every k at the same epochs; the band is the margin of the test part or, if wider, of seeds.",
         "k, on a logarithmic axis",
         "weighted kNN accuracy",
     ),
@@ -183,7 +183,7 @@ CELL_CURVES = (
     ),
     Curve(
         "huang2019-figure-6-longer",
-        "[huang2019and] figure 6 at 50 epochs a round",
+        "[huang2019and] figure 6 at 50 epochs per round",
         "Figure 6 after rounds of 50 epochs, with the released recipe and with ours.",
         "round",
         "trusted points",
@@ -192,7 +192,7 @@ CELL_CURVES = (
 
 
 def draw(results: Path) -> list[Path]:
-    """Every picture whose exhibits, or whose cells' runs, are all there, as PNG beside them."""
+    """Draw every picture whose arrays, or whose runs, are all there, as PNG next to them."""
     drawn, cells = [], [cell for _, some in TABLES.values() for cell in some]
     for curve in CELL_CURVES:
         points = verdicts([cell for cell in cells if cell.table == curve.table], results)
@@ -206,12 +206,15 @@ def draw(results: Path) -> list[Path]:
     return drawn
 
 
-def shown(results: Path) -> dict[str, list[str]]:
-    """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to the folder's parent."""
-    lines: dict[str, list[str]] = lu2019_figures.shown(results)
+def picture_lines(results: Path) -> dict[str, list[str]]:
+    """Lines of Markdown for every table, for the pictures that have been drawn; links are relative to a folder next to the results."""
+    lines: dict[str, list[str]] = lu2019_pictures.picture_lines(results)
+    cells = [cell for _, some in TABLES.values() for cell in some]
     for picture in (*CELL_CURVES, *PICTURES):
         if (results / f"{picture.name}.png").exists():
-            lines.setdefault(picture.table, []).extend(
-                [f"![{picture.caption}]({results.name}/{picture.name}.png)", "", picture.caption, ""]
-            )
+            trials = picture.trials if isinstance(picture, Picture) else {cell.trial for cell in cells if cell.table == picture.table}
+            marked = any(cell.after_test for cell in cells if cell.trial in trials)
+            link = f"![{picture.caption}](../{results.name}/{picture.name}.png)"
+            caption = f"{picture.caption} {AFTER_TEST}" if marked else picture.caption
+            lines.setdefault(picture.table, []).extend([link, "", caption, ""])
     return lines
