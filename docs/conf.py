@@ -89,7 +89,7 @@ def plain_docstring(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: A
     shown = _prose(parts[0])
     for part in parts[1:]:
         if part[0] in _FIELDS:
-            shown += [_escaped(line) if line.startswith(" ") else line for line in part]
+            shown += [_escaped(line) if line.startswith(" ") else re.sub(r"_,", r"\\_,", line) for line in part]
         else:
             shown += part if part[0] in _AS_IT_IS else [*part[:2], *_prose(part[2:])]
     lines[:] = shown
