@@ -409,7 +409,7 @@ def test_errors_of_the_verb(classes: tuple[Path, str], tmp_path: Path, capsys: p
     assert "there is no training part to answer the queries" in refused(capsys, str(copy), str(tmp_path / "small.npz"))
     run = json.loads((folder / "run.json").read_text())
     (copy / "run.json").write_text(json.dumps({**run, "data": {**run["data"], "source": str(tmp_path / "gone.npz")}}))
-    assert "the training part is needed to answer queries, and its data cannot be opened" in refused(capsys, str(copy))
+    assert "the training part is needed as references, and its data cannot be opened" in refused(capsys, str(copy))
     np.savez(tmp_path / "gone.npz", x=PIXELS[:390], y=DIGITS.target[:390])
     assert "has 390 points where the training cut 400: the data have changed since" in refused(capsys, str(copy))
 

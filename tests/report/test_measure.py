@@ -61,9 +61,9 @@ def test_every_figure_is_defined_in_words(name: str, says: str) -> None:
 
 
 def test_numbers_read_well() -> None:
-    score = Score("1-nn", 0.9312, 0.9, 0.95, 0.1, left_out={"no kin in the gallery": 1234})
+    score = Score("1-nn", 0.9312, 0.9, 0.95, 0.1, left_out={"no positive in the gallery": 1234})
     assert words.number(score.value, "1-nn") == "93.1 %" and words.interval(score) == "90.0 to 95.0 %"
-    assert words.left_out(score) == "1,234 (no kin in the gallery)"
+    assert words.left_out(score) == "1,234 (no positive in the gallery)"
     assert words.number(None, "1-nn") == words.number(math.nan, "r2") == "-" and words.interval(Score("r2", 0.5)) == "-"
     assert words.number(-0.25, "r2") == "-0.250" and words.number(12345.6, "mae") == "12,346" and words.definition("no such") == ""
 

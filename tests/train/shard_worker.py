@@ -54,7 +54,7 @@ def interrupted(run: Run, folder: Path) -> dict[int, int]:
     try:
         train(run, folder, device="cpu")
     except Stopped:
-        return dict(loops[-1].data.train.inputs.held.read)  # type: ignore[union-attr]
+        return dict(loops[-1].data.train.inputs.cache.read)  # type: ignore[union-attr]
     finally:
         Loop._maybe_save = real  # type: ignore[method-assign]
     raise AssertionError("it was to be stopped")
@@ -110,7 +110,7 @@ def main(place: Path) -> None:
     train(run_over(place / "shards", "instance_discrimination"), place / "one-instance_discrimination", device="cpu", resume=True)
     data = sources.open(place / "pictures")
     train(run_over(place / "pictures", "nca"), place / "two-pictures", data=data, device="cpu")
-    (place / f"pictures.{rank}").write_text(json.dumps(data.inputs.held.read))  # type: ignore[union-attr]
+    (place / f"pictures.{rank}").write_text(json.dumps(data.inputs.cache.read))  # type: ignore[union-attr]
     ranks.stop()
     (place / f"threads.{rank}").write_text(json.dumps([(one / "comm").read_text().strip() for one in Path("/proc/self/task").glob("*")]))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nearkin.compose.points import Points
 from nearkin.evaluate import knn_accuracy
-from nearkin.models.convnet import convnet
+from nearkin.models.small_convnet import convnet
 from nearkin.objectives import NCA, InstanceDiscrimination, Objective, Softmax
 from nearkin.train.loop import Epoch, embed, fit, one_cycle, save
 

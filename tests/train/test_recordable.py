@@ -10,7 +10,7 @@ import torch
 
 from nearkin.compose import routes
 from nearkin.data import Dataset
-from nearkin.kernels.soft_neighbors import Soft
+from nearkin.kernels.autograd import Soft
 from nearkin.objectives import NCA, NeighborhoodDiscovery, WeightedSum, streaming
 from nearkin.train.assemble import assemble
 from nearkin.train.config import Run, override

@@ -47,20 +47,20 @@ def test_shards_are_data(tmp_path: Path) -> None:
     assert isinstance(data.inputs, ShardRows) and data.kind == "vectors" and data.shape == (8,) and len(data) == 160
     assert data.classes == ("a", "b", "c") and data.supervision == "classes"
     some = torch.tensor([150, 3, 41, 3])
-    whole = torch.from_numpy(np.concatenate([shard.vectors for shard in data.inputs.held.shards]))
+    whole = torch.from_numpy(np.concatenate([shard.vectors for shard in data.inputs.cache.shards]))
     assert torch.equal(data.read(some), whole[some])
     part = data.subset([159, 5, 70])
-    assert torch.equal(part.read(part.ids), whole[[159, 5, 70]]) and part.inputs.homes.tolist() == [3, 0, 2]  # type: ignore[union-attr]
+    assert torch.equal(part.read(part.ids), whole[[159, 5, 70]]) and part.inputs.shard_of.tolist() == [3, 0, 2]  # type: ignore[union-attr]
 
 
 def test_only_a_few_shards_of_others_are_held(tmp_path: Path) -> None:
     data = sources.open(write_shards(tmp_path / "shards"))
     assert isinstance(data.inputs, ShardRows)
-    held = data.inputs.held
+    held = data.inputs.cache
     held.keep([1])
     for _ in range(2):
         data.read(data.ids)
-    assert held.read == {0: 2, 1: 1, 2: 2, 3: 2} and set(held.kept) == {1} and len(held.passing) == 2
+    assert held.read == {0: 2, 1: 1, 2: 2, 3: 2} and set(held.kept) == {1} and len(held.others) == 2
 
 
 def test_a_point_without_a_label_has_none(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_every_batch_holds_an_even_share_of_every_shard() -> None:
         shares = torch.bincount(homes[ids], minlength=4)
         assert all(abs(int(share) - 32 * size / 160) <= 1 for share, size in zip(shares, SIZES, strict=True))
     assert not torch.equal(torch.cat(batches), torch.cat(list(sampler.batches(1))))
-    with pytest.raises(ValueError, match="strata has 3 entries for 160 images"):
+    with pytest.raises(ValueError, match="strata has 3 entries for 160 points"):
         Shuffled(160, 32, seed=3, strata=homes[:3])
 
 

@@ -102,7 +102,7 @@ def test_encode_accepts_arrays_images_and_paths(tmp_path, digits):
         np.testing.assert_allclose(model.encode(form), expected, atol=1e-4, err_msg=name)
     np.testing.assert_allclose(model.encode(pictures[0]), expected[:1], atol=1e-4)
     np.testing.assert_allclose(model.encode(np.array([str(tmp_path / "1.png")])), expected[1:2], atol=1e-4)
-    with pytest.raises(ValueError, match=r"inputs reach 255, and floats are pixels in 0..1: divide them by 255, or pass uint8"):
+    with pytest.raises(ValueError, match=r"inputs reach 255, but pixels as floats must be in 0..1; divide them by 255, or pass uint8"):
         model.encode(255.0 * torch.ones(2, 1, 8, 8))
     with pytest.raises(ValueError, match=r"inputs have shape \(0,\); this model reads \(n, 1, 8, 8\)"):
         model.encode([])

@@ -349,7 +349,9 @@ def _add_exploring(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data-root", default="data", metavar="FOLDER", help="where known sets are looked for (default: %(default)s)")
+    parser.add_argument(
+        "--data-root", metavar="FOLDER", help="where known sets are looked for (default: where the run found its set, or the folder data)"
+    )
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
 
 

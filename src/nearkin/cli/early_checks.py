@@ -18,7 +18,7 @@ def check(arguments: Namespace) -> None:
         model_page(Path(arguments.folder))
     if arguments.verb == "train":
         if arguments.resume is not None:
-            _check_data_of(run_page(Path(arguments.resume)))
+            _check_data_of(run_page(Path(arguments.resume)), arguments.data_root)
         override(Run(), set_leaves(arguments.set))
     for what in filter(None, given):
         _check_there(what)
@@ -35,9 +35,14 @@ def set_leaves(items: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-def _check_data_of(page: Path) -> None:
+def _check_data_of(page: Path, data_root: str | None) -> None:
     """A training goes on with the data it was begun with, which may have been moved since."""
     choice = Run.from_json(page.read_text(encoding="utf-8")).data
+    if data_root is None and choice.root and not os.path.isdir(choice.root):
+        moved = "move it back, or pass --data-root FOLDER with its new place"
+        raise FileNotFoundError(
+            f"{page.parent} read {choice.source} from the data root {choice.root}, which is no folder any more; {moved}"
+        )
     for leaf, what in (("source", choice.source), ("corrections", choice.corrections)):
         if _leads_nowhere(what):
             moved = f"put it back, or write where it is now into {page} (data, {leaf}), and resume"

@@ -21,15 +21,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from nearkin import __version__
-from nearkin import data as sources
-from nearkin.cli.datasets import choice_of, own_data
+from nearkin.cli.datasets import choice_of, open_for, own_data
 from nearkin.data import Dataset, Partition
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import WHOLE
 from nearkin.data.loader import without_damaged
 from nearkin.data.progress import Progress as Line
 from nearkin.data.progress import Report
-from nearkin.models.folder import Model, about_of, brought_to, load
+from nearkin.models.folder import Model, about_of, channels_and_size, load
 from nearkin.report import descriptions as words
 from nearkin.report.checks import inspect
 from nearkin.report.comparisons import beside_raw, check_comparable, compare
@@ -141,17 +140,15 @@ def _unseen(asked: torch.Tensor | None, known: torch.Tensor | None) -> bool:
 
 def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str, Dataset], tuple[str, ...]]:
     """The run's data, split as split.json says, and a word on what was left out; nothing when the run names none."""
-    source = choice_of(folder).source
+    choice = choice_of(folder)
+    source = choice.source
     if not source:
         return {}, ()
     try:
         found = _opened(arguments, folder, source, report)
     except FileNotFoundError as error:
-        where = "put them back there" if Path(source).is_absolute() else "run from the folder you trained in"
-        raise FileNotFoundError(
-            f"the training part is needed to answer queries, and its data cannot be opened: {error}; {where}, "
-            "or say where known sets are with --data-root"
-        ) from error
+        fix = "" if choice.root else "; put them back there, or pass --data-root for a known set"
+        raise FileNotFoundError(f"the training part is needed as references, and its data cannot be opened: {error}{fix}") from error
     data = without_damaged(found, report)  # as the training did before it cut them
     gone = len(found) - len(data)
     data = resplit(data, json.loads((folder / "split.json").read_text(encoding="utf-8")))
@@ -181,10 +178,11 @@ def _opened(arguments: Namespace, folder: Path, what: str, report: Report) -> Da
     """Data as the run would open them, brought to the model's shape where they are images."""
     about = about_of(folder)
     choice = choice_of(folder)
-    channels, size = (None, choice.size) if own_data(what, choice) else brought_to(about)
-    data = sources.open(
+    channels, size = (None, choice.size) if own_data(what, choice) else channels_and_size(about)
+    data = open_for(
+        arguments,
+        choice,
         what,
-        data_root=arguments.data_root,
         size=size,
         channels=channels,
         **choice.columns(),

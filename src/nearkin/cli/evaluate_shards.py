@@ -11,7 +11,7 @@ from rich.console import Console
 from nearkin.cli.evaluate import about, asked_of, finite, place_of, put, score_table, watch
 from nearkin.cluster.evaluate import Asked, Where, judge
 from nearkin.cluster.session import check_address
-from nearkin.data.corrections import points_of
+from nearkin.data.corrections import source_names
 from nearkin.data.shards import open_shards
 from nearkin.index.collection import model_version
 from nearkin.models.folder import load
@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
         side = embedded(model, asked.data, "queries", report)
         side, classes = in_classes_of(side, shards.about.classes)
         known = side.data.classes if side.data.supervision == "sets" else classes
-        given = Asked(side.points, points_of(side.data), side.data.supervision, known, asked.split)
+        given = Asked(side.points, source_names(side.data), side.data.supervision, known, asked.split)
         measured = judge(given, shards, model.affinity, Where(arguments.engine, arguments.address), report)
     measured.notes += [*asked.notes, NOTE]
     console = Console(highlight=False)

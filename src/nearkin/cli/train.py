@@ -14,7 +14,6 @@ from rich.table import Table
 from nearkin.cli.datasets import own_data
 from nearkin.cli.early_checks import set_leaves
 from nearkin.cli.progress import TrainingView
-from nearkin.data.opener import DATA_ROOT
 from nearkin.data.shards import is_sharded
 from nearkin.models.paths import run_page
 from nearkin.report.curves import Series, line
@@ -23,7 +22,7 @@ from nearkin.train import ranks
 from nearkin.train.assemble import cut
 from nearkin.train.checkpoint import name_of_newest
 from nearkin.train.config import Run, override
-from nearkin.train.folder import check_folder, opened
+from nearkin.train.folder import check_folder, opened, rooted
 from nearkin.train.rate_finder import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
 from nearkin.train.training import TrainingStopped, train
@@ -56,17 +55,16 @@ def run_train(arguments: Namespace) -> int:
                 view.message(_interrupted(folder))
             raise
     if ranks.is_first():
-        _tell(folder, metrics, _next(folder, run.data.source, arguments.data_root))
+        _tell(folder, metrics, _next(folder, run.data.source))
     ranks.stop()
     return 0
 
 
-def _next(folder: Path, source: str, data_root: str) -> str:
+def _next(folder: Path, source: str) -> str:
     """What to do with the model, in commands that run as they are printed."""
     if is_sharded(source):  # of which no local index is made
         return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbors are right"
     index = ["nearkin", "index", str(folder), source, *(["--replace"] if (folder / "index" / "manifest.json").exists() else [])]
-    index += ["--data-root", data_root] if data_root != DATA_ROOT else []
     shown = "shows every point with its neighbors, in a browser"
     return f"next: `{shlex.join(index)}`, then `{shlex.join(['nearkin', 'serve', str(folder)])}` {shown}"
 
@@ -98,7 +96,7 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
     """The run with the finder's rate; the curve is kept in the model folder."""
     device = _device(arguments)
     with TrainingView("finding the rate") as view:
-        learned_from = cut(run, opened(run, None, arguments.data_root, view)).train
+        learned_from = cut(run, opened(rooted(run, arguments.data_root), None, view)).train
         run = suited(run, learned_from, given)
         sweep = find_rate(run, learned_from, device, view)
     sweep.save(folder / "learning_rate.json")

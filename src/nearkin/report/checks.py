@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from nearkin.data.progress import Report, few, tell
+from nearkin.data.progress import Report, few, inform
 from nearkin.report.measure import NEAR, neighbors_of
 from nearkin.report.sanity import (
     APART_IMAGES,
@@ -45,13 +45,13 @@ class Sanity:
 def inspect(subject: Subject, found: Neighbors, effective_rank: float, report: Report | None = None) -> Sanity:
     """Run every check that the subject allows."""
     sanity = Sanity()
-    tell(report, "looking for duplicates")
+    inform(report, "looking for duplicates")
     _contents(subject, sanity)
     _lengths(subject, sanity)
     _centers(subject, sanity)
     _collapse(subject, effective_rank, sanity)
     if subject.supervision == "classes":
-        tell(report, "looking for wrong labels")
+        inform(report, "looking for wrong labels")
         _labels(subject, found, sanity)
     for side in (subject.queries, *([subject.gallery] if subject.gallery else [])):
         if side.left_out:

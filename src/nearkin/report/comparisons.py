@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.estimators.linear import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
 from nearkin.evaluate import Score, classification, regression, retrieval
 from nearkin.report import descriptions as words
@@ -55,7 +55,7 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Rival]:
     fitted = _rows(len(known))
     part = f"fitted on {len(fitted):,} of {len(known):,} references" if len(fitted) < len(known) else ""
     for name, maker, note in _methods(subject, known.shape[1], len(fitted)):
-        tell(report, f"comparing with {name}")
+        inform(report, f"comparing with {name}")
         began = time.perf_counter()
         method = maker()
         if method is not None:

@@ -8,7 +8,11 @@ from nearkin.evaluate import Score
 DEFINITIONS = (
     (r"1-nn", "share of queries whose nearest reference has their class"),
     (r"(\d+)-nn", "share of queries whose class has the most votes among their {0} nearest references; a tie goes to the nearest"),
-    (r"weighted (\d+)-nn", "the same with {0} votes, each weighing exp(affinity / temperature)"),
+    (
+        r"weighted (\d+)-nn",
+        "the same with {0} votes, each weighing exp(affinity / temperature); for a cosine the temperature is 0.07 "
+        "(the tables of Huang et al., 2019, use 0.1)",
+    ),
     (r"nearest class mean", "share of queries that lie nearest to the mean of their own class's references"),
     (r"soft neighbors", "share of queries whose class has the largest summed soft-neighbor probability, as NCA chooses"),
     (r"precision@1", "share of queries whose nearest is of their class"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.compose.points import Points
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.models.folder import about_of, load
 from nearkin.report.checks import Sanity
 from nearkin.report.curves import Series, Trade, line, pr_roc, predicted_against_true, training_curves
@@ -65,7 +65,7 @@ def illustrate(
         ("looking through the stages of the training", lambda: _stages(subject, folder)),
     ]
     for what, maker in makers:
-        tell(report, what)
+        inform(report, what)
         yield from maker()
 
 

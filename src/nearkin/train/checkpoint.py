@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nearkin.data.disk import as_new, digest, sync
+from nearkin.data.disk import digest, set_default_permissions, sync
 
 KEEP = 2  # the newest, and one to fall back on
 Report = Callable[[str], None]
@@ -40,7 +40,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[
     temporary.mkdir()
     data = temporary / "tensors.safetensors"
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, data)
-    as_new(data)
+    set_default_permissions(data)
     sync(data)
     body = json.dumps({"step": step, "tensors_sha256": digest(data), "state": dict(state)}, sort_keys=True)
     state_file = temporary / "state.json"

@@ -26,6 +26,8 @@ class DataChoice:
     source : str, default=""
         Name of a known data set, a folder of images, a table (.csv, .tsv, .parquet), arrays (.npz, .npy) or a folder of
         shards.
+    root : str, default=""
+        Folder in which a known data set was found. It is written by training, so that later commands find the data again.
     size : int, default=None
         Resize the short side of images and cut out the center, size x size pixels. None keeps their size.
     path_column : str, default="path"
@@ -62,6 +64,7 @@ class DataChoice:
     """
 
     source: str = ""
+    root: str = ""
     size: int | None = None
     path_column: str = "path"
     label_column: str = "label"

@@ -16,24 +16,29 @@ from torch import Tensor
 from nearkin import data as sources
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import as_new
+from nearkin.data.disk import set_default_permissions
 from nearkin.data.images import DamagedImageError
 from nearkin.data.loader import without_damaged
-from nearkin.data.opener import from_anywhere
+from nearkin.data.opener import DATA_ROOT, absolute_root, absolute_source
 from nearkin.models.paths import run_page
 from nearkin.train.config import Run
 from nearkin.train.data_checks import check_enough
 from nearkin.train.reporter import Reporter
 
 
-def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter) -> Dataset:
+def rooted(run: Run, data_root: str | Path | None) -> Run:
+    """The run with the absolute data root of its known set: `data_root`, else the one it remembers, else the folder data."""
+    return replace(run, data=replace(run.data, root=absolute_root(run.data.source, data_root or run.data.root or DATA_ROOT)))
+
+
+def opened(run: Run, data: Dataset | None, log: Reporter) -> Dataset:
     """The data passed in, or else those that the run names."""
     if data is not None:
         return data
     choice = run.data
     found = sources.open(
         choice.source,
-        data_root=data_root,
+        data_root=choice.root or DATA_ROOT,
         size=choice.size,
         **choice.columns(),
         on_error=choice.on_error,
@@ -46,7 +51,7 @@ def opened(run: Run, data: Dataset | None, data_root: str | Path, log: Reporter)
 
 def write_run(folder: Path, run: Run) -> None:
     """Write run.json, with absolute paths: resuming and evaluating may happen in another working directory."""
-    choice = replace(run.data, source=from_anywhere(run.data.source), corrections=from_anywhere(run.data.corrections))
+    choice = replace(run.data, source=absolute_source(run.data.source), corrections=absolute_source(run.data.corrections))
     write_json(folder / "run.json", json.loads(replace(run, data=choice).to_json()))
 
 
@@ -88,7 +93,7 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors to a temporary file and rename it, so that the file is always complete."""
     temporary = path.with_suffix(".writing")
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, temporary)
-    as_new(temporary)
+    set_default_permissions(temporary)
     os.replace(temporary, path)
 
 

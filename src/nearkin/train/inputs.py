@@ -50,9 +50,9 @@ def preparation(run: Run, train: Dataset) -> Sequence[Any]:
         return ()
     name, options = run.preprocess.name, dict(run.preprocess.options)
     makers: dict[str, Callable[..., Any]] = {"standardize": _standardize, "auto": _standardize, "local_contrast": preprocess.LocalContrast}
-    makers |= {known: partial(_unchanged, step) for known, step in preprocess.GIVEN.items()}
+    makers |= {known: partial(_unchanged, step) for known, step in preprocess.PRESETS.items()}
     if name not in makers:
-        raise ValueError(f"preprocess {name!r} is unknown; choose standardize, local_contrast, {', '.join(preprocess.GIVEN)}")
+        raise ValueError(f"preprocess {name!r} is unknown; choose standardize, local_contrast, {', '.join(preprocess.PRESETS)}")
     crop = options.pop("crop", None)
     filled = {"train": train} if makers[name] is _standardize else {}
     check_options(f"preprocess {name}", options, makers[name], filled=filled, besides=("crop",))

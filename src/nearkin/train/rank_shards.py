@@ -29,16 +29,16 @@ def divide(data: Dataset) -> None:
             f"{data.name} has {len(full)} shards for {ranks.count()} ranks, and every rank needs at least one; "
             "write smaller shards (nearkin embed --shard-rows), or start fewer ranks"
         )
-    data.inputs.held.keep(full[dist.get_rank() :: ranks.count()])
+    data.inputs.cache.keep(full[dist.get_rank() :: ranks.count()])
 
 
 def owners(data: Dataset, ids: Tensor) -> Tensor:
     """(b,) the rank that reads each of these points; shards are assigned to ranks in turn."""
     assert isinstance(data.inputs, ShardRows)
-    table = torch.zeros(len(data.inputs.held.shards.records), dtype=torch.int64)
+    table = torch.zeros(len(data.inputs.cache.shards.records), dtype=torch.int64)
     full = _full(data.inputs)
     table[torch.tensor(full)] = torch.arange(len(full)) % ranks.count()
-    return table[data.inputs.homes[data.rows(ids)]]
+    return table[data.inputs.shard_of[data.rows(ids)]]
 
 
 def everyone_reads(data: Dataset, ids: Tensor) -> bool:
@@ -64,4 +64,4 @@ def put_back(rows: Tensor, ids: Tensor, order: Tensor) -> Tensor:
 
 
 def _full(rows: ShardRows) -> list[int]:
-    return [number for number, record in enumerate(rows.held.shards.records) if record["rows"]]
+    return [number for number, record in enumerate(rows.cache.shards.records) if record["rows"]]

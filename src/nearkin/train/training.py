@@ -20,7 +20,7 @@ from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
-from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json, write_run
+from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, write_json, write_run
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
 from nearkin.train.optimizers import set_rate
@@ -47,7 +47,7 @@ def train(
     folder: str | Path,
     *,
     data: Dataset | None = None,
-    data_root: str | Path = "data",
+    data_root: str | Path | None = None,
     reporter: Reporter | None = None,
     device: str | torch.device | None = None,
     resume: bool = False,
@@ -67,8 +67,8 @@ def train(
         The model folder. It must not hold a training already, unless `resume`.
     data : Dataset, default=None
         Train on this data set instead of ``run.data.source``.
-    data_root : str or Path, default="data"
-        Where data sets by name are looked for.
+    data_root : str or Path, default=None
+        Where data sets by name are looked for. None: where the run found them before, or else in the folder "data".
     reporter : Reporter, default=None
         Receives messages, steps and epochs. None reports nothing; log.jsonl is written in any case.
     device : str or torch.device, default=None
@@ -108,13 +108,14 @@ def train(
     (1, ...)
     """
     folder = Path(folder)
+    run = rooted(run, data_root) if data is None else run
     rank, place = ranks.start(device)
     check_folder(folder, resume)
     ranks.wait_for_all()  # before the first of them writes there
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
-        source = opened(run, data, data_root, log)
+        source = opened(run, data, log)
         parts_of_data = cut(run, source)
         run = taken(run, parts_of_data.train, given, log)
         parts = assemble(run, parts_of_data.train, place)

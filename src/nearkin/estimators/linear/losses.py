@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from nearkin.estimators.linear.scaling import CHUNK, Units
-from nearkin.kernels.soft_neighbors import soft_neighbors
-from nearkin.kernels.work import Work
+from nearkin.kernels.autograd import soft_neighbors
+from nearkin.kernels.contract import Work
 
 FEW = 8  # dimensions up to which differences are faster than matrix products
 SMALL = 512  # points up to which the full matrix in float64 is fastest; above, the kernels run in float32
