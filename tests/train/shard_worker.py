@@ -1,5 +1,7 @@
-"""One rank of two, over shards: prices with a spread bank, trains until it is stopped, goes on with what one process began. Run by
-test_shard_ranks under torchrun."""
+"""One rank of two, over shards: steps with a divided bank, a training that is stopped, and one that resumes a single process.
+
+Run by test_shard_ranks under torchrun.
+"""
 
 import json
 import sys
@@ -23,7 +25,7 @@ OBJECTIVES = ("nca", "instance_discrimination")
 
 
 class Stopped(Exception):  # noqa: N818
-    """Where the power was cut."""
+    """Raised to stop the training."""
 
 
 def run_over(shards: Path, objective: str) -> Run:
@@ -39,7 +41,7 @@ def run_over(shards: Path, objective: str) -> Run:
 
 
 def interrupted(run: Run, folder: Path) -> dict[int, int]:
-    """Train until step STOP is saved; how often each shard was read."""
+    """Train until step STOP is saved; returns how often each shard was read."""
     real, loops = Loop._maybe_save, list[Loop]()
 
     def mortal(self: Loop, last: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Two ranks over shards: each reads its own, the bank is spread over them, and either number of ranks goes on where the other stopped."""
+"""Two ranks over shards: each reads its own, the bank is divided among them, and either number of ranks resumes the other's training."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SIZES = (40, 30, 50, 40)
 
 
 def write_shards(folder: Path) -> Path:
-    """160 vectors of 8 numbers around three centers, in four shards of unlike size."""
+    """160 vectors of 8 numbers around three centers, in four shards of different size."""
     folder.mkdir()
     draw, records, first = np.random.default_rng(0), [], 0
     centers = draw.normal(size=(3, 8)) * 2
@@ -78,7 +78,7 @@ def write_pictures(folder: Path) -> Path:
     return folder / "pictures"
 
 
-def test_pictures_in_shards_are_the_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_in_shards_equal_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_pictures(tmp_path)
     assert "160 points in" in capsys.readouterr().out
     ours, theirs = sources.open(tmp_path / "digits.npz"), sources.open(folder)
@@ -105,7 +105,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "weights.safetensors") | {f"objective.{k}": v for k, v in load_file(folder / "objective.safetensors").items()}
 
 
-def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> None:
+def test_two_ranks_equal_one_and_either_resumes_the_other(tmp_path: Path) -> None:
     shards = write_shards(tmp_path / "shards")
     write_pictures(tmp_path)
     shard_worker.interrupted(shard_worker.run_over(shards, "instance_discrimination"), tmp_path / "one-instance_discrimination")
@@ -123,7 +123,7 @@ def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> N
 
     for rank, own in enumerate((["0", "2"], ["1", "3"])):
         for read in json.loads((tmp_path / f"read.{rank}").read_text()).values():
-            assert read == dict.fromkeys(own, 1)  # its own shards, once, and nobody else's
+            assert read == dict.fromkeys(own, 1)  # only its own shards, each once
         assert not [name for name in json.loads((tmp_path / f"threads.{rank}").read_text()) if "gloo" in name]  # or the end may abort
 
     # For the means of pixels the first rank looks at every shard; the other one only at its own.
