@@ -123,7 +123,7 @@ def test_on_a_disk_without_a_free_byte_the_manifest_still_names_what_was_made(
 
     monkeypatch.setattr(files, "sync", sync)
     monkeypatch.setattr(folder, "write_checked_json", page)
-    with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are whole"):
+    with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are complete"):
         embed(model, points(), out, rows=5)
     assert kept == [True] and len(open_shards(out, partial=True)) == 20
     assert sorted(path.name for path in out.iterdir() if path.name != "lock") == [
