@@ -89,11 +89,11 @@ def test_the_end_names_commands_that_run_as_printed(photos: Path, tmp_path: Path
 def test_the_end_names_commands_for_known_sets_and_for_shards(photos: Path, tmp_path: Path, capsys) -> None:
     pytest.importorskip("pyarrow")
     assert cli.main(["shard", str(photos), "--out", str(tmp_path / "shards")]) == 0
-    for data, root in ((str(tmp_path / "shards"), "data"), ("digits", str(tmp_path))):
+    for data in (str(tmp_path / "shards"), "digits"):
         out = tmp_path / f"model of {Path(data).name}"
-        assert cli.main(["train", data, "--out", str(out), "--data-root", root, *SMALL, "--epochs", "1"]) == 0
+        assert cli.main(["train", data, "--out", str(out), *SMALL, "--epochs", "1"]) == 0
         commands = re.findall(r"`nearkin (.*?)`", capsys.readouterr().out.splitlines()[-1])
-        assert cli.main(shlex.split(commands[0])) == 0 and (root in commands[0]) == (data == "digits")
+        assert cli.main(shlex.split(commands[0])) == 0
 
 
 def test_embeddings_of_any_data(model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +144,7 @@ def test_a_stopped_training_says_how_to_resume(seconds, message, photos: Path, t
     stopped = cli.main(first)
     said = " ".join(capsys.readouterr().err.split())
     assert stopped == 130 and f"`nearkin train --resume {folder}` {message}" in said and said.endswith("stopped")
-    with pytest.raises(FileNotFoundError, match="the training has not come to its end; `nearkin train --resume "):
+    with pytest.raises(FileNotFoundError, match="the training has not finished; `nearkin train --resume "):
         nearkin.load(folder, which="last")
     monkeypatch.undo()
     assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 0 and nearkin.load(folder).classes == ("bright", "dark")
@@ -161,7 +161,7 @@ def test_a_file_damaged_since_is_to_be_put_back_before_resuming(photos: Path, tm
     capsys.readouterr()
     assert cli.main(again) == 1
     output = capsys.readouterr().err.strip().splitlines()[-1]
-    advice = "put the file back as it was and resume, or train anew into another folder, with --set data.on_error=skip"
+    advice = "restore the file and resume, or start a new training in another folder with --set data.on_error=skip"
     assert "3.png cannot be decoded" in output and output.endswith(advice) and "remove the file" not in output
     assert cli.main(["train", str(data), "--out", str(tmp_path / "other"), *SMALL, "--set", "data.on_error=skip"]) == 0
     (data / "dark" / "3.png").write_bytes(was)
@@ -251,8 +251,8 @@ def test_a_training_whose_data_were_moved_says_how_to_resume(photos: Path, tmp_p
 def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my runs"
     for words, message in (
-        (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` begins one"),
-        ([str(photos), "--out", str(folder)], f"go on: `nearkin train --resume '{folder}'`"),
+        (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` starts one"),
+        ([str(photos), "--out", str(folder)], f"resume it: `nearkin train --resume '{folder}'`"),
     ):
         assert cli.main(["train", *words]) == 1 and message in capsys.readouterr().err
         folder.mkdir(exist_ok=True)
@@ -306,7 +306,7 @@ def test_a_damaged_file_is_named_and_skipped_only_when_asked(photos: Path, tmp_p
     assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "n"), *SMALL, "--set", "data.on_error=skip"]) == 0
 
 
-OTHER_SIZE = "odd.png is 9 x 10 where the first is 12 x 12"
+OTHER_SIZE = "odd.png is 9 x 10, and the first image is 12 x 12"
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
         assert not [leaf for leaf in other if leaf.startswith(("objective", "discovery"))]
         assert same == settings_for(purpose, "omniglot", {})
     assert cli.main(["train", "digits", "--for", "sleep", "--out", str(tmp_path / "no")]) == 1
-    assert "--for 'sleep' is unknown; there are recipes for retrieval" in capsys.readouterr().err
+    assert "--for 'sleep' is unknown; choose one of retrieval" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "README.md").write_text("mine")
     for more in ([], ["--find-rate"]):
         assert cli.main(["train", "digits", "--out", str(tmp_path), "--network", "mlp", "--epochs", "1", *more]) == 1
-        assert "holds README.md of something else, which a training would overwrite; choose another folder" in capsys.readouterr().err
+        assert "holds README.md, which a training would overwrite; choose another folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"] and (tmp_path / "README.md").read_text() == "mine"
 
 
@@ -437,5 +437,5 @@ def test_a_folder_named_like_a_known_set_is_mentioned(
     monkeypatch.chdir(tmp_path)
     words = ["--network", "mlp", "--epochs", "5", "--device", "cpu"]
     assert cli.main(["train", "digits", "--out", "m", *words]) == 0
-    assert "digits is a known set, and is taken; for what is here under that name write ./digits" in capsys.readouterr().err
+    assert "digits names a known set, which is opened; for the file or folder of that name write ./digits" in capsys.readouterr().err
     assert cli.main(["train", "./digits", "--out", "n", *words]) == 0 and "digits: 20 gray images" in capsys.readouterr().err

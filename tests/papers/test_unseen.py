@@ -112,7 +112,7 @@ def recorded(settings: dict[str, str], data: Dataset, root: Path, monkeypatch: p
     parts.network.train()
     ids = next(iter(parts.sampler))
     parts.step(ids)  # the first steps are ordinary ones
-    monkeypatch.setattr("nearkin.objectives.inputs._looking", lambda _: False)
+    monkeypatch.setattr("nearkin.objectives.inputs._readable", lambda _: False)
     for home in ("log_sums", "affinity", "criterion", "triplets", "objectives.neighborhood"):
         monkeypatch.setattr(f"nearkin.{home}.may_read", lambda _: False)  # as on CUDA
     monkeypatch.setattr(parts.step, "move", lambda: None)

@@ -410,7 +410,7 @@ def _add_sharding(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data-root", default="data", metavar="FOLDER", help="folder of the known data sets (default: %(default)s)")
+    parser.add_argument("--data-root", metavar="FOLDER", help="folder of the known data sets (default: the one used for training, or data)")
     _add_device(parser)
 
 

@@ -30,7 +30,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.digits import CANVAS, Split, moved_digits
 from nearkin.evaluate import knn_accuracy
 from nearkin.index.collection import build_index
-from nearkin.models.convnet import convnet
+from nearkin.models.small_convnet import convnet
 from nearkin.objectives import NCA, Objective, Softmax
 from nearkin.report.maps import Panel, scatter
 from nearkin.train.loop import Epoch, embed, fit, save

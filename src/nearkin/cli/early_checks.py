@@ -18,7 +18,7 @@ def check(arguments: Namespace) -> None:
         model_page(Path(arguments.folder))
     if arguments.verb == "train":
         if arguments.resume is not None:
-            _check_data_of(run_page(Path(arguments.resume)))
+            _check_data_of(run_page(Path(arguments.resume)), arguments.data_root)
         override(Run(), parse_settings(arguments.set))
     for source in filter(None, sources):
         _check_exists(source)
@@ -35,9 +35,12 @@ def parse_settings(items: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-def _check_data_of(page: Path) -> None:
+def _check_data_of(page: Path, data_root: str | None) -> None:
     """Raise if the data of a training to resume have been moved or deleted."""
     choice = Run.from_json(page.read_text(encoding="utf-8")).data
+    if data_root is None and choice.root and not os.path.isdir(choice.root):
+        fix = "move it back, or pass its new path as --data-root FOLDER"
+        raise FileNotFoundError(f"{page.parent} read {choice.source} from the data root {choice.root}, which no longer exists; {fix}")
     for name, path in (("source", choice.source), ("corrections", choice.corrections)):
         if _is_missing(path):
             fix = f"put it back, or write its new path into {page} (data, {name}), and resume"

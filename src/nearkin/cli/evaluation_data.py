@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearkin import data as sources
-from nearkin.cli.datasets import choice_of, own_data
+from nearkin.cli.datasets import choice_of, open_for, own_data
 from nearkin.data import Dataset, Partition
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import WHOLE
 from nearkin.data.loader import without_damaged
 from nearkin.data.progress import Report
-from nearkin.models.folder import about_of, brought_to
+from nearkin.models.folder import about_of, channels_and_size
 
 NOTHING_HELD_OUT = "The data have no labels, so nothing was held out: each training point is a query against all the others."
 
@@ -49,17 +48,15 @@ def queries_for(arguments: Namespace, folder: Path, report: Report) -> Queries:
 
 def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str, Dataset], tuple[str, ...]]:
     """The run's data, split as split.json says, and a note on damaged files; empty if run.json names no data."""
-    source = choice_of(folder).source
+    choice = choice_of(folder)
+    source = choice.source
     if not source:
         return {}, ()
     try:
         found = _opened(arguments, folder, source, report)
     except FileNotFoundError as error:
-        fix = "put them back there" if Path(source).is_absolute() else "run this from the folder you trained in"
-        raise FileNotFoundError(
-            f"the queries are compared with the training data, which cannot be opened: {error}; {fix}, "
-            "or pass the folder of known data sets as --data-root"
-        ) from error
+        fix = "" if choice.root else "; put them back there, or pass --data-root for a known data set"
+        raise FileNotFoundError(f"the queries are compared with the training data, which cannot be opened: {error}{fix}") from error
     data = without_damaged(found, report)  # as the training did before it split them
     damaged = len(found) - len(data)
     data = resplit(data, json.loads((folder / "split.json").read_text(encoding="utf-8")))
@@ -89,10 +86,11 @@ def _opened(arguments: Namespace, folder: Path, source: str, report: Report) -> 
     """Open data as the training would; other images are resized to the model's shape."""
     about = about_of(folder)
     choice = choice_of(folder)
-    channels, size = (None, choice.size) if own_data(source, choice) else brought_to(about)
-    data = sources.open(
+    channels, size = (None, choice.size) if own_data(source, choice) else channels_and_size(about)
+    data = open_for(
+        arguments,
+        choice,
         source,
-        data_root=arguments.data_root,
         size=size,
         channels=channels,
         **choice.columns(),

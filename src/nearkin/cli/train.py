@@ -14,7 +14,6 @@ from rich.table import Table
 from nearkin.cli.datasets import own_data
 from nearkin.cli.early_checks import parse_settings
 from nearkin.cli.progress import TrainingView
-from nearkin.data.opener import DATA_ROOT
 from nearkin.data.shards import is_sharded
 from nearkin.models.paths import run_page
 from nearkin.report.curves import Series, line
@@ -23,7 +22,7 @@ from nearkin.train import ranks
 from nearkin.train.assemble import cut
 from nearkin.train.checkpoint import name_of_newest
 from nearkin.train.config import Run, override
-from nearkin.train.folder import check_folder, opened
+from nearkin.train.folder import check_folder, opened, rooted
 from nearkin.train.rate_finder import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
 from nearkin.train.training import TrainingStopped, train
@@ -56,17 +55,16 @@ def run_train(arguments: Namespace) -> int:
                 view.message(_interrupted(folder))
             raise
     if ranks.is_first():
-        _print_results(folder, metrics, _next_commands(folder, run.data.source, arguments.data_root))
+        _print_results(folder, metrics, _next_commands(folder, run.data.source))
     ranks.stop()
     return 0
 
 
-def _next_commands(folder: Path, source: str, data_root: str) -> str:
+def _next_commands(folder: Path, source: str) -> str:
     """Commands to try next, ready to paste."""
     if is_sharded(source):  # a local index cannot be built from shards
         return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbors are right"
     index = ["nearkin", "index", str(folder), source, *(["--replace"] if (folder / "index" / "manifest.json").exists() else [])]
-    index += ["--data-root", data_root] if data_root != DATA_ROOT else []
     serve = shlex.join(["nearkin", "serve", str(folder)])
     return f"next: `{shlex.join(index)}`, then `{serve}` to see every point with its neighbors in a browser"
 
@@ -98,7 +96,7 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
     """The run with the measured learning rate; the curve is saved in the model folder."""
     device = _device(arguments)
     with TrainingView("finding the learning rate") as view:
-        train_part = cut(run, opened(run, None, arguments.data_root, view)).train
+        train_part = cut(run, opened(rooted(run, arguments.data_root), None, view)).train
         run = suited(run, train_part, given)
         sweep = find_rate(run, train_part, device, view)
     sweep.save(folder / "learning_rate.json")

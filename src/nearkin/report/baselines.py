@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.estimators.linear import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
 from nearkin.evaluate import Score, classification, regression, retrieval
 from nearkin.report import descriptions
@@ -55,7 +55,7 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Baseline
     fitted = _rows(len(references))
     part = f"fitted on {len(fitted):,} of {len(references):,} references" if len(fitted) < len(references) else ""
     for name, maker, note in _methods(subject, references.shape[1], len(fitted)):
-        tell(report, f"fitting {name}")
+        inform(report, f"fitting {name}")
         began = time.perf_counter()
         method = maker()
         if method is not None:

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearkin.compose.affinity import Affinity, SquaredEuclidean
-from nearkin.models.features import layers, nearest_name
+from nearkin.data.preprocess import nearest_name
+from nearkin.models.layer_outputs import layers
 
 
 def grad_cam(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.compose.points import Points
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.models.folder import about_of, load
 from nearkin.report.curves import PairCurves, Series, line, pr_roc, predicted_against_true, training_curves
 from nearkin.report.drawing import as_bytes
@@ -65,7 +65,7 @@ def illustrate(
         ("drawing the stages of the training", lambda: _stages(subject, folder)),
     ]
     for what, maker in makers:
-        tell(report, what)
+        inform(report, what)
         yield from maker()
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from nearkin.data.progress import Report, few, tell
+from nearkin.data.progress import Report, few, inform
 from nearkin.report.measure import NEAR, neighbors_of
 from nearkin.report.sanity import (
     IMAGE_DISTANCE,
@@ -45,13 +45,13 @@ class Sanity:
 def inspect(subject: Subject, found: Neighbors, effective_rank: float, report: Report | None = None) -> Sanity:
     """Run every check that the subject's data allow."""
     sanity = Sanity()
-    tell(report, "searching for duplicates")
+    inform(report, "searching for duplicates")
     _contents(subject, sanity)
     _lengths(subject, sanity)
     _centers(subject, sanity)
     _collapse(subject, effective_rank, sanity)
     if subject.supervision == "classes":
-        tell(report, "searching for wrong labels")
+        inform(report, "searching for wrong labels")
         _labels(subject, found, sanity)
     for side in (subject.queries, *([subject.gallery] if subject.gallery else [])):
         if side.left_out:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.evaluate import (
     ClassRow,
     Curve,
@@ -56,7 +56,7 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
     """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: effective rank, neighbors."""
     measured = Measured(notes=list(subject.notes))
     queries, references = subject.queries.points, subject.references.points
-    tell(report, "searching neighbors")
+    inform(report, "searching neighbors")
     most = max(ks_up_to(len(subject.references) - (subject.gallery is None)))
     found = nearest(queries, references, max(most, NEAR), subject.model.affinity, exclude_same_id=True)  # one search for all k
     measured.found = Neighbors(found.positions[:, :NEAR], found.affinity[:, :NEAR])
@@ -73,7 +73,7 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
             "To measure it, pass some labeled data: `nearkin evaluate FOLDER DATA`. "
             "The checks and the gallery below need no labels."
         )
-    tell(report, "computing the effective rank")
+    inform(report, "computing the effective rank")
     # Of the references: a few queries cannot span many dimensions, however good the embedding is.
     measured.scores[GEOMETRY] = collapse(references, split=subject.split if subject.gallery is None else "train")
     return measured
@@ -82,7 +82,7 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
 def _classes(subject: Subject, measured: Measured, found: Neighbors, report: Report | None) -> None:
     queries, gallery, affinity = subject.queries.points, _gallery(subject), subject.model.affinity
     ks = ks_up_to(len(subject.references) - (subject.gallery is None))
-    tell(report, "predicting classes from neighbors")
+    inform(report, "predicting classes from neighbors")
     soft = subject.model.soft_affinity
     family = classification(queries, gallery, soft or affinity, (1, min(10, max(ks))), split=subject.split)
     if soft is None:
@@ -91,16 +91,16 @@ def _classes(subject: Subject, measured: Measured, found: Neighbors, report: Rep
     assert queries.labels is not None and subject.references.points.labels is not None
     near = neighbors_of(found, subject.references.points.labels)
     measured.by_k = by_votes(near, queries.labels, ks, subject.split)
-    tell(report, "ranking the references")
+    inform(report, "ranking the references")
     ranked = retrieval(queries, gallery, affinity, [k for k in (1, 5, 10) if k <= max(ks)], split=subject.split)
     measured.scores["retrieval"] = {name: score for name, score in ranked.items() if name not in AT_ONE}
-    tell(report, "clustering")
+    inform(report, "clustering")
     some = _some(queries, MOST_CLUSTERED)
     if len(some.embeddings) < len(queries.embeddings):
         measured.notes.append(f"Clustering used {len(some.embeddings):,} of {len(queries.embeddings):,} queries, drawn at random.")
     measured.scores["clustering of the queries"] = clustering(some, affinity, split=subject.split)
     measured.scores["neighborhoods among the queries"] = consistency(queries, affinity, (1,), split=subject.split)
-    tell(report, "computing the curves of pairs")
+    inform(report, "computing the curves of pairs")
     measured.curves = _curves(subject, measured)
     confusions(measured, queries.labels, near[:, :NEAR], len(subject.classes))
 
@@ -147,7 +147,7 @@ def neighbors_of(found: Neighbors, labels: Tensor) -> Tensor:
 
 
 def _numbers(subject: Subject, measured: Measured, found: Neighbors, report: Report | None) -> None:
-    tell(report, "predicting numbers from neighbors")
+    inform(report, "predicting numbers from neighbors")
     targets, known = subject.queries.points.labels, subject.references.points.labels
     assert targets is not None and known is not None
     ks = ks_up_to(len(subject.references) - (subject.gallery is None))
@@ -166,7 +166,7 @@ def by_means(measured: Measured, near: Tensor, targets: Tensor, ks: list[int], s
 
 
 def _sets(subject: Subject, measured: Measured, found: Neighbors, report: Report | None) -> None:
-    tell(report, "comparing label sets")
+    inform(report, "comparing label sets")
     sets, known = subject.queries.points.labels, subject.references.points.labels
     assert sets is not None and known is not None
     near, drawn = found.positions[:, 0].clamp_min(0), random_rows(len(known), len(sets)).to(known.device)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.evaluate import Score, linear_probes
 from nearkin.report.subject import Side, Subject, prepared
 
@@ -23,7 +23,7 @@ def probe(subject: Subject, report: Report | None = None) -> dict[str, Score]:
     train, test = _inputs(subject, subject.gallery, FITTED), _inputs(subject, subject.queries, TESTED)
     found = {}
     for layer in layers:
-        tell(report, f"probing layer {layer}")
+        inform(report, f"probing layer {layer}")
         (score,) = linear_probes(subject.model.network, [layer], train, test, split=subject.split).values()
         found[f"probe {layer}"] = replace(score, name=f"probe {layer}")
     return found

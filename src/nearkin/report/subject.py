@@ -75,7 +75,7 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
     if not bool(finite.any()):
         raise ValueError(f"no point of the {name} has a finite embedding; check the inputs, or train again with a lower learning rate")
     data = data.subset(data.rows(ids)[finite])
-    answers = None if data.answers is None else data.answers.to(embeddings.device)
+    answers = None if data.point_labels is None else data.point_labels.to(embeddings.device)
     left_out = {"damaged": len(loader.skipped), "embedding not finite": int((~finite).sum()), UNKNOWN: unknown}
     return Side(
         name,

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.report.inspection import compared
 from nearkin.report.measure import NEAR, worst_queries
 from nearkin.report.sanity import IMAGE_DISTANCE, THUMBNAIL, Suspect, fingerprints, near_duplicates, near_duplicates_among, suspected_labels
@@ -33,7 +33,7 @@ class Lists:
 
 def look_first(census: Census, positions: np.ndarray, affinity: np.ndarray, right: np.ndarray, report: Report | None = None) -> Lists:
     """The lists, from the neighbors (n, k) of every point, their affinities, and which of them are right."""
-    tell(report, "looking for duplicates")
+    inform(report, "looking for duplicates")
     twins, asked, later = duplicates(census)
     return Lists(
         worst=worst(right, affinity),
