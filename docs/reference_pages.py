@@ -57,9 +57,9 @@ def layout() -> str:
     """What is where in the repository."""
     width = max(map(len, rooms())) + 2
     lines = "\n".join(f"  {name + '/':<{width}}{_wrapped(about, width + 2)}" for name, about in rooms().items())
-    beside = {
+    others = {
         "papers/": "tables of published papers, run again: `python -m papers`; not part of the wheel",
-        "bench/": "benchmarks: time, memory and error beside other libraries",
+        "bench/": "benchmarks: time, memory and error next to other libraries",
         "docs/": "this site, and the measurements its tables are made from",
         "examples/": "the tutorials as scripts",
         "tests/": "a folder for each room",
@@ -77,7 +77,7 @@ def layout() -> str:
             "",
             "| folder | what it holds |",
             "|---|---|",
-            *(f"| `{name}` | {about} |" for name, about in beside.items()),
+            *(f"| `{name}` | {about} |" for name, about in others.items()),
             "",
         ]
     )
