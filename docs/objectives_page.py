@@ -72,7 +72,7 @@ print(objective.last)  # how many queries could be valid
 ## Which objective for my data?
 
 The last column says what the advice rests on. *Equation*: it follows from what the objective computes. *Paper*: it is the
-setting of the source; we have not measured it. *Judgment*: it is our opinion, and not measured. *Measured*: [the pages of the papers](papers/index.md)
+setting of the source; we have not measured it. *Judgment*: it is our opinion, and not measured. *Measured*: [a paper](papers/index.md)
 compares it with the others. C is the number of classes, d the embedding's size, N the number of training samples.
 
 | labels | goal | objective | why | rests on |

@@ -26,7 +26,7 @@ HEAD = """Written by `python docs/scale.py` from measured slopes; what was not m
 The same commands run at every size; what changes is who does the work.
 """
 RULE = """Exact search over the numbers is taken while a query stays below the patience and one machine holds the points; beyond, whatever
-costs least a month. Codes must have been learned (`nearkin train --codes`), and lose some accuracy: [results](papers/index.md) has the table.
+costs least a month. Codes must have been learned (`nearkin train --codes`), and lose some accuracy: [results](papers/codes.md).
 """
 NOTES = """Bytes a point are those of the files for numbers, codes and shards, with a label and a source of 40 letters, and those of the
 structure beside them for hnsw and ivf_pq. Embedding is charged at the speed of training, which makes the same pass and another one back;
