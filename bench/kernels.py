@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bench.contenders import CPU, CUDA, INSTALL, Contender, drawn, evaluated, left_out, missing, siblings, spans
 from bench.measure import cpu_floor_s, cpu_rates, errors, in_a_child, interleaved
-from nearkin.kernels.work import Work
+from nearkin.kernels.contract import Work
 
 Row = dict[str, Any]
 OURS = "nearkin numba"

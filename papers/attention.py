@@ -9,7 +9,7 @@ from torch import Tensor
 from nearkin.compose.points import Points
 from nearkin.data import Dataset
 from nearkin.models.folder import Model, load
-from nearkin.report.stages import looked, put, stages
+from nearkin.report.stages import heat_of_nearest, load_weights, saved_weights
 
 SHOWN = 8  # test images, of as many classes as there are
 CHUNK = 1024
@@ -26,12 +26,12 @@ def attention_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
     rows = _of_different_classes(test.labels)
     images = test.read(test.ids[rows])
     heat, right = [], []
-    for name, weights in stages(folder).items():
+    for name, weights in saved_weights(folder).items():
         if name != "last" and not name.startswith("round"):
             continue
-        put(model, weights)
+        load_weights(model, weights)
         known = encoded(model, train)
-        seen, found = looked(model, images, Points(known))
+        seen, found = heat_of_nearest(model, images, Points(known))
         heat.append(seen.numpy().astype(np.float16))
         right.append((train.labels[found] == test.labels[rows]).numpy())
     return {"images": images.numpy(), "heat": np.stack(heat), "right": np.stack(right)}

@@ -16,10 +16,10 @@ import torch
 from nearkin.compose.affinity import cosine
 from nearkin.compose.points import Points
 from nearkin.evaluate import pair_curves
-from nearkin.report.curves import Series, Trade, line, pr_roc
+from nearkin.report.curves import PairCurves, Series, line, pr_roc
 from nearkin.report.drawing import save
-from nearkin.report.figures import Panel, embedding_map
-from nearkin.report.pictures import Hit, gallery
+from nearkin.report.image_grids import Hit, gallery
+from nearkin.report.maps import Panel, embedding_map
 from nearkin.report.projection import Method, fit
 from nearkin.search import nearest
 from papers.cell import AFTER_TEST
@@ -91,7 +91,7 @@ def by_iteration(runs: Mapping[str, list[dict[str, float]]], title: str) -> Any:
     """Figure 4, left: P@1 against iterations."""
     at = [point["iteration"] for point in next(iter(runs.values()))]
     series = [Series(title_of(name), [point["precision@1"] for point in curve]) for name, curve in runs.items()]
-    return line(at, series, title=f"Unseen classes while training: {title}", across="iteration", up="P@1")
+    return line(at, series, title=f"Unseen classes while training: {title}", x_label="iteration", y_label="P@1")
 
 
 def by_active(runs: Mapping[str, list[dict[str, float]]], title: str) -> Any:
@@ -104,7 +104,7 @@ def by_active(runs: Mapping[str, list[dict[str, float]]], title: str) -> Any:
     ticks = [10.0**power for power in range(math.floor(math.log10(min(ends))), math.ceil(math.log10(max(ends))) + 1)]
     names = [f"{tick:.0f}" if tick < 1e3 else f"{tick / 1e3:.0f}k" if tick < 1e6 else f"{tick / 1e6:.0f}M" for tick in ticks]
     across = "pairs or triplets that contributed to the loss"
-    return line(ticks, series, title=f"Unseen classes while training: {title}", across=across, up="P@1", ticks=names)
+    return line(ticks, series, title=f"Unseen classes while training: {title}", x_label=across, y_label="P@1", ticks=names)
 
 
 def embeddings(data: str, name: str, results: Path) -> Points | None:
@@ -124,8 +124,8 @@ def trade_offs(kept: Mapping[str, Points]) -> Any:
         pr, roc = pair_curves(points, affinity=cosine(), draws=0)
         share = pr.area.chance or 0.0
         curves = [_thinned(curve.x.numpy(), curve.y.numpy()) for curve in (pr, roc)]
-        trades.append(Trade(title_of(name), *curves[0], *curves[1], pr.area.value, roc.area.value))
-    return pr_roc(trades, kin=share)
+        trades.append(PairCurves(title_of(name), *curves[0], *curves[1], pr.area.value, roc.area.value))
+    return pr_roc(trades, positive_share=share)
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from nearkin.report.curves import Series, line
 from nearkin.report.drawing import save
-from nearkin.report.figures import Panel, embedding_map
-from nearkin.report.pictures import Hit, attention_by_stage, filters
+from nearkin.report.image_grids import Hit, attention_by_stage, filters
+from nearkin.report.maps import Panel, embedding_map
 from papers import lu2019_pictures
 from papers.cell import AFTER_TEST, Cell
 from papers.tables import TABLES, verdicts
@@ -52,7 +52,7 @@ class Curve:
             band = (means - margins, means + margins) if share else (None, None)
             series.append(Series(column or self.up, means, *band))
         title = self.table.partition("] ")[2]
-        return line(at, series, title=title[0].upper() + title[1:], across=self.across, up=self.up, share=share)
+        return line(at, series, title=title[0].upper() + title[1:], x_label=self.across, y_label=self.up, share=share)
 
 
 def _panels(found: Mapping[str, Arrays]) -> list[Panel]:
@@ -81,7 +81,7 @@ def convergence(found: Mapping[str, Arrays]) -> Any:
     """Error on the validation part after every epoch."""
     series = [Series(name, 1 - kept["class vectors"]) for name, kept in found.items()]
     epochs = np.arange(1, 1 + len(next(iter(found.values()))["class vectors"]))
-    return line(epochs, series, title="Validation part of MNIST", across="epoch", up="error", narrowest=0.0)
+    return line(epochs, series, title="Validation part of MNIST", x_label="epoch", y_label="error", min_span=0.0)
 
 
 def attention(found: Mapping[str, Arrays]) -> Any:

@@ -1,4 +1,4 @@
-"""The guide's pages: each has its parts, its example runs and draws its picture, its links lead somewhere; the longer example too."""
+"""The guide's pages: each has all sections, its example runs and draws its figure, its links resolve."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 
 import nearkin
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs/guide"
 PAGES = {
     "LinearNCA": "linear-nca",
@@ -35,9 +35,8 @@ def example(page):
 def test_every_estimator_has_a_page_and_no_page_is_left_over():
     assert {page.stem for page in GUIDE.glob("*.md")} == {*PAGES.values(), "README"}
     from nearkin import estimators
-    from nearkin.estimators import linear
 
-    assert {*estimators.__all__, *linear.__all__} == set(PAGES) <= set(nearkin.__all__)
+    assert set(estimators.__all__) == set(PAGES) <= set(nearkin.__all__)
 
 
 @pytest.mark.parametrize(("name", "page"), PAGES.items())

@@ -107,13 +107,13 @@ def test_every_trial_of_every_set_trains(name: str, monkeypatch: pytest.MonkeyPa
 
 
 def recorded(settings: dict[str, str], data: Dataset, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do a step as a CUDA graph would record it: without reading values on the host, and without the optimizer, which depends on the device."""
+    """Do a step as a CUDA graph records it: without reading values on the host, and without the optimizer, which differs."""
     run, _ = unseen._run(settings, 0, Where(str(root), "cpu"))
     parts = assemble(run, data, torch.device("cpu"))
     parts.network.train()
     ids = next(iter(parts.sampler))
     parts.step(ids)  # the first steps are ordinary ones
-    monkeypatch.setattr("nearkin.objectives.inputs._looking", lambda _: False)
+    monkeypatch.setattr("nearkin.objectives.inputs._readable", lambda _: False)
     for home in ("log_sums", "affinity", "criterion", "triplets", "references.in_batch"):
         monkeypatch.setattr(f"nearkin.compose.{home}.may_read", lambda _: False)  # as on CUDA
     monkeypatch.setattr(parts.step, "move", lambda: None)

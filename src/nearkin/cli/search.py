@@ -19,11 +19,11 @@ from nearkin.data.files import listing
 from nearkin.data.images import DamagedImageError
 from nearkin.data.progress import few
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
-from nearkin.data.sources.folder import tell_unread
+from nearkin.data.sources.folder import report_unread
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
 from nearkin.index.remote import RemoteCollection, address, open_remote
-from nearkin.models.folder import brought_to
+from nearkin.models.folder import channels_and_size
 
 TOGETHER = 256  # images encoded and searched at once
 SHOWN = 4  # columns for numbers and the like
@@ -90,7 +90,7 @@ def _pictured(collection: Collection | RemoteCollection, paths: list[str], k: in
 def _rows(collection: Collection | RemoteCollection, query: str, k: int, where: Where) -> Iterator[Asked]:
     """New points from an array file, vectors or images as the model was trained on: embedded, then searched."""
     about = collection.model.about
-    channels, size = brought_to(about)
+    channels, size = channels_and_size(about)
     data = sources.open(query, size=size, channels=channels, report=note)
     if tuple(data.shape) != tuple(about["shape"]):
         mend = "; embeddings are asked with --vector" if data.shape == (collection.index.dimension,) else ""
@@ -103,7 +103,7 @@ def _rows(collection: Collection | RemoteCollection, query: str, k: int, where: 
 def _files(query: str) -> list[str]:
     if not Path(query).is_dir():
         return [query]
-    tell_unread(query, note)
+    report_unread(query, note)
     found = listing(query)
     if not found:
         raise ValueError(f"{query} holds no images")

@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 from nearkin.cluster.encoding import Piece, named, pieces, write_piece
 from nearkin.cluster.session import check_address, session, workers
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import room
-from nearkin.data.progress import Report, Ticker, caution, tell
+from nearkin.data.disk import explain_full_disk
+from nearkin.data.progress import Report, Ticker, inform, warn
 from nearkin.data.shards import KEPT, About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
 from nearkin.index.collection import model_version
 from nearkin.index.durable import writing
@@ -76,14 +76,14 @@ def embed(
         assert about.planned is not None
         todo = [number for number in range(about.planned) if number not in records]
         if records:
-            tell(report, f"{len(records):,} of {about.planned:,} shards are there already")
+            inform(report, f"{len(records):,} of {about.planned:,} shards are there already")
         write_manifest(out, about, records.values())
         work = pieces(data, rows, todo)
         how = partial(_by_ray, address=address) if engine == "ray" else _here
         made = _gathered(how(model_folder, out, work, device=device), out, about, records, _Watch(data, records, report))
         damaged = sum(len(record["damaged"]) for record in records.values())
     if damaged:
-        caution(report, f"{data.name}: {damaged:,} of {len(data):,} points were left out; {out / 'shards.json'} names them")
+        warn(report, f"{data.name}: {damaged:,} of {len(data):,} points were left out; {out / 'shards.json'} names them")
     return Embedded(sum(record["rows"] for record in records.values()), made, len(records) - made, damaged)
 
 
@@ -128,7 +128,7 @@ def _gathered(
 def _spare(out: Path, about: About) -> Path:
     """Room that is taken now and freed for the last manifest: on a full disk the shards would be there, and nobody would know them."""
     path, (least, each) = out / ".spare", SPARE
-    with room(out, KEPT):
+    with explain_full_disk(out, KEPT):
         try:
             path.write_bytes(os.urandom(least + each * (about.planned or 0)))  # zeros might take no room
         except BaseException:

@@ -15,8 +15,8 @@ from nearkin.cluster.search import Engine, in_order
 from nearkin.compose.affinity import Affinity
 from nearkin.data.shards import Shards
 from nearkin.evaluate.comparison import rounded
-from nearkin.evaluate.rank_counts import standing_over
-from nearkin.evaluate.retrieval import Piece, together, worth_of
+from nearkin.evaluate.rank_counts import rank_counts_in_parts
+from nearkin.evaluate.retrieval import Piece, concatenate_pieces, metrics_of
 from nearkin.search.exact import all_pairs
 from nearkin.search.measure import GRAIN, measure
 
@@ -48,7 +48,9 @@ def ranked_over(
     most = max(int(np.bincount(classes[classes >= 0]).max()), 1)
     work = _Work(asked, shards, classes, affinity, tuple(ks), most)
     numbers = list(range(0, len(asked.queries), work.step))
-    return together([_worth(work, start) for start in numbers] if engine == "local" else list(in_order(_worth, work, numbers, address)))
+    return concatenate_pieces(
+        [_worth(work, start) for start in numbers] if engine == "local" else list(in_order(_worth, work, numbers, address))
+    )
 
 
 class _Work(NamedTuple):
@@ -69,7 +71,7 @@ class _Work(NamedTuple):
 
 def _worth(work: _Work, start: int) -> Piece:
     some = work.asked.some(slice(start, start + work.step))
-    return worth_of(standing_over(lambda: _parts(some, work.shards, work.classes, work.affinity), work.most), work.ks)
+    return metrics_of(rank_counts_in_parts(lambda: _parts(some, work.shards, work.classes, work.affinity), work.most), work.ks)
 
 
 def _parts(asked: Ranked, shards: Shards, classes: np.ndarray, affinity: Affinity) -> Iterator[tuple[Tensor, Tensor]]:

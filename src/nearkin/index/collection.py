@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.data.corrections import points_of
+from nearkin.data.corrections import source_names
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import Files, decode_bytes
-from nearkin.data.loader import WORTH_WORKERS, Loader
-from nearkin.data.progress import Report, Ticker, tell
+from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
+from nearkin.data.progress import Report, Ticker, inform
 from nearkin.index import thumbnail
 from nearkin.index.calibration import calibrate
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
@@ -68,9 +68,9 @@ class Collection:
     def add(self, data: Dataset, report: Report | None = None) -> Added:
         """Add what is not there yet, a durable step after the other; an interrupted add goes on where it stopped."""
         known = set(self.index.snapshot.sources())
-        fresh = [row for row, source in enumerate(points_of(data)) if source not in known]
+        fresh = [row for row, source in enumerate(source_names(data)) if source not in known]
         if len(fresh) < len(data):
-            tell(report, f"{len(data) - len(fresh):,} of {len(data):,} points are in the index already")
+            inform(report, f"{len(data) - len(fresh):,} of {len(data):,} points are in the index already")
         if not fresh:
             return Added(0, len(data), 0)
         before = self.index.count
@@ -149,7 +149,7 @@ def build_index(
         collection = Collection(folder, model, LocalIndex.create(place, model=version, **about))
         added = collection.add(data, report)
     if backend != "exact":
-        tell(report, f"building {backend} over {collection.index.count:,} points")
+        inform(report, f"building {backend} over {collection.index.count:,} points")
         collection.index.build(backend)
     return collection, added
 
@@ -166,10 +166,10 @@ def model_version(folder: Path) -> str:
 
 def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[int], report: Report | None) -> Iterator[Entries]:
     """The points in these rows, embedded, in batches."""
-    workers = None if len(rows) > WORTH_WORKERS else 0
+    workers = None if len(rows) > MIN_FILES_FOR_WORKERS else 0
     loader = Loader(data, device=model.device, resident_bytes=0, workers=workers, report=report)
     ticker = Ticker(report, f"indexing {data.name}", len(rows), "points")
-    splits, sources, done = _splits(folder, data), points_of(data), 0
+    splits, sources, done = _splits(folder, data), source_names(data), 0
     for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(list(rows))], BATCH)):
         at = data.rows(ids.cpu()).tolist()
         yield Entries(

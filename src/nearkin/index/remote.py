@@ -12,9 +12,9 @@ from shlex import quote
 
 import numpy as np
 
-from nearkin.data.corrections import points_of
+from nearkin.data.corrections import source_names
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import read_page, write_page
+from nearkin.data.disk import read_checked_json, write_checked_json
 from nearkin.data.progress import Report, Ticker
 from nearkin.data.shards import Shards
 from nearkin.index.collection import ADDRESS, Added, Query, embedded_entries, model_version, neighbors_of
@@ -51,7 +51,7 @@ class RemoteCollection:
 
     def add(self, data: Dataset, report: Report | None = None) -> Added:
         """Add what is not there yet by its source, a batch after the other; an interrupted add goes on where it stopped."""
-        sources, fresh = points_of(data), list[int]()
+        sources, fresh = source_names(data), list[int]()
         for start in range(0, len(sources), ASKED):
             known = self.index.known_sources(sources[start : start + ASKED])
             fresh += [row for row in range(start, min(start + ASKED, len(sources))) if sources[row] not in known]
@@ -73,7 +73,7 @@ class RemoteCollection:
 def address(folder: str | Path) -> Address | None:
     """Where the index of a model folder is, if it is in Milvus."""
     page = Path(folder) / ADDRESS
-    body = read_page(page) if page.exists() else None
+    body = read_checked_json(page) if page.exists() else None
     return None if body is None else Address(body["uri"], body["name"])
 
 
@@ -111,7 +111,7 @@ def make_remote(
         if not again:
             raise
         index = MilvusIndex.open(place.uri, name=place.name, model=version, token=_token())
-    write_page(folder / ADDRESS, {"uri": place.uri, "name": place.name})
+    write_checked_json(folder / ADDRESS, {"uri": place.uri, "name": place.name})
     return RemoteCollection(folder, model, index)
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import torch
 
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.report import projection
 from nearkin.report.measure import NEAR
 from nearkin.serve.atlas.census import Census
@@ -37,7 +37,7 @@ class Atlas:
 
 def draw(census: Census, method: projection.Method = "tsne", report: Report | None = None) -> Atlas:
     """The atlas of a census; with "tsne" the map takes minutes for tens of thousands of points, with "pca" seconds."""
-    tell(report, f"searching the exact neighbors of {len(census):,} points")
+    inform(report, f"searching the exact neighbors of {len(census):,} points")
     k = min(MOST_NEIGHBORS, max(1, len(census) - 1))
     found = census.nearest(census.vectors, k, exclude=census.ids)
     positions, affinity = found.positions.numpy().astype(np.int32), found.affinity.float().numpy()
@@ -57,7 +57,7 @@ def draw(census: Census, method: projection.Method = "tsne", report: Report | No
 
 def redrawn(atlas: Atlas, census: Census, method: projection.Method, report: Report | None = None) -> Atlas:
     """The same atlas with another map."""
-    tell(report, f"placing {len(census):,} points by {'t-SNE' if method == 'tsne' else 'PCA'}")
+    inform(report, f"placing {len(census):,} points by {'t-SNE' if method == 'tsne' else 'PCA'}")
     return replace(atlas, method=method, points=mapped(census, method))
 
 

@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nearkin.data.progress import Report, tell
-from nearkin.report.checks import compared
+from nearkin.data.progress import Report, inform
+from nearkin.report.inspection import compared
 from nearkin.report.measure import NEAR, worst_queries
-from nearkin.report.sanity import APART_IMAGES, THUMBNAIL, Suspect, fingerprints, near_duplicates, near_duplicates_among, suspected_labels
+from nearkin.report.sanity import IMAGE_DISTANCE, THUMBNAIL, Suspect, fingerprints, near_duplicates, near_duplicates_among, suspected_labels
 from nearkin.serve.atlas.census import Census, known_labels
 
 WORST, PAIRS, DUPLICATES = 200, 50, 500  # entries at most
@@ -33,7 +33,7 @@ class Lists:
 
 def look_first(census: Census, positions: np.ndarray, affinity: np.ndarray, right: np.ndarray, report: Report | None = None) -> Lists:
     """The lists, from the neighbors (n, k) of every point, their affinities, and which of them are right."""
-    tell(report, "looking for duplicates")
+    inform(report, "looking for duplicates")
     twins, asked, later = duplicates(census)
     return Lists(
         worst=worst(right, affinity),
@@ -91,7 +91,7 @@ def duplicates(census: Census) -> tuple[list[tuple[int, int, float]], int, int]:
         mine = np.flatnonzero(known)
         rows = compared(len(mine), len(mine))
         pairs = near_duplicates_among(prints[mine], rows, apart)
-        found += zip(mine[pairs.queries].tolist(), mine[pairs.references].tolist(), pairs.apart.tolist(), strict=True)
+        found += zip(mine[pairs.queries].tolist(), mine[pairs.references].tolist(), pairs.distance.tolist(), strict=True)
         return found[:DUPLICATES], len(rows), len(mine)
     for split in range(1, len(census.split_names)):
         mine = np.flatnonzero((census.splits == split) & known)
@@ -100,7 +100,7 @@ def duplicates(census: Census) -> tuple[list[tuple[int, int, float]], int, int]:
             continue
         some = mine[compared(len(mine), len(earlier))]
         pairs = near_duplicates(prints[some], prints[earlier], apart)
-        found += zip(some[pairs.queries].tolist(), earlier[pairs.references].tolist(), pairs.apart.tolist(), strict=True)
+        found += zip(some[pairs.queries].tolist(), earlier[pairs.references].tolist(), pairs.distance.tolist(), strict=True)
         asked, total = asked + len(some), total + len(mine)
     return sorted(found, key=lambda pair: pair[2])[:DUPLICATES], asked, total
 
@@ -113,7 +113,7 @@ def _prints(census: Census) -> tuple[Tensor, np.ndarray, float]:
     small = np.stack([_small(content) for content in contents])
     if (small == small[:, :1]).all():  # gray: a third of the numbers says the same
         small = small[:, :1]
-    return fingerprints(torch.from_numpy(small)), np.array([bool(content) for content in contents]), APART_IMAGES
+    return fingerprints(torch.from_numpy(small)), np.array([bool(content) for content in contents]), IMAGE_DISTANCE
 
 
 def _small(content: bytes) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""What two ways to part the same points tell of each other, and what they would tell by chance.
+"""The mutual information of two partitions that chance alone gives, and the adjusted mutual information.
 
-The expectation over random deals depends on the sizes of the parts alone, and few sizes differ: parts of equal size are worked out once,
-which makes hundreds of classes as quick as ten.
+The expectation over random partitions depends only on the sizes of the parts. Parts of equal size are computed once, so that
+hundreds of classes take no longer than ten.
 """
 
 import math
@@ -12,7 +12,7 @@ LEAST = float(np.finfo(np.float64).eps)
 
 
 def expected_information(truth: np.ndarray, found: np.ndarray) -> float:
-    """The mean mutual information of partings of these sizes when points (n,) are dealt out at random."""
+    """The expected mutual information of random partitions of (n,) points into parts of these sizes."""
     from scipy.special import gammaln
 
     n = len(truth)
@@ -28,7 +28,7 @@ def expected_information(truth: np.ndarray, found: np.ndarray) -> float:
 
 
 def adjusted_information(truth: np.ndarray, found: np.ndarray, information: float, mean_entropy: float) -> float:
-    """AMI: (information - expected) / (mean entropy - expected); 1 where neither parts anything, 0 where only one does."""
+    """AMI: (information - expected) / (mean entropy - expected); 1 where both have one part, 0 where only one of them has."""
     parts = {len(np.unique(truth)), len(np.unique(found))}
     if 1 in parts:
         return 1.0 if parts == {1} else 0.0
@@ -37,5 +37,5 @@ def adjusted_information(truth: np.ndarray, found: np.ndarray, information: floa
 
 
 def _away_from_zero(x: float) -> float:
-    """Rounding of a perfect match must not make 0 / 0."""
+    """Keep away from 0, so that rounding of a perfect match does not give 0 / 0."""
     return min(x, -LEAST) if x < 0 else max(x, LEAST)

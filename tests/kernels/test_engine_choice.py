@@ -1,4 +1,4 @@
-"""Which engine is taken, and what is said where one cannot be."""
+"""Which engine is chosen, and the errors where one cannot be."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,14 +9,14 @@ from torch import Tensor
 
 from nearkin.kernels import engines, numba_loops
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels.torch_tiles import TorchTiles
 
 
 def on(device: str) -> Tensor:
     return cast(Tensor, SimpleNamespace(device=SimpleNamespace(type=device)))
 
 
-def test_auto_takes_the_fastest_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_the_fastest_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(engines.choose("auto", torch.zeros(1, 1), "highest"), NumbaTiles)
     assert isinstance(engines.choose("auto", on("mps"), "highest"), TorchTiles)
     monkeypatch.setattr(engines, "find_spec", lambda _: None)
@@ -26,11 +26,11 @@ def test_auto_takes_the_fastest_at_hand(monkeypatch: pytest.MonkeyPatch) -> None
 def test_cuda_without_triton_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "find_spec", lambda _: None)
     engines._has_triton.cache_clear()
-    with pytest.warns(UserWarning, match="Triton is not installed: CUDA tensors go through the slower torch tiles") as heard:
+    with pytest.warns(UserWarning, match="Triton is not installed: CUDA tensors go through the slower torch tiles") as caught:
         chosen = [engines.choose("auto", on("cuda"), "highest") for _ in range(3)]
     assert all(isinstance(engine, TorchTiles) for engine in chosen)
     engines._has_triton.cache_clear()
-    assert len(heard) == 1
+    assert len(caught) == 1
 
 
 def test_a_triton_engine_is_made_once() -> None:
@@ -55,7 +55,7 @@ def test_a_triton_engine_is_made_once() -> None:
         ("triton", "cpu", "highest", ValueError, "engine 'triton' runs on CUDA and the queries are on cpu; use engine='auto', move them"),
     ],
 )
-def test_the_wrong_engine_is_named_with_its_mend(
+def test_an_impossible_engine_is_refused_with_the_fix(
     engine: str, device: str, precision: str, error: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)

@@ -1,4 +1,4 @@
-"""Comparisons on few references, and what is said where raw inputs find better neighbors than the model."""
+"""Baselines on few references, and the finding if raw inputs have better neighbors than the model."""
 
 import warnings
 
@@ -9,7 +9,7 @@ import torch
 from nearkin.data import Dataset
 from nearkin.evaluate import Score
 from nearkin.models.folder import Model
-from nearkin.report.comparisons import Rival, beside_raw, compare
+from nearkin.report.baselines import Baseline, compare, compare_with_raw_inputs
 from nearkin.report.measure import Measured
 from nearkin.report.subject import Subject, embedded
 
@@ -17,28 +17,32 @@ from nearkin.report.subject import Subject, embedded
 def found(ours, raw, name="10-nn", larger=True):
     score = lambda value: Score(name, value, larger_is_better=larger, split="test")  # noqa: E731
     measured = Measured({"prediction": {name: score(ours)}})
-    return beside_raw(measured, [Rival("raw pixels", 64, {name: score(raw)}, 0.0), Rival("LDA", 9, {name: score(2.0)}, 0.0)])
+    return compare_with_raw_inputs(
+        measured, [Baseline("raw pixels", 64, {name: score(raw)}, 0.0), Baseline("LDA", 9, {name: score(2.0)}, 0.0)]
+    )
 
 
 @pytest.mark.parametrize(("ours", "raw", "level"), [(0.757, 0.817, "look"), (0.9, 0.817, "fine"), (0.9, 0.9, "fine")])
-def test_raw_pixels_that_vote_better_are_told(ours, raw, level):
-    assert found(ours, raw).level == level  # other methods are not what a network must beat at least
+def test_better_raw_pixels_are_reported(ours, raw, level):
+    assert found(ours, raw).level == level  # only raw inputs matter, not the other baselines
 
 
-def test_both_figures_are_named_with_a_mend():
+def test_the_finding_has_both_figures_and_a_fix():
     one = found(0.757, 0.817)
-    assert one.found == "10-nn 81.7 % by raw pixels, 75.7 % here." and "(--epochs)" in one.mend and "--part validation" in one.mend
+    assert (
+        one.found == "10-nn 81.7 % on raw pixels, 75.7 % on this embedding." and "(--epochs)" in one.fix and "--part validation" in one.fix
+    )
 
 
-def test_of_errors_the_smaller_is_the_better():
+def test_smaller_errors_are_better():
     assert found(1.5, 1.0, "mae", larger=False).level == "look" and found(1.0, 1.5, "mae", larger=False).level == "fine"
 
 
-def test_figures_that_are_no_votes_are_not_compared():
+def test_only_k_nn_figures_are_compared():
     assert found(0.1, 0.9, "map@r").level == "fine"
 
 
-PCA_ALONE = {"raw inputs", "raw inputs, centerd", "PCA", "PPCA"}
+PCA_ALONE = {"raw inputs", "raw inputs, centered", "PCA", "PPCA"}
 
 
 def compared(references, answers, by="labels"):
@@ -54,9 +58,11 @@ def compared(references, answers, by="labels"):
     subject = Subject(model, asked, side(references, answers, 0), ("a", "b", "c"), kind, "test")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rivals = list(compare(subject))
-    assert all(bool(rival.scores) == bool(rival.dimension) for rival in rivals)
-    return {rival.name for rival in rivals if rival.scores}, {rival.name: rival.note for rival in rivals if not rival.scores}
+        baselines = list(compare(subject))
+    assert all(bool(baseline.scores) == bool(baseline.dimension) for baseline in baselines)
+    return {baseline.name for baseline in baselines if baseline.scores}, {
+        baseline.name: baseline.note for baseline in baselines if not baseline.scores
+    }
 
 
 def rows(count):
@@ -84,14 +90,14 @@ def test_what_few_references_cannot_fit_is_left_out_with_its_reason(classes, wit
         "linear NCA": "no class has 2 references",
         "LMNN": f"smallest has {min(np.bincount(classes))}",
     }
-    assert all(note.startswith("left out, since ") and reasons[name] in note for name, note in left_out.items())
+    assert all(note.startswith("left out: ") and reasons[name] in note for name, note in left_out.items())
 
 
 def test_references_of_a_class_that_are_all_alike_have_no_discriminant():
     x = rows(8)
     x[1:4], x[5:] = x[0], x[4]
     _, left_out = compared(x, np.array([0] * 4 + [1] * 4))
-    assert left_out == {"LDA": "left out, since the references of a class do not differ enough"}
+    assert left_out == {"LDA": "left out: the references of a class do not differ enough"}
 
 
 @pytest.mark.parametrize(("targets", "without"), [([1.0, 2.0], set()), ([1.0, 1.0, 1.0], {"linear NCA regression", "MLKR"})])
@@ -102,4 +108,4 @@ def test_equal_numbers_leave_nothing_to_learn_from(targets, without):
 
 def test_one_reference_has_raw_inputs_only():
     fitted, left_out = compared(rows(1), np.array([0]))
-    assert fitted == {"raw inputs", "raw inputs, centerd"} and set(left_out) == {"PCA", "PPCA"}
+    assert fitted == {"raw inputs", "raw inputs, centered"} and set(left_out) == {"PCA", "PPCA"}

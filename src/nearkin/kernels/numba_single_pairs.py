@@ -1,4 +1,4 @@
-"""The pairs set apart (see `apart.py`), compiled: what torch would gather row by row into memory is read in place."""
+"""Single pairs (see `single_pairs.py`), compiled: rows that torch would copy into memory are read in place."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from nearkin.kernels.numba_loops import Array, outer
 
 @outer
 def pair_affinities(queries: Array, references: Array, squared: bool, rows: Array, columns: Array, out: Array) -> None:
-    """s of each pair, summed in float64."""
+    """Compute s of each pair, summed in float64."""
     for p in range(rows.size):
         query, reference = queries[rows[p]], references[columns[p]]
         total = 0.0
@@ -21,10 +21,10 @@ def pair_affinities(queries: Array, references: Array, squared: bool, rows: Arra
 
 
 @outer
-def push_pairs(
+def add_pair_gradients(
     queries: Array, references: Array, squared: bool, rows: Array, columns: Array, weights: Array, to_queries: Array, to_references: Array
 ) -> None:
-    """Add the gradient of sum_p weight_p s_p, one pair after the other; an empty `to_references` takes none."""
+    """Add the gradient of sum_p weight_p s_p, one pair after the other; an empty `to_references` is left alone."""
     both = len(to_references) > 0
     for p in range(rows.size):
         query, reference, forth = queries[rows[p]], references[columns[p]], to_queries[rows[p]]

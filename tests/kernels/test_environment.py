@@ -1,4 +1,4 @@
-"""What is around the CPU engines changes nothing: a fresh process, torch's defaults, autocast, torch.compile."""
+"""The environment of the CPU engines changes nothing: a fresh process, defaults of torch, autocast, torch.compile."""
 
 import subprocess
 import sys
@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors
-from nearkin.kernels.work import Form
+from nearkin.kernels import autograd
+from nearkin.kernels.contract import Form
 from tests.kernels.full_matrix import BOTH, CASES, agree, draw, evaluated, found
 
 PROGRAM = """
 import resource, torch
-from nearkin.kernels.soft_neighbors import soft_neighbors
-from nearkin.kernels.work import Work
+from nearkin.kernels.autograd import soft_neighbors
+from nearkin.kernels.contract import Work
 
 print([name for name in ("numba", "triton") if name in sys.modules])
 
@@ -33,25 +33,25 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 @pytest.fixture(scope="module")
-def told() -> list[str]:
-    """What a process of its own says: the modules it has imported too early, and the megabytes a step has taken."""
+def printed() -> list[str]:
+    """The output of a separate process: the modules imported too early, and the megabytes used by a step."""
     path = f"import sys; sys.path[:0] = {sys.path!r}\n"
     return subprocess.run([sys.executable, "-c", path + PROGRAM], check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-def test_numba_and_triton_are_imported_late(told: list[str]) -> None:
-    assert told[0] == "[]"
+def test_numba_and_triton_are_imported_late(printed: list[str]) -> None:
+    assert printed[0] == "[]"
 
 
-def test_memory_grows_with_points_not_pairs(told: list[str]) -> None:
-    assert float(told[1]) < 120  # the full matrix would be 1,024
+def test_memory_grows_with_points_not_pairs(printed: list[str]) -> None:
+    assert float(printed[1]) < 120  # the full matrix would be 1,024
 
 
 @BOTH
 @pytest.mark.parametrize("other", [torch.float64, "meta"])
 @pytest.mark.parametrize(("relation", "form"), CASES)
-def test_torchs_own_defaults_do_not_matter(kind: type, relation: str, form: Form, other: Any) -> None:
-    """A caller may have told torch to make float64 tensors, or tensors elsewhere, where nothing else is said."""
+def test_defaults_of_torch_do_not_matter(kind: type, relation: str, form: Form, other: Any) -> None:
+    """A caller may have changed the default type or the default device of torch."""
     work = draw(relation, "separate")
     before = evaluated(kind(block=8), work, form)
     (torch.set_default_dtype if other is torch.float64 else torch.set_default_device)(other)
@@ -75,12 +75,12 @@ def test_autocast_around_either_pass_costs_no_digits(kind: type, relation: str, 
 @BOTH
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's own
 def test_torch_compile_leaves_the_engines_alone(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Followed inside, numba's own compiler is what it would compile, and fail at."""
-    monkeypatch.setattr(soft_neighbors, "choose", lambda *_: kind())
+    """Without the guard, torch.compile would follow numba into its own compiler and fail."""
+    monkeypatch.setattr(autograd, "choose", lambda *_: kind())
     work = draw("span", "own")
 
     def step(queries: Tensor) -> Tensor:
-        return soft_neighbors.soft_neighbors(work._replace(queries=queries), "log", 1.0).values.sum()
+        return autograd.soft_neighbors(work._replace(queries=queries), "log", 1.0).values.sum()
 
     slopes = []
     for run in (step, torch.compile(step, backend="eager")):

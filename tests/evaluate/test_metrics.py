@@ -13,7 +13,7 @@ from sklearn import metrics as sk
 from nearkin.compose.affinity import Euclidean, SquaredEuclidean, cosine
 from nearkin.compose.points import Points
 from nearkin.evaluate import (
-    NOBODY,
+    NO_PREDICTION,
     Score,
     accuracy,
     agreement,
@@ -55,8 +55,8 @@ def test_confusion_and_the_table_of_classes() -> None:
     assert score.value == 0.5 and score.chance == 0.5 and score.per_query.tolist() == [1, 0, 1, 1, 0, 0]
 
 
-def test_nobody_is_left_out_of_tables() -> None:
-    labels, predicted = torch.tensor([0, 1, 1]), torch.tensor([0, NOBODY, 1])
+def test_queries_without_prediction_are_left_out_of_tables() -> None:
+    labels, predicted = torch.tensor([0, 1, 1]), torch.tensor([0, NO_PREDICTION, 1])
     assert confusion(predicted, labels).tolist() == [[1, 0], [0, 1]] and accuracy(predicted, labels).counted == 2
 
 
@@ -73,34 +73,40 @@ def test_errors_of_tables() -> None:
 
 
 def pairs(points: Points) -> tuple[list[bool], list[float]]:
-    kin, near = [], []
+    positives, near = [], []
     x, y = points.embeddings.double(), points.labels.tolist()
     for i in range(len(y)):
         for j in range(len(y)):
             if i != j:
-                kin.append(y[i] == y[j])
+                positives.append(y[i] == y[j])
                 near.append(-float((x[i] - x[j]).square().sum()))
-    return kin, near
+    return positives, near
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_curves_are_scikit_learns(whole: bool) -> None:
+def test_curves_are_those_of_scikit_learn(whole: bool) -> None:
     points = drawn(60, 0)
     points = points._replace(embeddings=points.embeddings.round()) if whole else points  # ties
-    kin, near = pairs(points)
+    positives, near = pairs(points)
     pr, roc = pair_curves(points, draws=40)
-    assert pr.area.value == pytest.approx(sk.average_precision_score(kin, near)) and pr.area.chance == pytest.approx(sum(kin) / len(kin))
-    assert roc.area.value == pytest.approx(sk.roc_auc_score(kin, near)) and roc.area.chance == 0.5
-    assert pr.area.counted == 60 * 59 and pr.area.left_out == {"pairs passed over": 60} and pr.area.notes == ()
+    assert pr.area.value == pytest.approx(sk.average_precision_score(positives, near)) and pr.area.chance == pytest.approx(
+        sum(positives) / len(positives)
+    )
+    assert roc.area.value == pytest.approx(sk.roc_auc_score(positives, near)) and roc.area.chance == 0.5
+    assert pr.area.counted == 60 * 59 and pr.area.left_out == {"excluded pairs": 60} and pr.area.notes == ()
     assert pr.area.low < pr.area.value < pr.area.high and roc.area.low < roc.area.value < roc.area.high
     for at in (0, 3, len(pr.x) // 2, len(pr.x) - 2):
-        chosen = [k for k, value in zip(kin, near, strict=True) if value >= float(pr.thresholds[at]) - 1e-6 * abs(float(pr.thresholds[at]))]
-        assert float(pr.x[at]) == pytest.approx(sum(chosen) / sum(kin)) and float(pr.y[at]) == pytest.approx(sum(chosen) / len(chosen))
+        chosen = [
+            k for k, value in zip(positives, near, strict=True) if value >= float(pr.thresholds[at]) - 1e-6 * abs(float(pr.thresholds[at]))
+        ]
+        assert float(pr.x[at]) == pytest.approx(sum(chosen) / sum(positives)) and float(pr.y[at]) == pytest.approx(
+            sum(chosen) / len(chosen)
+        )
     assert [float(v) for v in (roc.x[0], roc.y[0], roc.x[-1], roc.y[-1])] == [0, 0, 1, 1]
     assert bool((roc.x.diff() >= 0).all()) and bool((pr.x.diff() >= 0).all()) and bool((pr.thresholds.diff() < 0).all())
 
 
-def test_many_pairs_take_quantiles_and_say_what_the_area_can_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pairs_use_quantiles_and_note_the_error_of_the_area(monkeypatch: pytest.MonkeyPatch) -> None:
     points = drawn(120, 0)
     exact = pair_curves(points, draws=0)
     monkeypatch.setattr(curves_module, "FEW", 10)
@@ -110,12 +116,12 @@ def test_many_pairs_take_quantiles_and_say_what_the_area_can_miss(monkeypatch: p
         assert mine.area.notes[0].endswith("at most") and abs(mine.area.value - true.area.value) <= bound * 1.1 < 0.05
 
 
-def test_too_many_pairs_are_thinned_by_queries_and_said() -> None:
+def test_too_many_pairs_are_reduced_by_queries_and_noted() -> None:
     points = drawn(90, 0)._replace(ids=torch.arange(90))
     some = torch.linspace(0, 89, 30).long()
     expected = pair_curves(Points(points.embeddings[some], points.labels[some], some), points, draws=0)
     for mine, true in zip(pair_curves(points, pairs=30 * 90 + 5, draws=0), expected, strict=True):
-        assert mine.area.value == pytest.approx(true.area.value) and mine.area.notes == ("30 of 90 queries, evenly spread",)
+        assert mine.area.value == pytest.approx(true.area.value) and mine.area.notes == ("30 of 90 queries, evenly spaced",)
     groups = torch.arange(90) // 3
     assert pair_curves(points, groups=groups, pairs=90 * 9, draws=0)[0].area.counted == 9 * 87
     assert pair_curves(points, pairs=None, draws=0)[0].area.notes == ()
@@ -128,7 +134,7 @@ def test_curve_thresholds_are_affinities() -> None:
     assert rooted.area.value == plain.area.value
     gallery = drawn(20, 1)
     assert pr_curve(points, gallery, cosine(), split="test").area.split == "test"
-    with pytest.raises(ValueError, match="there are 0 pairs of kin and 6 of strangers; a curve needs both"):
+    with pytest.raises(ValueError, match="there are 0 positive and 6 negative pairs; a curve needs both"):
         roc_curve(Points(points.embeddings[:3], torch.arange(3)))
 
 
@@ -158,12 +164,12 @@ def information(truth: list[int], found: list[int]) -> float:
 def test_agreement_equals_the_loops(seed: int) -> None:
     g = np.random.default_rng(seed)
     truth, found = g.integers(4, size=30), g.integers(5, size=30)
-    figures = agreement(truth, found)
+    results = agreement(truth, found)
     both, one, other = counted_pairs(truth.tolist(), found.tolist())
-    assert figures["pairwise_f1"] == pytest.approx(2 * both / (one + other))
+    assert results["pairwise_f1"] == pytest.approx(2 * both / (one + other))
     expected, total = one * other / math.comb(30, 2), (one + other) / 2
-    assert figures["ari"] == pytest.approx((both - expected) / (total - expected))
-    assert figures["nmi"] == pytest.approx(information(truth.tolist(), found.tolist()))
+    assert results["ari"] == pytest.approx((both - expected) / (total - expected))
+    assert results["nmi"] == pytest.approx(information(truth.tolist(), found.tolist()))
 
 
 def test_clustering_and_super_categories() -> None:
@@ -180,7 +186,7 @@ def test_clustering_and_super_categories() -> None:
     assert clustering(points, clusters=7, restarts=1)["nmi"].notes[0].startswith("7 clusters")
 
 
-def test_trap_33_noise_has_a_high_nmi_whose_chance_says_so() -> None:
+def test_trap_33_noise_has_a_high_nmi_and_as_high_a_chance_level() -> None:
     g = torch.Generator().manual_seed(0)
     noise = Points(torch.randn(400, 8, generator=g), torch.arange(400) % 100)
     found = clustering(noise, restarts=2)
@@ -203,7 +209,7 @@ def test_errors_of_clustering() -> None:
     points = drawn(10, 0)
     with pytest.raises(ValueError, match=r"clusters \(11\) must be between 1 and the number of points \(10\)"):
         clustering(points, clusters=11)
-    with pytest.raises(ValueError, match=r"restarts \(0\) must be above 0"):
+    with pytest.raises(ValueError, match=r"restarts \(0\) must be a whole number of at least 1"):
         clustering(points, restarts=0)
     with pytest.raises(ValueError, match=r"points.labels are missing; clusters are compared with them"):
         clustering(points._replace(labels=None))
@@ -216,7 +222,7 @@ def test_errors_of_clustering() -> None:
 # regression
 
 
-def test_regression_is_scikit_learns_and_scipys() -> None:
+def test_regression_is_that_of_scikit_learn_and_scipy() -> None:
     g = torch.Generator().manual_seed(0)
     y = torch.randn(200, 2, generator=g).double()
     p = y + torch.randn(200, 2, generator=g)
@@ -234,7 +240,7 @@ def test_regression_is_scikit_learns_and_scipys() -> None:
     assert constant["spearman"].value == 0.0 and math.isnan(constant["rmse"].low)
 
 
-def test_angles_go_round_the_circle() -> None:
+def test_periodic_targets() -> None:
     found = regression(torch.tensor([359.0, 10.0]), torch.tensor([1.0, 350.0]), period=360, draws=0)
     assert list(found) == ["mae", "rmse"] and found["mae"].value == 11.0 and found["rmse"].value == pytest.approx(math.sqrt(202))
     assert found["mae"].chance is None
@@ -258,14 +264,14 @@ def test_errors_of_regression() -> None:
         regression(y * math.nan, y)
     with pytest.raises(ValueError, match=r"give directions \(n, t\), t >= 2, for both"):
         angular_error(y[:, :1], y[:, :1])
-    assert regression(y, y, draws=0)["r2"].notes == ("2 of 2 targets never vary and are left out of r2 and spearman",)
+    assert regression(y, y, draws=0)["r2"].notes == ("2 of 2 targets are constant and are left out of r2 and spearman",)
     assert math.isnan(regression(y, y, draws=0)["r2"].value)
 
 
 # collapse
 
 
-def test_the_interval_of_the_effective_rank_holds_its_own_value_and_has_the_right_width() -> None:
+def test_the_interval_of_the_effective_rank_contains_the_value_and_has_the_right_width() -> None:
     """With about as many points as dimensions a bootstrap misses the value: points drawn twice add no dimension."""
     g = torch.Generator().manual_seed(3)
     spread = torch.exp(-0.1 * torch.arange(32.0))
@@ -299,17 +305,17 @@ def test_effective_rank() -> None:
 # scores
 
 
-def test_the_test_part_is_not_for_choosing() -> None:
+def test_scores_of_the_test_part_cannot_be_compared() -> None:
     points = drawn(40, 0)
     test = [retrieval(points, split="test", draws=0)["map"] for _ in range(2)]
     for choose in (max, min, sorted):
         with pytest.raises(
-            ValueError, match="map was measured on the test part, and nothing is chosen there; compare scores of the validation"
+            ValueError, match="map was measured on the test part, which must not be used to choose; compare scores of the validation"
         ):
             choose(test)
-    with pytest.raises(ValueError, match="nothing is chosen there"):
+    with pytest.raises(ValueError, match="must not be used to choose"):
         best({"only": test[0]})
-    assert float(test[0]) == test[0].value, "to read it is free"
+    assert float(test[0]) == test[0].value, "reading it is allowed"
 
 
 def test_the_best_of_the_validation_part() -> None:
@@ -317,9 +323,9 @@ def test_the_best_of_the_validation_part() -> None:
     assert best({"a": bad, "b": good, "c": same}) == "b" and max([bad, good]) is good and min([bad, good]) is bad
     near, far = Score("mae", 1.0, larger_is_better=False), Score("mae", 2.0, larger_is_better=False)
     assert best({"far": far, "near": near}) == "near" and max(near, far) is near
-    with pytest.raises(ValueError, match="mae and map are different figures; compare scores of one name"):
+    with pytest.raises(ValueError, match="mae and map are different metrics; compare scores of one name"):
         max(good, near)
-    with pytest.raises(ValueError, match=r"map is compared with 0\.5, which is no Score; float\(score\) reads the figure"):
+    with pytest.raises(ValueError, match=r"map is compared with 0\.5, which is not a Score; use float\(score\) to compare with a number"):
         max(good, 0.5)  # type: ignore[type-var]
     with pytest.raises(ValueError, match="scores is empty; there is nothing to choose from"):
         best({})

@@ -1,42 +1,42 @@
-"""Linear probes of a subject: how much does each layer of its network know of the classes?"""
+"""Linear probes: softmax regression on the output of each layer of a network."""
 
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.evaluate import Score, linear_probes
 from nearkin.report.subject import Side, Subject, prepared
 
-FITTED, ASKED = 5000, 5000  # points on each side, drawn at random where there are more
-HELD = 1 << 30  # bytes of inputs held at once
+FITTED, TESTED = 5000, 5000  # references and queries at most, drawn at random
+HELD = 1 << 30  # bytes of inputs in memory at once
 
 
 def probe(subject: Subject, report: Report | None = None) -> dict[str, Score]:
-    """ "probe LAYER" for each outermost layer with weights, in the order of the network: fitted on the references, asked of the queries."""
+    """The score "probe LAYER" of each top-level layer with weights: fitted on the references, tested on the queries."""
     check_probed(subject)
     assert subject.gallery is not None
     layers = [name for name, part in subject.model.network.named_children() if next(part.parameters(), None) is not None]
     if not layers:
-        raise ValueError("the network has no layers inside to probe; leave the probes out")
-    train, test = _inputs(subject, subject.gallery, FITTED), _inputs(subject, subject.queries, ASKED)
+        raise ValueError("the network has no layers to probe; leave out --probes")
+    train, test = _inputs(subject, subject.gallery, FITTED), _inputs(subject, subject.queries, TESTED)
     found = {}
     for layer in layers:
-        tell(report, f"probing layer {layer}")
+        inform(report, f"probing layer {layer}")
         (score,) = linear_probes(subject.model.network, [layer], train, test, split=subject.split).values()
         found[f"probe {layer}"] = replace(score, name=f"probe {layer}")
     return found
 
 
 def check_probed(subject: Subject) -> None:
-    """Refuse what cannot be probed, before any time is spent."""
+    """Raise a ValueError if the subject cannot be probed, before any work is done."""
     if subject.supervision != "classes" or subject.gallery is None:
-        raise ValueError("probes need queries of classes that the references have; leave them out for these data")
+        raise ValueError("probes need queries of classes that the references have; leave out --probes for these data")
 
 
 def _inputs(subject: Subject, side: Side, most: int) -> tuple[Tensor, Tensor]:
-    """What the network is fed, and the classes, of some points."""
+    """Inputs of the network and classes, for at most `most` points."""
     assert side.points.labels is not None
     size = max(1, 4 * torch.Size(subject.model.about["shape"]).numel())
     most = max(1, min(most, HELD // size))

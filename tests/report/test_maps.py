@@ -11,9 +11,9 @@ import torch
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from nearkin.report import figures
+from nearkin.report import maps
 from nearkin.report.drawing import MARKERS, PALETTE
-from nearkin.report.figures import Panel, embedding_map, number_map, scatter
+from nearkin.report.maps import Panel, embedding_map, number_map, scatter
 
 # What is left of linear RGB without the long, middle or short cones. Machado, Oliveira and Fernandes (2009), severity 1.
 SIGHT = {
@@ -42,13 +42,13 @@ def test_no_two_colors_look_alike(sight: str) -> None:
     rgb = np.array([to_rgb(color) for color in PALETTE])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = oklab(np.clip(linear @ np.transpose(SIGHT[sight]), 0, 1))
-    apart = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(10, 1)]
-    assert apart.min() > 15
+    distances = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(10, 1)]
+    assert distances.min() > 15
     assert oklab(linear)[:, 0].max() < 86  # dark enough for white paper
 
 
 @pytest.mark.parametrize(("panels", "width"), [(1, 400), (4, 1200), (3, 901)])
-def test_a_png_of_the_asked_width(tmp_path: Path, panels: int, width: int) -> None:
+def test_a_png_has_the_requested_width(tmp_path: Path, panels: int, width: int) -> None:
     points, labels = cloud()
     path = scatter([Panel(f"panel {i}", points, labels, 0.5) for i in range(panels)], tmp_path / "new" / "figure.png", width=width)
     with Image.open(path) as image:
@@ -65,7 +65,7 @@ def test_every_class_is_drawn_in_its_color_the_same_in_all_panels(tmp_path: Path
         assert found == expected
 
 
-def test_words() -> None:
+def test_titles_and_labels() -> None:
     points, labels = cloud(classes=3)
     first, second = embedding_map([Panel("PCA", points, labels, 0.4567), Panel("no figure", points, labels)]).axes
     assert first.get_title() == "PCA\n1-NN 45.7 %" and second.get_title() == "no figure"
@@ -80,8 +80,8 @@ def test_labels_on_one_spot_are_pushed_apart_and_stay_in_the_frame() -> None:
     axes = embedding_map([Panel("mixed", random.normal(size=(300, 2)), random.integers(0, 10, 300))], width=400).axes[0]
     spots = np.array([text.get_position() for text in axes.texts])
     side = np.ptp(axes.get_xlim())
-    apart = np.linalg.norm(spots[:, None] - spots[None], axis=2)[np.triu_indices(10, 1)]
-    assert apart.min() > 0.9 * figures.TOGETHER * side
+    distances = np.linalg.norm(spots[:, None] - spots[None], axis=2)[np.triu_indices(10, 1)]
+    assert distances.min() > 0.9 * maps.TOGETHER * side
     assert (spots > [axes.get_xlim()[0], axes.get_ylim()[0]]).all() and (spots < [axes.get_xlim()[1], axes.get_ylim()[1]]).all()
 
 
@@ -124,7 +124,7 @@ def test_numbers_are_colors_with_their_scale() -> None:
 def test_one_far_point_does_not_shrink_the_rest() -> None:
     points, _ = cloud()
     points[0] = 1e6
-    _, half = figures._window(points)
+    _, half = maps._window(points)
     assert half < 100
 
 
@@ -165,7 +165,7 @@ def test_errors(tmp_path: Path) -> None:
         scatter([Panel("a", points * np.nan, labels)], tmp_path / "f.png")
     with pytest.raises(ValueError, match=r"anchors of 'a' have shape \(3,\); a scatter needs \(C, 2\)"):
         embedding_map([Panel("a", points, labels, anchors=[1, 2, 3])])
-    with pytest.raises(ValueError, match="anchors of 'a' are 3 for 10 classes; give one for each class"):
+    with pytest.raises(ValueError, match="anchors of 'a' has 3 rows for 10 classes; pass one for each class"):
         embedding_map([Panel("a", points, labels, 0.5, anchors=np.zeros((3, 2)))])
-    with pytest.raises(ValueError, match=r"width \(299\) leaves 2 panels too small to read; give at least 300"):
+    with pytest.raises(ValueError, match=r"width \(299\) makes 2 panels too small to read; pass at least 300"):
         scatter([Panel("a", points, labels)] * 2, tmp_path / "f.png", width=299)

@@ -1,7 +1,7 @@
 """The engine that runs anywhere: tiles in plain torch, on any device, in float32 or float64.
 
-One exponential per pair and pass where a shift shared by the tile suits all of its rows and columns, two where it does
-not. Far points are evaluated in float64 whatever they came in: float32 affinities would have lost their fraction.
+Each pass takes one exponential per pair where a shift shared by the tile suits all of its rows and columns, two where it does
+not. Far points are evaluated in float64 whatever their type: float32 affinities would have lost their fraction.
 """
 
 import math
@@ -12,18 +12,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels import single_pairs as apart
-from nearkin.kernels.layout import FAR, RIGHT, WRONG, Tile, as_two_sets, longest, lopsided, nowhere, set_apart, square_lengths, tiles
-from nearkin.kernels.single_pairs import joined
+from nearkin.kernels import single_pairs
+from nearkin.kernels.contract import Form, Values, Work, sizes
+from nearkin.kernels.layout import (
+    FAR,
+    NEGATIVE,
+    POSITIVE,
+    Tile,
+    as_two_sets,
+    asymmetric,
+    find_single_pairs,
+    longest,
+    nan_summaries,
+    square_lengths,
+    tiles,
+)
+from nearkin.kernels.single_pairs import join_summaries
 from nearkin.kernels.values import values_of
-from nearkin.kernels.work import Form, Values, Work, sizes
 
-_HOLE = {torch.float32: -1e30, torch.float64: -1e300}  # finite, so that a masked pair never makes inf - inf
-_NOWHERE = {torch.float32: -1e29, torch.float64: -1e299}
-_NO_PULL = 1e300  # the log-sum of a point without a pull: nothing counts beside it
-_MOST = 1e298  # squared length up to which no affinity is taken for a hole
-_RANGE = {torch.float32: 86.0, torch.float64: 900.0}  # bits either side of a shift within which sums lose nothing
-_LEAST = {torch.float32: 2.0**-100, torch.float64: 2.0**-1000}  # gradient weights below, of at most about 1, count as nothing
+_MASKED = {torch.float32: -1e30, torch.float64: -1e300}  # finite, so that a masked pair never makes inf - inf
+_NEARLY_MASKED = {torch.float32: -1e29, torch.float64: -1e299}
+_NO_PULL = 1e300  # the log-sum of a point without a pull: every exponential relative to it is 0
+_MOST = 1e298  # squared length up to which no affinity can be mistaken for _MASKED
+_RANGE = {torch.float32: 86.0, torch.float64: 900.0}  # bits on either side of a shift within which sums lose nothing
+_LEAST = {torch.float32: 2.0**-100, torch.float64: 2.0**-1000}  # gradient weights below this become 0 (the largest is about 1)
 
 
 class _Sides(NamedTuple):
@@ -49,32 +61,32 @@ def _sides(work: Work) -> _Sides:
 
 
 def _affinities(sides: _Sides, tile: Tile, buffer: Tensor) -> Tensor:
-    """(rows, columns) s_ij + level of one tile; dots from zero and lengths last, so that near points keep their digits."""
+    """(rows, columns) s_ij + level of one tile; lengths are added last, so that near points keep their digits."""
     height, width = tile.bottom - tile.top, tile.right - tile.left
     out = buffer[: height * width].view(height, width)
     torch.mm(sides.queries[tile.top : tile.bottom], sides.references[tile.left : tile.right].T.contiguous(), out=out)
     if sides.minus_rows is not None and sides.minus_columns is not None:
         out.mul_(2).add_(sides.minus_rows[tile.top : tile.bottom]).add_(sides.minus_columns[tile.left : tile.right])
-    if len(tile.hole_rows):
-        out[tile.hole_rows, tile.hole_columns] = _HOLE[out.dtype]
+    if len(tile.masked_rows):
+        out[tile.masked_rows, tile.masked_columns] = _MASKED[out.dtype]
     return out
 
 
 def _by_kind(spans: Tensor | None, tile: Tile, affinity: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """The tile once for each kind of pair in it, the other kind masked. The last one may be changed in place."""
+    """Yield the tile once for each kind of pair in it, with the other kind masked. The last one may be changed in place."""
     if spans is None:
-        yield WRONG, affinity
+        yield NEGATIVE, affinity
         return
     low, high = spans[tile.top : tile.bottom].unbind(1)
     if bool(((high <= tile.left) | (low >= tile.right) | (low >= high)).all()):
-        yield WRONG, affinity
+        yield NEGATIVE, affinity
     elif bool(((low <= tile.left) & (high >= tile.right)).all()):
-        yield RIGHT, affinity
+        yield POSITIVE, affinity
     else:
         column = torch.arange(tile.left, tile.right, device=low.device)
-        right = ((low[:, None] <= column) & (column < high[:, None])).to(affinity)
-        yield RIGHT, torch.add(affinity, 1 - right, alpha=_HOLE[affinity.dtype])
-        yield WRONG, affinity.add_(right, alpha=_HOLE[affinity.dtype])
+        positive = ((low[:, None] <= column) & (column < high[:, None])).to(affinity)
+        yield POSITIVE, torch.add(affinity, 1 - positive, alpha=_MASKED[affinity.dtype])
+        yield NEGATIVE, affinity.add_(positive, alpha=_MASKED[affinity.dtype])
 
 
 def _costs(work: Work, tile: Tile, like: Tensor) -> Tensor | None:
@@ -90,26 +102,26 @@ def _costs(work: Work, tile: Tile, like: Tensor) -> Tensor | None:
 
 
 class _Sums:
-    """Running log-sums of every query over right and wrong candidates, and the mean cost under the wrong ones."""
+    """Running log-sums of every query over positives and negatives, and the mean cost under the negatives."""
 
     def __init__(self, work: Work) -> None:
         self.mean = torch.zeros(len(work.queries), dtype=torch.float64, device=work.queries.device)
-        self.logs = {RIGHT: self.mean - torch.inf, WRONG: self.mean - torch.inf}
+        self.logs = {POSITIVE: self.mean - torch.inf, NEGATIVE: self.mean - torch.inf}
 
     def update(self, kind: int, where: slice, log: Tensor, mean: Tensor | None) -> None:
         if mean is None:
             self.logs[kind][where] = torch.logaddexp2(self.logs[kind][where], log)
         else:
-            self.logs[kind][where], self.mean[where] = joined(self.logs[kind][where], self.mean[where], log, mean)
+            self.logs[kind][where], self.mean[where] = join_summaries(self.logs[kind][where], self.mean[where], log, mean)
 
 
 def _powers(exponents: Tensor) -> Tensor:
-    """2^x without subnormal numbers, over which x86 takes a hundred times as long."""
+    """2^x without subnormal numbers, which are a hundred times slower on x86."""
     return torch.hardshrink(torch.exp2(exponents), torch.finfo(exponents.dtype).tiny)
 
 
 def _row_sums(x: Tensor) -> Tensor:
-    """(n,) in float64, by BLAS; into memory that is given, for then autocast leaves the type alone."""
+    """(n,) in float64, by BLAS; with `out`, so that autocast does not change the type."""
     return torch.mv(x, x.new_ones(x.shape[1]), out=x.new_empty(len(x))).double()
 
 
@@ -124,17 +136,17 @@ def _own_shifts(affinity: Tensor, cost: Tensor | None) -> tuple[Tensor, Tensor |
     """Log-sums of rows (and mean costs), each under its own largest affinity."""
     top = affinity.amax(1)
     _, log, mean = _along(_powers(affinity - top[:, None]), top.double(), cost)
-    some = top > _NOWHERE[top.dtype]
+    some = top > _NEARLY_MASKED[top.dtype]
     return torch.where(some, log, -torch.inf), None if mean is None else torch.where(some, mean, 0.0)
 
 
 def _add_tile(sums: _Sums, kind: int, tile: Tile, affinity: Tensor, cost: Tensor | None) -> None:
-    """Both directions of a tile from one exponential, if sums of rows and columns stay in range; else from two."""
+    """Add both directions of a tile from one exponential if the sums of rows and columns stay in range; else from two."""
     rows, columns = slice(tile.top, tile.bottom), slice(tile.left, tile.right)
     cost_back = None if cost is None else cost.T
     reach = _RANGE[affinity.dtype]
     tops = affinity[:: max(1, len(affinity) // 8)].amax(1)
-    shift = tops[tops > _NOWHERE[tops.dtype]].double().mean().nan_to_num()
+    shift = tops[tops > _NEARLY_MASKED[tops.dtype]].double().mean().nan_to_num()
     weights = _powers(affinity - shift.to(affinity.dtype))
     sides = [(rows, affinity, weights, cost), (columns, affinity.T, weights.T, cost_back)][: 1 + tile.mirrored]
     for where, s, e, c in sides:
@@ -148,20 +160,20 @@ def _add_tile(sums: _Sums, kind: int, tile: Tile, affinity: Tensor, cost: Tensor
 class _Pulls(NamedTuple):
     """Log-sums, pulls and mean costs of one side; the log-sum of a point without a pull is _NO_PULL."""
 
-    logs: dict[int, Tensor]  # (n,) float64 for RIGHT and WRONG
+    logs: dict[int, Tensor]  # (n,) float64 for POSITIVE and NEGATIVE
     pull: Tensor  # (n,) float64
     mean: Tensor  # (n,) float64
 
     @staticmethod
     def of(work: Work, first: Tensor, second: Tensor, pull: Tensor, level: float) -> "_Pulls":
-        logs = {RIGHT: first + level, WRONG: (second if work.targets is None else first) + level}
+        logs = {POSITIVE: first + level, NEGATIVE: (second if work.targets is None else first) + level}
         return _Pulls({kind: torch.where(pull == 0, _NO_PULL, log) for kind, log in logs.items()}, pull, second)
 
     @staticmethod
     def none(m: int, like: "_Pulls") -> "_Pulls":
-        """References of their own choose nobody."""
-        nobody = like.pull.new_zeros(m)
-        return _Pulls(dict.fromkeys(like.logs, nobody + _NO_PULL), nobody, nobody)
+        """Separate references have no pull."""
+        zeros = like.pull.new_zeros(m)
+        return _Pulls(dict.fromkeys(like.logs, zeros + _NO_PULL), zeros, zeros)
 
     def part(self, where: slice) -> "_Pulls":
         return _Pulls({kind: log[where] for kind, log in self.logs.items()}, self.pull[where], self.mean[where])
@@ -169,7 +181,7 @@ class _Pulls(NamedTuple):
 
 def _weights(kind: int, affinity: Tensor, here: _Pulls, there: _Pulls, cost: Tensor | None) -> Tensor:
     """W_ij + W_ji of one tile."""
-    sign, dtype, reach = (-1.0 if kind == RIGHT else 1.0), affinity.dtype, _RANGE[affinity.dtype]
+    sign, dtype, reach = (-1.0 if kind == POSITIVE else 1.0), affinity.dtype, _RANGE[affinity.dtype]
     logs = torch.cat([here.logs[kind], there.logs[kind]])
     logs = logs[logs < _NO_PULL]
     shared = len(logs) == 0 or bool(logs.max() - logs.min() < 2 * reach)
@@ -184,7 +196,7 @@ def _weights(kind: int, affinity: Tensor, here: _Pulls, there: _Pulls, cost: Ten
     if cost is not None:
         mine, theirs = mine * (cost - here.mean[:, None].to(dtype)), theirs * (cost - there.mean.to(dtype))
     weights = e.mul_(mine + theirs) if shared else e.mul_(mine).add_(f.mul_(theirs))
-    return torch.hardshrink(weights, _LEAST[dtype])  # products of less with points would be subnormal
+    return torch.hardshrink(weights, _LEAST[dtype])  # products of smaller weights with points would be subnormal
 
 
 class _Gathered:
@@ -215,32 +227,32 @@ class TorchTiles:
         return False
 
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
-        if lopsided(work):
+        if asymmetric(work):
             return self.summaries(as_two_sets(work))
-        sides, special, sums = _sides(work), set_apart(work), _Sums(work)
+        sides, singles, sums = _sides(work), find_single_pairs(work), _Sums(work)
         if not sides.longest < _MOST:  # or nan
-            return nowhere(work)
+            return nan_summaries(work)
         spans = None if work.span is None else work.span.cpu()
-        for tile, affinity in self._tiles(work, sides, tiles(work, special, self._side(work))):
+        for tile, affinity in self._tiles(work, sides, tiles(work, singles, self._side(work))):
             cost = _costs(work, tile, affinity)
             for kind, part in _by_kind(spans, tile, affinity):
                 _add_tile(sums, kind, tile, part, cost)
-        first, second = sums.logs[RIGHT] - sides.level, sums.logs[WRONG] - sides.level
+        first, second = sums.logs[POSITIVE] - sides.level, sums.logs[NEGATIVE] - sides.level
         if work.targets is not None:
             first, second = second, sums.mean
-        pairs = apart.candidates(special)
-        return apart.with_apart(work, pairs, apart.affinities(work, pairs), first, second)
+        pairs = single_pairs.candidates(singles)
+        return single_pairs.add_single_pairs(work, pairs, single_pairs.affinities(work, pairs), first, second)
 
     def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
         """See `Engine.values`."""
         return values_of(work, form, first, second, slope)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
-        if lopsided(work):
+        if asymmetric(work):
             to_queries, to_references = self.gradients(as_two_sets(work), first, second, pull)
             return to_queries if to_references is None else to_queries + to_references, None
-        sides, special = _sides(work), set_apart(work)
-        size = float(pull.abs().max()) or 1.0  # pulls of a mean over many, well placed queries would underflow
+        sides, singles = _sides(work), find_single_pairs(work)
+        size = float(pull.abs().max()) or 1.0  # the pulls of a mean over many well-placed queries would underflow
         summary = (first.double(), second.double(), pull.double())
         here = _Pulls.of(work, *summary[:2], summary[2] / size, sides.level)
         own = work.references is None
@@ -248,7 +260,7 @@ class TorchTiles:
         columns = rows if own else _Gathered(sides.references)
         there = here if own else _Pulls.none(len(sides.references), here)
         spans = None if work.span is None else work.span.cpu()
-        for tile, affinity in self._tiles(work, sides, tiles(work, special, self._side(work))):
+        for tile, affinity in self._tiles(work, sides, tiles(work, singles, self._side(work))):
             cost = _costs(work, tile, affinity)
             top, left = slice(tile.top, tile.bottom), slice(tile.left, tile.right)
             parts = [_weights(kind, part, here.part(top), there.part(left), cost) for kind, part in _by_kind(spans, tile, affinity)]
@@ -258,8 +270,10 @@ class TorchTiles:
                 columns.add(left, weights.T, sides.queries[top])
         to_queries = size * rows.gradient(work.squared)
         to_references = size * columns.gradient(work.squared) if not own and work.reference_gradient else None
-        pairs = apart.candidates(special)
-        apart.push(work, pairs, apart.weights(work, pairs, apart.affinities(work, pairs), *summary), to_queries, to_references)
+        pairs = single_pairs.candidates(singles)
+        single_pairs.add_gradients(
+            work, pairs, single_pairs.weights(work, pairs, single_pairs.affinities(work, pairs), *summary), to_queries, to_references
+        )
         return to_queries, to_references
 
     def _side(self, work: Work) -> int:

@@ -1,4 +1,4 @@
-"""Figures that are no rankings, each beside its definition written out as a loop over lists."""
+"""Metrics that are not rankings, each compared with its definition written out as a loop over lists."""
 
 import math
 from itertools import permutations
@@ -33,20 +33,20 @@ def test_tables_of_classes(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("whole", [False, True])
 def test_areas_of_curves(seed: int, whole: bool) -> None:
-    """Precision where each kin is met, a tie taken whole; and who is nearer in every pair of a kin and a stranger."""
+    """Precision at each positive pair, a tie taken whole; and which is nearer, for every positive and every negative pair."""
     x, labels = numbers((14, 2), seed), [i % 3 for i in range(14)]
     x = x.round() if whole else x
     near = {(i, j): -sum((a - b) ** 2 for a, b in zip(x[i].tolist(), x[j].tolist(), strict=True)) for i in range(14) for j in range(14)}
-    kin = [value for (i, j), value in near.items() if i != j and labels[i] == labels[j]]
-    strangers = [value for (i, j), value in near.items() if labels[i] != labels[j]]
+    positives = [value for (i, j), value in near.items() if i != j and labels[i] == labels[j]]
+    negatives = [value for (i, j), value in near.items() if labels[i] != labels[j]]
     precisions, wins = [], 0.0
-    for value in kin:
-        hits, alarms = sum(other >= value for other in kin), sum(other >= value for other in strangers)
+    for value in positives:
+        hits, alarms = sum(other >= value for other in positives), sum(other >= value for other in negatives)
         precisions.append(hits / (hits + alarms))
-        wins += sum(1.0 if value > other else 0.5 if value == other else 0.0 for other in strangers)
+        wins += sum(1.0 if value > other else 0.5 if value == other else 0.0 for other in negatives)
     pr, roc = pair_curves(Points(x, torch.tensor(labels)), draws=0)
     assert pr.area.value == pytest.approx(sum(precisions) / len(precisions))
-    assert roc.area.value == pytest.approx(wins / (len(kin) * len(strangers)))
+    assert roc.area.value == pytest.approx(wins / (len(positives) * len(negatives)))
 
 
 def mean_rank(value: float, among: list[float]) -> float:
@@ -98,14 +98,14 @@ def information(truth: tuple[int, ...], found: tuple[int, ...]) -> float:
 
 
 @pytest.mark.parametrize("found", [(0, 0, 1, 1, 2, 2), (0, 1, 1, 1, 0, 0), (2, 0, 1, 0, 1, 2)])
-def test_information_corrected_by_every_deal_of_the_points(found: tuple[int, ...]) -> None:
-    """AMI, and the chance level of NMI: what chance gives is the mean over all 720 ways to deal six points to these clusters."""
+def test_information_corrected_by_every_assignment_of_the_points(found: tuple[int, ...]) -> None:
+    """AMI, and the chance level of NMI: chance is the mean over all 720 ways to assign six points to these clusters."""
     truth = (0, 0, 0, 1, 1, 2)
-    chance = sum(information(truth, deal) for deal in permutations(found)) / math.factorial(6)
+    chance = sum(information(truth, assigned) for assigned in permutations(found)) / math.factorial(6)
     middle = sum(-sum(part.count(c) / 6 * math.log(part.count(c) / 6) for c in set(part)) for part in (truth, found)) / 2
-    figures = agreement(np.array(truth), np.array(found))
-    assert figures["ami"] == pytest.approx((information(truth, found) - chance) / (middle - chance))
-    assert figures["nmi"] == pytest.approx(information(truth, found) / middle)
+    results = agreement(np.array(truth), np.array(found))
+    assert results["ami"] == pytest.approx((information(truth, found) - chance) / (middle - chance))
+    assert results["nmi"] == pytest.approx(information(truth, found) / middle)
     assert _chance(np.array(truth), np.array(found))["nmi"] == pytest.approx(chance / middle)
 
 

@@ -1,4 +1,4 @@
-"""Figures made of images, and the flow of wrong neighbors: signs beside colors, true counts, nothing cut off."""
+"""Figures made of images, and the flow of wrong neighbors: signs next to colors, right counts, nothing cut off."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 
 from nearkin.report.drawing import RIGHT, WRONG, as_picture
 from nearkin.report.flow import MOST, neighbor_flow
-from nearkin.report.pictures import Hit, attention, contact_sheet, filters, gallery
+from nearkin.report.image_grids import Hit, attention, contact_sheet, filters, gallery
 
 GRAY = np.arange(64, dtype=np.uint8).reshape(1, 8, 8)
 
@@ -26,7 +26,7 @@ def test_right_hits_are_green_with_a_tick_and_wrong_ones_red_with_a_cross() -> N
         assert 0 <= box.x0 < box.x1 <= 1 and 0 <= box.y0 < box.y1 <= 1
 
 
-def test_rows_of_a_gallery_may_differ_in_length_and_stand_below_one_another() -> None:
+def test_rows_of_a_gallery_may_differ_in_length() -> None:
     figure = gallery([(Hit(GRAY), [Hit(GRAY)] * 3), (Hit(GRAY), [Hit(GRAY)])])
     tops = [axes.get_position().y1 for axes in figure.axes]
     assert len(tops) == 6 and len({round(top, 6) for top in tops[:4]}) == 1 and max(tops[4:]) < min(tops[:4])
@@ -93,12 +93,12 @@ def test_the_flow_tells_true_counts_and_shares() -> None:
     assert heights[1] == pytest.approx(2 * heights[0])  # two wrong neighbors are twice as wide as one
 
 
-def test_a_flow_of_many_classes_shows_the_busiest_and_counts_the_rest() -> None:
+def test_a_flow_of_many_classes_shows_those_with_the_most_and_counts_the_rest() -> None:
     counts = np.eye(100) * 5
     counts[np.arange(99), np.arange(1, 100)] = 1
     counts[40, 41] = 30
     figure = neighbor_flow(counts, list(range(100)))
-    assert f"the {MOST} busiest classes" in figure.axes[0].get_title() and "41  (30 times)" in words(figure)
+    assert f"the {MOST} classes with the most;" in figure.axes[0].get_title() and "41  (30 times)" in words(figure)
     assert "no wrong neighbors" in words(neighbor_flow(np.eye(3), "abc"))
 
 
@@ -115,7 +115,7 @@ def test_names_of_thin_bands_do_not_cover_one_another() -> None:
 def test_errors_of_the_flow() -> None:
     with pytest.raises(ValueError, match=r"counts has shape \(2, 3\)"):
         neighbor_flow(np.zeros((2, 3)), "ab")
-    with pytest.raises(ValueError, match="classes names 1 for 2 rows of counts"):
+    with pytest.raises(ValueError, match="classes has 1 names for 2 rows of counts"):
         neighbor_flow(np.zeros((2, 2)), "a")
-    with pytest.raises(ValueError, match="counts holds negative or unknown numbers"):
+    with pytest.raises(ValueError, match="counts holds negative or non-finite numbers"):
         neighbor_flow([[0, -1], [0, 0]], "ab")
