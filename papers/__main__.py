@@ -31,7 +31,9 @@ def parser() -> ArgumentParser:
     made.add_argument("tables", nargs="*", metavar="TABLE", help=named)
     made.add_argument("--list", action="store_true", help="show every cell and its state, and run nothing")
     made.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="start no run after this time (default: none)")
-    made.add_argument("--resume", action="store_true", help="keep saved runs and run only what is missing; without it they are run again")
+    made.add_argument(
+        "--resume", action="store_true", help="keep saved runs and run only what is missing; without it they are deleted and run again"
+    )
     together = "parallel runs, each in its own process (default: 1); on one GPU they take turns unless NVIDIA MPS is on"
     made.add_argument("--at-once", type=int, default=1, metavar="N", help=together)
     saved = "folder of the saved runs; the pages are written to the folder papers next to it (default: %(default)s)"

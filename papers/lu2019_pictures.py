@@ -119,13 +119,13 @@ def embeddings(data: str, name: str, results: Path) -> Points | None:
 
 def trade_offs(kept: Mapping[str, Points]) -> Any:
     """Figure 4, right: precision and recall, and ROC, of pairs."""
-    trades, kin = [], 0.0
+    trades, share = [], 0.0
     for name, points in kept.items():
         pr, roc = pair_curves(points, affinity=cosine(), draws=0)
-        kin = pr.area.chance or 0.0
+        share = pr.area.chance or 0.0
         curves = [_thinned(curve.x.numpy(), curve.y.numpy()) for curve in (pr, roc)]
         trades.append(PairCurves(title_of(name), *curves[0], *curves[1], pr.area.value, roc.area.value))
-    return pr_roc(trades, positive_share=kin)
+    return pr_roc(trades, positive_share=share)
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

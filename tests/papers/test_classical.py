@@ -43,7 +43,7 @@ def test_images_without_ink_or_with_one_row_of_it_stay() -> None:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 known and 50 asked bars of two leanings, in place of MNIST."""
+    """200 training and 50 test bars of two slants, in place of MNIST."""
     slopes = np.random.default_rng(0).normal(np.repeat([-0.4, 0.4], 125), 0.05)
     images = np.concatenate([slanted(slope) for slope in slopes])
     data = Dataset(
@@ -66,7 +66,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         ("lmnn", {"dimension": "5", "first": "5", "iterations": "5"}),
     ],
 )
-def test_every_method_tells_two_leanings_apart_and_leaves_a_map(few: None, method: str, settings: dict[str, str]) -> None:
+def test_every_method_separates_two_slants_and_leaves_a_map(few: None, method: str, settings: dict[str, str]) -> None:
     figures, kept = classical.perform(Trial("made", "bars", settings, method=method), 0, {}, Path(), "cpu")
     assert set(figures) == {"1-nn", "3-nn", "10-nn"} and min(figures.values()) > 0.95
     assert len(kept["embeddings"]) == len(kept["labels"]) == 50

@@ -57,20 +57,20 @@ def test_there_is_no_text_before_anything_was_run(tmp_path: Path) -> None:
     assert summary(verdicts(lu2019.CELLS, tmp_path)) == []
 
 
-ASKED = "Does optimizing Prec@k beat every loss of table 1, all else being equal?"
+QUESTION = "Does optimizing Prec@k beat every loss of table 1, all else being equal?"
 
 
 def test_ahead_of_all_on_all_on_some_and_on_none(tmp_path: Path) -> None:
     both = {"11-prec5-printed": 0.6, "11-prec5-released": 0.6}
     ran(tmp_path, "cub", {**both, "11-npair": 0.4})
-    assert f"**{ASKED} Yes.** It is ahead of all on CUB-200-2011." in text_of(tmp_path)
+    assert f"**{QUESTION} Yes.** It is ahead of all on CUB-200-2011." in text_of(tmp_path)
     assert (
         "On CUB-200-2011, from pretrained weights, it has 60.0 ± 1.0 as printed and 60.0 ± 1.0 as released: all 9 are below it."
         in text_of(tmp_path)
     )
     ran(tmp_path, "omniglot", {"11-prec5-printed": 0.6, "11-prec5-released": 0.49, "11-angular": 0.55})
     text = text_of(tmp_path)
-    assert f"**{ASKED} Only as printed on CUB-200-2011 and Omniglot, and as released on CUB-200-2011.**" in text
+    assert f"**{QUESTION} Only as printed on CUB-200-2011 and Omniglot, and as released on CUB-200-2011.**" in text
     assert "It is ahead of all on CUB-200-2011, behind some of them on Omniglot." in text
     assert (
         "none and 1 of 9 are above it (Angular 55.0), none and 8 are not told apart from it (none and 8 with a higher mean)." in text
@@ -79,16 +79,16 @@ def test_ahead_of_all_on_all_on_some_and_on_none(tmp_path: Path) -> None:
     assert "and as released on CUB-200-2011, as far as they were run.**" in text_of(tmp_path)
     ran(tmp_path, "cub", {})
     ran(tmp_path, "omniglot", {"11-angular": 0.55})
-    assert f"{ASKED} Not shown on CUB-200-2011, no on Omniglot.** It is among the best on CUB-200-2011, behind some" in text_of(tmp_path)
+    assert f"{QUESTION} Not shown on CUB-200-2011, no on Omniglot.** It is among the best on CUB-200-2011, behind some" in text_of(tmp_path)
     ran(tmp_path, "cub", {"11-angular": 0.55})
-    assert f"{ASKED} No, on no data set.**" in text_of(tmp_path)
+    assert f"{QUESTION} No, on no data set.**" in text_of(tmp_path)
     assert "Iterations: 500 on CUB-200-2011, 1,000 on Omniglot;" in text_of(tmp_path)
     assert "Every trained row that is compared has 3 seeds;" in text_of(tmp_path)
 
 
 def test_where_none_is_above_and_some_are_level_it_is_not_shown(tmp_path: Path) -> None:
     ran(tmp_path, "cub", {"11-prec5-printed": 0.51, "11-npair": 0.4})
-    assert f"{ASKED} Not shown: none is above it, but some cannot be told apart from it.** It is among the best on" in text_of(tmp_path)
+    assert f"{QUESTION} Not shown: none is above it, but some cannot be told apart from it.** It is among the best on" in text_of(tmp_path)
     assert "none of 9 is above it, 8 are not told apart from it (none with a higher mean)." in text_of(tmp_path)
 
 
@@ -133,14 +133,14 @@ def test_which_edge_of_two_rates_was_taken_and_whether_four_were_enough(tmp_path
 
 
 def test_longer_trainings_are_told_as_far_as_they_were_run(tmp_path: Path) -> None:
-    asked = "**Does longer training change the result?"
+    question = "**Does longer training change the result?"
     untried = "Not run on {}. Prec@5 starts with a collapsed embedding, so short trainings may understate it"
     ran(tmp_path, "cub", {})
     ran(tmp_path, "cifar", {})
-    assert f"{asked}** {untried.format('CUB-200-2011 and CIFAR-100')}" in text_of(tmp_path)
+    assert f"{question}** {untried.format('CUB-200-2011 and CIFAR-100')}" in text_of(tmp_path)
     ran(tmp_path, "cub", {"longer-11-prec5-printed": 0.56}, only=["longer-11-prec5-printed"])
     text = "On CUB-200-2011 it has 56.0 ± 1.0 as printed (short: 50.0); "
-    assert f"{asked}** {lu2019_trials.TIMES} times as many iterations, 3 seeds, with the settings" in text_of(tmp_path)
+    assert f"{question}** {lu2019_trials.TIMES} times as many iterations, 3 seeds, with the settings" in text_of(tmp_path)
     assert text + "its baselines have not been run as long. " + untried.format("CIFAR-100") in text_of(tmp_path)
     ran(tmp_path, "cub", {"longer-2-proxy": 0.7}, only=["longer-2-proxy", "longer-any-e-ncm"])
     below = "below Prec@5: E-NCM with uniform batches 50.0 (short: 50.0); "

@@ -68,10 +68,10 @@ def test_soft_prediction_equals_the_loop() -> None:
 
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, asked = Points(random(9, 3), random(9, 2, seed=1)), random(8, 3, seed=2)
-    whole = soft_prediction(asked, known, 0.5)
+    known, queries = Points(random(9, 3), random(9, 2, seed=1)), random(8, 3, seed=2)
+    whole = soft_prediction(queries, known, 0.5)
     monkeypatch.setattr("papers.pose.CHUNK", 3)
-    torch.testing.assert_close(soft_prediction(asked, known, 0.5), whole)
+    torch.testing.assert_close(soft_prediction(queries, known, 0.5), whole)
 
 
 def test_a_temperature_is_found_whatever_the_scale() -> None:
@@ -84,10 +84,10 @@ def test_a_temperature_is_found_whatever_the_scale() -> None:
 
 
 def test_measured_poses_of_a_perfect_and_of_a_blind_embedding() -> None:
-    known, asked = torch.arange(0, 360, 10.0), torch.arange(5, 360, 10.0)
-    perfect = measure_pose(Points(turns(asked), turns(asked)), Points(turns(known), turns(known)), "degrees")
+    known, queries = torch.arange(0, 360, 10.0), torch.arange(5, 360, 10.0)
+    perfect = measure_pose(Points(turns(queries), turns(queries)), Points(turns(known), turns(known)), "degrees")
     assert perfect["1-nn degrees"] == pytest.approx(5, abs=1e-3) and perfect["soft degrees"] < 0.1
-    blind = measure_pose(Points(random(36, 2), turns(asked)), Points(random(36, 2, seed=1), turns(known)), "degrees", 1.0)
+    blind = measure_pose(Points(random(36, 2), turns(queries)), Points(random(36, 2, seed=1), turns(known)), "degrees", 1.0)
     assert 60 < blind["1-nn degrees"] < 120
     places = Points(random(5, 3), random(5, 6, seed=1))
     assert measure_pose(places, places, "pixels", 1e-6) == pytest.approx({"1-nn pixels": 0, "soft pixels": 0}, abs=1e-9)
@@ -139,8 +139,8 @@ def test_the_opposite_of_a_view_is_never_a_reference_neither_when_testing_nor_wh
     circle = t.Dataset("circle", torch.zeros(72, 1, 32, 32, dtype=torch.uint8), targets=turns(torch.arange(0, 360, 5.0)))
     whole = circle.with_split(np.where(np.arange(72) % 2 == 1, "test", "train"))
     for data in (whole, t._held_out(t.Task("degrees", 32, "angles"), whole)):
-        known, asked = (set((degrees_of(data.part(name).targets).round().long() % 360).tolist()) for name in ("train", "test"))
-        assert len(known) == len(asked) and not {(degrees + 180) % 360 for degrees in asked} & known
+        known, queries = (set((degrees_of(data.part(name).targets).round().long() % 360).tolist()) for name in ("train", "test"))
+        assert len(known) == len(queries) and not {(degrees + 180) % 360 for degrees in queries} & known
 
 
 LINEAR = ("linear_nca_regression", "mlkr")

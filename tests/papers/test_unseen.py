@@ -54,24 +54,24 @@ def shortened(trial: Trial, **more: str) -> Trial:
 
 
 def test_no_class_stands_on_both_sides(root: Path) -> None:
-    train, asked = parts_of("omniglot", str(root), False)
-    assert len(train.classes) == 64 and len(asked.classes) == 24 and not set(train.classes) & set(asked.classes)
+    train, queries = parts_of("omniglot", str(root), False)
+    assert len(train.classes) == 64 and len(queries.classes) == 24 and not set(train.classes) & set(queries.classes)
     kept, held = parts_of("omniglot", str(root), True)
-    alphabets = [{name.split("/")[0] for name in part.classes} for part in (kept, held, asked)]
+    alphabets = [{name.split("/")[0] for name in part.classes} for part in (kept, held, queries)]
     assert not alphabets[0] & alphabets[1] and not alphabets[1] & alphabets[2] and len(alphabets[1]) >= 1
     assert len(kept) + len(held) == len(train) and torch.equal(kept.labels.unique(), torch.arange(len(kept.classes)))
 
 
 def test_birds_of_the_first_half_train_and_those_of_the_second_are_asked(root: Path) -> None:
-    train, asked = parts_of("cub", str(root), False)
-    assert train.classes == ("001.A", "002.B") and asked.classes == ("101.C", "102.D")
-    assert len(train) == len(asked) == 10 and train.shape == (3, 128, 128)  # the official parts of each class together
+    train, queries = parts_of("cub", str(root), False)
+    assert train.classes == ("001.A", "002.B") and queries.classes == ("101.C", "102.D")
+    assert len(train) == len(queries) == 10 and train.shape == (3, 128, 128)  # the official parts of each class together
 
 
 def test_training_images_of_some_classes_and_test_images_of_the_others() -> None:
     data = type("Data", (), {"labels": torch.tensor([0, 0, 1, 1]), "classes": ("a", "b"), "split": np.array(["train", "test"] * 2)})
-    train, asked = unseen._cut(unseen.TASKS["cifar"], data)  # type: ignore[arg-type]
-    assert train.tolist() == [True, False, False, False] and asked.tolist() == [False, False, False, True]
+    train, queries = unseen._cut(unseen.TASKS["cifar"], data)  # type: ignore[arg-type]
+    assert train.tolist() == [True, False, False, False] and queries.tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize("trial", OMNIGLOT, ids=lambda trial: trial.name.removeprefix("lu2019-omniglot-"))
@@ -107,15 +107,15 @@ def test_every_trial_of_every_set_trains(name: str, monkeypatch: pytest.MonkeyPa
 
 
 def recorded(settings: dict[str, str], data: Dataset, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do a step as a CUDA graph would record it: with nothing looked at, and without the optimizer, whose kind is the device's."""
+    """Do a step as a CUDA graph records it: without reading values on the host, and without the optimizer, which differs."""
     run, _ = unseen._run(settings, 0, Where(str(root), "cpu"))
     parts = assemble(run, data, torch.device("cpu"))
     parts.network.train()
     ids = next(iter(parts.sampler))
     parts.step(ids)  # the first steps are ordinary ones
     monkeypatch.setattr("nearkin.objectives.inputs._readable", lambda _: False)
-    for home in ("log_sums", "affinity", "criterion", "triplets", "objectives.neighborhood"):
-        monkeypatch.setattr(f"nearkin.{home}.may_read", lambda _: False)  # as on CUDA
+    for home in ("log_sums", "affinity", "criterion", "triplets", "references.in_batch"):
+        monkeypatch.setattr(f"nearkin.compose.{home}.may_read", lambda _: False)  # as on CUDA
     monkeypatch.setattr(parts.step, "move", lambda: None)
     with Recordable():
         parts.step(ids)
@@ -236,7 +236,7 @@ def test_pictures_are_drawn_from_what_followed_runs_left(root: Path, tmp_path: P
         "iterations.png",
         "active.png",
         "pairs.png",
-        "pictures.png",
+        "gallery.png",
         "map.png",
     ]
     assert all(path.stat().st_size > 5000 for path in drawn)
