@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels.soft_neighbors import soft_neighbors
-from nearkin.kernels.work import Form, Work
+from nearkin.kernels.autograd import soft_neighbors
+from nearkin.kernels.contract import Form, Work
 
 Evaluate = Callable[[], tuple[Tensor, Tensor]]
 INSTALL = "pip install -c constraints.txt -e '.[bench]'"

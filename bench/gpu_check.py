@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nearkin.kernels.contract import Work, sizes
 from nearkin.kernels.triton_engine import TritonEngine
 from nearkin.kernels.triton_tuning import SCHEMES, Pass, Tile
-from nearkin.kernels.work import Work, sizes
 
 CLASSES = 10
 CHECKED = (

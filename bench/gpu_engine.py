@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from bench.gpu_check import CHECKED, NUMERIC, bank, check_work, make, own
+from nearkin.kernels.contract import Work
 from nearkin.kernels.triton_engine import TritonEngine
 from nearkin.kernels.triton_tuning import SCHEMES, Tile
-from nearkin.kernels.work import Work
 
 SUMMARIES, GRADIENTS = "summaries", "gradients"
 
@@ -247,7 +247,7 @@ def time_shapes(until: float) -> list[dict[str, Any]]:
 
 def time_whole(until: float) -> list[dict[str, Any]]:
     """Loss and gradient through autograd, launches and all: events, and a host clock over back-to-back steps."""
-    from nearkin.kernels.soft_neighbors import soft_neighbors
+    from nearkin.kernels.autograd import soft_neighbors
 
     rows = []
     for precision, n in itertools.product(("fast", "high", "highest"), (1000, 4096, 16384, 65536, 131072)):

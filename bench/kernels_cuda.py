@@ -14,9 +14,9 @@ from torch import Tensor
 from bench.contenders import Contender, Evaluate, drawn, evaluated, siblings
 from bench.exponentials import BLOCK, exponentials
 from bench.measure import errors
+from nearkin.kernels.autograd import soft_neighbors
+from nearkin.kernels.contract import Work
 from nearkin.kernels.cuda_graphs import MOST_PAIRS
-from nearkin.kernels.soft_neighbors import soft_neighbors
-from nearkin.kernels.work import Work
 
 Row = dict[str, Any]
 PRECISIONS = ("highest", "high", "fast")

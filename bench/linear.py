@@ -28,7 +28,7 @@ import torch
 from bench.measure import ROOT, _resident, interleaved, threads
 from nearkin import LMNN, LinearNCA, Points, knn_accuracy
 from nearkin.data import open as open_data
-from nearkin.estimators.linear.losses import WrongChoice, laid_out
+from nearkin.estimators.linear.losses import NCALoss, solver_points
 from nearkin.estimators.linear.scaling import Units, whitened
 from nearkin.estimators.linear.start import starting_point
 
@@ -54,8 +54,8 @@ def mnist(folder: Path, part: str = "train") -> tuple[np.ndarray, np.ndarray]:
 def exact_objective(x: np.ndarray, y: np.ndarray, components: np.ndarray) -> float:
     """The mean of p_i in float64."""
     order, plain = np.argsort(y, kind="stable"), np.eye(x.shape[1])
-    points = laid_out(x, Units(x.mean(0), plain, plain), order, exact=True)
-    return -WrongChoice(points, torch.from_numpy(y[order]))(components.ravel())[0] / len(x)
+    points = solver_points(x, Units(x.mean(0), plain, plain), order, exact=True)
+    return -NCALoss(points, torch.from_numpy(y[order]))(components.ravel())[0] / len(x)
 
 
 def fits(rounds: int) -> list[Row]:
@@ -87,17 +87,17 @@ def evaluations(folder: Path, rounds: int) -> list[Row]:
     x, y = mnist(folder)
     x, y = x[:10_000], y[:10_000]
     units, order, rows = whitened(x), np.argsort(y, kind="stable"), []
-    price = WrongChoice(laid_out(x, units, order), torch.from_numpy(y[order]))
+    loss = NCALoss(solver_points(x, units, order), torch.from_numpy(y[order]))
     theirs: Any = NeighborhoodComponentsAnalysis()
     theirs.n_iter_ = 1
     mask = y[:, None] == y
     for components in (32, 2):
         start = starting_point("auto", x, y, components, True, 0)
         theirs_at, ours_at = start.ravel(), (start @ units.back).ravel()
-        price(ours_at)
+        loss(ours_at)
         tasks: dict[str, tuple[Callable[[], Any], int]] = {
             "scikit-learn": (lambda a=theirs_at: theirs._loss_grad_lbfgs(a, x, mask, -1.0), 1),
-            "nearkin": (lambda a=ours_at: price(a), 1),
+            "nearkin": (lambda a=ours_at: loss(a), 1),
         }
         values = {name: float(task()[0]) for name, (task, _) in tasks.items()}
         times = interleaved(tasks, rounds, 120)

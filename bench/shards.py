@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from nearkin.data.shards import About, Shard, open_shards, write_manifest, write_shard
-from nearkin.search.exact import Scored, joined, scored, settled
+from nearkin.search.exact import Scored, merge_scored, round_scored, score_nearest
 
 D, K = 64, 10
 BILLION = 10**9
@@ -54,7 +54,7 @@ def streamed(minutes: float, rows: int, queries: int) -> dict[str, Any]:
     stream, q = Stream(rows, chosen), torch.from_numpy(chosen)
     found: Scored | None = None
     took: list[dict[str, float]] = []
-    scored(q, stream.drawn[:1000], K)  # compiled before the clock runs
+    score_nearest(q, stream.drawn[:1000], K)  # compiled before the clock runs
     until = time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory() as place:
         while time.monotonic() < until:
@@ -63,11 +63,11 @@ def streamed(minutes: float, rows: int, queries: int) -> dict[str, Any]:
             began = time.perf_counter()
             write_manifest(folder, About("", D, "squared_euclidean"), [write_shard(folder, 0, shard)])
             written, cpu = time.perf_counter(), time.process_time()
-            part = scored(q, open_shards(folder), K)
-            found = part if found is None else joined(found, part, K)
+            part = score_nearest(q, open_shards(folder), K)
+            found = part if found is None else merge_scored(found, part, K)
             took.append({"write_s": written - began, "search_s": time.perf_counter() - written, "search_cpu_s": time.process_time() - cpu})
     assert found is not None
-    nearest = settled(found).positions[:, 0]
+    nearest = round_scored(found).positions[:, 0]
     missed = [query for query, position in stream.planted.items() if int(nearest[query]) != position]
     return summary(took, rows, queries, found.references) | {"planted": len(stream.planted), "planted_missed": len(missed)}
 

@@ -89,7 +89,7 @@ def close(found: Tensor, expected: Tensor, atol: float = 1e-11) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=atol)
 
 
-def reduced(valid: o.Priced, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def reduced(valid: o.Values, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Values, mean and sum of an oracle; `alive` keeps the graph when no query is valid."""
     values = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value, _ in valid]) + 0 * alive.sum()
     weight = torch.tensor([weight for _, weight in valid], dtype=torch.float64)
@@ -97,7 +97,7 @@ def reduced(valid: o.Priced, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return values, total / max(float(weight.sum()), 1e-300), total
 
 
-def compare(call: Callable[..., Tensor], leaves: list[Tensor], oracle: Callable[[list[Rows]], o.Priced]) -> bool:
+def compare(call: Callable[..., Tensor], leaves: list[Tensor], oracle: Callable[[list[Rows]], o.Values]) -> bool:
     """Values, mean, sum, and the gradient of a mixture of them in every leaf; False where there is no gradient."""
     o.fresh()
     copies = [leaf.detach().clone().requires_grad_() for leaf in leaves]

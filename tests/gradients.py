@@ -1,5 +1,5 @@
-"""The documents' hand-derived gradients as literal loops: corrected ones (marked * in the specification) and, where the
-print is wrong, the print itself, so that a test can say we do not compute it."""
+"""The papers' hand-derived gradients as literal loops: corrected ones (marked *) and, where the
+print is wrong, the printed ones, so that a test can show that nearkin does not compute them."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def _right_chance(p: Tensor, y: Sequence[int]) -> list[Tensor]:
 
 
 def nca_17(z: Tensor, y: Sequence[int]) -> Tensor:
-    """Document 001 eq. (17): dL/dz of L = -sum_i p_i."""
+    """Taylor et al. 2010, eq. (17): dL/dz of L = -sum_i p_i."""
     p, n = chances(z), len(z)
     right, gradient = _right_chance(p, y), torch.zeros_like(z)
     for k in range(n):
@@ -45,7 +45,7 @@ def nca_17(z: Tensor, y: Sequence[int]) -> Tensor:
 
 
 def nca_18(z: Tensor, y: Sequence[int]) -> Tensor:
-    """Document 001 eq. (18*): -dL/dz, with z_j in the second term."""
+    """Taylor et al. 2010, eq. (18*): -dL/dz, with z_j in the second term."""
     p, n = chances(z), len(z)
     right, descent = _right_chance(p, y), torch.zeros_like(z)
     for k in range(n):
@@ -65,7 +65,7 @@ def _pair(z: Tensor, i: int, j: int) -> Tensor:
 
 
 def nca_error_5(z: Tensor, y: Sequence[int], printed: bool = False) -> Tensor:
-    """Document 000 eq. (5*): de/dz of the expected error. As printed, E_i of eq. (6) holds D_ij where D_ik belongs."""
+    """Ren et al. 2014, eq. (5*): de/dz of the expected error. As printed, E_i of eq. (6) holds D_ij where D_ik belongs."""
     p, n, gradient = chances(z), len(z), torch.zeros_like(z)
     for i in range(n):
         for j in _kin(y, i):
@@ -75,7 +75,7 @@ def nca_error_5(z: Tensor, y: Sequence[int], printed: bool = False) -> Tensor:
 
 
 def ncar_26(z: Tensor, y: Tensor) -> Tensor:
-    """Document 001 eq. (26), of L = sum_i sum_j p_ij |y_i - y_j|^2."""
+    """Taylor et al. 2010, eq. (26), of L = sum_i sum_j p_ij |y_i - y_j|^2."""
     p, n, gradient = chances(z), len(z), torch.zeros_like(z)
     cost = [[o.target_distance(a, b) for b in y.tolist()] for a in y.tolist()]
     delta = [sum(cost[i][j] * p[i, j] for j in _others(n, i)) for i in range(n)]
@@ -86,7 +86,7 @@ def ncar_26(z: Tensor, y: Tensor) -> Tensor:
 
 
 def ncar_22(z: Tensor, y: Tensor, printed: bool) -> Tensor:
-    """Document 001 eq. (22), whose last sum runs over j != k in print and over j != i in truth."""
+    """Taylor et al. 2010, eq. (22), whose last sum runs over j != k in print and over j != i in truth."""
     p, n, gradient = chances(z), len(z), torch.zeros_like(z)
     cost = [[o.target_distance(a, b) for b in y.tolist()] for a in y.tolist()]
     for k in range(n):
@@ -103,7 +103,7 @@ def ncar_22(z: Tensor, y: Tensor, printed: bool) -> Tensor:
 
 
 def ncm_6(f: Tensor, y: Sequence[int], anchors: Tensor, metric: str) -> Tensor:
-    """Document 002 eq. (6*): dL/df = (1/N) sum_c ([y = c] - p_c) dM(f, a_c)/df."""
+    """Hao et al. 2018, eq. (6*): dL/df = (1/N) sum_c ([y = c] - p_c) dM(f, a_c)/df."""
     gradient = torch.zeros_like(f)
     for i in range(len(f)):
         measure, slope = [], []
@@ -122,7 +122,7 @@ def ncm_6(f: Tensor, y: Sequence[int], anchors: Tensor, metric: str) -> Tensor:
 
 
 def discovery_9_10_11(x: Tensor, i: int, neighbors: set[int], temperature: float) -> Tensor:
-    """Document 003 for one query i with all x live, its neighborhood N = neighbors and itself.
+    """Huang et al. 2019, for one query i with all x live, its neighborhood N = neighbors and itself.
 
     Instances (N = {i}), eq. (9); neighborhoods, eq. (10*) for x_i and (11) for the others.
     """

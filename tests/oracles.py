@@ -1,7 +1,7 @@
 """Every objective as its equation: plain loops over float64 scalars, nothing of nearkin imported.
 
 Rows are lists of torch scalars (`scalars`), so that the gradient of an oracle is autograd's through the loop. An oracle
-returns one (value, weight) for each query; the mean is sum(weight * value) / sum(weight), and UNPRICED is a query that
+returns one (value, weight) for each query; the mean is sum(weight * value) / sum(weight), and SKIPPED is a query that
 has nothing to choose.
 
 Some of these functions have corners (a hinge at zero, a tie at the edge of the k nearest, a distance of zero), where no
@@ -17,8 +17,8 @@ from torch import Tensor
 
 Row = Sequence[Tensor]
 Near = Callable[[Row, Row], Tensor]
-Priced = list[tuple[Any, float]]
-UNPRICED = (0.0, 0.0)
+Values = list[tuple[Any, float]]
+SKIPPED = (0.0, 0.0)
 
 corners: list[float] = []
 jumps: list[float] = []
@@ -117,7 +117,7 @@ def overlap_cost(a: Sequence[int], b: Sequence[int]) -> float:
 
 
 def others_of(q: Crowd, i: int, r: Crowd) -> list[int]:
-    """Everybody but the query itself, which is known by its id."""
+    """All references except the query itself, which is known by its id."""
     return [j for j in range(len(r.z)) if r.ids[j] != q.ids[i]]
 
 
@@ -126,7 +126,7 @@ def split(q: Crowd, i: int, r: Crowd) -> tuple[list[int], list[int]]:
     return [j for j in others if r.y[j] == q.y[i]], [j for j in others if r.y[j] != q.y[i]]
 
 
-# Soft neighbors: documents 000, 001 and 003.
+# Soft neighbors: Ren et al. 2014, Taylor et al. 2010, Huang et al. 2019.
 
 
 def chances(near: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -139,48 +139,48 @@ def neighbor_chances(q: Crowd, i: int, r: Crowd, near: Near) -> dict[int, Tensor
     return chances({j: near(q.z[i], r.z[j]) for j in others_of(q, i, r)})
 
 
-def nca_log(q: Crowd, r: Crowd, near: Near) -> Priced:
+def nca_log(q: Crowd, r: Crowd, near: Near) -> Values:
     """-log p_i, p_i = sum of p_ij over the same class."""
-    result: Priced = []
+    result: Values = []
     for i in range(len(q.z)):
         p = neighbor_chances(q, i, r, near)
-        kin = [p[j] for j in p if r.y[j] == q.y[i]]
-        result.append((-sum(kin).log(), 1.0) if kin else UNPRICED)
+        positives = [p[j] for j in p if r.y[j] == q.y[i]]
+        result.append((-sum(positives).log(), 1.0) if positives else SKIPPED)
     return result
 
 
-def nca_expected(q: Crowd, r: Crowd, near: Near) -> Priced:
-    """1 - p_i; without kin p_i = 0."""
-    result: Priced = []
+def nca_expected(q: Crowd, r: Crowd, near: Near) -> Values:
+    """1 - p_i; without positives p_i = 0."""
+    result: Values = []
     for i in range(len(q.z)):
         p = neighbor_chances(q, i, r, near)
-        result.append((1 - sum(p[j] for j in p if r.y[j] == q.y[i]), 1.0) if p else UNPRICED)
+        result.append((1 - sum(p[j] for j in p if r.y[j] == q.y[i]), 1.0) if p else SKIPPED)
     return result
 
 
-def expected_cost(q: Crowd, r: Crowd, near: Near, cost: Callable[[Any, Any], float]) -> Priced:
+def expected_cost(q: Crowd, r: Crowd, near: Near, cost: Callable[[Any, Any], float]) -> Values:
     """sum_j p_ij cost(y_i, y_j): NCA regression with the squared distance of targets."""
-    result: Priced = []
+    result: Values = []
     for i in range(len(q.z)):
         p = neighbor_chances(q, i, r, near)
-        result.append((sum(p[j] * cost(q.y[i], r.y[j]) for j in p), 1.0) if p else UNPRICED)
+        result.append((sum(p[j] * cost(q.y[i], r.y[j]) for j in p), 1.0) if p else SKIPPED)
     return result
 
 
-def shared_log(q: Crowd, r: Crowd, near: Near, cost: Callable[[Any, Any], float]) -> Priced:
+def shared_log(q: Crowd, r: Crowd, near: Near, cost: Callable[[Any, Any], float]) -> Values:
     """-log sum_j p_ij (1 - cost_ij): NCA on label sets."""
-    result: Priced = []
+    result: Values = []
     for i in range(len(q.z)):
         p = neighbor_chances(q, i, r, near)
         share = {j: 1 - cost(q.y[i], r.y[j]) for j in p}
         some = any(s > 0 for s in share.values())
-        result.append((-sum(p[j] * share[j] for j in p).log(), 1.0) if some else UNPRICED)
+        result.append((-sum(p[j] * share[j] for j in p).log(), 1.0) if some else SKIPPED)
     return result
 
 
-def discovery(z: list[Row], ids: Sequence[int], bank: list[Row], temperature: float, right: Callable[[int], Iterable[int]]) -> Priced:
+def discovery(z: list[Row], ids: Sequence[int], bank: list[Row], temperature: float, right: Callable[[int], Iterable[int]]) -> Values:
     """-log of p summed over {i} and right(i); the bank is taken as it is, the query at unit length, and i is a candidate."""
-    result: Priced = []
+    result: Values = []
     for x, i in zip(z, ids, strict=True):
         direction = unit(x)
         p = chances({j: dot(direction, v) / temperature for j, v in enumerate(bank)})
@@ -198,33 +198,33 @@ def bank_update(bank: list[list[float]], z: list[list[float]], ids: Sequence[int
     return moved
 
 
-# Class vectors: document 002 and the classification heads.
+# Class vectors: Hao et al. 2018 and the classification heads.
 
 
 def _classify(logits: list[Tensor], y: int) -> Tensor:
     return -(logits[y].exp() / sum(s.exp() for s in logits)).log()
 
 
-def nearest_class_mean(z: list[Row], y: Sequence[int], anchors: list[Row], metric: str, scale: float) -> Priced:
+def nearest_class_mean(z: list[Row], y: Sequence[int], anchors: list[Row], metric: str, scale: float) -> Values:
     measure = distance if metric == "euclidean" else lambda f, a: 1 - cosine()(f, a)
     return [(_classify([-scale * measure(f, a) for a in anchors], c), 1.0) for f, c in zip(z, y, strict=True)]
 
 
-def softmax(z: list[Row], y: Sequence[int], head: list[Row]) -> Priced:
+def softmax(z: list[Row], y: Sequence[int], head: list[Row]) -> Values:
     return [(_classify([linear(x, w) for w in head], c), 1.0) for x, c in zip(z, y, strict=True)]
 
 
-def normalized_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], temperature: float) -> Priced:
+def normalized_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], temperature: float) -> Values:
     return [(_classify([cosine(temperature)(x, p) for p in proxies], c), 1.0) for x, c in zip(z, y, strict=True)]
 
 
-def proxy_nca(z: list[Row], y: Sequence[int], proxies: list[Row], temperature: float, form: str) -> Priced:
+def proxy_nca(z: list[Row], y: Sequence[int], proxies: list[Row], temperature: float, form: str) -> Values:
     """The published denominator leaves the own class out."""
-    result: Priced = []
+    result: Values = []
     for x, c in zip(z, y, strict=True):
         near = [(-squared(unit(x), unit(p)) / temperature).exp() for p in proxies]
-        rivals = [e for j, e in enumerate(near) if form == "softmax" or j != c]
-        result.append((-(near[c] / sum(rivals)).log(), 1.0))
+        competitors = [e for j, e in enumerate(near) if form == "softmax" or j != c]
+        result.append((-(near[c] / sum(competitors)).log(), 1.0))
     return result
 
 
@@ -233,17 +233,17 @@ def hinge(x: Tensor) -> Tensor:
     return x if x > 0 else x * 0
 
 
-def crammer_singer(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Priced:
-    result: Priced = []
+def crammer_singer(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Values:
+    result: Values = []
     for x, c in zip(z, y, strict=True):
         s = [linear(x, w) for w in head]
-        rivals = [s[j] for j in range(len(s)) if j != c]
-        result.append((hinge(margin + largest(rivals) - s[c]), 1.0))
+        competitors = [s[j] for j in range(len(s)) if j != c]
+        result.append((hinge(margin + largest(competitors) - s[c]), 1.0))
     return result
 
 
-def weston_watkins(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Priced:
-    result: Priced = []
+def weston_watkins(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Values:
+    result: Values = []
     for x, c in zip(z, y, strict=True):
         s = [linear(x, w) for w in head]
         gaps = [hinge(margin + s[j] - s[c]) for j in range(len(s)) if j != c]
@@ -251,13 +251,13 @@ def weston_watkins(z: list[Row], y: Sequence[int], head: list[Row], margin: floa
     return result
 
 
-def one_vs_rest(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Priced:
+def one_vs_rest(z: list[Row], y: Sequence[int], head: list[Row], margin: float) -> Values:
     return [(sum(hinge(margin - (1 if j == c else -1) * linear(x, w)) for j, w in enumerate(head)), 1.0) for x, c in zip(z, y, strict=True)]
 
 
-def large_margin_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], m: int, mix: float) -> Priced:
+def large_margin_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], m: int, mix: float) -> Values:
     """psi by the angle: (-1)^j cos(m theta) - 2 j on the j-th of m intervals; mix is the annealing's lambda."""
-    result: Priced = []
+    result: Values = []
     for x, c in zip(z, y, strict=True):
         logits = []
         for j, w in enumerate(proxies):
@@ -273,7 +273,7 @@ def large_margin_softmax(z: list[Row], y: Sequence[int], proxies: list[Row], m: 
     return result
 
 
-def center_pull(z: list[Row], y: Sequence[int], centers: list[Row]) -> Priced:
+def center_pull(z: list[Row], y: Sequence[int], centers: list[Row]) -> Values:
     return [(squared(x, centers[c]) / 2, 1.0) for x, c in zip(z, y, strict=True)]
 
 
@@ -286,7 +286,7 @@ def center_update(centers: list[list[float]], z: list[list[float]], y: Sequence[
     return moved
 
 
-# Top k: document 004.
+# Top k: Lu et al. 2019.
 
 
 def largest(values: Sequence[Tensor]) -> Tensor:
@@ -302,24 +302,24 @@ def _edge(s: dict[int, Tensor], order: list[int], k: int) -> None:
         corner(s[order[k - 1]] - s[order[k]])
 
 
-def misplaced(s: dict[int, Tensor], kin: Sequence[int], k: int, margin: float) -> tuple[list[int], list[int], dict[int, Tensor]]:
+def misplaced(s: dict[int, Tensor], positives: Sequence[int], k: int, margin: float) -> tuple[list[int], list[int], dict[int, Tensor]]:
     """The sets P (right, outside) and N (wrong, inside) by rank, eq. (6), (7), (9), (10), and eq. (4)'s s'."""
-    s = {j: v if j in kin else v + margin for j, v in s.items()}
+    s = {j: v if j in positives else v + margin for j, v in s.items()}
     order = sorted(s, key=lambda j: (-number(s[j]), j))
     k = min(k, len(order))
     _edge(s, order, k)
-    inside = [j for j in order[:k] if j not in kin]
-    outside = [j for j in order[k:] if j in kin]
-    if len(kin) < k:
+    inside = [j for j in order[:k] if j not in positives]
+    outside = [j for j in order[k:] if j in positives]
+    if len(positives) < k:
         _edge(s, inside, len(inside) - len(outside))
         return outside, inside[len(inside) - len(outside) :], s
     _edge(s, outside, len(inside))
     return outside[: len(inside)], inside, s
 
 
-def precision_gap(s: dict[int, Tensor], kin: Sequence[int], k: int, margin: float) -> Any:
+def precision_gap(s: dict[int, Tensor], positives: Sequence[int], k: int, margin: float) -> Any:
     """Eq. (5): the sum of s' over N minus the sum over P."""
-    right, wrong, helped = misplaced(s, kin, k, margin)
+    right, wrong, helped = misplaced(s, positives, k, margin)
     return sum(helped[j] for j in wrong) - sum(helped[j] for j in right)
 
 
@@ -333,25 +333,25 @@ def _top(s: dict[int, Tensor], among: Iterable[int], k: int) -> list[Tensor]:
     return [s[j] for j in order[:k]]
 
 
-def released_term(s: dict[int, Tensor], kin: Sequence[int], k: int, margin: float) -> Any:
+def released_term(s: dict[int, Tensor], positives: Sequence[int], k: int, margin: float) -> Any:
     """What the released code adds: a soft peak in the top-k sums, but none in the sum of all right ones."""
-    s = {j: v if j in kin else v + margin for j, v in s.items()}
+    s = {j: v if j in positives else v + margin for j, v in s.items()}
     k = min(k, len(s))
-    ideal = _top(s, kin, k) if len(kin) >= k else _top(s, [j for j in s if j not in kin], k - len(kin))
+    ideal = _top(s, positives, k) if len(positives) >= k else _top(s, [j for j in s if j not in positives], k - len(positives))
     return _soft_peak(_top(s, s, k)) - _soft_peak(ideal)
 
 
-def precision_at_k(q: Crowd, k: int, margin: float, released: bool = False, covariance: float = 0.0, balanced: bool = False) -> Priced:
-    result: Priced = []
+def precision_at_k(q: Crowd, k: int, margin: float, released: bool = False, covariance: float = 0.0, balanced: bool = False) -> Values:
+    result: Values = []
     spread = covariance * covariance_spread(q.z) if covariance else 0.0
     for i in range(len(q.z)):
-        kin, _ = split(q, i, q)
-        if not kin:
-            result.append(UNPRICED)
+        positives, _ = split(q, i, q)
+        if not positives:
+            result.append(SKIPPED)
             continue
         s = {j: cosine()(q.z[i], q.z[j]) for j in others_of(q, i, q)}
-        value = precision_gap(s, kin, k, margin) + (released_term(s, kin, k, margin) if released else 0.0)
-        result.append((value + spread, 1 / (1 + len(kin)) if balanced else 1.0))
+        value = precision_gap(s, positives, k, margin) + (released_term(s, positives, k, margin) if released else 0.0)
+        result.append((value + spread, 1 / (1 + len(positives)) if balanced else 1.0))
     return result
 
 

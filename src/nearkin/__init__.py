@@ -19,6 +19,7 @@ _HOMES = {
         "CenterPull",
         "Contrastive",
         "DeepCluster",
+        "DirectRegression",
         "Hinge",
         "InstanceDiscrimination",
         "LargeMarginSoftmax",

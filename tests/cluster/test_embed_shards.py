@@ -108,7 +108,7 @@ def test_a_full_disk_keeps_what_was_made(model: Path, tmp_path: Path, monkeypatc
 def test_on_a_disk_without_a_free_byte_the_manifest_still_names_what_was_made(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, real_sync, real_page, kept = tmp_path / "s", files.sync, folder.write_page, list[bool]()
+    out, real_sync, real_page, kept = tmp_path / "s", files.sync, folder.write_checked_json, list[bool]()
 
     def sync(path: Path) -> None:
         if (out / "shard-00003.parquet").exists():  # from now on there is only the room that was kept
@@ -122,8 +122,8 @@ def test_on_a_disk_without_a_free_byte_the_manifest_still_names_what_was_made(
         real_page(path, body)
 
     monkeypatch.setattr(files, "sync", sync)
-    monkeypatch.setattr(folder, "write_page", page)
-    with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are whole"):
+    monkeypatch.setattr(folder, "write_checked_json", page)
+    with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are complete"):
         embed(model, points(), out, rows=5)
     assert kept == [True] and len(open_shards(out, partial=True)) == 20
     assert sorted(path.name for path in out.iterdir() if path.name != "lock") == [

@@ -81,7 +81,7 @@ def test_a_query_that_is_in_the_shards_is_not_its_own_neighbor(
     page = page_of(model, "--shards", str(shards))
     assert page["references"]["points"] == 360 and page["queries"]["points"] == 60
     assert page["scores"]["prediction from neighbors"]["1-nn"]["value"] < 1  # each would be right by itself
-    assert "60 queries (test) answered by 360 points" in capsys.readouterr().out
+    assert "60 queries (test) compared with 360 points" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_vectors_of_another_model_are_refused(classes: tuple[Path, Path, Path], 
     ("options", "match"),
     [
         (["--compare"], "--compare needs the references in memory"),
-        (["--address", "h:1"], "--address is of a Ray cluster; give --engine ray, too"),
+        (["--address", "h:1"], "--address names a Ray cluster; add --engine ray"),
     ],
 )
 def test_options_that_do_not_go_together(

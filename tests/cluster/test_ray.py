@@ -18,7 +18,7 @@ from nearkin.cluster.search import discover_over, nearest_over
 from nearkin.cluster.session import check_address, session, workers
 from nearkin.compose.affinity import cosine
 from nearkin.compose.points import Points
-from nearkin.data.corrections import points_of
+from nearkin.data.corrections import source_names
 from nearkin.data.dataset import Dataset
 from nearkin.data.shards import ShardDamagedError, open_shards
 from nearkin.report.html import figures
@@ -83,7 +83,7 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         alone, together = discover(few, 2), discover_over(few, 2, engine="ray")
         assert torch.equal(alone.table, together.table) and torch.equal(alone.entropy, together.entropy)
         labels = torch.arange(50) % 3
-        asked = Queries(Points(whole[:50], labels), points_of(points(50)), "classes", ("a", "b", "c"))
+        asked = Queries(Points(whole[:50], labels), source_names(points(50)), "classes", ("a", "b", "c"))
         here, there = (judge(asked, found, cosine(), Compute(how)) for how in ("local", "ray"))
         assert here.found is not None and there.found is not None and torch.equal(here.found.positions, there.found.positions)
         assert bool(here.found.positions[:, 0].ne(torch.arange(50)).all())

@@ -1,4 +1,4 @@
-"""Small files in the official layouts, for the readers of named sets to be tested on."""
+"""Small files in the official layouts, for tests of the readers of known sets."""
 
 import gzip
 import struct
@@ -18,12 +18,12 @@ def idx(array: np.ndarray) -> bytes:
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-def write_idx(folder: Path, train: int = 5, test: int = 3, packed: bool = True) -> dict[str, np.ndarray]:
+def write_idx(folder: Path, train: int = 5, test: int = 3, packed: bool = True, classes: int = 10) -> dict[str, np.ndarray]:
     folder.mkdir(parents=True, exist_ok=True)
     held = {}
     for stem, count in (("train", train), ("t10k", test)):
         held[stem] = RANDOM.integers(0, 256, (count, 4, 4), dtype=np.uint8)
-        files = {f"{stem}-images-idx3-ubyte": held[stem], f"{stem}-labels-idx1-ubyte": np.arange(count, dtype=np.uint8)}
+        files = {f"{stem}-images-idx3-ubyte": held[stem], f"{stem}-labels-idx1-ubyte": np.arange(count, dtype=np.uint8) % classes}
         for name, array in files.items():
             (folder / (name + ".gz" * packed)).write_bytes(gzip.compress(idx(array)) if packed else idx(array))
     return held

@@ -1,4 +1,4 @@
-"""Small pictures for the tests to write: every one different, and its pixels known."""
+"""Small images for tests: all different, with known pixels."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def pixels(seed: int, height: int = 8, width: int = 8, channels: int = 3) -> np.
 
 
 def save(path: Path, seed: int = 0, height: int = 8, width: int = 8, channels: int = 3) -> np.ndarray:
-    """A picture without loss (PNG, or whatever the ending says), and its pixels."""
+    """Save an image (PNG, or what the suffix says) and return its pixels."""
     path.parent.mkdir(parents=True, exist_ok=True)
     array = pixels(seed, height, width, channels)
     Image.fromarray(array).save(path)
@@ -21,7 +21,7 @@ def save(path: Path, seed: int = 0, height: int = 8, width: int = 8, channels: i
 
 
 def save_tree(root: Path, *names: str, **how: int) -> None:
-    """One picture for each name below `root`."""
+    """Save one image for each name below `root`."""
     for seed, name in enumerate(names):
         save(root / name, seed, **how)
 

@@ -26,7 +26,7 @@ def test_vectors_and_labels_from_memory():
         (np.zeros((4, 2), dtype=bool), "sets"),
     ],
 )
-def test_y_tells_by_its_kind(y, supervision):
+def test_the_dtype_of_y_decides_its_kind(y, supervision):
     assert open_data((VECTORS, y)).supervision == supervision
 
 
@@ -72,7 +72,7 @@ def test_a_file_with_everything(tmp_path):
     [
         (np.array([3, -1, 7, -1]), None, [0, -1, 1, -1]),
         (np.array(["b", "", "a", ""]), None, [1, -1, 0, -1]),
-        (np.array([-1, 1, 1, -1]), None, [0, 1, 1, 0]),  # two classes, as support vector machines name them
+        (np.array([-1, 1, 1, -1]), None, [0, 1, 1, 0]),  # two classes, as of support vector machines
         (np.array([0, 1, -1, 1]), ["u", "v"], [0, 1, -1, 1]),
     ],
 )
@@ -81,10 +81,10 @@ def test_missing_labels_are_unknown_classes(labels, classes, numbers):
     assert open_data(given).labels.tolist() == numbers
 
 
-def test_arrays_nobody_knows_are_said():
-    said = []
-    open_data({"x": VECTORS, "color": np.zeros(4)}, report=said.append)
-    assert "took no notice of color; known are x, images, vectors" in said[0]
+def test_unknown_arrays_are_reported():
+    lines = []
+    open_data({"x": VECTORS, "color": np.zeros(4)}, report=lines.append)
+    assert "color is ignored; known names are x, images, vectors" in lines[0]
 
 
 def spring():
@@ -105,24 +105,24 @@ def test_no_pickle_is_ever_read(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "error"),
     [
-        ({"y": np.zeros(4)}, r"the arrays must hold one of x, images, vectors, but hold y; name the array of images or vectors x"),
-        ({"x": VECTORS, "images": GRAY}, r"must hold one of x, images, vectors, but hold images, x"),
+        ({"y": np.zeros(4)}, r"the arrays must hold exactly one of x, images, vectors, but hold y; name the array of images or vectors x"),
+        ({"x": VECTORS, "images": GRAY}, r"must hold exactly one of x, images, vectors, but hold images, x"),
         ((VECTORS, [1, 2]), r"labels has 2 entries for 4 points; give one for each"),
         ({"x": VECTORS, "split": ["train"] * 3 + ["tarin"]}, r"split of row 3 is 'tarin'; it must be train, validation or test"),
         (
             {"x": VECTORS, "labels": [0, 1, 2, 3], "classes": ["a", "b"]},
             r"labels holds 3, but classes has 2 names; labels must run from 0 to 1",
         ),
-        ({"x": VECTORS, "labels": ["a"] * 4, "classes": ["a", "b"]}, r"labels are <U1; beside classes they must be whole numbers"),
+        ({"x": VECTORS, "labels": ["a"] * 4, "classes": ["a", "b"]}, r"labels are <U1; together with classes they must be whole numbers"),
         (np.full((4, 3), np.nan), r"x has numbers that are not finite in 4 rows, first row 0"),
         ({"x": VECTORS, "targets": [1, 2, np.nan, 4]}, r"targets has numbers that are not finite in 1 rows, first row 2"),
         (np.zeros((4, 6, 5)), r"x is float64 \(4, 6, 5\); give images as uint8 .*Images in \[0, 1\] become uint8 by"),
-        (np.zeros((4, 3, 8, 3), dtype=np.uint8), r"x is \(4, 3, 8, 3\), and it cannot be told which axis holds the channels"),
+        (np.zeros((4, 3, 8, 3), dtype=np.uint8), r"x is \(4, 3, 8, 3\), so the axis of the channels \(1, 3 or 4 of them\) is not clear"),
         (np.array([{}, {}]), r"x holds Python objects"),
-        ((VECTORS, VECTORS, VECTORS), r"what has 3 members; give x, a pair \(x, y\), or a mapping"),
+        ((VECTORS, VECTORS, VECTORS), r"what has 3 members; pass x, a pair \(x, y\), or a mapping"),
     ],
 )
-def test_what_is_wrong_is_said(arrays, error):
+def test_errors_name_the_fix(arrays, error):
     with pytest.raises(ValueError, match=error):
         open_data(arrays)
 

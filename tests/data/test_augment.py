@@ -62,10 +62,10 @@ def bilinear(channel, y, x, outside="zeros"):
     return value
 
 
-def agree(got, wanted):
+def agree(got, expected):
     assert got.dtype == torch.float32
-    assert got.shape == wanted.shape
-    assert torch.allclose(got.double(), wanted.double(), atol=3e-6), float((got - wanted).abs().max())
+    assert got.shape == expected.shape
+    assert torch.allclose(got.double(), expected.double(), atol=3e-6), float((got - expected).abs().max())
 
 
 @pytest.mark.parametrize("step", [PadAndCrop(2), PadAndCrop(1, outside="border"), PadAndCrop(0, size=4), PadAndCrop(3, size=9)])
@@ -97,8 +97,8 @@ def test_flip():
     )
 
 
-def test_swap_takes_numbers_of_others_in_the_same_place():
-    vectors = torch.arange(50 * 40).reshape(50, 40)  # every number tells whose it is, and which
+def test_swap_takes_numbers_of_other_vectors_in_the_same_column():
+    vectors = torch.arange(50 * 40).reshape(50, 40)  # every number identifies its row and column
     drawn = Swap(0.3).draw(vectors, seeded())
     found = augmented(vectors, [Swap(0.3)], seeded())
     expected = [
@@ -140,7 +140,7 @@ def test_random_resized_crop_is_cut_then_stretch():
         assert torch.allclose(image, functional.interpolate(box, (8, 8), mode="bilinear", align_corners=False)[0], atol=1e-6)
 
 
-def test_random_resized_crop_draws_boxes_of_the_asked_area_and_ratio():
+def test_random_resized_crop_draws_boxes_of_the_requested_area_and_ratio():
     step = RandomResizedCrop(scale=(0.2, 0.5), ratio=(0.5, 2.0))
     drawn = step.draw(torch.zeros(4000, 1, 64, 64), seeded())
     share = drawn["height"] * drawn["width"] / 64**2
@@ -178,7 +178,7 @@ def test_random_resized_crop_falls_back_to_the_middle(height, width, box):
 
 
 def jittered(image, d):
-    """ColorJitter in words: four operations on one image, in the image's own order; colorsys for the hue."""
+    """ColorJitter as a loop: four operations on one image, in the image's own order; colorsys for the hue."""
     pixels = np.array(image)  # (3, h, w)
     for operation in d["order"]:
         gray = sum(w * channel for w, channel in zip(GRAY, pixels, strict=True))
@@ -196,7 +196,7 @@ def jittered(image, d):
 @pytest.mark.parametrize("step", [ColorJitter(), ColorJitter(1.5, 1.5, 1.5, 0.5), ColorJitter(0.3, 0.2, 0.1, 0), ColorJitter(0, 0, 0, 0.2)])
 def test_color_jitter(step):
     images = pictures(b=40, h=3, w=2)
-    images[0] = 0.4  # gray: no hue to turn
+    images[0] = 0.4  # gray: no hue to change
     images[1] = 0.0
     images[2, 0] = 1.0
     drawn = step.draw(images, seeded())
@@ -283,7 +283,7 @@ def test_compositions_are_seeded_bounded_and_survive_json(steps):
     assert not torch.equal(got, augmented(images, steps, seeded(6)))
 
 
-def test_an_image_does_not_see_its_neighbors():
+def test_an_image_does_not_depend_on_others_of_the_batch():
     images, other = pictures(b=4), pictures(b=4, seed=9)
     other[2] = images[2]
     for step in (kind() for kind in OF_IMAGES):
@@ -295,11 +295,11 @@ def test_nothing_is_read_back_so_a_cuda_graph_can_record_it():
     images, generator = (pictures(h=12, w=12) * 255).to(torch.uint8), seeded()
     steps = tuple(kind() for kind in OF_IMAGES)
     standard = (LocalContrast(3), CIFAR)
-    wanted = preprocessed(augmented(images, steps, seeded()), standard)  # and the constants are on their device now
+    expected = preprocessed(augmented(images, steps, seeded()), standard)  # and the constants are on their device now
     with Recordable():
         got = preprocessed(augmented(images, steps, generator), standard)
         augmented(images[:, 0, 0], [Swap()], generator)
-    assert torch.equal(got, wanted)
+    assert torch.equal(got, expected)
     with Recordable(), pytest.raises(AssertionError, match="_local_scalar_dense"):
         images[0, 0, 0, 0].item()
 

@@ -1,11 +1,11 @@
-"""Corrected labels: laid over the data's own by source, with errors that name the row."""
+"""Corrected labels replace those of the data by source, and errors name the row."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from nearkin.data.corrections import corrected, points_of
+from nearkin.data.corrections import corrected, source_names
 from nearkin.data.dataset import Dataset
 from nearkin.data.opener import open as open_data
 from tests.data.picture_files import save_tree
@@ -16,44 +16,44 @@ def vectors() -> Dataset:
 
 
 def table(folder: Path, *lines: str) -> str:
-    path = folder / "mended.csv"
+    path = folder / "corrected.csv"
     path.write_text("\r\n".join(lines) + "\r\n", encoding="utf-8")
     return str(path)
 
 
 def test_labels_are_corrected_confirmed_and_new_classes_added(tmp_path: Path) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     data = corrected(
-        vectors(), table(tmp_path, "path,label,was", "set row 1,fox,cat", "set row 2,dog,dog", "set row 3,cat,dog"), said.append
+        vectors(), table(tmp_path, "path,label,was", "set row 1,fox,cat", "set row 2,dog,dog", "set row 3,cat,dog"), lines.append
     )
     assert data.classes == ("cat", "dog", "fox") and data.labels is not None and data.labels.tolist() == [0, 2, 1, 0]
-    assert said == ["mended.csv: 2 of 4 labels corrected, 1 confirmed"]
+    assert lines == ["corrected.csv: 2 of 4 labels corrected, 1 confirmed"]
     assert corrected(vectors(), "").labels.tolist() == [0, 0, 1, 1]  # type: ignore[union-attr]
 
 
 def test_files_are_named_by_their_path_absolute_or_from_the_table(tmp_path: Path) -> None:
     save_tree(tmp_path, "a/1.png", "b/2.png")
     data = open_data(tmp_path)
-    assert points_of(data)[0] == str(tmp_path / "a/1.png")
-    mended = corrected(data, table(tmp_path, "label,path", "b,a/1.png", f'"a",{tmp_path / "b/2.png"}'))
-    assert mended.labels is not None and mended.labels.tolist() == [1, 0]
+    assert source_names(data)[0] == str(tmp_path / "a/1.png")
+    corrections = corrected(data, table(tmp_path, "label,path", "b,a/1.png", f'"a",{tmp_path / "b/2.png"}'))
+    assert corrections.labels is not None and corrections.labels.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (("path,name", "x,y"), "has no column label; corrections need path and label"),
         (("path,label",), "has no rows below its header"),
         (("path,label", "set row 1,"), "row 2 has no label"),
         (("path,label", "set row 1,cat", "set row 1,dog"), "set row 1 is 'cat' and, in row 3, 'dog'"),
-        (("path,label", "set row 1,cat", "elsewhere,dog"), "1 of 2 paths are no points of set: elsewhere"),
+        (("path,label", "set row 1,cat", "elsewhere,dog"), "1 of 2 paths are not in set: elsewhere"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said(tmp_path: Path, lines: tuple[str, ...], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_errors_name_the_row(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         corrected(vectors(), table(tmp_path, *lines))
 
 
-def test_data_without_classes_are_refused(tmp_path: Path) -> None:
+def test_data_without_classes_raise(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="corrects labels, and set has none"):
         corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label", "set row 1,cat"))

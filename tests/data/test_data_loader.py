@@ -1,4 +1,4 @@
-"""The loader serves the same batches whether a set lives on the device or streams; damaged files are named or counted."""
+"""The loader returns the same batches for resident and for streamed sets; damaged files are reported."""
 
 import multiprocessing
 import random
@@ -28,7 +28,7 @@ def served(loader, batches=BATCHES):
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_held_and_streamed_batches_are_the_same(folder, workers):
+def test_resident_and_streamed_batches_are_the_same(folder, workers):
     data = open_data(folder)
     held, streamed = Loader(data), Loader(data, resident_bytes=0, workers=workers, prefetch=1)
     assert held.resident is not None and streamed.resident is None
@@ -36,7 +36,7 @@ def test_held_and_streamed_batches_are_the_same(folder, workers):
         assert ids == same == batch and a.dtype == torch.uint8 and torch.equal(a, b) and torch.equal(a, data.read(batch))
 
 
-def test_a_part_is_asked_for_by_the_ids_of_the_whole(folder):
+def test_a_part_is_read_by_the_ids_of_the_whole(folder):
     data = open_data(folder).with_split(["train"] * 8 + ["test"] * 4).part("test")
     for loader in (Loader(data), Loader(data, resident_bytes=0, workers=0)):
         ((images, ids),) = served(loader, [torch.tensor([11, 8])])
@@ -67,7 +67,7 @@ def test_stopping_in_the_middle_of_an_epoch_leaves_no_worker_behind(folder):
     assert multiprocessing.active_children() == []
 
 
-def test_feeding_leaves_the_random_numbers_alone(folder):
+def test_loading_does_not_change_the_global_random_numbers(folder):
     torch.manual_seed(0)
     random.seed(0)
     expected = torch.rand(1), random.random()
@@ -77,8 +77,8 @@ def test_feeding_leaves_the_random_numbers_alone(folder):
     assert (torch.rand(1), random.random()) == expected
 
 
-def test_a_set_worth_it_is_decoded_by_workers(folder, monkeypatch):
-    monkeypatch.setattr("nearkin.data.loader.WORTH_WORKERS", 5)
+def test_a_large_set_is_decoded_by_workers(folder, monkeypatch):
+    monkeypatch.setattr("nearkin.data.loader.MIN_FILES_FOR_WORKERS", 5)
     monkeypatch.setattr("nearkin.data.loader.CHUNK", 5)
     data = open_data(folder)
     assert torch.equal(Loader(data, workers=2).resident, data.read(data.ids))
@@ -112,31 +112,31 @@ def test_a_damaged_file_is_named(folder, limit, workers):
 
 
 @ways
-def test_damaged_files_are_skipped_named_and_counted(folder, limit, workers):
+def test_damaged_files_are_skipped_and_reported(folder, limit, workers):
     spoil(folder, 1, 4)
-    said = []
+    lines = []
     data = open_data(folder, on_error="skip")
-    loader = Loader(data, resident_bytes=limit, workers=workers, report=said.append)
-    for _ in range(2):  # the second time round they are not even tried
+    loader = Loader(data, resident_bytes=limit, workers=workers, report=lines.append)
+    for _ in range(2):  # the second time they are not tried again
         batches = served(loader)
         assert [ids for _, ids in batches] == [[5, 0, 3], [2]]  # the batch of 1 alone is left out
         assert all(len(images) == len(ids) for images, ids in batches)
     assert sorted(loader.skipped) == [1, 4] and "04.png cannot be decoded" in loader.skipped[4]
-    assert sum("left out: " in line for line in said) == 2
-    assert sum("2 of 12 images are damaged and left out" in line for line in said) == 1
+    assert sum("left out: " in line for line in lines) == 2
+    assert sum("2 of 12 images are damaged and left out" in line for line in lines) == 1
 
 
-def test_damaged_files_can_be_taken_out_before_anything_is_drawn(folder):
+def test_without_damaged_removes_damaged_files(folder):
     (folder / "04.png").write_bytes(b"no picture")
-    said = []
-    left = without_damaged(open_data(folder, on_error="skip"), said.append)
+    lines = []
+    left = without_damaged(open_data(folder, on_error="skip"), lines.append)
     assert len(left) == 11 and left.ids.tolist() == list(range(11)) and not any("04.png" in source for source in left.sources)
-    assert any("04.png cannot be decoded" in line for line in said) and any("1 of 12 images are damaged" in line for line in said)
+    assert any("04.png cannot be decoded" in line for line in lines) and any("1 of 12 images are damaged" in line for line in lines)
     strict = open_data(folder)
-    assert without_damaged(strict) is strict  # where nothing may be skipped, the loader raises
+    assert without_damaged(strict) is strict  # for on_error="raise" the loader raises
 
 
-def test_a_set_of_damaged_files_alone_has_nothing_to_train_on(folder):
+def test_a_set_of_damaged_files_only_raises(folder):
     for path in folder.iterdir():
         path.write_bytes(b"no picture")
     with pytest.raises(DamagedImageError, match="none of the 12 files of .* can be decoded; give a folder or a table of readable images"):
@@ -153,20 +153,20 @@ def test_many_damaged_files_are_counted_rather_than_listed(tmp_path):
     for number in range(15):
         save(tmp_path / f"{number:02}.png", number)
     spoil(tmp_path, *range(1, 14))
-    said = []
-    Loader(open_data(tmp_path, on_error="skip"), report=said.append)
-    assert sum(line.startswith("left out: ") for line in said) == 10 and any("13 of 15 images are damaged" in line for line in said)
+    lines = []
+    Loader(open_data(tmp_path, on_error="skip"), report=lines.append)
+    assert sum(line.startswith("left out: ") for line in lines) == 10 and any("13 of 15 images are damaged" in line for line in lines)
 
 
-def test_differing_sizes_are_no_damage(folder):
+def test_differing_sizes_are_an_error_and_not_skipped(folder):
     save(folder / "zz.png", 1, 5, 9)
     for how in ({}, {"resident_bytes": 0, "workers": 1}):
-        with pytest.raises(ValueError, match=r"^size: .*zz.png is 9 x 5 where the first is 8 x 8; give size"):
+        with pytest.raises(ValueError, match=r"^size: .*zz.png is 9 x 5, and the first image is 8 x 8; pass size"):
             served(Loader(open_data(folder, on_error="skip"), **how), [[12]])
     assert Loader(open_data(folder, size=5)).resident.shape == (13, 3, 5, 5)
 
 
-def test_any_iterable_of_ids_will_do():
+def test_batches_may_be_any_iterable_of_ids():
     data = Dataset("g", torch.arange(10, dtype=torch.uint8).reshape(10, 1, 1, 1))
     (_, ids), *_ = Loader(data)(np.array([number, number + 1]) for number in (3, 5))
     assert ids.tolist() == [3, 4]
@@ -179,6 +179,6 @@ def test_any_iterable_of_ids_will_do():
         ({"prefetch": 0}, r"prefetch \(0\) must be at least 1 batch for each worker"),
     ],
 )
-def test_wrong_numbers_are_named(how, error):
+def test_wrong_arguments_are_named(how, error):
     with pytest.raises(ValueError, match=error):
         Loader(Dataset("g", torch.zeros(2, 1)), **how)

@@ -1,4 +1,4 @@
-"""Splits: the right proportions, nothing on both sides, the same for the same seed; leaks are listed."""
+"""Splits: the right proportions, no overlap, the same for the same seed; leaks are listed."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_stratified_names_every_point_and_trains_on_every_class(labels, seed):
     assert set(np.array(labels)[names == "train"]) == set(labels)
 
 
-def test_groups_are_never_torn():
+def test_groups_are_in_one_split():
     groups = np.random.default_rng(0).integers(0, 40, 500)
     names = by_group(torch.from_numpy(groups), FRACTIONS, seed=3).names
     assert all(len(set(names[groups == group])) == 1 for group in range(40))
@@ -62,7 +62,7 @@ def test_unseen_classes_share_no_class():
     assert set(labels[first == "train"]) == set(range(10))  # the first half of the classes, as for CUB
 
 
-def test_points_of_unknown_class_are_trained_on():
+def test_points_of_unknown_class_are_in_the_first_split():
     labels = torch.where(torch.arange(400) % 10 < 8, -1, torch.arange(400) % 2)
     names = partition(Dataset("some", torch.zeros(400, 2), labels=labels, classes=("a", "b")), None, HALVES).names
     assert set(names[labels < 0]) == {"train"} and [int((names[labels >= 0] == name).sum()) for name in HALVES] == [40, 40]
@@ -75,7 +75,7 @@ def test_the_seed_decides(make):
     assert (make(values, FRACTIONS, 1).names != make(values, FRACTIONS, 2).names).any()
 
 
-def test_a_partition_survives_being_written():
+def test_a_partition_survives_json():
     made = stratified(np.arange(30) % 3, HALVES, seed=7)
     again = Partition.from_dict(json.loads(json.dumps(made.as_dict())))
     assert (again.names == made.names).all() and (again.how, again.seed, again.fractions) == ("stratified", 7, HALVES)
@@ -84,7 +84,7 @@ def test_a_partition_survives_being_written():
         Partition.from_dict(cut)
 
 
-def test_the_way_follows_from_the_data_unless_told():
+def test_the_default_method_depends_on_the_data():
     x, labels = torch.zeros(40, 2), torch.arange(40) % 4
     classes = Dataset("c", x, labels=labels, classes=("a", "b", "c", "d"))
     assert partition(classes).how == "stratified"
@@ -103,7 +103,7 @@ def test_validation_is_set_aside_from_the_training_points_only():
     assert counts(made.names) == {"train": 32, "validation": 8, "test": 20} and set(made.names[40:]) == {"test"}
     again = Partition.from_dict(json.loads(json.dumps(made.as_dict())))
     assert (again.names == made.names).all() and again.how == "stratified"
-    with pytest.raises(ValueError, match=r"s brings a validation split of 8 points already; use that"):
+    with pytest.raises(ValueError, match=r"s has a validation split of 8 points already; use that"):
         set_aside(data.with_split(made.names))
 
 
@@ -127,7 +127,7 @@ def test_validation_is_set_aside_from_the_training_points_only():
         ),
     ],
 )
-def test_what_cannot_be_split_is_said(make, error):
+def test_errors_of_splits(make, error):
     with pytest.raises(ValueError, match=error):
         make()
 
@@ -154,6 +154,6 @@ def test_leaks_are_listed_up_to_ten_and_counted():
     assert text.count(" = ") == 10 and text.endswith("and 3 more") and "twice row 0 [train] = twice row 13 [test]" in text
 
 
-def test_the_same_content_within_one_split_is_no_leak():
+def test_the_same_content_in_one_split_is_no_leak():
     check_leaks(Dataset("d", torch.zeros(4, 2), split=np.array(["train"] * 4)))
     check_leaks(Dataset("e", torch.tensor([[0.0], [0.0], [1.0]]), split=np.array(["train", "train", "test"])))

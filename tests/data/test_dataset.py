@@ -1,4 +1,4 @@
-"""A data set: its parts keep their ids, its words are right, and it refuses what does not fit."""
+"""A data set: parts keep their ids, its description is right, and wrong arguments raise."""
 
 import numpy as np
 import pytest
@@ -32,13 +32,13 @@ def test_a_part_of_a_part_is_still_read_by_the_ids_of_the_whole():
     assert some.renumbered().ids.tolist() == [0, 1]
 
 
-def test_masks_and_rows_select_alike():
+def test_masks_and_rows_select_the_same():
     data = small()
     mask = torch.tensor([False, True, False, False, True, False])
     assert data.subset(mask).ids.tolist() == data.subset(np.array([1, 4])).ids.tolist() == data.subset([1, -2]).ids.tolist() == [1, 4]
 
 
-def test_everything_known_of_a_point_goes_with_it():
+def test_subsets_keep_all_columns():
     data = small(targets=torch.arange(6.0)[:, None], groups=torch.arange(6), target_names=("age",))
     some = data.subset([4])
     assert some.targets.tolist() == [[4.0]] and some.groups.tolist() == [4] and some.target_names == ("age",)
@@ -55,16 +55,16 @@ def test_everything_known_of_a_point_goes_with_it():
         ({"by": "ids"}, "ids"),
     ],
 )
-def test_supervision_is_what_is_known_unless_told(changes, supervision):
+def test_supervision_by_default_and_by_choice(changes, supervision):
     assert small(**changes).supervision == supervision
 
 
-def test_answers_are_what_points_want():
-    assert small().answers is LABELS
-    assert small(by="ids").answers is None and small(by="ids").labels is LABELS  # kept, for evaluation
+def test_point_labels_are_the_labels_of_the_supervision():
+    assert small().point_labels is LABELS
+    assert small(by="ids").point_labels is None and small(by="ids").labels is LABELS  # kept, for evaluation
 
 
-def test_describe_says_what_there_is():
+def test_describe():
     assert small().describe() == "small: 6 gray images 2 x 2; 2 classes (cat, dog); train 4, test 2; to learn from: classes"
     assert repr(small()) == f"<Dataset {small().describe()}>"  # not its arrays, nor thousands of paths
     vectors = Dataset("v", torch.zeros(3, 5), targets=torch.zeros(3, 2), target_names=("x", "y"))
@@ -72,7 +72,7 @@ def test_describe_says_what_there_is():
     assert vectors.kind == "vectors" and vectors.nbytes == 3 * 5 * 4
 
 
-def test_data_without_splits_are_one_whole():
+def test_data_without_splits_are_in_one_split():
     data = Dataset("bare", IMAGES)
     assert set(data.split) == {WHOLE} and data.ids.tolist() == list(range(6))
     assert data.with_split(SPLIT).part("test").ids.tolist() == [2, 4]
@@ -83,10 +83,10 @@ def test_data_without_splits_are_one_whole():
     [
         (lambda: small(labels=LABELS[:5]), r"labels has 5 entries for 6 points of small; give one for each point"),
         (lambda: small(split=SPLIT[:2]), r"split has 2 entries for 6 points"),
-        (lambda: small(by="numbers"), r"supervision 'numbers': small brings none of it; it has 2 classes \(cat, dog\)"),
+        (lambda: small(by="numbers"), r"supervision 'numbers' is not in small, which has 2 classes \(cat, dog\); choose another, or ids"),
         (lambda: small().part("val"), r"split 'val' is not in small, which has train, test"),
         (lambda: Dataset("b", IMAGES).part("train"), r"split 'train' is not in b, which has all; make one with nearkin.data.partition"),
-        (lambda: small().subset([6]), r"which asks for row 6 of small, which has 6"),
+        (lambda: small().subset([6]), r"which selects row 6 of small, which has 6; rows count from 0"),
         (lambda: small().subset([]), r"which selects none of the 6 points of small"),
         (lambda: small().subset(torch.ones(4, dtype=torch.bool)), r"which is a mask of 4 for 6 points of small"),
         (lambda: small().part("test").read([3]), r"ids: 3 is not in small, whose ids run from 2 to 4"),
@@ -96,6 +96,6 @@ def test_data_without_splits_are_one_whole():
         (lambda: Dataset("f", torch.zeros(2, 1, 4, 4)), r"inputs of f is torch.float32 \(2, 1, 4, 4\); give images as uint8"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(make, text):
+def test_errors(make, text):
     with pytest.raises(ValueError, match=text):
         make()

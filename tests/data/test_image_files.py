@@ -1,4 +1,4 @@
-"""Files decode the same way whatever their kind, and say so when they do not."""
+"""Image files of all formats decode the same way, and damaged ones are named."""
 
 import io
 
@@ -31,7 +31,7 @@ def test_names_of_any_script(tmp_path):
     ("orientation", "upright"),
     [(1, lambda a: a), (3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, -1)), (8, np.rot90), (2, lambda a: a[:, ::-1])],
 )
-def test_exif_orientation_is_honored(tmp_path, orientation, upright):
+def test_exif_orientation_is_applied(tmp_path, orientation, upright):
     array = pixels(0, 4, 6)
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -46,10 +46,10 @@ def test_gray_is_repeated_and_color_weighted(tmp_path):
     assert np.abs(decode(str(tmp_path / "color.png"), 1).numpy() - weighted).max() <= 1
 
 
-def test_transparent_pixels_lie_on_white(tmp_path):
+def test_transparent_pixels_become_white(tmp_path):
     array = np.zeros((2, 2, 4), dtype=np.uint8)
     array[0, 0] = (10, 20, 30, 255)
-    array[0, 1] = (10, 20, 30, 0)  # what is stored under it must not show
+    array[0, 1] = (10, 20, 30, 0)  # the color stored under it must not show
     image = decode(stored(tmp_path / "clear.png", Image.fromarray(array)), 3)
     assert image[:, 0, 0].tolist() == [10, 20, 30] and image[:, 0, 1].tolist() == [255, 255, 255]
 
@@ -79,7 +79,7 @@ def test_size_resizes_the_short_side_and_cuts_out_the_center(tmp_path):
     assert np.array_equal(decode(path, 3, 20).numpy(), channels_first(array[:, 10:30]))  # no resizing needed: pixels untouched
 
 
-def test_held_images_are_resized_and_recolored_as_files_are(tmp_path):
+def test_tensors_are_resized_and_recolored_as_files_are(tmp_path):
     array = np.kron(pixels(1, 6, 8), np.ones((4, 4, 1), dtype=np.uint8))
     path = stored(tmp_path / "a.png", Image.fromarray(array))
     held = torch.from_numpy(channels_first(array).copy())[None]
@@ -88,7 +88,7 @@ def test_held_images_are_resized_and_recolored_as_files_are(tmp_path):
     assert torch.equal(recolored(held[:, :1], 3)[0, 2], held[0, 0])
 
 
-def test_channels_are_read_off_the_files_unless_given(tmp_path):
+def test_channels_are_taken_from_the_files_by_default(tmp_path):
     save(tmp_path / "a.png", channels=1)
     save(tmp_path / "b.png", channels=1)
     gray = listing(tmp_path)
@@ -98,30 +98,30 @@ def test_channels_are_read_off_the_files_unless_given(tmp_path):
     assert image_files(gray, 4, 3, "raise").shape == (3, 4, 4)
 
 
-def test_a_color_file_among_gray_ones_is_not_quietly_made_gray(tmp_path):
-    for number in range(130):  # enough that not every header is looked at
+def test_a_color_file_among_gray_ones_is_an_error(tmp_path):
+    for number in range(130):  # enough that not every header is read
         save(tmp_path / f"{number:03}.png", number, 2, 2, 3 if number == 129 else 1)
     files = image_files(listing(tmp_path), None, None, "raise")
     assert files.shape[0] == 1 and files.read(0).shape == (1, 2, 2)
     with pytest.raises(
         ValueError,
-        match=r"channels: .*129.png is in color where .* are gray.* .nearkin train: save",
+        match=r"channels: .*129.png is in color, and .* are gray.* .nearkin train: save",
     ):
         files.read(129)
 
 
-def test_differing_sizes_are_an_error_that_proposes_one_that_is_neither_an_icon_s_nor_a_whole_photograph_s(tmp_path):
+def test_differing_sizes_are_an_error_that_proposes_a_medium_size(tmp_path):
     save(tmp_path / "a.png", 0, 8, 10)
     save(tmp_path / "b.png", 1, 6, 5)
     files = image_files(listing(tmp_path), None, None, "raise")
     with pytest.raises(
         ValueError,
-        match=r"size: .*b.png is 5 x 6 where the first is 10 x 8; give size=8 \(nearkin train: --set data.size=8\), say, to resize",
+        match=r"size: .*b.png is 5 x 6, and the first image is 10 x 8; pass size=8, say, to resize .*\(nearkin train: --set data.size=8\)",
     ):
         files.read(1)
     assert image_files(listing(tmp_path), 8, None, "raise").read(1).shape == (3, 8, 8)
     save(tmp_path / "c.png", 2, 300, 400)
-    with pytest.raises(ValueError, match=r"c.png is 400 x 300 where the first is 10 x 8; give size=128 "):
+    with pytest.raises(ValueError, match=r"c.png is 400 x 300, and the first image is 10 x 8; pass size=128"):
         image_files(listing(tmp_path), None, None, "raise").read(2)
 
 
@@ -136,7 +136,7 @@ def half(path):
         (half, "cannot be decoded"),
         (lambda path: path.write_bytes(b""), "not an image, or an empty file"),
         (lambda path: path.write_text("<html>"), "not an image, or an empty file"),
-        (lambda path: path.unlink(), "is not there"),
+        (lambda path: path.unlink(), "does not exist"),
         (lambda path: Image.fromarray(np.zeros((2, 2), np.float32)).save(path, format="TIFF"), "floating point"),
     ],
 )
@@ -148,7 +148,7 @@ def test_a_damaged_file_is_named(tmp_path, spoil, why):
         decode(str(path), 3)
 
 
-def test_only_damaged_files_are_an_error_at_once(tmp_path):
+def test_a_set_of_damaged_files_only_is_an_error_on_opening(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(
         DamagedImageError, match=r"none of the first 1 files can be decoded: .*a.png .*; give a folder or a table of readable"
@@ -169,7 +169,7 @@ def test_files_inside_a_zip_are_read_as_they_are(tmp_path):
     (source,) = listing(tmp_path / "some.zip")
     assert source.endswith("some.zip!/in/a.png")
     assert np.array_equal(decode(source, 3).numpy(), channels_first(array))
-    with pytest.raises(DamagedImageError, match=r"some.zip!/in/b.png is not there"):
+    with pytest.raises(DamagedImageError, match=r"some.zip!/in/b.png does not exist"):
         decode(source.replace("a.png", "b.png"), 3)
     with pytest.raises(FileNotFoundError, match=r"some.zip has no member in/b.png"):
         read_bytes(source.replace("a.png", "b.png"))

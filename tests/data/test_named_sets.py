@@ -1,4 +1,4 @@
-"""Every named set, read from small files of its official layout; what is missing is named, with where to have it."""
+"""Every known set, read from small files in its official layout; missing files are named with their source."""
 
 import gzip
 
@@ -19,7 +19,7 @@ def test_digits_need_no_file(tmp_path):
 
 @pytest.mark.parametrize(("name", "folder"), [("mnist", "mnist"), ("MNIST", "MNIST/raw"), ("Fashion_MNIST", "fashion-mnist")])
 @pytest.mark.parametrize("packed", [True, False])
-def test_idx_files_packed_or_not(tmp_path, name, folder, packed):
+def test_idx_files_compressed_or_not(tmp_path, name, folder, packed):
     held = official.write_idx(tmp_path / folder, packed=packed)
     data = open_data(name, data_root=tmp_path)
     assert data.parts == {"train": 5, "test": 3} and data.labels.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
@@ -29,7 +29,7 @@ def test_idx_files_packed_or_not(tmp_path, name, folder, packed):
     assert open_data(name, data_root=tmp_path, split="test").ids.tolist() == [5, 6, 7]  # ids of the whole set
 
 
-def test_sets_that_share_file_names_are_not_taken_for_one_another(tmp_path):
+def test_sets_with_the_same_file_names_are_not_confused(tmp_path):
     official.write_idx(tmp_path / "mnist")
     with pytest.raises(MissingFileError, match=r"fashion-mnist: train-images-idx3-ubyte.gz .* is missing"):
         open_data("fashion-mnist", data_root=tmp_path)
@@ -158,7 +158,7 @@ def test_imagenet_folders(tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name not in ("digits", "stick-figures")])
-def test_a_missing_file_is_named_with_where_it_was_looked_for_and_where_it_can_be_had(tmp_path, name):
+def test_a_missing_file_is_named_with_the_folders_searched_and_the_source(tmp_path, name):
     with pytest.raises(MissingFileError) as caught:
         open_data(name, data_root=tmp_path)
     text = str(caught.value)
@@ -166,7 +166,7 @@ def test_a_missing_file_is_named_with_where_it_was_looked_for_and_where_it_can_b
     assert SETS[name].home in text and ("download=True" in text) == bool(SETS[name].files)
 
 
-def test_the_very_file_that_is_missing_is_named(tmp_path):
+def test_the_missing_file_itself_is_named(tmp_path):
     official.write_idx(tmp_path / "mnist")
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(MissingFileError, match=r"mnist: t10k-labels-idx1-ubyte.gz \(or t10k-labels-idx1-ubyte, t10k-labels.idx1-ubyte\)"):
@@ -177,21 +177,21 @@ def test_the_very_file_that_is_missing_is_named(tmp_path):
         open_data("cub", data_root=tmp_path)
 
 
-def test_an_archive_that_waits_to_be_unpacked_is_pointed_out(tmp_path):
+def test_the_error_names_an_archive_that_must_be_unpacked(tmp_path):
     (tmp_path / "CUB_200_2011.tgz").write_bytes(b"")
-    with pytest.raises(MissingFileError, match=r"images.txt is missing; .*CUB_200_2011.tgz is there: unpack it, or pass download=True"):
+    with pytest.raises(MissingFileError, match=r"images.txt is missing; .*Unpack CUB_200_2011.tgz, or pass download=True"):
         open_data("cub", data_root=tmp_path)
 
 
 def test_the_python_version_of_cifar_is_never_read(tmp_path):
     (tmp_path / "cifar-10-batches-py").mkdir()
-    with pytest.raises(MissingFileError, match=r"cifar-10-binary.tar.gz .*is missing.*The python version is a pickle and is never read"):
+    with pytest.raises(MissingFileError, match=r"cifar-10-binary.tar.gz .*is missing.*The Python version is a pickle and is never read"):
         open_data("cifar-10", data_root=tmp_path)
 
 
-def test_what_cannot_be_fetched_says_why(tmp_path):
+def test_the_error_says_why_a_set_cannot_be_fetched(tmp_path):
     with pytest.raises(
-        MissingFileError, match=r"It cannot be fetched automatically: get it from https://image-net.org.* It is given to registered"
+        MissingFileError, match=r"It cannot be fetched automatically: get it from https://image-net.org.* Registered researchers"
     ):
         open_data("imagenet", data_root=tmp_path, download=True)
 
@@ -244,11 +244,11 @@ def damaged(tmp_path, what):
         ("idx magic", r"train-images-idx3-ubyte does not begin as an idx file of bytes in 3 dimensions"),
         ("idx cut", r"train-images-idx3-ubyte announces \(5, 4, 4\) bytes but holds 77; it is damaged"),
         ("gz cut", r"train-images-idx3-ubyte.gz is damaged"),
-        ("idx pair", r"t10k-images-idx3-ubyte.gz holds 3 images but 2 labels lie beside it"),
+        ("idx pair", r"t10k-images-idx3-ubyte.gz holds 3 images but its labels are 2; the two files do not belong together"),
         ("cifar cut", r"data_batch_3.bin has 3,000 bytes, which are not whole records of 3073; it is damaged"),
         ("cifar part", r"cifar-10-batches-bin holds no data_batch_3.bin; it is not the whole binary version"),
         ("cifar tar", r"cifar-10-binary.tar.gz is damaged"),
-        ("cifar class", r"holds class 99 where fine_label_names.txt has 3 names; it is damaged"),
+        ("cifar class", r"holds class 99 but fine_label_names.txt has 3 names; it is damaged"),
         ("mat", r"test_32x32.mat cannot be read as a MATLAB file"),
         ("coil", r"coil-20-proc holds no files named obj1__0.png"),
     ],

@@ -1,4 +1,4 @@
-"""What is saved can be read by whom the user's umask lets read: a model folder is shared with a server of another name."""
+"""Saved files have the permissions of any new file, so that a server of another user can read a model folder."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def mask(request):
     os.umask(before)
 
 
-def test_every_file_of_a_model_and_its_index_is_as_open_as_any_new_file(mask: int, tmp_path: Path) -> None:
+def test_files_of_a_model_and_its_index_have_default_permissions(mask: int, tmp_path: Path) -> None:
     model = tmp_path / "model"
     words = ["train", "digits", "--network", "mlp", "--epochs", "1", "--set", "checkpoint_seconds=0", "--device", "cpu"]
     assert cli.main([*words, "--out", str(model)]) == 0 and cli.main(["index", str(model), "digits"]) == 0
@@ -27,6 +27,6 @@ def test_every_file_of_a_model_and_its_index_is_as_open_as_any_new_file(mask: in
     assert len([name for name in modes if name.endswith(".safetensors")]) >= 4 and "model.json" in modes
 
 
-def test_weights_converted_from_a_pickle_are_as_open_as_any_new_file(mask: int, tmp_path: Path) -> None:
+def test_converted_weights_have_default_permissions(mask: int, tmp_path: Path) -> None:
     torch.save({"layer": torch.ones(3)}, tmp_path / "net.pth")
     assert convert_weights(tmp_path / "net.pth").stat().st_mode & 0o777 == 0o666 & ~mask

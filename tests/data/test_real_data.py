@@ -1,4 +1,4 @@
-"""The real sets, where they are at hand: NEARKIN_DATA, or a folder shared/data beside the project; skipped elsewhere."""
+"""The real sets, from the folder that NEARKIN_DATA names, or from data/; skipped if they are not there."""
 
 import os
 import zipfile
@@ -11,18 +11,17 @@ import torch
 from nearkin.data import Loader
 from nearkin.data import open as open_data
 
-BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-ROOT = Path(os.environ["NEARKIN_DATA"]) if "NEARKIN_DATA" in os.environ else BESIDE
+ROOT = Path(os.environ.get("NEARKIN_DATA", Path(__file__).resolve().parents[2] / "data"))
 
 
-def at_hand(name):
+def root_of(name):
     if not (ROOT / name).is_dir():
-        pytest.skip(f"{name} is not in {ROOT}; point NEARKIN_DATA at a folder that has it")
+        pytest.skip(f"{name} is not in {ROOT}; set NEARKIN_DATA to a folder that has it")
     return ROOT
 
 
 def test_mnist():
-    data = open_data("mnist", data_root=at_hand("mnist"))
+    data = open_data("mnist", data_root=root_of("mnist"))
     assert data.parts == {"train": 60_000, "test": 10_000} and data.shape == (1, 28, 28)
     assert torch.bincount(data.part("train").labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     share = np.bincount(data.part("train").inputs.numpy().ravel(), minlength=256) / (60_000 * 28 * 28)
@@ -33,14 +32,14 @@ def test_mnist():
 
 
 def test_omniglot():
-    data = open_data("omniglot", data_root=at_hand("omniglot"))
+    data = open_data("omniglot", data_root=root_of("omniglot"))
     assert len(data) == 1623 * 20 and len(data.classes) == 1623 and data.shape[0] == 1
     assert torch.equal(torch.bincount(data.labels), torch.full((1623,), 20))
     assert len(data.part("test").labels.unique()) == 659
 
 
 def test_coil_20(tmp_path):
-    root = at_hand("coil20")
+    root = root_of("coil20")
     packed = sorted((root / "coil20").glob("*.zip"))
     if packed and not (root / "coil20" / "manifest.csv").exists():
         with zipfile.ZipFile(packed[0]) as archive:

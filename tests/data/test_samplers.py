@@ -47,9 +47,9 @@ def test_every_batch_mixes_classes(make):
 
 
 @every
-def test_resumes_inside_an_epoch_with_the_very_next_batch(make):
+def test_resumes_inside_an_epoch_with_the_next_batch(make):
     whole = make()
-    wanted = [lists(whole) for _ in range(3)]
+    expected = [lists(whole) for _ in range(3)]
     sampler = make()
     for stop in range(len(sampler) + 1):
         sampler.load_state_dict({**make().state_dict(), "epoch": 1})
@@ -58,11 +58,11 @@ def test_resumes_inside_an_epoch_with_the_very_next_batch(make):
         again = make()
         again.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
         got += lists(again)
-        assert got == wanted[1]
-        assert lists(again) == wanted[2]
+        assert got == expected[1]
+        assert lists(again) == expected[2]
 
 
-def test_shuffled_meets_every_image_once():
+def test_shuffled_yields_every_point_once():
     sampler = Shuffled(10, 4, seed=0)
     assert [len(ids) for ids in sampler] == [4, 4, 2] and len(sampler) == 3
     assert sorted(i for ids in lists(sampler) for i in ids) == list(range(10))
@@ -70,7 +70,7 @@ def test_shuffled_meets_every_image_once():
     assert [len(ids) for ids in dropping] == [4, 4] and len(dropping) == 2
 
 
-def test_shuffled_draws_anew_when_a_batch_would_hold_one_class():
+def test_shuffled_draws_again_when_a_batch_would_hold_one_class():
     labels = torch.tensor([0, 0, 0, 1, 1, 1])
     sampler = Shuffled(6, 2, seed=0, labels=labels)
     plain = Shuffled(6, 2, seed=0)
@@ -78,14 +78,14 @@ def test_shuffled_draws_anew_when_a_batch_would_hold_one_class():
     assert any(len(labels[ids].unique()) == 1 for _ in range(20) for ids in plain)
 
 
-def test_shuffled_says_when_one_class_batches_cannot_be_avoided():
+def test_shuffled_raises_when_batches_of_one_class_cannot_be_avoided():
     labels = torch.tensor([0] * 7 + [1])
-    with pytest.raises(ValueError, match=r"batch \(2\) keeps yielding batches of one class: 100 orders of the 8 images"):
+    with pytest.raises(ValueError, match=r"batch \(2\) is too small: all of 100 orders of the 8 points had batches of one class"):
         lists(Shuffled(8, 2, seed=0, labels=labels))
 
 
-def test_per_class_as_in_the_document():
-    """Batch 64 of 11 each: five whole classes and nine of a sixth; small classes give all they have; nobody twice."""
+def test_per_class_as_in_lu2019():
+    """Batch 64 of 11 each: five whole classes and nine of a sixth; small classes give all their points; no point twice."""
     labels = torch.arange(100).repeat_interleave(12)
     sampler = PerClass(labels, 64, seed=0)
     assert len(sampler) == 1200 // 64
@@ -107,7 +107,7 @@ def test_per_class_takes_small_classes_whole_and_cuts_the_last():
     assert seen == set(range(7))
 
 
-def test_per_class_prefers_no_class_and_no_image():
+def test_per_class_draws_classes_and_points_uniformly():
     labels = torch.arange(6).repeat_interleave(8)
     sampler, counts = PerClass(labels, 8, per_class=4, seed=0), torch.zeros(48)
     for _ in range(200):
@@ -131,7 +131,7 @@ def test_balanced_gives_every_class_its_share(batch):
         assert total.sum() == len(LABELS) // batch * batch
 
 
-def test_balanced_goes_through_a_class_before_it_repeats():
+def test_balanced_uses_all_points_of_a_class_before_it_repeats_one():
     sampler = ClassBalanced(LABELS, 14, seed=0)
     ids = torch.cat(list(sampler))
     for c, size in enumerate(SIZES):
@@ -148,7 +148,7 @@ TWO = torch.tensor([0, 1] * 10)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Shuffled(8, 4, seed=0, labels=ONE), r"labels hold one class only \(0\), so every batch would"),
+        (lambda: Shuffled(8, 4, seed=0, labels=ONE), r"labels hold one class only \(0\), so there would be no negatives"),
         (lambda: PerClass(ONE, 4, seed=0), r"labels hold one class only \(0\)"),
         (lambda: ClassBalanced(ONE, 4, seed=0), r"labels hold one class only \(0\)"),
         (
@@ -156,20 +156,20 @@ TWO = torch.tensor([0, 1] * 10)
             r"batch \(10\) can be filled by one class \(per_class is 10\).*raise batch above 10",
         ),
         (lambda: PerClass(TWO, 8, per_class=11, seed=0), r"batch \(8\) can be filled by one class.*raise batch above 10"),
-        (lambda: PerClass(TWO, 12, per_class=5, seed=0), r"batch \(12\) is more than 2 classes give at 5 each \(10\); lower batch"),
+        (lambda: PerClass(TWO, 12, per_class=5, seed=0), r"batch \(12\) is more than 2 classes have at 5 each \(10\); lower batch"),
         (lambda: PerClass(TWO, 12, per_class=0, seed=0), r"per_class \(0\) must be a whole number of at least 1"),
-        (lambda: Shuffled(20, 1, seed=0, labels=TWO), r"batch \(1\) holds one class by nature; raise it to at least 2"),
-        (lambda: ClassBalanced(TWO, 1, seed=0), r"batch \(1\) holds one class by nature"),
+        (lambda: Shuffled(20, 1, seed=0, labels=TWO), r"batch \(1\) always holds one class; raise it to at least 2"),
+        (lambda: ClassBalanced(TWO, 1, seed=0), r"batch \(1\) always holds one class"),
         (lambda: ClassBalanced(TWO, 21, seed=0), r"batch \(21\) is larger than the data set \(20\)"),
         (
             lambda: Shuffled(20, 19, seed=0, labels=TWO),
-            r"batch \(19\) leaves one image of 20 .*drop_last=True .nearkin train: --set sampler.options.drop_last",
+            r"batch \(19\) leaves one point of 20 .*drop_last=True .nearkin train: --set sampler.options.drop_last",
         ),
         (lambda: Shuffled(20, 21, seed=0, drop_last=True), r"batch \(21\) is larger than the data set \(20\), and drop_last"),
-        (lambda: Shuffled(9, 4, seed=0, labels=TWO), "labels has 20 entries for 9 images"),
+        (lambda: Shuffled(9, 4, seed=0, labels=TWO), "labels has 20 entries for 9 points"),
         (lambda: Shuffled(9, 0, seed=0), r"batch \(0\) must be a whole number of at least 1"),
         (lambda: Shuffled(0, 4, seed=0), "the data set is empty"),
-        (lambda: PerClass(TWO[:, None], 4, seed=0), r"labels has shape \(20, 1\); give one class for each image"),
+        (lambda: PerClass(TWO[:, None], 4, seed=0), r"labels has shape \(20, 1\); give one class for each point"),
     ],
 )
 def test_errors(make, words):
@@ -178,15 +178,15 @@ def test_errors(make, words):
 
 
 def test_labels_must_be_classes():
-    with pytest.raises(TypeError, match=r"labels must be a tensor of integer classes, not torch.float32; names are encoded by nearkin"):
+    with pytest.raises(TypeError, match=r"labels must be a tensor of integer classes, not torch.float32; encode names with nearkin"):
         PerClass(TWO.float(), 4, seed=0)
 
 
-def test_a_state_of_another_sampler_is_refused():
+def test_a_state_of_another_sampler_raises():
     state = MAKERS["per_class"]().state_dict()
-    with pytest.raises(ValueError, match="the saved sampler has per_class 5 and this one 6; build it alike, or start anew"):
+    with pytest.raises(ValueError, match="the saved sampler has per_class 5 and this one 6; use the same, or start again"):
         PerClass(LABELS, 16, per_class=6, seed=0).load_state_dict(state)
     with pytest.raises(ValueError, match="the saved sampler has sampler 'PerClass' and this one 'ClassBalanced'"):
         MAKERS["balanced"]().load_state_dict(state)
-    with pytest.raises(ValueError, match="the saved sampler stands at epoch 0, batch 99, but an epoch has 6 batches"):
+    with pytest.raises(ValueError, match="the saved sampler is at epoch 0, batch 99, but an epoch has 6 batches"):
         MAKERS["per_class"]().load_state_dict({**state, "position": 99})

@@ -1,4 +1,4 @@
-"""Shards on disk: what is written is read back, and whatever is wrong with a folder is named with its mend."""
+"""Shards on disk: what is written is read back, and errors of a folder name the file and the fix."""
 
 import errno
 from collections.abc import Callable
@@ -21,8 +21,8 @@ def some(n: int, first: int = 0, d: int = 3, seed: int = 0, **columns: Any) -> S
 
 def folder_of(path: Path, *parts: Shard, **about: Any) -> Path:
     path.mkdir(exist_ok=True)
-    told = {"model": "m", "dimension": 3, "metric": "cosine", "supervision": "classes", "classes": ("cat",), **about}
-    write_manifest(path, About(**told), [write_shard(path, number, part) for number, part in enumerate(parts)])
+    both = {"model": "m", "dimension": 3, "metric": "cosine", "supervision": "classes", "classes": ("cat",), **about}
+    write_manifest(path, About(**both), [write_shard(path, number, part) for number, part in enumerate(parts)])
     return path
 
 
@@ -49,7 +49,7 @@ def test_row_groups_are_the_shard_in_pieces(tmp_path: Path, monkeypatch: pytest.
     assert np.array_equal(found.read(0).vectors, whole.vectors)
 
 
-def test_texts_for_ids_numbers_for_labels_and_nothing_at_all(tmp_path: Path) -> None:
+def test_text_ids_number_labels_and_no_labels(tmp_path: Path) -> None:
     texts = some(2, ids=np.array(["b", "a"]), labels=np.array([[1.0, 2.0], [3.0, 4.0]], np.float32))
     back = open_shards(folder_of(tmp_path / "a", texts, supervision="numbers", classes=())).read(0)
     assert back.ids.tolist() == ["b", "a"] and back.labels is not None and back.labels.tolist() == [[1, 2], [3, 4]]
@@ -58,9 +58,9 @@ def test_texts_for_ids_numbers_for_labels_and_nothing_at_all(tmp_path: Path) -> 
     assert found.read(0).labels is None and found.labels() is None
 
 
-def test_an_empty_shard_is_passed_over(tmp_path: Path) -> None:
-    nobody = Shard(np.empty(0, np.int64), np.empty((0, 3), np.float32), np.empty(0, object), np.empty(0, object))
-    found = open_shards(folder_of(tmp_path, some(2), nobody, some(2, 2)))
+def test_an_empty_shard_is_skipped(tmp_path: Path) -> None:
+    empty = Shard(np.empty(0, np.int64), np.empty((0, 3), np.float32), np.empty(0, object), np.empty(0, object))
+    found = open_shards(folder_of(tmp_path, some(2), empty, some(2, 2)))
     assert [len(shard.ids) for shard in found] == [2, 2] and found.starts() == [0, 2, 2, 4]
 
 
@@ -89,19 +89,19 @@ def _tear_the_manifest(folder: Path) -> None:
     ("damage", "match"),
     [
         (_lose, "shard-00001.parquet is missing; run the same `nearkin embed` again"),
-        (_truncate, "shard-00001.parquet has .* bytes where shards.json says .*; run the same"),
+        (_truncate, "shard-00001.parquet has .* bytes, and shards.json says .*; run the same"),
         (_scribble, "shard-00001.parquet does not match its checksum; remove it and run the same"),
         (_tear_the_manifest, "shards.json is damaged: it does not match its own checksum"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, damage: Callable[[Path], None], match: str) -> None:
+def test_damaged_shards_are_named(tmp_path: Path, damage: Callable[[Path], None], match: str) -> None:
     folder = folder_of(tmp_path, some(50), some(50, 50))
     damage(folder)
     with pytest.raises(ShardDamagedError, match=match):
         open_shards(folder, verify=True)
 
 
-def test_a_shard_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+def test_a_shard_that_is_not_parquet_is_named(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, some(5))
     size = (folder / "shard-00000.parquet").stat().st_size
     (folder / "shard-00000.parquet").write_bytes(b"x" * size)
@@ -109,7 +109,7 @@ def test_a_shard_that_is_no_parquet_is_named(tmp_path: Path) -> None:
         list(open_shards(folder))
 
 
-def test_the_same_id_in_two_shards_is_refused(tmp_path: Path) -> None:
+def test_the_same_id_in_two_shards_raises(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, some(5), some(5, 9, seed=1), some(5, 3, seed=2))
     with pytest.raises(ValueError, match="shard-00000.parquet and shard-00002.parquet both hold the id 3, and 2 ids are there twice"):
         open_shards(folder)
@@ -117,26 +117,26 @@ def test_the_same_id_in_two_shards_is_refused(tmp_path: Path) -> None:
     assert len(open_shards(folder_of(tmp_path / "a", some(4, ids=odd), some(4, ids=even)))) == 8
 
 
-def test_ids_of_two_kinds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="some shards have numbers for ids and some texts"):
+def test_ids_of_two_kinds_raise(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="some shards have numbers as ids and others texts"):
         open_shards(folder_of(tmp_path, some(2), some(2, ids=np.array(["x", "y"]))))
 
 
-def test_another_dimension_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ShardDamagedError, match="has vectors of 4 dimensions where shards.json says 3"):
+def test_another_dimension_raises(tmp_path: Path) -> None:
+    with pytest.raises(ShardDamagedError, match="has vectors of 4 dimensions, and shards.json says 3"):
         list(open_shards(folder_of(tmp_path, some(2, d=4))))
 
 
-def test_vectors_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_vectors_of_another_model_raise(tmp_path: Path) -> None:
     found = open_shards(folder_of(tmp_path, some(2)))
     found.check_model("m")
     with pytest.raises(ValueError, match=r"holds vectors of other weights \(model m, this one is other\); embed the data again"):
         found.check_model("other")
 
 
-def test_a_folder_that_is_being_filled_is_refused_unless_asked_for(tmp_path: Path) -> None:
+def test_an_incomplete_folder_raises_unless_partial(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, some(2), planned=3)
-    with pytest.raises(ShardDamagedError, match="is not whole: 1 of 3 shards are there"):
+    with pytest.raises(ShardDamagedError, match="is not complete: it has 1 of 3 shards"):
         open_shards(folder)
     assert len(open_shards(folder, partial=True)) == 2
 
@@ -154,15 +154,15 @@ def test_a_folder_without_shards_says_how_to_make_them(tmp_path: Path) -> None:
         ({"vectors": np.zeros((2, 3))}, "vectors are float64"),
         ({"labels": np.array(["a"], dtype=object)}, "labels has 1 entries for 2 ids"),
         ({"vectors": np.full((2, 3), np.nan, np.float32)}, "vectors hold NaN or infinity"),
-        ({"ids": np.array([1, 1])}, "ids hold some twice"),
+        ({"ids": np.array([1, 1])}, "ids has duplicates; give every point an id of its own"),
     ],
 )
-def test_what_cannot_be_a_shard(tmp_path: Path, wrong: dict[str, Any], match: str) -> None:
+def test_wrong_shards_raise(tmp_path: Path, wrong: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         write_shard(tmp_path, 0, some(2, **wrong))
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_existing_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = folder_of(tmp_path, some(2))
 
     def full(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Stick figures: the same from the same seed, parts that do not depend on one another, and answers that are where they say."""
+"""Stick figures: the same from the same seed, parts that do not depend on one another, and targets at the right places."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from nearkin.data.sources.stick_figures import Pose, drawn_look, drawn_pose, ren
 
 
 def plain_look(count: int) -> s.Look:
-    """White figures on black, without anything about them."""
+    """White figures on black, without distractors."""
     look = drawn_look(count, np.random.default_rng(0))
     zero = np.zeros(count)
     strokes, blobs = look.strokes.copy(), look.blobs.copy()
-    strokes[:, :, :2], blobs[:, :, :2] = 5, 5  # out of the picture
+    strokes[:, :, :2], blobs[:, :, :2] = 5, 5  # outside of the image
     return look._replace(
         cloth=zero + 0.4,
         skin=zero + 1,
@@ -33,7 +33,7 @@ def test_the_same_seed_gives_the_same_images_and_another_seed_others() -> None:
     assert not torch.equal(one.inputs, other.inputs) and not torch.equal(one.targets, other.targets)
 
 
-def test_what_a_set_is() -> None:
+def test_shapes_targets_and_splits() -> None:
     data = stick_figures(5, 3, 48)
     assert data.shape == (1, 48, 48) and data.inputs.dtype == torch.uint8 and data.parts == {"train": 5, "test": 3}
     assert data.targets.shape == (8, 6) and data.target_names == s.TARGETS and data.supervision == "numbers"
@@ -52,13 +52,13 @@ def test_poses_do_not_depend_on_the_size() -> None:
     torch.testing.assert_close(2 * small.targets, large.targets)
 
 
-def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = stick_figures(7, 1, 32)
     monkeypatch.setattr(s, "CHUNK", 3)
     assert torch.equal(stick_figures(7, 1, 32).inputs, whole.inputs)
 
 
-def test_every_answer_is_inside_the_picture() -> None:
+def test_every_target_is_inside_the_image() -> None:
     pose = drawn_pose(5000, np.random.default_rng(3))
     targets = pose.targets(100)
     assert targets.min() > 0 and targets.max() < 100 and targets.std(0).min() > 2
@@ -73,7 +73,7 @@ def test_arms_keep_their_lengths_and_sides() -> None:
 
 
 def test_head_and_hands_are_drawn_where_the_targets_say() -> None:
-    """In a plain picture the three brightest discs are head and hands: their pixels, and no others, are white."""
+    """In a plain image the three brightest discs are head and hands: their pixels, and no others, are white."""
     pose = drawn_pose(40, np.random.default_rng(2))
     images = rendered(pose, plain_look(40), 128)[:, 0].float() / 255
     targets = torch.from_numpy(pose.targets(128)).reshape(40, 3, 2)
@@ -100,7 +100,7 @@ def test_a_stroke_equals_its_distances_pixel_by_pixel() -> None:
             assert float(canvas[0, row, column]) == pytest.approx(0.8 * cover, abs=1e-5)
 
 
-def test_clothes_and_skin_stand_out_and_looks_vary() -> None:
+def test_clothes_and_skin_differ_from_the_background_and_looks_vary() -> None:
     look = drawn_look(2000, np.random.default_rng(0))
     for gray in (look.cloth, look.skin):
         assert np.abs(gray - look.background).min() >= 0.25 - 1e-12 and gray.min() >= 0 and gray.max() <= 1
@@ -108,14 +108,14 @@ def test_clothes_and_skin_stand_out_and_looks_vary() -> None:
     assert look.limb.std() > 0.004 and look.contrast[:, 0].std() > 0.1
 
 
-def test_looks_carry_no_answer() -> None:
+def test_looks_do_not_change_the_targets() -> None:
     """The same pose in other clothes has the same targets and another image."""
     pose = drawn_pose(3, np.random.default_rng(0))
     first, second = (rendered(pose, drawn_look(3, np.random.default_rng(seed)), 64) for seed in (1, 2))
     assert float((first.float() - second.float()).abs().mean()) > 10
 
 
-def test_the_door_knows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_open_reads_it(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(s, "TRAIN", 4)
     monkeypatch.setattr(s, "TEST", 2)
     data = open_data("stick_figures", data_root=str(tmp_path), size=32, channels=3)
@@ -124,19 +124,19 @@ def test_the_door_knows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: object) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"size": 31}, r"size \(31\) must be at least 32 pixels, or the arms vanish"),
+        ({"size": 31}, r"size \(31\) must be at least 32 pixels; in smaller images the arms"),
         ({"train": 0}, r"train \(0\) must be at least 1 image"),
         ({"test": -1}, r"test \(-1\) must be at least 1 image"),
     ],
 )
-def test_what_is_wrong_is_said(options: dict[str, int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_errors_name_the_fix(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         stick_figures(**options)
 
 
-def test_joints_make_the_targets() -> None:
+def test_targets_are_the_joints() -> None:
     joint = np.array([[0.25, 0.5]])
     pose = Pose(joint, joint, joint, (joint, joint), (joint, joint), (joint + 0.25, joint - 0.25))
     assert pose.targets(64).tolist() == [[16.0, 32.0, 32.0, 48.0, 0.0, 16.0]]

@@ -1,4 +1,4 @@
-"""Tables: every column, and every row that is wrong is named as an editor counts it."""
+"""Tables: all columns, and errors with row numbers as in an editor."""
 
 import shlex
 import subprocess
@@ -60,29 +60,29 @@ def test_without_labels(table):
     assert open_data(table("path\nimg/a.png\nimg/b.png\n")).supervision == "ids"
 
 
-def test_a_wrong_path_names_its_row_or_is_skipped_and_said(table):
+def test_a_wrong_path_is_an_error_with_its_row_or_is_skipped_and_reported(table):
     path = table("path,label\nimg/a.png,u\n\nimg/lost.png,v\nimg/b.png,v\n")
-    with pytest.raises(FileNotFoundError, match=r"table.csv: 1 of 3 files are not there: row 4 \(.*img/lost.png\). Paths are taken from"):
+    with pytest.raises(FileNotFoundError, match=r"table.csv: 1 of 3 files do not exist: row 4 \(.*img/lost.png\). Paths are relative to"):
         open_data(path)
-    said = []
-    data = open_data(path, on_error="skip", report=said.append)
-    assert data.labels.tolist() == [0, 1] and "left out 1 of 3 rows whose file is not there: row 4" in said[0]
+    lines = []
+    data = open_data(path, on_error="skip", report=lines.append)
+    assert data.labels.tolist() == [0, 1] and "left out 1 of 3 rows whose file does not exist: row 4" in lines[0]
 
 
 def test_many_wrong_paths_are_listed_up_to_ten(table):
     rows = "".join(f"img/lost{number}.png\n" for number in range(13))
-    with pytest.raises(FileNotFoundError, match=r"13 of 14 files are not there: row 3 .*row 12 \([^)]*\) and 3 more"):
+    with pytest.raises(FileNotFoundError, match=r"13 of 14 files do not exist: row 3 .*row 12 \([^)]*\) and 3 more"):
         open_data(table("path\nimg/a.png\n" + rows))
     with pytest.raises(FileNotFoundError, match=r"on_error='skip' .nearkin train: --set data.on_error=skip. to leave those rows out"):
         open_data(table("path\nimg/a.png\nx.png\n"))
-    with pytest.raises(FileNotFoundError, match=r"2 of 2 files are not there"):  # nothing left: an error even when skipping
+    with pytest.raises(FileNotFoundError, match=r"2 of 2 files do not exist"):  # nothing left: an error even when skipping
         open_data(table("path\nx.png\ny.png\n"), on_error="skip")
 
 
 @pytest.mark.parametrize(
     ("text", "how", "error"),
     [
-        ("image,label\nimg/a.png,u\n", {}, r"table.csv has no column 'path'; its columns are image, label. Name yours with path_column"),
+        ("image,label\nimg/a.png,u\n", {}, r"table.csv has no column 'path'; its columns are image, label. Set the names with path_column"),
         ("path,label\nimg/a.png,u\n", {"target_columns": "x,y"}, r"has no column 'x', 'y'; its columns are path, label"),
         (
             "path,label\nimg/a.png,u\n",
@@ -91,14 +91,14 @@ def test_many_wrong_paths_are_listed_up_to_ten(table):
         ),
         ("path,label\n", {}, r"table.csv has no rows below its header"),
         ("", {}, r"table.csv has no rows below its header"),
-        ("path,label\nimg/a.png,u\nimg/b.png\n", {}, r"row 3 has 1 cells where the header has 2; mend that row"),
-        ("path,label\nimg/a.png,\nimg/b.png,\n", {}, r"no row has a 'label'; fill some in, or remove the column to learn without classes"),
+        ("path,label\nimg/a.png,u\nimg/b.png\n", {}, r"row 3 has 1 cells, and the header has 2; fix that row"),
+        ("path,label\nimg/a.png,\nimg/b.png,\n", {}, r"no row has a 'label'; fill some in, or remove the column to train without classes"),
         ("path,target\nimg/a.png,1\nimg/b.png,tall\n", {}, r"row 3 has 'target' = 'tall', which is not a finite number"),
         ("path,target\nimg/a.png,nan\n", {}, r"row 2 has 'target' = 'nan', which is not a finite number"),
         ("path,split\nimg/a.png,tarin\n", {}, r"row 2 has 'split' = 'tarin'; it must be train, validation or test"),
     ],
 )
-def test_what_is_wrong_is_said(table, text, how, error):
+def test_errors_name_the_fix(table, text, how, error):
     with pytest.raises(ValueError, match=error):
         open_data(table(text), **how)
 
@@ -110,17 +110,17 @@ NUMBERS = [[0.5, 0.0, 0.0, -2.0], [1e-3, 4.0, 5.0, 6.0], [7.0, 8.0, 9.0, 10.0]]
     ("header", "at", "ending"),
     [("c0,c1,c2,c3", None, "npy"), (None, None, "npy"), ("c0,c1,c2,c3,label", 4, "npz"), ("kind,c0,c1,c2,c3", 0, "npz"), (None, 4, "npz")],
 )
-def test_a_table_of_vectors_is_told_the_command_that_makes_arrays_of_it(table, header, at, ending):
+def test_the_error_for_a_table_of_vectors_has_the_command_that_converts_it(table, header, at, ending):
     rows = [[str(number) for number in row] for row in NUMBERS]
     for row, label in zip(rows, ("cat", "dog", "cat"), strict=True):
         if at is not None:
             row.insert(at, label)
     path = table("\ufeff" + "\n".join([*([header] if header else []), *(",".join(row) for row in rows), ""]))
     with pytest.raises(
-        ValueError, match="holds numbers: a table lists files; vectors go into an .npz with x .and y.*, or into an .npy: "
-    ) as told:
+        ValueError, match="holds numbers, but a table lists files; save vectors as an .npz with x .and y.*, or as an .npy: "
+    ) as caught:
         open_data(path)
-    command = shlex.split(str(told.value).rpartition(": python ")[2])
+    command = shlex.split(str(caught.value).rpartition(": python ")[2])
     subprocess.run([sys.executable, *command], check=True)
     data = open_data(path.with_suffix(f".{ending}"))
     assert np.allclose(data.inputs.numpy(), NUMBERS)
@@ -128,22 +128,22 @@ def test_a_table_of_vectors_is_told_the_command_that_makes_arrays_of_it(table, h
 
 
 @pytest.mark.parametrize("text", ["photo,width,height\nimg/a.png,3,4\n", "name,kind,width,height\na,u,3,4\n"])
-def test_a_table_of_other_things_than_vectors_is_asked_for_its_columns(table, text):
-    with pytest.raises(ValueError, match="Name yours with path_column"):
+def test_the_error_for_other_tables_lists_the_columns(table, text):
+    with pytest.raises(ValueError, match="Set the names with path_column"):
         open_data(table(text))
 
 
 def test_an_empty_label_is_an_unknown_class(table):
-    said = []
-    data = open_data(table("path,label\nimg/a.png,u\nimg/b.png,\n"), report=said.append)
+    lines = []
+    data = open_data(table("path,label\nimg/a.png,u\nimg/b.png,\n"), report=lines.append)
     assert data.labels.tolist() == [0, -1] and data.classes == ("u",) and data.partly_labeled
-    assert any("1 of 2 rows have no 'label'; their class is unknown" in line for line in said)
-    assert "1 class (u), known of 1" in data.describe()
+    assert any("1 of 2 rows have no 'label'; their class is unknown" in line for line in lines)
+    assert "1 class (u), known for 1" in data.describe()
 
 
 def test_a_table_in_another_encoding(tmp_path):
     (tmp_path / "latin.csv").write_bytes("path,label\na.png,été\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"latin.csv cannot be read as a table in UTF-8 .*; save it anew as CSV, UTF-8"):
+    with pytest.raises(ValueError, match=r"latin.csv cannot be read as a table in UTF-8 .*; save it again as CSV, UTF-8"):
         open_data(tmp_path / "latin.csv")
 
 

@@ -1,6 +1,6 @@
-"""Runs scikit-learn's checks on the estimators named on the command line and prints what came of each, as JSON.
+"""Run scikit-learn's checks on the estimators named on the command line and print the results as JSON.
 
-It fails if a check failed or was skipped. A process of its own: one of the checks wants SCIPY_ARRAY_API to be set before scipy is imported.
+Exits with 1 if a check failed or was skipped. One check needs SCIPY_ARRAY_API before scipy is imported, hence a separate process.
 """
 
 import inspect
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def checked(name: str) -> dict[str, list[str]]:
-    """Names of the checks by what came of them: passed, skipped, failed."""
+    """Names of the checks by result: passed, skipped, failed."""
     estimator = getattr(nearkin, name)(**SETTINGS[name])
     found: dict[str, list[str]] = {"passed": [], "skipped": [], "failed": []}
     if "on_fail" not in inspect.signature(check_estimator).parameters:  # before scikit-learn 1.6
@@ -39,8 +39,8 @@ def checked(name: str) -> dict[str, list[str]]:
                 found[kind].append(f"{check}: {error!r}")
         return found
     for result in check_estimator(estimator, on_fail=None, on_skip=None):
-        told = result["check_name"] if result["status"] == "passed" else f"{result['check_name']}: {result['exception']!r}"
-        found[result["status"]].append(told)
+        line = result["check_name"] if result["status"] == "passed" else f"{result['check_name']}: {result['exception']!r}"
+        found[result["status"]].append(line)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The deep estimators: what they do beyond scikit-learn's own checks, and what they refuse."""
+"""The estimators with networks: what they do beyond scikit-learn's own checks, and what they refuse."""
 
 import pickle
 import warnings
@@ -51,19 +51,19 @@ def test_y_may_be_classes_numbers_sets_or_absent(y, supervision, objective):
     assert model.transform(X).shape == (120, 3) and np.isfinite(model.transform(X)).all()
 
 
-def test_whole_numbers_are_classes_unless_told():
+def test_whole_numbers_are_classes_unless_supervision_says_otherwise():
     years = RNG.integers(1990, 2020, size=120)
     assert short().fit(X, years).about_["supervision"] == "classes"
     with pytest.warns(
-        UserWarning, match="y holds 60 different whole numbers in 120 rows, which are taken for classes; supervision='numbers'"
+        UserWarning, match="y holds 60 different whole numbers in 120 rows, and they are used as classes; pass supervision='numbers'"
     ):
         short().fit(X, np.arange(120.0) // 2)
     assert short(supervision="numbers").fit(X, years).about_["supervision"] == "numbers"
     assert short(supervision="ids").fit(X, years).about_["supervision"] == "ids"
     two = np.stack([years, years + 1], 1)
-    with pytest.raises(ValueError, match=r"y has 2 columns of whole numbers; say supervision='numbers'"):
+    with pytest.raises(ValueError, match=r"y has 2 columns of whole numbers; pass supervision='numbers'"):
         short().fit(X, two)
-    assert short(supervision="numbers").fit(X, two).answers_.labels.shape == (120, 2)
+    assert short(supervision="numbers").fit(X, two).targets_.labels.shape == (120, 2)
 
 
 def test_targets_in_other_units_give_the_same_embedding():
@@ -85,7 +85,7 @@ def test_numpy_gives_numpy_and_torch_gives_torch():
 
 @pytest.mark.parametrize("objective", ["nca", "precision_at_k"])  # squared distances and cosines
 def test_neighbors_without_x_are_the_training_rows_without_self(objective):
-    doubled = np.repeat(X[:40], 2, axis=0)  # the copy is the nearest, and it is not self
+    doubled = np.repeat(X[:40], 2, axis=0)  # the copy is the nearest neighbor and has another id
     model = short(NeighborhoodClassifier, objective=objective).fit(doubled, np.repeat(Y[:40], 2))
     distances, positions = model.kneighbors(n_neighbors=3)
     assert positions.shape == (80, 3) and not (positions == np.arange(80)[:, None]).any()
@@ -146,21 +146,21 @@ def test_pipeline_grid_search_cross_validation_and_clone():
     assert copy.objective.affinity.temperature == 2.0 and not hasattr(copy, "network_")
 
 
-def test_frames_of_pandas_come_out():
+def test_pandas_output():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdef"))
     found = short().set_output(transform="pandas").fit(frame, Y).transform(frame)
     assert list(found.columns) == [f"neighborhoodembedding{i}" for i in range(3)] and found.index.equals(frame.index)
 
 
-def test_a_seed_decides_everything_and_the_generator_is_left_alone():
+def test_the_seed_determines_the_fit_and_the_global_generator_is_unchanged():
     before = torch.get_rng_state()
     a, b, c = (short(random_state=seed).fit(X, Y).transform(X) for seed in (1, 1, 2))
     assert np.array_equal(a, b) and not np.array_equal(a, c)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_fit_leaves_what_was_handed_in_alone():
+def test_fit_does_not_change_the_network_and_objective_passed_in():
     network, objective = nn.Linear(6, 4), NCA()
     weights = network.weight.detach().clone()
     model = short(network=network, objective=objective).fit(X, Y)
@@ -187,13 +187,13 @@ def test_a_model_folder_is_written_and_read_back(tmp_path, kind):
     assert list(loaded.classes) == [str(c) for c in (model.classes_ if kind != "numbers" else [])]
 
 
-def test_pickled_and_read_back():
+def test_pickle_round_trip():
     model = short(NeighborhoodClassifier).fit(X, Y)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict(X), model.predict(X)) and np.array_equal(again.kneighbors()[1], model.kneighbors()[1])
 
 
-def test_verbose_tells_every_epoch(capsys):
+def test_verbose_prints_every_epoch(capsys):
     short(verbose=1).fit(X, Y)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 and lines[0].startswith("[NeighborhoodEmbedding] epoch 1 of 5: loss ")
@@ -201,7 +201,7 @@ def test_verbose_tells_every_epoch(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_regression_on_real_patients_is_better_than_the_mean():
+def test_regression_on_diabetes_beats_the_mean():
     x, y = load_diabetes(return_X_y=True)
     model = make_pipeline(StandardScaler(), NeighborhoodRegressor(20, epochs=15, random_state=0))
     assert cross_val_score(model, x, y, cv=3).mean() > 0.3
@@ -212,7 +212,7 @@ def test_regression_on_real_patients_is_better_than_the_mean():
     [
         ({"epochs": 0}, Y, r"epochs \(0\) must be a whole number of at least 1"),
         ({"batch_size": 1}, Y, r"batch_size \(1\) must be a whole number of at least 2"),
-        ({"learning_rate": 0}, Y, r"learning_rate \(0\) must be a number above 0"),
+        ({"learning_rate": 0}, Y, r"learning_rate \(0\) must be a finite number above 0"),
         ({"n_components": 0}, Y, r"n_components \(0\) must be a whole number"),
         ({"network": 3}, Y, r"network \(3\) must be the name of a network or a torch.nn.Module"),
         ({"network": "mpl"}, Y, r"network 'mpl' is unknown"),
@@ -221,23 +221,23 @@ def test_regression_on_real_patients_is_better_than_the_mean():
         ({"supervision": "labels"}, Y, r"supervision 'labels' is unknown; choose one of auto, classes, numbers, sets, ids"),
         ({"supervision": "classes"}, None, r"supervision 'classes' needs y, and y is None"),
         ({"supervision": "sets"}, Y, r"supervision 'sets' needs a multi-hot y"),
-        ({"image_shape": (1, 8, 8)}, Y, r"image_shape \(1, 8, 8\) takes 64 numbers a row, and X has 6"),
+        ({"image_shape": (1, 8, 8)}, Y, r"image_shape \(1, 8, 8\) needs 64 numbers per row, and X has 6"),
         ({}, np.zeros(120, int), r"y holds one class only \(.*0.*\)"),
-        ({"network": nn.Flatten()}, Y, r"network Flatten has no parameters: there is nothing to train"),
+        ({"network": nn.Flatten()}, Y, r"network Flatten has no parameters to train"),
         ({"network": nn.Sequential(nn.Linear(6, 6), nn.Unflatten(1, (2, 3)))}, Y, r"network gives shape \(2, 2, 3\) for two rows"),
     ],
 )
-def test_bad_settings_are_refused_in_words(settings, y, message):
+def test_bad_parameters_are_refused(settings, y, message):
     with pytest.raises(ValueError, match=message):
         short(**settings).fit(X, y)
 
 
-def test_bad_neighbors_and_folders_are_refused_in_words(tmp_path):
+def test_bad_neighbors_and_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"n_neighbors \(0\)"):
         short(NeighborhoodClassifier, n_neighbors=0).fit(X, Y)
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         short(NeighborhoodClassifier).fit(X, X[:, 0])
-    with pytest.raises(ValueError, match="cannot be built again from a folder"):
+    with pytest.raises(ValueError, match="network is a module, which a model folder cannot rebuild"):
         short(network=nn.Linear(6, 2)).fit(X, Y).save(tmp_path)
 
 
@@ -246,18 +246,18 @@ def test_a_rare_class_is_learned_although_many_batches_lack_it():
     rare[:3] = 1
     for objective in ("nca", "triplet", "npair"):
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # the schedule goes on without a word
+            warnings.simplefilter("error")  # the schedule must not warn
             model = short(NeighborhoodClassifier, objective=objective, batch_size=8).fit(X, rare)
         assert np.isfinite(model.loss_curve_).all() and set(model.classes_) == {0, 1}
-    unlucky = [short(batch_size=2, epochs=1, random_state=seed) for seed in range(20)]  # of two classes in two batches, each in its own
-    with pytest.raises(ValueError, match=r"batch_size \(2\): every batch held one class only; take larger ones"):
+    unlucky = [short(batch_size=2, epochs=1, random_state=seed) for seed in range(20)]  # some seeds draw one class per batch
+    with pytest.raises(ValueError, match=r"batch_size \(2\): every batch held one class only; use larger batches"):
         [model.fit(X[:4], [0, 0, 1, 1]) for model in unlucky]
 
 
 @pytest.mark.parametrize("name", ["neighborhood_discovery", "deep_cluster", "noise_as_targets"])
-def test_objectives_that_look_around_between_epochs_are_refused(name):
+def test_objectives_that_need_a_pass_between_epochs_are_refused(name):
     with pytest.raises(
-        ValueError, match=f"objective {name} looks at all points between epochs, which fit does not do: `nearkin train` does"
+        ValueError, match=f"objective {name} needs a pass over all points between epochs, which fit does not make; use `nearkin train`"
     ):
         short(objective=name).fit(X, Y)
 

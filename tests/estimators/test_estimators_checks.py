@@ -12,12 +12,12 @@ import pytest
 
 from tests.estimators.estimator_checks import SETTINGS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
 def results() -> dict[str, Any]:
-    """In a process of its own, which may set what one of the checks asks for."""
+    """The results of a separate process, which sets what one of the checks needs."""
     env = {**os.environ, "SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [sys.executable, str(ROOT / "tests/estimators/estimator_checks.py")]
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600, check=False)

@@ -1,4 +1,4 @@
-"""The linear models as their users meet them: what they find, what they warn of, what they refuse."""
+"""The linear estimators: what they find, what they warn about, what they refuse."""
 
 import pickle
 import warnings
@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nearkin import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
-from nearkin.estimators.linear.solve import minimize
+from nearkin.estimators.linear.solve import solve
 from nearkin.estimators.linear.start import starting_point
 from tests.estimators.test_linear_losses import nca
 
@@ -29,7 +29,7 @@ CLASSIFYING, REGRESSING = (LinearNCA, LMNN), (LinearNCARegression, MLKR)
 ALL = CLASSIFYING + REGRESSING
 
 
-def answers(kind):
+def targets(kind):
     return Y if kind in CLASSIFYING else T
 
 
@@ -65,18 +65,18 @@ def test_nca_of_digits_in_float32_ends_no_worse_than_scikit_learn():
 @pytest.mark.parametrize("solver", ["lbfgs", "conjugate_gradient"])
 @pytest.mark.parametrize("kind", ALL)
 def test_a_fit_finds_the_direction_that_matters(kind, solver):
-    model = settled(kind(1, solver=solver, max_iter=100), X, answers(kind))
+    model = settled(kind(1, solver=solver, max_iter=100), X, targets(kind))
     direction = model.components_[0] / np.linalg.norm(model.components_[0])
-    wanted = np.array([1, 0.3, 0, 0, 0]) / np.linalg.norm([1, 0.3])
-    assert abs(direction @ wanted) > 0.95
+    expected = np.array([1, 0.3, 0, 0, 0]) / np.linalg.norm([1, 0.3])
+    assert abs(direction @ expected) > 0.95
     assert model.transform(X).shape == (90, 1) and model.n_iter_ > 1
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_order_shift_and_units_change_nothing(kind):
     order = RNG.permutation(90)
-    model = settled(kind(2, init="identity", max_iter=15), X, answers(kind))
-    for x, y in ((X[order], answers(kind)[order]), (X + 100, answers(kind))):
+    model = settled(kind(2, init="identity", max_iter=15), X, targets(kind))
+    for x, y in ((X[order], targets(kind)[order]), (X + 100, targets(kind))):
         again = settled(kind(2, init="identity", max_iter=15), x, y)
         assert again.loss_ == pytest.approx(model.loss_, rel=1e-3)
     if kind in REGRESSING:
@@ -98,12 +98,12 @@ def test_mlkr_lets_errors_cancel_and_nca_regression_does_not():
 
 @pytest.mark.parametrize("kind", [LinearNCA, *REGRESSING])
 @pytest.mark.parametrize("factor", [1e-6, 1e3])
-def test_a_plateau_is_mended_by_scaling_and_said(kind, factor):
-    """scikit-learn's NCA on features x 1000: gradient 0, components unchanged, no word."""
+def test_a_start_on_a_plateau_is_rescaled_with_a_warning(kind, factor):
+    """scikit-learn's NCA on features x 1000: gradient 0, components unchanged, no warning."""
     x = X * factor
     with pytest.warns(UserWarning, match=r"the objective has no gradient; it was scaled by .* \(StandardScaler\)"):
-        model = settled(kind(2, init="identity", max_iter=50), x, answers(kind))
-    plain = settled(kind(2, init="identity", max_iter=50), X, answers(kind))
+        model = settled(kind(2, init="identity", max_iter=50), x, targets(kind))
+    plain = settled(kind(2, init="identity", max_iter=50), X, targets(kind))
     assert model.n_iter_ > 1 and model.loss_ < plain.loss_ + 0.05
     assert np.abs(model.components_ * factor - np.eye(2, 5)).max() > 0.1
 
@@ -115,9 +115,9 @@ def test_scikit_learn_is_silent_on_that_plateau():
     assert np.array_equal(theirs.components_, np.eye(2, 5))
 
 
-def test_no_gradient_at_any_scale_is_said():
+def test_no_gradient_at_any_scale_warns():
     flat = np.repeat([[0.0, 1.0]], 8, axis=0)  # all points are one
-    with pytest.warns(ConvergenceWarning, match="no gradient at the start, at no scale of it; try another init"):
+    with pytest.warns(ConvergenceWarning, match="no gradient at the start, at any scale; try another init"):
         LinearNCA(1, init="identity").fit(flat, [0, 1] * 4)
 
 
@@ -134,24 +134,24 @@ def test_a_fit_that_did_not_converge_warns(kind):
     with pytest.warns(
         ConvergenceWarning, match=rf"{kind.__name__}: did not converge: stopped after max_iter \(1\) iterations; raise max_iter"
     ):
-        kind(2, max_iter=1).fit(X, answers(kind))
+        kind(2, max_iter=1).fit(X, targets(kind))
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_warm_start_goes_on_where_the_last_fit_ended(kind):
-    model = settled(kind(2, warm_start=True, max_iter=3), X, answers(kind))
+def test_warm_start_continues_where_the_last_fit_ended(kind):
+    model = settled(kind(2, warm_start=True, max_iter=3), X, targets(kind))
     losses = [model.loss_]
     for _ in range(3):
-        losses.append(settled(model, X, answers(kind)).loss_)
+        losses.append(settled(model, X, targets(kind)).loss_)
     assert all(b <= a + 1e-6 for a, b in zip(losses, losses[1:], strict=False)) and (kind is LMNN or losses[-1] < losses[0])
-    with pytest.raises(ValueError, match=r"warm_start: the last transformation has shape \(2, 5\) and this fit wants \(2, 4\)"):
-        model.fit(X[:, :4], answers(kind))
+    with pytest.raises(ValueError, match=r"warm_start: the last transformation has shape \(2, 5\), and this fit needs \(2, 4\)"):
+        model.fit(X[:, :4], targets(kind))
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_callback_and_verbose(kind, capsys):
     seen = []
-    model = settled(kind(2, max_iter=4, callback=lambda a, i: seen.append((a.copy(), i)), verbose=1), X, answers(kind))
+    model = settled(kind(2, max_iter=4, callback=lambda a, i: seen.append((a.copy(), i)), verbose=1), X, targets(kind))
     assert seen[0][1] == 1 and seen[-1][0].shape == (10,)
     if kind is not LMNN:
         np.testing.assert_allclose(seen[-1][0], model.components_.ravel(), rtol=1e-5)
@@ -161,7 +161,7 @@ def test_callback_and_verbose(kind, capsys):
 
 @pytest.mark.parametrize("init", ["pca", "lda", "identity", "random", np.eye(2, 5)])
 @pytest.mark.parametrize("kind", CLASSIFYING)
-def test_every_start_leads_somewhere(kind, init):
+def test_every_init_fits_and_is_reproducible(kind, init):
     y = Y + (X[:, 2] > 0.8)  # three classes: two discriminant directions
     model = settled(kind(2, init=init, random_state=0, max_iter=30), X, y)
     assert np.isfinite(model.components_).all() and model.components_.shape == (2, 5)
@@ -169,7 +169,7 @@ def test_every_start_leads_somewhere(kind, init):
     assert np.array_equal(model.components_, again.components_)
 
 
-def test_starts_are_scikit_learns():
+def test_inits_are_those_of_scikit_learn():
     x, y = load_wine(return_X_y=True)
     lda = LinearDiscriminantAnalysis().fit(x, y).scalings_.T
     # Before 1.8 scikit-learn divided by n - C, not by n: the scale may differ, the directions may not.
@@ -187,36 +187,36 @@ def test_starts_are_scikit_learns():
     np.testing.assert_allclose(starting_point("lda", x[few], y[few], 2, True, 0), wide)
 
 
-def test_lmnn_improves_and_its_price_is_exact():
+def test_lmnn_improves_and_its_loss_is_exact():
     x, y = load_wine(return_X_y=True)
     x = StandardScaler().fit_transform(x)
     model = LMNN(n_neighbors=3, max_iter=400).fit(x, y)
     z = model.transform(x)
     squares = ((z[:, None] - z[None]) ** 2).sum(2)
     raw = ((x[:, None] - x[None]) ** 2).sum(2)
-    price = 0.0
+    loss = 0.0
     for i in range(len(x)):
-        kin = [j for j in np.argsort(raw[i], kind="stable") if y[j] == y[i] and j != i][:3]
-        for j in kin:
-            price += 0.5 * squares[i, j] + 0.5 * np.maximum(1 + squares[i, j] - squares[i][y != y[i]], 0).sum()
-    assert model.loss_ * len(x) == pytest.approx(price, rel=1e-4)
+        nearest = [j for j in np.argsort(raw[i], kind="stable") if y[j] == y[i] and j != i][:3]
+        for j in nearest:
+            loss += 0.5 * squares[i, j] + 0.5 * np.maximum(1 + squares[i, j] - squares[i][y != y[i]], 0).sum()
+    assert model.loss_ * len(x) == pytest.approx(loss, rel=1e-4)
 
 
-def test_lmnn_is_convex_so_every_start_ends_at_one_price():
+def test_lmnn_is_convex_so_every_start_ends_at_one_loss():
     losses = [settled(LMNN(init=init, random_state=1, tol=1e-7, max_iter=2000)).loss_ for init in ("identity", "random", "pca")]
     assert losses == pytest.approx([losses[0]] * 3, rel=2e-3)
 
 
-def test_lmnn_has_no_plateau_and_knows_no_units():
+def test_lmnn_has_no_plateau_and_does_not_depend_on_units():
     plain, large = settled(LMNN(init="identity")), settled(LMNN(init="identity"), X * 1e3)
     assert large.loss_ == pytest.approx(plain.loss_, rel=1e-3)
 
 
-def test_lmnn_refuses_classes_without_enough_kin():
+def test_lmnn_refuses_classes_that_are_too_small():
     """metric-learn takes n_neighbors equal to the class size, and a point becomes its own target neighbor."""
     y = np.array([0] * 80 + [1] * 3 + [2] * 7)
     with pytest.raises(
-        ValueError, match=r"class .*1.* has 3 members, and n_neighbors \(3\) target neighbors need one more; lower n_neighbors to 2"
+        ValueError, match=r"class .*1.* has 3 members, and n_neighbors \(3\) needs at least one more; lower n_neighbors to 2"
     ):
         LMNN(n_neighbors=3).fit(X, y)
     with pytest.raises(ValueError, match="one sample only"):
@@ -245,17 +245,17 @@ def test_ppca_is_the_closed_form():
 
 
 @pytest.mark.parametrize("times", [2, 9])  # fewer rows than columns, and more
-def test_ppca_of_rows_that_stand_there_often_magnifies_no_rounding(times):
+def test_ppca_of_repeated_rows_does_not_magnify_rounding(times):
     x = np.repeat(RNG.normal(size=(2, 6)), times, axis=0).astype(np.float32)
     model = ProbabilisticPCA(4).fit(x)
-    assert (np.abs(model.components_[1:]) == 0).all() and np.abs(model.components_[0]).max() > 0  # two places have one direction
+    assert (np.abs(model.components_[1:]) == 0).all() and np.abs(model.components_[0]).max() > 0  # two distinct rows span one direction
     assert np.isfinite(model.transform(x)).all()
 
 
 @pytest.mark.parametrize("kind", [*ALL, ProbabilisticPCA])
 def test_torch_in_torch_out_pickle_and_clone(kind):
     settings = {} if kind is ProbabilisticPCA else {"max_iter": 5}
-    y = None if kind is ProbabilisticPCA else torch.from_numpy(answers(kind))
+    y = None if kind is ProbabilisticPCA else torch.from_numpy(targets(kind))
     model = settled(kind(2, **settings), torch.from_numpy(X), y)
     z = model.transform(torch.from_numpy(X).float())
     assert isinstance(z, torch.Tensor) and z.dtype == torch.float32
@@ -278,10 +278,10 @@ def test_in_a_pipeline_and_a_grid():
 @pytest.mark.parametrize(
     ("model", "y", "message"),
     [
-        (LinearNCA(6), Y, r"n_components \(6\) is above the number of features \(5\); ask for 5 or fewer"),
+        (LinearNCA(6), Y, r"n_components \(6\) is above the number of features \(5\); use 5 or fewer"),
         (LinearNCA(0), Y, r"n_components \(0\) must be a whole number of at least 1"),
         (LinearNCA(max_iter=0), Y, r"max_iter \(0\) must be a whole number of at least 1"),
-        (LinearNCA(tol=0), Y, r"tol \(0\) must be a number above 0"),
+        (LinearNCA(tol=0), Y, r"tol \(0\) must be a finite number above 0"),
         (LinearNCA(init="best"), Y, r"init 'best' is unknown; choose one of auto, pca, lda, identity, random"),
         (LinearNCA(solver="newton"), Y, r"solver 'newton' is unknown; choose one of lbfgs, conjugate_gradient"),
         (LinearNCA(init=np.eye(2, 4)), Y, r"init has 4 columns and the data 5 features"),
@@ -289,14 +289,14 @@ def test_in_a_pipeline_and_a_grid():
         (LinearNCA(3, init=np.eye(2, 5)), Y, r"init has 2 rows and n_components is 3"),
         (LinearNCA(2, init="lda"), Y, r"init 'lda' finds 1 directions; lower n_components \(2\) or choose pca"),
         (LinearNCA(2), T, r"Unknown label type: continuous"),
-        (MLKR(2, init="lda"), T, r"init 'lda' needs classes, and the targets are numbers"),
-        (MLKR(2), np.ones(90), r"y holds one value only: there is nothing to predict"),
+        (MLKR(2, init="lda"), T, r"init 'lda' needs classes, and y holds numbers"),
+        (MLKR(2), np.ones(90), r"y holds one value only, so there is nothing to predict"),
         (LinearNCARegression(2), np.ones((90, 2)), r"y holds one value only"),
         (LMNN(mu=1.0), Y, r"mu \(1.0\) must be above 0 and below 1"),
         (LMNN(n_neighbors=0), Y, r"n_neighbors \(0\) must be a whole number"),
     ],
 )
-def test_bad_settings_are_refused_in_words(model, y, message):
+def test_bad_parameters_are_refused(model, y, message):
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
 
@@ -306,12 +306,12 @@ def test_a_start_of_more_principal_directions_than_points_is_refused():
         LinearNCA(4, init="pca").fit(X[:3], [0, 1, 0])
 
 
-def test_the_solvers_never_end_above_the_start_and_say_why_they_stopped():
+def test_solvers_never_end_above_the_start_and_report_why_they_stopped():
     def bowl(x):
         return float((x**2 * [1, 10, 100]).sum()), 2 * x * np.array([1, 10, 100])
 
     for solver in ("lbfgs", "conjugate_gradient"):
-        found = minimize(bowl, np.ones(3), solver, 100, 1e-9)
-        assert found.converged and not found.spent and found.value < 1e-6
-        short = minimize(bowl, np.ones(3), solver, 1, 1e-9)
-        assert short.spent and not short.converged and short.value <= 111 and short.message == "stopped after max_iter (1) iterations"
+        found = solve(bowl, np.ones(3), solver, 100, 1e-9)
+        assert found.converged and not found.exhausted and found.value < 1e-6
+        short = solve(bowl, np.ones(3), solver, 1, 1e-9)
+        assert short.exhausted and not short.converged and short.value <= 111 and short.message == "stopped after max_iter (1) iterations"

@@ -1,10 +1,10 @@
-"""Metrics from their definitions: a ranking is a list, a tie is every order of it. Nothing of nearkin is imported."""
+"""Metrics from their definitions: a ranking is a list, a tie is every order of it. Imports nothing from nearkin."""
 
 from collections.abc import Callable, Sequence
 from itertools import permutations
 from statistics import fmean
 
-Ranking = Sequence[bool]  # True where kin stand
+Ranking = Sequence[bool]  # True at the ranks of positives
 
 
 def precision_at(k: int) -> Callable[[Ranking], float]:
@@ -56,18 +56,18 @@ def metrics(ks: Sequence[int]) -> dict[str, Callable[[Ranking], float]]:
     return found | {"r_precision": r_precision, "map": average_precision, "map@r": map_at_r, "mrr": reciprocal_rank}
 
 
-def orders(near: Sequence[float], kin: Sequence[bool]) -> list[Ranking]:
+def orders(near: Sequence[float], positives: Sequence[bool]) -> list[Ranking]:
     """Every order of the candidates that puts nearer ones first."""
     found = []
     for order in permutations(range(len(near))):
         if all(near[a] >= near[b] for a, b in zip(order, order[1:], strict=False)):
-            found.append([kin[j] for j in order])
+            found.append([positives[j] for j in order])
     return found
 
 
-def expected(near: Sequence[float], kin: Sequence[bool], ks: Sequence[int]) -> dict[str, float] | None:
-    """The mean of each metric over all orders of the ties; None for a query without kin."""
-    if not any(kin):
+def expected(near: Sequence[float], positives: Sequence[bool], ks: Sequence[int]) -> dict[str, float] | None:
+    """The mean of each metric over all orders of the ties; None for a query without a positive."""
+    if not any(positives):
         return None
-    every = orders(near, kin)
+    every = orders(near, positives)
     return {name: fmean(metric(ranking) for ranking in every) for name, metric in metrics(ks).items()}

@@ -1,6 +1,6 @@
-"""Where our figures are those of scikit-learn, pytorch-metric-learning and torchmetrics, and where they are not.
+"""Where our metrics equal those of scikit-learn, pytorch-metric-learning and torchmetrics, and where they do not.
 
-`python -m tests.evaluate.test_agreement` prints the tables of docs/metrics.md; the tests hold the page to them.
+`python -m tests.evaluate.test_agreement` prints the tables of docs/concepts/metrics.md; the tests compare the page with the code.
 """
 
 import logging
@@ -18,7 +18,7 @@ from nearkin.compose.affinity import SquaredEuclidean
 from nearkin.compose.points import Points
 from nearkin.evaluate import class_means, clustering, knn_accuracy, nearest_mean_predict, retrieval
 
-PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+PAGE = Path(__file__).parents[2] / "docs/concepts/metrics.md"
 Table = dict[str, tuple[float, float]]
 
 
@@ -41,20 +41,20 @@ def pml(points: Points, *include: str, k: int | None = None) -> dict[str, float]
 
 
 def flat(points: Points, positive: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, kin and query numbers of all pairs, as torchmetrics wants them: above 0, or it takes nothing as found."""
+    """Scores, positives and query numbers of all pairs, as torchmetrics needs them: above 0, since it ignores scores below."""
     n = len(points.embeddings)
     near = -torch.cdist(points.embeddings.double(), points.embeddings.double(), compute_mode="donot_use_mm_for_euclid_dist")
     near = 1 / (1 - near) if positive else near
     other = ~torch.eye(n, dtype=torch.bool)
-    kin = points.labels[:, None] == points.labels
-    return near[other].float(), kin[other], torch.arange(n)[:, None].expand(n, n)[other]
+    positives = points.labels[:, None] == points.labels
+    return near[other].float(), positives[other], torch.arange(n)[:, None].expand(n, n)[other]
 
 
 def torchmetric(name: str, points: Points, positive: bool = True, **options: Any) -> float:
     from torchmetrics import retrieval as theirs
 
-    near, kin, index = flat(points, positive)
-    return float(getattr(theirs, name)(**options)(near, kin, indexes=index))
+    near, positives, index = flat(points, positive)
+    return float(getattr(theirs, name)(**options)(near, positives, indexes=index))
 
 
 @cache
@@ -91,7 +91,7 @@ def same() -> Table:
 
 
 def one_hit_first() -> Points:
-    """Query 0 has ten kin: one next to it, nine behind nine strangers."""
+    """Query 0 has ten positives: one next to it, nine after nine negatives."""
     place = torch.cat([torch.zeros(1), torch.ones(1), 2 + torch.arange(9.0), 20 + torch.arange(9.0)])
     return Points(place[:, None], torch.tensor([0, 0] + [1] * 9 + [0] * 9))
 
@@ -99,8 +99,8 @@ def one_hit_first() -> Points:
 def of_the_first(name: str, points: Points, **options: Any) -> float:
     from torchmetrics import retrieval as theirs
 
-    near, kin, index = flat(points)
-    return float(getattr(theirs, name)(**options)(near[index == 0], kin[index == 0], indexes=index[index == 0]))
+    near, positives, index = flat(points)
+    return float(getattr(theirs, name)(**options)(near[index == 0], positives[index == 0], indexes=index[index == 0]))
 
 
 @cache
@@ -111,7 +111,7 @@ def different() -> Table:
     barcodes = Points(torch.tensor([[0.0], [1.0], [0.1], [1.1]]), torch.tensor([2**24, 2**24 + 1, 2**24 + 1, 2**24]))
     perfect = Points(torch.arange(4.0).repeat_interleave(50)[:, None] * torch.ones(1, 2), torch.arange(4).repeat_interleave(50))
     perfect = perfect._replace(embeddings=perfect.embeddings + 1e-3 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0)))
-    lonely = Points(
+    singletons = Points(
         torch.cat([drawn(40, 4).embeddings, 50 + drawn(40, 4).embeddings]), torch.cat([drawn(40, 4).labels, 100 + torch.arange(40)])
     )
     hit = retrieval(one_hit_first(), ks=(10,), draws=0)
@@ -143,13 +143,13 @@ def different() -> Table:
             float(hit["map@10"].per_query[0]),
             of_the_first("RetrievalMAP", one_hit_first(), top_k=10),
         ),
-        "recall@5, any hit; torchmetrics RetrievalRecall(top_k=5), share of the kin": (
+        "recall@5, any hit; torchmetrics RetrievalRecall(top_k=5), share of the positives": (
             retrieval(points, ks=(5,), draws=0)["recall@5"].value,
             torchmetric("RetrievalRecall", points, top_k=5),
         ),
-        "map, 40 of 80 queries without kin; torchmetrics RetrievalMAP counts them as 0": (
-            retrieval(lonely, draws=0)["map"].value,
-            torchmetric("RetrievalMAP", lonely),
+        "map, 40 of 80 queries without positives; torchmetrics RetrievalMAP counts them as 0": (
+            retrieval(singletons, draws=0)["map"].value,
+            torchmetric("RetrievalMAP", singletons),
         ),
         "map by minus the distance; torchmetrics RetrievalMAP takes scores below 0 for not found": (
             retrieval(points, draws=0)["map"].value,
@@ -175,12 +175,12 @@ def peers() -> None:
         pytest.importorskip(name)
 
 
-def test_where_definitions_coincide_so_do_the_figures() -> None:
+def test_metrics_with_equal_definitions_are_equal() -> None:
     for case, (ours, theirs) in same().items():
         assert ours == pytest.approx(theirs, abs=2e-6), case
 
 
-def test_the_page_prints_what_the_code_gives() -> None:
+def test_the_page_prints_the_values_of_the_code() -> None:
     printed = rows()
     for case, values in {**same(), **different()}.items():
         assert printed[case] == pytest.approx(np.round(values, 4), abs=1.01e-4), case

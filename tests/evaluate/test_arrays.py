@@ -1,4 +1,4 @@
-"""numpy arrays wherever tensors are taken."""
+"""numpy arrays are accepted wherever tensors are."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, Callable[[Callable[[np.ndarray], Any]], Any]] = {
     "weighted_knn_predict": lambda of: ev.weighted_knn_predict(of(Q), Points(of(X), of(Y)), 3),
     "weighted_vote": lambda of: ev.weighted_vote(of(Y.reshape(8, 5)), of(X[:8])),
 }
-OTHERS = {"NOBODY", "ClassRow", "Curve", "Score", "agreement", "best", "linear_probes"}  # of no points, or of a network and its inputs
+OTHERS = {"NO_PREDICTION", "ClassRow", "Curve", "Score", "agreement", "best", "linear_probes"}  # take no points
 
 
 def test_every_function_of_points_is_here() -> None:
@@ -51,7 +51,7 @@ def test_every_function_of_points_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_array_is_as_good_as_a_tensor(name: str) -> None:
+def test_arrays_give_the_results_of_tensors(name: str) -> None:
     assert str(FUNCTIONS[name](lambda array: array)) == str(FUNCTIONS[name](torch.from_numpy))
 
 

@@ -1,4 +1,4 @@
-"""Predictions by neighbors: the vote, its ties, and the accuracy against a loop."""
+"""Predictions from neighbors: the vote, its ties, and the accuracy against a loop."""
 
 from collections import Counter
 
@@ -60,18 +60,18 @@ def test_predictions_and_accuracy_equal_the_loop(k: int, exclude: bool) -> None:
     assert knn_accuracy(queries, references, k, exclude_same_id=exclude) == pytest.approx(hits / 30)
 
 
-def test_trap_24_copies_of_a_query_are_passed_over_by_id() -> None:
+def test_trap_24_copies_of_a_query_are_excluded_by_id() -> None:
     unique = Points(drawn(12, 0).embeddings.repeat(3, 1), torch.arange(12).repeat(3), torch.arange(12).repeat(3))
     assert knn_accuracy(unique, unique, 1, exclude_same_id=True) == 0.0
     assert knn_accuracy(unique, unique, 1) == 1.0
 
 
-def test_trap_27_labels_beyond_float_precision_stay_apart() -> None:
+def test_trap_27_labels_beyond_float_precision_stay_distinct() -> None:
     x = torch.tensor([[0.0], [1.0]])
     assert knn_accuracy(Points(x, torch.tensor([2**24, 2**24 + 1])), Points(x, torch.tensor([2**24 + 1, 2**24])), 1) == 0.0
 
 
-def test_the_affinity_is_the_callers() -> None:
+def test_the_affinity_is_used() -> None:
     references = Points(torch.tensor([[10.0, 0.0], [0.0, 0.5]]), torch.tensor([0, 1]))
     queries = torch.tensor([[1.0, 0.1]])
     assert knn_predict(queries, references, 1).tolist() == [1] and knn_predict(queries, references, 1, cosine()).tolist() == [0]
@@ -95,7 +95,7 @@ def test_errors() -> None:
         knn_accuracy(p._replace(labels=p.labels[:, None]), p, 1)
     with pytest.raises(ValueError, match=r"references.labels have shape \(7,\) for 6 embeddings; give one class for each"):
         knn_predict(p, p._replace(labels=torch.arange(7)), 1)
-    with pytest.raises(ValueError, match="some queries have no k neighbors left after exclusion; lower k or add references"):
+    with pytest.raises(ValueError, match="some queries have fewer than k neighbors left after exclusion; lower k or add references"):
         knn_predict(p, p, 6, exclude_same_id=True)
     with pytest.raises(ValueError, match=r"k \(0\) must be a whole number of at least 1"):
         knn_accuracy(p, p, 0)

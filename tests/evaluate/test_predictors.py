@@ -1,4 +1,4 @@
-"""Predictors on neighbors: printed examples, literal loops, exclusion, and what must not overflow."""
+"""Predictions from neighbors: printed examples, literal loops, exclusion, and overflow."""
 
 import math
 from collections import defaultdict
@@ -12,7 +12,7 @@ from nearkin.compose.affinity import Euclidean, InnerProduct, SquaredEuclidean, 
 from nearkin.compose.points import Points
 from nearkin.compose.references.anchors import circle
 from nearkin.evaluate import (
-    NOBODY,
+    NO_PREDICTION,
     class_means,
     classification,
     knn_predict,
@@ -55,7 +55,7 @@ def test_weighted_votes_equal_the_loop() -> None:
         assert weighted_vote(labels, log_weights).tolist() == expected
 
 
-def test_trap_32_no_weight_overflows_and_k_is_lowered() -> None:
+def test_trap_32_no_weight_overflows_and_k_is_clamped() -> None:
     references = Points(torch.tensor([[300.0, 0], [0, 300.0], [1.0, 250.0]]), torch.tensor([5, 9, 9]))
     queries = torch.tensor([[200.0, 1.0], [1.0, 200.0]])
     for affinity in (InnerProduct(0.01), cosine(1e-4), cosine(0.07), SquaredEuclidean(1e-3)):
@@ -160,21 +160,21 @@ def test_leave_one_out_equals_the_loop(affinity: Any) -> None:
         assert int(named["soft neighbors"][i]) == int(soft_probabilities(one, rest, affinity)[0].argmax())
 
 
-def test_a_query_that_stands_among_the_references_has_no_part_in_its_answer() -> None:
+def test_a_query_among_the_references_is_left_out_of_its_own_prediction() -> None:
     points = drawn(40, 3, classes=5)._replace(ids=torch.randperm(40, generator=torch.Generator().manual_seed(1)))
-    alone, strangers = predictions(points, ks=(1, 3)), Points(*drawn(9, 4)[:2], torch.arange(100, 109))
+    alone, others = predictions(points, ks=(1, 3)), Points(*drawn(9, 4)[:2], torch.arange(100, 109))
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
     among = predictions(points, Points(points.embeddings[order], points.labels[order], points.ids[order]), ks=(1, 3))
     assert all(torch.equal(a, b) for a, b in zip(alone.values(), among.values(), strict=True)), "weighted 39-nn is here 40-nn"
-    both = Points(*(torch.cat([a, b]) for a, b in zip(points, strangers, strict=True)))
+    both = Points(*(torch.cat([a, b]) for a, b in zip(points, others, strict=True)))
     mixed = predictions(both, points, ks=(1,))["nearest class mean"]
     assert torch.equal(mixed[:40], alone["nearest class mean"])
-    assert torch.equal(mixed[40:], nearest_mean_predict(strangers, class_means(points)))
+    assert torch.equal(mixed[40:], nearest_mean_predict(others, class_means(points)))
     twice = Points(points.embeddings.repeat(2, 1), points.labels.repeat(2), points.ids.repeat(2))
     assert "nearest class mean" not in predictions(points, twice)
 
 
-def test_singletons_and_lonely_queries_are_said_and_counted() -> None:
+def test_singletons_and_queries_without_neighbors_are_noted_and_counted() -> None:
     points = Points(torch.tensor([[0.0], [0.1], [5.0]]), torch.tensor([0, 0, 1]))
     scores = classification(points, ks=(1,), draws=0)
     assert scores["1-nn"].value == pytest.approx(2 / 3) and scores["nearest class mean"].value == pytest.approx(2 / 3)
@@ -183,13 +183,13 @@ def test_singletons_and_lonely_queries_are_said_and_counted() -> None:
     gallery = Points(points.embeddings + 0.01, points.labels)
     named = predictions(points, gallery, ks=(1, 3), groups=groups)
     assert named["1-nn"].tolist() == [1, 1, 1] == named["3-nn"].tolist() and "nearest class mean" not in named
-    everybody = predictions(points, gallery, ks=(1,), groups=(groups[0], groups[0]))
-    assert all(set(predicted.tolist()) == {NOBODY} for predicted in everybody.values())
-    lonely = classification(points, gallery, ks=(1,), groups=(groups[0], groups[0]), draws=0)["1-nn"]
-    assert math.isnan(lonely.value) and lonely.left_out == {"no neighbor left after exclusion": 3} and lonely.chance is None
+    excluded = predictions(points, gallery, ks=(1,), groups=(groups[0], groups[0]))
+    assert all(set(predicted.tolist()) == {NO_PREDICTION} for predicted in excluded.values())
+    alone = classification(points, gallery, ks=(1,), groups=(groups[0], groups[0]), draws=0)["1-nn"]
+    assert math.isnan(alone.value) and alone.left_out == {"no neighbor left after exclusion": 3} and alone.chance is None
 
 
-def test_an_affinity_of_the_callers_own_has_no_leave_one_out_mean() -> None:
+def test_a_custom_affinity_has_no_leave_one_out_mean() -> None:
     points = drawn(20, 0)
 
     def manhattan(a: Tensor, b: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ def test_an_affinity_of_the_callers_own_has_no_leave_one_out_mean() -> None:
     assert "nearest class mean" in predictions(points, drawn(20, 1), manhattan)
 
 
-def test_linear_probes_know_more_where_more_is_known() -> None:
+def test_linear_probes_are_better_on_informative_layers() -> None:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
     x = torch.randn(300, 6)
@@ -210,7 +210,7 @@ def test_linear_probes_know_more_where_more_is_known() -> None:
     again = linear_probes(network, ["0", "2"], train, test, draws=20)
     assert network.training and list(scores) == ["0", "2"] and scores["0"].split == "test"
     assert scores["0"].value > 0.9 > scores["2"].value and scores["0"].value == again["0"].value
-    with pytest.raises(ValueError, match="layers is empty; name some"):
+    with pytest.raises(ValueError, match="layers is empty; name at least one"):
         linear_probes(network, [], train, test)
     with pytest.raises(ValueError, match=r"layer 'conv9' is unknown"):
         linear_probes(network, ["conv9"], train, test)
@@ -235,13 +235,13 @@ def test_errors() -> None:
     p = drawn(6, 0)
     with pytest.raises(ValueError, match=r"references.labels are missing; a vote needs them"):
         weighted_knn_predict(p, p._replace(labels=None))
-    with pytest.raises(ValueError, match=r"references.labels hold str, not a tensor of classes; codes, names = nearkin.encode_labels"):
+    with pytest.raises(ValueError, match=r"references.labels hold str, not a tensor of classes; convert them with codes, names ="):
         knn_predict(p, p._replace(labels=["a"] * 6), 1)
     with pytest.raises(ValueError, match=r"references.labels are torch.float32; classes are whole numbers"):
         soft_probabilities(p, p._replace(labels=p.labels.float()))
     with pytest.raises(ValueError, match=r"references.labels have shape \(3,\) for 6 embeddings; give numbers"):
         knn_regress(p, p._replace(labels=torch.zeros(3)), 1)
-    with pytest.raises(ValueError, match=r"references.labels hold NaN or infinity; drop the points without a target"):
+    with pytest.raises(ValueError, match=r"references.labels hold NaN or infinity; remove the points without a target"):
         soft_mean(p, p._replace(labels=torch.full((6,), math.nan)))
-    with pytest.raises(ValueError, match=r"references.labels are missing or no tensor"):
+    with pytest.raises(ValueError, match=r"references.labels are missing or not a tensor"):
         soft_mean(p, p._replace(labels=None))

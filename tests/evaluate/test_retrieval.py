@@ -1,4 +1,4 @@
-"""Retrieval equals the enumeration of all tie orders, does not depend on rows, blocks or engines, and says whom it left out."""
+"""Retrieval equals the enumeration of all tie orders, does not depend on rows, blocks or engines, and counts what it leaves out."""
 
 import math
 import subprocess
@@ -49,8 +49,8 @@ def check(found: dict[str, Score], queries: Points, gallery: Points, hidden: Ten
     for i in range(len(queries.embeddings)):
         seen = (~hidden[i]).nonzero()[:, 0]
         near = near_of(affinity, queries.embeddings[i], gallery.embeddings[seen])
-        kin = (gallery.labels[seen] == queries.labels[i]).tolist()
-        values = expected(near, kin, KS)
+        positives = (gallery.labels[seen] == queries.labels[i]).tolist()
+        values = expected(near, positives, KS)
         left += values is None
         for name in found:
             per_query[name].append(math.nan if values is None else values[name])
@@ -60,7 +60,7 @@ def check(found: dict[str, Score], queries: Points, gallery: Points, hidden: Ten
             score.per_query, torch.tensor(per_query[name], dtype=torch.float64), rtol=1e-9, atol=1e-9, equal_nan=True
         )
         known = [value for value in per_query[name] if not math.isnan(value)]
-        assert score.counted == len(known) and score.left_out == ({"no kin in the gallery": left} if left else {})
+        assert score.counted == len(known) and score.left_out == ({"no positive in the gallery": left} if left else {})
         if known:
             assert (
                 score.value == pytest.approx(sum(known) / len(known))
@@ -83,7 +83,7 @@ def test_separate_sets_equal_the_enumeration(seed: int, affinity: Affinity | Non
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_ids_and_groups_are_passed_over(seed: int) -> None:
+def test_ids_and_groups_are_excluded(seed: int) -> None:
     queries, gallery = lattice(5, 2, seed), lattice(7, 2, seed + 50)
     gallery = gallery._replace(ids=torch.tensor([3, 3, 1, 9, 8, 0, 7]))
     mine, theirs = torch.tensor([0, 1, 2, 0, 1]), torch.tensor([5, 0, 1, 1, 6, 6, 2])
@@ -111,7 +111,7 @@ def test_trap_26_a_constant_embedding_scores_chance_for_any_order() -> None:
         for score in found.values():
             assert score.value == pytest.approx(score.chance, rel=1e-9) and math.isnan(score.low), score.name
     assert found["precision@1"].value == pytest.approx(sum(n * (n - 1) / 43 for n in (4, 9, 30)) / 43)
-    assert found["precision@1"].left_out == {"no kin in the gallery": 1} and found["precision@1"].counted == 43
+    assert found["precision@1"].left_out == {"no positive in the gallery": 1} and found["precision@1"].counted == 43
 
 
 def test_chance_is_what_random_embeddings_get() -> None:
@@ -144,7 +144,7 @@ def test_order_of_rows_blocks_and_threads_change_nothing(affinity: Affinity | No
 @pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Normalized(SquaredEuclidean(), references=False)])
 def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole numbers tie, the rest does not; every product is placed by the tiles, among themselves and against a gallery."""
-    from nearkin.evaluate import tiles
+    from nearkin.evaluate import rank_tiles
 
     mixed = torch.cat([lattice(70, 7, 1, d=3).embeddings, drawn(63, 3, 7).embeddings])
     points = Points(mixed, torch.randint(7, (133,), generator=torch.Generator().manual_seed(2)), torch.randperm(133))
@@ -152,12 +152,12 @@ def test_tiles_of_any_size_equal_float64(affinity: Affinity | None, held: int, m
     found = {}
     for compiled in (False, True):
         with monkeypatch.context() as patch:
-            patch.setattr(tiles, "HELD", held), patch.setattr(tiles, "MANY_OPEN", 1.0)
-            patch.setattr(tiles, "SIDE", 16)
+            patch.setattr(rank_tiles, "HELD", held), patch.setattr(rank_tiles, "MANY_OPEN", 1.0)
+            patch.setattr(rank_tiles, "SIDE", 16)
             if not compiled:
                 patch.setattr(sys.modules["nearkin.evaluate.retrieval"], "find_spec", lambda _: None)
-            among, apart = retrieval(points, None, affinity, draws=0), retrieval(points, gallery, affinity, draws=0)
-            found[compiled] = torch.stack([torch.stack([s.per_query for s in one.values()]) for one in (among, apart)])
+            alone, against = retrieval(points, None, affinity, draws=0), retrieval(points, gallery, affinity, draws=0)
+            found[compiled] = torch.stack([torch.stack([s.per_query for s in one.values()]) for one in (alone, against)])
     torch.testing.assert_close(found[True], found[False], rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
@@ -174,9 +174,9 @@ print("numba" in sys.modules)
 
 
 @pytest.mark.parametrize("engine", ["compiled"], indirect=True)
-def test_a_first_call_of_few_points_does_not_wait_for_a_compiler() -> None:
-    told = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=True).stdout
-    assert told.split() == ["False", "True"]
+def test_a_first_call_with_few_points_compiles_nothing() -> None:
+    printed = subprocess.run([sys.executable, "-c", FIRST_CALL], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["False", "True"]
 
 
 @pytest.mark.parametrize("affinity", [None, cosine(0.1), InnerProduct(), Euclidean(2.0), Normalized(SquaredEuclidean(), references=False)])
@@ -199,9 +199,9 @@ def test_consistency_by_the_nearest_is_that_of_the_whole_ranking(affinity: Affin
 def test_copies_leave_the_tiles_to_float64() -> None:
     points = drawn(40, 3, 4)
     copies = Points(points.embeddings.repeat(30, 1), points.labels.repeat(30))
-    among, apart = retrieval(copies, draws=0), retrieval(copies, copies._replace(embeddings=copies.embeddings + 0), draws=0)
-    assert among["precision@5"].value == pytest.approx(1.0) and apart["precision@5"].value == pytest.approx(1.0)
-    assert among["map"].value < 1.0
+    alone, against = retrieval(copies, draws=0), retrieval(copies, copies._replace(embeddings=copies.embeddings + 0), draws=0)
+    assert alone["precision@5"].value == pytest.approx(1.0) and against["precision@5"].value == pytest.approx(1.0)
+    assert alone["map"].value < 1.0
 
 
 def test_trap_36_an_offset_changes_nothing() -> None:
@@ -212,18 +212,18 @@ def test_trap_36_an_offset_changes_nothing() -> None:
     torch.testing.assert_close(values(far), values(near), rtol=1e-12, atol=1e-12)
 
 
-def test_trap_24_copies_are_passed_over_by_id_and_tie_otherwise() -> None:
+def test_trap_24_copies_are_excluded_by_id_and_tie_otherwise() -> None:
     unique = Points(drawn(12, 4, 1).embeddings.repeat(3, 1), torch.arange(12).repeat(3), torch.arange(12).repeat(3))
     found = retrieval(unique, draws=0)["precision@1"]
-    assert math.isnan(found.value) and found.counted == 0 and found.left_out == {"no kin in the gallery": 36}
-    apart = retrieval(unique._replace(ids=torch.arange(36), labels=torch.arange(36)), draws=0)["precision@1"]
-    assert apart.counted == 0
+    assert math.isnan(found.value) and found.counted == 0 and found.left_out == {"no positive in the gallery": 36}
+    distinct = retrieval(unique._replace(ids=torch.arange(36), labels=torch.arange(36)), draws=0)["precision@1"]
+    assert distinct.counted == 0
     labels = torch.cat([torch.arange(12), torch.arange(12), torch.arange(12) + 50])
     mixed = Points(drawn(12, 4, 1).embeddings.repeat(3, 1), labels)
     assert retrieval(mixed, draws=0)["precision@1"].value == pytest.approx(0.5), "a copy of its own class and one of another are tied"
 
 
-def test_trap_27_labels_beyond_float_precision_stay_apart() -> None:
+def test_trap_27_labels_beyond_float_precision_stay_distinct() -> None:
     x = torch.tensor([[0.0], [1.0], [0.1], [1.1]])
     labels = torch.tensor([2**24, 2**24 + 1, 2**24 + 1, 2**24])
     assert retrieval(Points(x, labels), draws=0)["precision@1"].value == 0.0
@@ -240,17 +240,17 @@ def test_trap_28_the_divisor_of_map_at_k() -> None:
     assert all(found[name].value == pytest.approx(1.0) for name in ("map@5", "map@r", "r_precision", "map", "precision@5", "mrr"))
 
 
-def test_trap_29_queries_without_kin_do_not_poison_the_mean() -> None:
+def test_trap_29_queries_without_a_positive_do_not_change_the_mean() -> None:
     queries = Points(torch.tensor([[0.0], [5.0], [9.0]]), torch.tensor([0, 7, 1]))
     found = retrieval(queries, Points(torch.tensor([[0.1], [9.1]]), torch.tensor([0, 1])), ks=(1, 4), draws=0)
     assert found["precision@1"].value == 1.0 and found["precision@1"].counted == 2
-    assert found["precision@1"].left_out == {"no kin in the gallery": 1} and found["precision@1"].per_query.isnan().tolist() == [
+    assert found["precision@1"].left_out == {"no positive in the gallery": 1} and found["precision@1"].per_query.isnan().tolist() == [
         False,
         True,
         False,
     ]
-    assert found["precision@4"].value == 0.5, "k is lowered to the two candidates there are"
-    assert found["precision@4"].notes == ("k was lowered to the number of candidates (at least 2) for 2 queries",)
+    assert found["precision@4"].value == 0.5, "k is clamped to the two candidates"
+    assert found["precision@4"].notes == ("k was clamped to the number of candidates (at least 2) for 2 queries",)
 
 
 def test_trap_31_the_mean_is_over_queries_not_over_places() -> None:
@@ -261,7 +261,7 @@ def test_trap_31_the_mean_is_over_queries_not_over_places() -> None:
     assert found.per_query[200:202].tolist() == [0.0, 0.0] and found.value == pytest.approx(200 / 202)
 
 
-def test_trap_35_a_query_in_its_own_gallery_is_noticed() -> None:
+def test_trap_35_a_query_in_its_own_gallery_is_noted() -> None:
     points = drawn(20, 4, 3)
     found = retrieval(points, points, draws=0)["precision@1"]
     assert found.value == 1.0 and found.notes == (
@@ -273,7 +273,7 @@ def test_trap_35_a_query_in_its_own_gallery_is_noticed() -> None:
     assert retrieval(points, drawn(20, 4, 3, 1), draws=0)["precision@1"].notes == ()
 
 
-def test_precision_at_one_and_recall_at_one_are_one_figure_and_recall_is_never_below() -> None:
+def test_precision_at_1_equals_recall_at_1_and_recall_is_never_below_precision() -> None:
     found = retrieval(drawn(200, 3, 6), ks=(1, 5, 10))
     assert found["precision@1"].value == pytest.approx(found["recall@1"].value) == pytest.approx(found["consistency@1"].value)
     assert all(found[f"recall@{k}"].value >= found[f"precision@{k}"].value >= found[f"consistency@{k}"].value for k in (5, 10))
@@ -305,7 +305,7 @@ def test_consistency_and_selection() -> None:
     assert part.left_out == {"not selected": 40}
 
 
-def test_float64_and_half_are_welcome() -> None:
+def test_float64_and_half_are_accepted() -> None:
     points = drawn(50, 4, 3)
     expected_values = values(retrieval(points, draws=0))
     torch.testing.assert_close(values(retrieval(points._replace(embeddings=points.embeddings.double()), draws=0)), expected_values)
@@ -315,7 +315,7 @@ def test_float64_and_half_are_welcome() -> None:
     )
 
 
-def test_an_affinity_of_the_callers_own() -> None:
+def test_a_custom_affinity() -> None:
     points = drawn(50, 4, 3)
     own = retrieval(points, None, lambda a, b: -torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist"), draws=0)
     torch.testing.assert_close(values(own), values(retrieval(points, draws=0)))
@@ -339,12 +339,16 @@ ERRORS: list[tuple[Any, dict[str, Any], str]] = [
     (
         P._replace(labels=P.labels[:3]),
         {},
-        r"queries.labels have shape \(3,\) for 6 embeddings; give one class for each, and drop points without",
+        r"queries.labels have shape \(3,\) for 6 embeddings; give one class for each, and remove points without a class",
     ),
-    (P._replace(labels=["cat"] * 6), {}, r"queries.labels hold str, not a tensor of classes; codes, names = nearkin.encode_labels"),
-    (P._replace(labels=P.labels.float()), {}, r"queries.labels are torch.float32; classes are whole numbers: nearkin.encode_labels"),
+    (
+        P._replace(labels=["cat"] * 6),
+        {},
+        r"queries.labels hold str, not a tensor of classes; convert them with codes, names =",
+    ),
+    (P._replace(labels=P.labels.float()), {}, r"queries.labels are torch.float32; classes are whole numbers: use nearkin.encode_labels"),
     (P, {"gallery": P._replace(labels=["cat", "dog"])}, "gallery.labels hold str"),
-    (P._replace(embeddings=P.embeddings / 0), {}, r"queries hold NaN or infinity in 6 rows, first in \[0, 1, 2, 3, 4\]; .* drop them"),
+    (P._replace(embeddings=P.embeddings / 0), {}, r"queries hold NaN or infinity in 6 rows, first in \[0, 1, 2, 3, 4\]; remove these rows"),
     (P._replace(ids=torch.arange(3)), {}, r"queries.ids have shape \(3,\) for 6 embeddings; give one integer for each"),
     (P.embeddings, {}, r"queries must be Points\(embeddings, labels\), not Tensor"),
     (P, {"groups": torch.arange(3)}, r"groups have shape \(3,\) for 6 queries; give one number for each"),

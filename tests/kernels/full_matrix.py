@@ -1,4 +1,4 @@
-"""Work for the CPU engines, and what it comes to by the equation written out on the full matrix in float64, value and gradient."""
+"""Evaluations for the CPU engines, and their exact value and gradient: the equation written out on the full matrix in float64."""
 
 import math
 from typing import NamedTuple
@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors
+from nearkin.kernels import autograd
+from nearkin.kernels.contract import Engine, Form, Work
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Engine, Form, Work
+from nearkin.kernels.torch_tiles import TorchTiles
 
 BOTH = pytest.mark.parametrize("kind", [TorchTiles, NumbaTiles])
 
 
 def truth(n: int, m: int, positions: Tensor | None) -> Tensor:
-    """(n, m) bool: which positions stand in each row, -1 for none."""
+    """(n, m) bool: which positions each row lists, -1 for none."""
     table = torch.zeros(n, m, dtype=torch.bool)
     for i, row in enumerate([] if positions is None else positions.tolist()):
         for j in row:
@@ -43,16 +43,16 @@ def oracle(work: Work, form: Form, temperature: float) -> tuple[Tensor, Tensor]:
         total, some = log_sum(s, candidate)
         chance = torch.exp(s.masked_fill(~candidate, -math.inf) - total[:, None])
         return (chance * cost).sum(1), some
-    right = truth(n, m, work.listed)
+    positive = truth(n, m, work.listed)
     if work.span is not None:
         column = torch.arange(m)
-        right = (work.span[:, :1] <= column) & (column < work.span[:, 1:])
-    a, has_right = log_sum(s, candidate & right)
-    b, has_wrong = log_sum(s, candidate & ~right)
-    both = has_right & has_wrong
+        positive = (work.span[:, :1] <= column) & (column < work.span[:, 1:])
+    a, has_positive = log_sum(s, candidate & positive)
+    b, has_negative = log_sum(s, candidate & ~positive)
+    both = has_positive & has_negative
     if form == "log":
-        return torch.where(both, torch.nn.functional.softplus(b - a), 0.0), has_right
-    return torch.where(both, torch.sigmoid(b - a), has_wrong.double()), has_right | has_wrong
+        return torch.where(both, torch.nn.functional.softplus(b - a), 0.0), has_positive
+    return torch.where(both, torch.sigmoid(b - a), has_negative.double()), has_positive | has_negative
 
 
 class Found(NamedTuple):
@@ -74,20 +74,20 @@ def found(engine: Engine | None, work: Work, form: Form, temperature: float = 0.
         values, valid = oracle(live, form, temperature)
     else:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(soft_neighbors, "choose", lambda *_: engine)
-            values, valid = soft_neighbors.soft_neighbors(live, form, temperature)
+            patch.setattr(autograd, "choose", lambda *_: engine)
+            values, valid = autograd.soft_neighbors(live, form, temperature)
     upstream = torch.rand(len(queries), generator=torch.Generator().manual_seed(5), dtype=torch.float64) - 0.3
-    wanted = [t for t in (queries, references) if t is not None and t.requires_grad]
-    grads = torch.autograd.grad((values * upstream.to(kind)).sum() + 0 * queries.sum(), wanted, allow_unused=True)
+    inputs = [t for t in (queries, references) if t is not None and t.requires_grad]
+    grads = torch.autograd.grad((values * upstream.to(kind)).sum() + 0 * queries.sum(), inputs, allow_unused=True)
     return Found(values.detach(), valid, grads[0], grads[1] if len(grads) > 1 else None)
 
 
 def evaluated(engine: Engine, work: Work, form: Form, upstream: float = 1.0) -> tuple[Tensor, ...]:
-    """Values and the queries' gradient, of the very tensors given."""
+    """Values and the gradient of the queries, for exactly the tensors passed in."""
     queries = work.queries.detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(soft_neighbors, "choose", lambda *_: engine)
-        values, _ = soft_neighbors.soft_neighbors(work._replace(queries=queries), form, 0.7)
+        patch.setattr(autograd, "choose", lambda *_: engine)
+        values, _ = autograd.soft_neighbors(work._replace(queries=queries), form, 0.7)
     return values.detach(), *torch.autograd.grad(values, queries, torch.full_like(values, upstream))
 
 
@@ -106,7 +106,7 @@ def agree(mine: Found, theirs: Found, tolerance: float) -> None:
 
 
 def runs(labels: Tensor, among: Tensor) -> Tensor:
-    """(n, 2): where each label stands in sorted labels."""
+    """(n, 2): where each label begins and ends in sorted labels."""
     return torch.stack([torch.searchsorted(among, labels), torch.searchsorted(among, labels, right=True)], 1)
 
 
@@ -121,7 +121,7 @@ def draw(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> Work:
-    """Work with everything awkward in it: singleton and absent classes, twice-standing samples, ragged lists."""
+    """Work with all awkward cases: singleton and absent classes, samples that occur twice, ragged lists."""
     generator = torch.Generator().manual_seed(seed * 1_000_000 + n * 1000 + m)
 
     def pick(low: int, high: int, *shape: int) -> Tensor:
@@ -132,13 +132,13 @@ def draw(
     queries, others = torch.randn(n, d, generator=generator, dtype=dtype), torch.randn(m, d, generator=generator, dtype=dtype)
     skip = pick(-1, m, n, 3)
     if own:
-        twin = torch.arange(n).roll(1)  # a sample that stands twice: it and its twin skip each other
+        twin = torch.arange(n).roll(1)  # a sample that occurs twice: it and its twin skip each other
         skip = torch.stack([torch.arange(n), torch.where(torch.arange(n) % 5 == 0, twin, -1), skip[:, 0]], 1)
     work = Work(queries, None if own else others, squared, skip=skip, reference_gradient=references == "separate")
     if relation == "span":
         labels = pick(0, 6, n).sort().values
         return work._replace(span=runs(labels, labels if own else pick(0, 6, m).sort().values))
-    if relation == "lopsided":
+    if relation == "asymmetric":
         return work._replace(span=pick(0, m + 1, n, 2))
     if relation == "listed":
         return work._replace(listed=pick(-1, m, n, 4))
@@ -146,4 +146,4 @@ def draw(
     return work._replace(targets=(targets if own else torch.randn(n, 2, generator=generator) + 2000, targets))
 
 
-CASES = [("span", "log"), ("span", "expected"), ("lopsided", "log"), ("listed", "log"), ("listed", "expected"), ("targets", "expected")]
+CASES = [("span", "log"), ("span", "expected"), ("asymmetric", "log"), ("listed", "log"), ("listed", "expected"), ("targets", "expected")]

@@ -1,4 +1,4 @@
-"""Recorded evaluations without a GPU: a graph is stood in for by calling again what was recorded, into the same memory."""
+"""Recorded evaluations without a GPU: instead of replaying a graph, the recorded function is called again into the same memory."""
 
 import weakref
 from collections.abc import Callable
@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from nearkin.kernels import autograd
 from nearkin.kernels import cuda_graphs as replay
-from nearkin.kernels import soft_neighbors
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Form
+from nearkin.kernels.contract import Form
+from nearkin.kernels.torch_tiles import TorchTiles
 from tests.kernels.full_matrix import CASES, draw, found
 
 
 class Squares:
-    """value = |x|^2 and its gradient 2 x, in the shape that `recording` takes; may be told to run out of memory."""
+    """value = |x|^2 and its gradient 2 x, in the shape that `recording` takes; can be set to run out of memory."""
 
     def __init__(self) -> None:
         self.starved, self.captured, self.stream = "", 0, 0
@@ -75,7 +75,7 @@ def gradient(recorded: replay.Recording, turn: int, x: Tensor) -> Tensor:
     return recorded.gradient(turn, [x, None], torch.ones(len(x)))[0]
 
 
-def test_the_third_call_is_recorded_and_answers_belong_to_the_caller(squares: Squares) -> None:
+def test_the_third_call_is_recorded_and_results_belong_to_the_caller(squares: Squares) -> None:
     a, b = points(0), points(1)
     recorded = known(squares, a)
     first = recorded.value([a, None])[0]
@@ -118,7 +118,7 @@ def test_running_out_of_memory_leaves_a_recording_as_it_was(squares: Squares) ->
     torch.testing.assert_close(gradient(recorded, 1, a), 2 * a)
 
 
-def test_a_recording_that_did_not_fit_is_tried_anew(squares: Squares) -> None:
+def test_a_recording_that_did_not_fit_is_tried_again(squares: Squares) -> None:
     a = points(0)
     assert squares.recorded(a) is None and squares.recorded(a) is None
     squares.starved = "forward"
@@ -137,7 +137,7 @@ def test_a_handful_of_shapes_is_kept_and_none_while_another_graph_is_recorded(sq
     assert squares.recorded(points(0, replay.KEPT + 2)) is None
 
 
-def test_another_stream_has_a_recording_of_its_own(squares: Squares) -> None:
+def test_another_stream_has_its_own_recording(squares: Squares) -> None:
     a = points(0)
     of_first = known(squares, a)
     squares.stream = 1
@@ -151,7 +151,7 @@ def test_another_stream_has_a_recording_of_its_own(squares: Squares) -> None:
 def test_every_kind_of_work_is_recorded_with_all_its_tensors(
     squares: Squares, relation: str, form: Form, references: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same shapes with other numbers, again and again: each answer is that of the numbers given."""
+    """The same shapes with other numbers, again and again: each result is that of the numbers passed in."""
     works = [draw(relation, references, seed=seed) for seed in range(6)]
     plain = [found(TorchTiles(), work, form) for work in works]
     monkeypatch.setattr(TorchTiles, "recordable", lambda *_: True)
@@ -164,16 +164,16 @@ def test_every_kind_of_work_is_recorded_with_all_its_tensors(
 
 
 def test_a_recording_keeps_nothing_of_the_call_that_made_it(squares: Squares, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the network behind its points would stay in memory."""
+    """Otherwise the network behind its points would stay in memory."""
     monkeypatch.setattr(TorchTiles, "recordable", lambda *_: True)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True), raising=False)
-    monkeypatch.setattr(soft_neighbors, "choose", lambda *_: TorchTiles())
+    monkeypatch.setattr(autograd, "choose", lambda *_: TorchTiles())
     gone = []
     for seed in range(5):
         work = draw("span", "separate", seed=seed)
         queries = work.queries.requires_grad_() * 2
         gone += [weakref.ref(queries), weakref.ref(work.skip)]
-        soft_neighbors.soft_neighbors(work._replace(queries=queries), "log", 1.0).values.sum().backward()
+        autograd.soft_neighbors(work._replace(queries=queries), "log", 1.0).values.sum().backward()
     assert squares.captured == 2
     del work, queries
     assert [ref() for ref in gone] == [None] * len(gone)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors
+from nearkin.kernels import autograd
+from nearkin.kernels.contract import Form, Work
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Form, Work
+from nearkin.kernels.torch_tiles import TorchTiles
 from tests.kernels.full_matrix import BOTH, CASES, Found, agree, draw, evaluated, found, runs
 
 
@@ -35,7 +35,7 @@ def test_float64_is_exact_to_rounding(kind: type, relation: str, form: Form, ref
 
 @BOTH
 @pytest.mark.parametrize(("relation", "form"), CASES)
-def test_points_may_lie_in_memory_as_they_like(kind: type, relation: str, form: Form) -> None:
+def test_points_may_have_any_memory_layout(kind: type, relation: str, form: Form) -> None:
     work = draw(relation, "separate")
     within = torch.randn(46, 11)  # every other row and column of something larger; and a transposed one
     within[::2, 1::2] = work.queries
@@ -69,8 +69,8 @@ def test_blocks_and_threads_do_not_matter(kind: type, relation: str, form: Form)
 
 @BOTH
 @pytest.mark.parametrize("edges", [[1, 3], [0, 3], [2, 5], [0, 0]])
-def test_one_span_for_all_is_no_class_unless_it_holds_all(kind: type, edges: list[int]) -> None:
-    """Everybody's right ones are the same few, so that "j is right for i" is not "i is right for j"."""
+def test_one_span_for_all_is_not_a_class_unless_it_holds_all(kind: type, edges: list[int]) -> None:
+    """All queries share the same few positives, so that "j is positive for i" is not "i is positive for j"."""
     work = draw("span", "own", n=5)._replace(span=torch.tensor([edges] * 5))
     agree(found(kind(block=2), work, "expected"), found(None, work, "expected"), 1e-5)
 
@@ -78,14 +78,14 @@ def test_one_span_for_all_is_no_class_unless_it_holds_all(kind: type, edges: lis
 @BOTH
 @pytest.mark.parametrize(("relation", "form"), CASES)
 def test_small_upstreams_keep_their_digits(kind: type, relation: str, form: Form) -> None:
-    """The mean over many, divided once more for accumulation: pulls far below the least weight that counts."""
+    """A mean over many queries, divided again for accumulation: pulls far below the smallest weight that is kept."""
     work = draw(relation, "separate")
     whole, small = (evaluated(kind(block=8), work, form, size)[1] for size in (1.0, 2.0**-100))
     torch.testing.assert_close(small * 2.0**100, whole)
 
 
 @BOTH
-def test_targets_in_float64_keep_the_digits_that_float32_has_not(kind: type) -> None:
+def test_targets_in_float64_keep_more_digits_than_float32(kind: type) -> None:
     work = draw("targets", "separate")
     mine, theirs = (targets.double() - 2000 + 1.7e9 for targets in cast(tuple[Tensor, Tensor], work.targets))  # seconds since 1970
     work = work._replace(targets=(mine, theirs))
@@ -101,7 +101,7 @@ def test_two_runs_are_bit_equal(kind: type) -> None:
 
 
 @BOTH
-def test_queries_without_right_wrong_or_candidates(kind: type) -> None:
+def test_queries_without_positives_negatives_or_candidates(kind: type) -> None:
     queries = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     work = Work(queries, torch.randn(3, 3), True, span=torch.tensor([[0, 3], [0, 0], [0, 2], [1, 2]]))
     work = work._replace(skip=torch.tensor([[-1, -1, -1], [-1, -1, -1], [0, 1, 2], [0, 2, -1]]))
@@ -122,7 +122,7 @@ def test_one_point_alone(kind: type, relation: str, form: Form) -> None:
 @BOTH
 @pytest.mark.parametrize(("n", "m"), [(0, 0), (0, 3), (3, 0)])
 @pytest.mark.parametrize(("relation", "form"), CASES)
-def test_nobody_to_choose(kind: type, relation: str, form: Form, n: int, m: int) -> None:
+def test_no_queries_or_no_references(kind: type, relation: str, form: Form, n: int, m: int) -> None:
     work = draw(relation, "separate", n=4, m=4)
     work = work._replace(queries=work.queries[:n], references=None if n == m else torch.randn(m, 5))
     empty = found(kind(), work, form)
@@ -139,11 +139,11 @@ def test_nobody_to_choose(kind: type, relation: str, form: Form, n: int, m: int)
         (torch.float64, torch.float32, "points are torch.float64 and torch.float32; the kernels take float32 or float64, all alike"),
     ],
 )
-def test_other_kinds_of_numbers_are_refused_in_words(queries: torch.dtype, references: torch.dtype | None, words: str) -> None:
+def test_other_types_are_refused(queries: torch.dtype, references: torch.dtype | None, words: str) -> None:
     others = None if references is None else torch.ones(2, 3, dtype=references)
     work = Work(torch.ones(2, 3, dtype=queries), others, True, span=torch.tensor([[0, 1], [1, 2]]))
     with pytest.raises(TypeError, match=words):
-        soft_neighbors.soft_neighbors(work, "log", 1.0)
+        autograd.soft_neighbors(work, "log", 1.0)
 
 
 @BOTH
@@ -159,9 +159,9 @@ def test_running_out_of_memory_in_either_pass_changes_nothing(kind: type, which:
 
     monkeypatch.setattr(kind, which, starved)
     live = work._replace(queries=work.queries.clone().requires_grad_())
-    monkeypatch.setattr(soft_neighbors, "choose", lambda *_: kind())
+    monkeypatch.setattr(autograd, "choose", lambda *_: kind())
     with pytest.raises(torch.OutOfMemoryError, match="no memory left"):
-        soft_neighbors.soft_neighbors(live, "log", 0.7).values.sum().backward()
+        autograd.soft_neighbors(live, "log", 0.7).values.sum().backward()
     assert live.queries.grad is None and torch.equal(work.queries, points[0]) and torch.equal(cast(Tensor, work.references), points[1])
     monkeypatch.setattr(kind, which, real)
     after = found(kind(), work, "log")
@@ -176,7 +176,7 @@ def hard_data(name: str, n: int = 200, d: int = 64) -> Tensor:
         "far": 10 * x,
         "duplicates": x[: n // 5].repeat(5, 1)[torch.randperm(n, generator=generator)],
         "two scales": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 20.0),
-        "crowded and lonely": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 2.0),  # far apart, yet not so far as to be float64
+        "crowded and lonely": x * torch.where(torch.arange(n)[:, None] % 2 == 0, 0.1, 2.0),  # far, but not far enough for float64
         "offset": x + 100,
         "wide": torch.randn(n, 200, generator=generator),
     }[name]
@@ -212,8 +212,8 @@ def test_hard_data_in_float32(kind: type, name: str, tolerance: float, relation:
 @BOTH
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e9), (torch.float32, 1e16), (torch.float64, 1e16), (torch.float64, 1e147)])
 @pytest.mark.parametrize(("relation", "form"), CASES)
-def test_points_of_any_size_have_their_value(kind: type, dtype: torch.dtype, size: float, relation: str, form: Form) -> None:
-    """Whose affinities have no fraction left: everybody chooses the nearest. The gradient is rough, but of the right size and sense."""
+def test_points_of_any_size_have_a_correct_value(kind: type, dtype: torch.dtype, size: float, relation: str, form: Form) -> None:
+    """Affinities have no fraction left: each query chooses its nearest. The gradient is rough, but its size and direction are right."""
     work = draw(relation, "own", dtype=dtype)
     work = work._replace(queries=work.queries * size)
     mine, theirs = found(kind(block=8), work, form), found(None, work, form)
@@ -224,22 +224,22 @@ def test_points_of_any_size_have_their_value(kind: type, dtype: torch.dtype, siz
 
 
 @BOTH
-def test_points_beyond_all_numbers_break_the_loss(kind: type) -> None:
+def test_points_that_overflow_float64_give_nan(kind: type) -> None:
     work = draw("span", "own", dtype=torch.float64)
     mine = found(kind(), work._replace(queries=work.queries * 1e152), "log")
     assert mine.values.isnan().all() and mine.to_queries.isnan().all()
 
 
 @BOTH
-def test_broken_embeddings_break_the_loss(kind: type) -> None:
+def test_broken_embeddings_give_nan(kind: type) -> None:
     work = draw("span", "own", n=40)
     work.queries[7, 1] = math.nan
     assert found(kind(), work, "log").values.isnan().any()
     assert found(kind(), work, "log").to_queries.isnan().all()
 
 
-class _Deaf(torch.autograd.Function):
-    """Takes values and hands no gradient back."""
+class _NoGradient(torch.autograd.Function):
+    """Takes values and returns no gradient."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -251,21 +251,21 @@ class _Deaf(torch.autograd.Function):
 
 
 @BOTH
-def test_no_gradient_comes_of_none(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_neighbors, "choose", lambda *_: kind())
+def test_no_upstream_gradient_gives_none(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autograd, "choose", lambda *_: kind())
     queries = draw("span", "own").queries.requires_grad_()
-    values, _ = soft_neighbors.soft_neighbors(draw("span", "own")._replace(queries=queries), "log", 1.0)
-    _Deaf.apply(values).backward()  # type: ignore[no-untyped-call]
+    values, _ = autograd.soft_neighbors(draw("span", "own")._replace(queries=queries), "log", 1.0)
+    _NoGradient.apply(values).backward()  # type: ignore[no-untyped-call]
     assert queries.grad is None
 
 
 @BOTH
 def test_second_derivatives_are_refused(kind: type) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(soft_neighbors, "choose", lambda *_: kind())
+        patch.setattr(autograd, "choose", lambda *_: kind())
         work = draw("span", "own")
         work.queries.requires_grad_()
-        values, _ = soft_neighbors.soft_neighbors(work, "log", 1.0)
+        values, _ = autograd.soft_neighbors(work, "log", 1.0)
         (gradient,) = torch.autograd.grad(values.sum(), work.queries, create_graph=True)
         with pytest.raises(RuntimeError, match="first derivatives only; for double backward build the objective with engine='dense'"):
             torch.autograd.grad(gradient.square().sum(), work.queries)

@@ -1,12 +1,12 @@
-"""BLAS never meets weights so small that products with them are subnormal: x86 takes a hundred times as long over those."""
+"""BLAS never gets weights so small that products with them are subnormal: those are a hundred times slower on x86."""
 
 import pytest
 import torch
 from torch import Tensor
 
+from nearkin.kernels.contract import Engine, Work
 from nearkin.kernels.numba_tiles import NumbaTiles
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Engine, Work
+from nearkin.kernels.torch_tiles import TorchTiles
 
 LEAST = 2.0**-100
 
@@ -18,8 +18,8 @@ def work() -> Work:
     return Work(points, None, True, span=span, skip=torch.arange(96)[:, None])
 
 
-def met(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Tensor:
-    """All weights that are multiplied with points."""
+def multiplied_weights(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """All weights that BLAS multiplies with points."""
     seen: list[Tensor] = []
     real = torch.Tensor.addmm_
 
@@ -28,15 +28,15 @@ def met(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Tensor:
         return real(self, first, second)
 
     monkeypatch.setattr(torch.Tensor, "addmm_", addmm_)
-    given = work()
-    first, second = engine.summaries(given)
-    engine.gradients(given, first, second, torch.full((96,), 1e-3))
+    evaluation = work()
+    first, second = engine.summaries(evaluation)
+    engine.gradients(evaluation, first, second, torch.full((96,), 1e-3))
     return torch.cat(seen).abs()
 
 
 @pytest.mark.parametrize("engine", [NumbaTiles(block=48, threads=1), TorchTiles(block=48)])
-def test_weights_count_or_are_zero(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = met(engine, monkeypatch)
+def test_weights_are_large_enough_or_zero(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = multiplied_weights(engine, monkeypatch)
     assert len(weights) >= 3 * 48 * 48  # the whole square, or half of it
     assert (weights == 0).any() and (weights[weights > 0] >= LEAST).all()
-    assert weights.max() > 1e-3  # and what counts is there
+    assert weights.max() > 1e-3  # and the large weights are kept

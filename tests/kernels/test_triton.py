@@ -1,7 +1,7 @@
 """The Triton engine, without a GPU: its cases run under Triton's interpreter.
 
-The interpreter is chosen when a kernel is defined, so the cases (`triton_interpreted.py`) get a process of their own and
-leave every other test the real Triton.
+The interpreter is chosen when a kernel is defined, so the cases (`triton_interpreted.py`) run in a separate process, and
+all other tests keep the real Triton.
 """
 
 import os
@@ -23,7 +23,7 @@ def test_all_cases_hold_under_the_interpreter():
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
 
 
-def test_an_unknown_precision_is_refused_in_words():
+def test_an_unknown_precision_is_refused():
     from nearkin.kernels.triton_engine import TritonEngine
 
     with pytest.raises(ValueError, match=r"precision 'exact' is unknown; choose one of fast, high, highest"):

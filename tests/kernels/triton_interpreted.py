@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearkin.kernels import soft_neighbors as layer
-from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels import autograd as layer
+from nearkin.kernels.contract import Work
+from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
-from nearkin.kernels.triton_single_pairs import holes_of
+from nearkin.kernels.triton_single_pairs import pair_lists
 from nearkin.kernels.triton_tuning import Tile
-from nearkin.kernels.work import Work
 
 # Products of unused lanes may overflow in numpy, as they do silently on the GPU.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -48,16 +48,16 @@ def own(squared: bool = True, **what: object) -> Work:
     return Work(drawn(N, D, seed=0), None, squared)._replace(**what)
 
 
-def apart(squared: bool = True, **what: object) -> Work:
+def separate(squared: bool = True, **what: object) -> Work:
     return Work(drawn(N, D, seed=0), drawn(M, D, seed=1), squared)._replace(**what)
 
 
 ITSELF = torch.arange(N)[:, None]
-MINE, THEIRS = labels(N, 2, seed=2), labels(M, 2, seed=3)  # two classes, so that there are tiles all right and all wrong
+MINE, THEIRS = labels(N, 2, seed=2), labels(M, 2, seed=3)  # two classes, so that some tiles are all positive and some all negative
 Y, OTHER_Y = 100 + 5 * drawn(N, 2, seed=4), 100 + 5 * drawn(M, 2, seed=5)
 SHAPES = {
-    "classes, not oneself": own(span=span(MINE, MINE), skip=ITSELF),
-    "classes, oneself too": own(span=span(MINE, MINE)),
+    "classes, not itself": own(span=span(MINE, MINE), skip=ITSELF),
+    "classes, itself too": own(span=span(MINE, MINE)),
     "many small classes": own(span=span(labels(N, 15, seed=6), labels(N, 15, seed=6)), skip=ITSELF),
     "skips that are not mutual": own(span=span(MINE, MINE), skip=positions(N, 2, N, seed=7)),
     "spans that are not mutual": own(span=span(MINE, MINE).flip(0), skip=ITSELF),
@@ -65,18 +65,18 @@ SHAPES = {
     "own targets": own(targets=(Y, Y), skip=ITSELF),
     "own, inner product": own(squared=False, span=span(MINE, MINE), skip=ITSELF),
     "own targets, inner product": own(squared=False, targets=(Y[:, :1], Y[:, :1]), skip=ITSELF),
-    "references": apart(span=span(MINE, THEIRS)),
-    "references, some skipped": apart(span=span(MINE, THEIRS), skip=positions(N, 2, M, seed=9)),
-    "references, frozen": apart(span=span(MINE, THEIRS), reference_gradient=False),
-    "references, lists": apart(listed=positions(N, 3, M, seed=10), skip=positions(N, 1, M, seed=11)),
-    "references, targets": apart(targets=(Y, OTHER_Y), skip=positions(N, 1, M, seed=12)),
-    "references, inner product": apart(squared=False, span=span(MINE, THEIRS)),
-    "frozen lists, inner product": apart(squared=False, listed=positions(N, 1, M, seed=13), reference_gradient=False),
-    "own lists, oneself too": own(listed=positions(N, 1, N, seed=24)),
+    "references": separate(span=span(MINE, THEIRS)),
+    "references, some skipped": separate(span=span(MINE, THEIRS), skip=positions(N, 2, M, seed=9)),
+    "references, frozen": separate(span=span(MINE, THEIRS), reference_gradient=False),
+    "references, lists": separate(listed=positions(N, 3, M, seed=10), skip=positions(N, 1, M, seed=11)),
+    "references, targets": separate(targets=(Y, OTHER_Y), skip=positions(N, 1, M, seed=12)),
+    "references, inner product": separate(squared=False, span=span(MINE, THEIRS)),
+    "frozen lists, inner product": separate(squared=False, listed=positions(N, 1, M, seed=13), reference_gradient=False),
+    "own lists, itself too": own(listed=positions(N, 1, N, seed=24)),
     "own lists that name one twice": own(listed=positions(N, 12, 9, seed=25), skip=positions(N, 3, N, seed=26)),
-    "everybody lists the same": own(listed=torch.tensor([[3, 20, -1]]).expand(N, 3), skip=ITSELF),
-    "references, long lists": apart(listed=positions(N, 30, M, seed=27), skip=positions(N, 2, M, seed=28)),
-    "references, all lists empty": apart(listed=torch.full((N, 2), -1), skip=positions(N, 1, M, seed=29)),
+    "all lists are equal": own(listed=torch.tensor([[3, 20, -1]]).expand(N, 3), skip=ITSELF),
+    "references, long lists": separate(listed=positions(N, 30, M, seed=27), skip=positions(N, 2, M, seed=28)),
+    "references, all lists empty": separate(listed=torch.full((N, 2), -1), skip=positions(N, 1, M, seed=29)),
     "lists of length 0": own(listed=torch.empty(N, 0, dtype=torch.int64)),
 }
 
@@ -89,13 +89,13 @@ class Dense:
         self.r = self.q if work.references is None else work.references.double()
         column = torch.arange(len(self.r))
         self.s = -(self.q[:, None] - self.r).square().sum(2) if work.squared else self.q @ self.r.T
-        everyone = torch.ones(len(self.q), len(self.r), dtype=torch.bool)
-        self.candidate = everyone if work.skip is None else (work.skip[:, :, None] != column).all(1)
-        self.right = ~everyone
+        every_pair = torch.ones(len(self.q), len(self.r), dtype=torch.bool)
+        self.candidate = every_pair if work.skip is None else (work.skip[:, :, None] != column).all(1)
+        self.positive = ~every_pair
         if work.span is not None:
-            self.right = (column >= work.span[:, :1]) & (column < work.span[:, 1:])
+            self.positive = (column >= work.span[:, :1]) & (column < work.span[:, 1:])
         if work.listed is not None:
-            self.right = (work.listed[:, :, None] == column).any(1)
+            self.positive = (work.listed[:, :, None] == column).any(1)
         if work.targets is not None:
             self.cost = (work.targets[0].double()[:, None] - work.targets[1].double()).square().sum(2)
 
@@ -104,7 +104,7 @@ class Dense:
 
     def summaries(self) -> tuple[Tensor, Tensor]:
         if self.work.targets is None:
-            return self.log_sum(self.right), self.log_sum(~self.right)
+            return self.log_sum(self.positive), self.log_sum(~self.positive)
         first = self.log_sum(self.candidate)
         share = torch.where(self.candidate, torch.exp2(self.s - torch.where(first.isfinite(), first, 0.0)[:, None]), 0.0)
         return first, (share * self.cost).sum(1)
@@ -118,7 +118,7 @@ class Dense:
     def gradients(self, first: Tensor, second: Tensor, pull: Tensor) -> list[Tensor]:
         first, second, pull = (x.double()[:, None] for x in (first, second, pull))
         if self.work.targets is None:
-            weight = torch.where(self.right, -pull * torch.exp2(self.s - first), pull * torch.exp2(self.s - second))
+            weight = torch.where(self.positive, -pull * torch.exp2(self.s - first), pull * torch.exp2(self.s - second))
         else:
             weight = pull * torch.exp2(self.s - first) * (self.cost - second)
         weight = torch.where(self.candidate, weight, 0.0)
@@ -136,10 +136,10 @@ def assert_near(found: Tensor, truth: Tensor, allowed: float) -> None:
 
 
 def gaps(queries: Tensor, references: Tensor, pairs: Dense, temperature: float) -> Tensor:
-    """Log-sum of the wrong candidates minus that of the right ones, in natural units, from all differences."""
+    """Log-sum of the negatives minus that of the positives, in natural units, from all differences."""
     affinity = -(queries[:, None] - references).square().sum(2) / temperature
-    right, wrong = pairs.right & pairs.candidate, ~pairs.right & pairs.candidate
-    return torch.logsumexp(affinity.masked_fill(~wrong, -torch.inf), 1) - torch.logsumexp(affinity.masked_fill(~right, -torch.inf), 1)
+    positive, negative = pairs.positive & pairs.candidate, ~pairs.positive & pairs.candidate
+    return torch.logsumexp(affinity.masked_fill(~negative, -torch.inf), 1) - torch.logsumexp(affinity.masked_fill(~positive, -torch.inf), 1)
 
 
 def finite(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,7 +148,7 @@ def finite(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return first, torch.where(second.isfinite(), second, first)
 
 
-def assert_right(work: Work, by: TritonEngine, allowed: float, steep: float | None = None) -> None:
+def assert_correct(work: Work, by: TritonEngine, allowed: float, steep: float | None = None) -> None:
     truth, summaries = Dense(work), by.summaries(work)
     for found, expected in zip(summaries, truth.relative(), strict=True):
         assert_near(found, expected, allowed)
@@ -157,20 +157,20 @@ def assert_right(work: Work, by: TritonEngine, allowed: float, steep: float | No
     found = [x for x in by.gradients(work, *finite(*summaries), pull) if x is not None]
     expected = truth.gradients(*finite(*truth.summaries()), pull)
     assert len(found) == len(expected)
-    for mine, right in zip(found, expected, strict=True):
-        assert_near(mine, right, steep or allowed)
+    for mine, exact in zip(found, expected, strict=True):
+        assert_near(mine, exact, steep or allowed)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_of_work_agrees_with_all_pairs(name):
-    assert_right(SHAPES[name], engine(), ALLOWED["fp16x3"])
+    assert_correct(SHAPES[name], engine(), ALLOWED["fp16x3"])
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(True, False), (False, True), (True, True)])
-def test_tiles_know_their_holes(mine, theirs):
-    """Against loops: which pairs, in order, from where a part begins, and the most of one row in a tile; empty places count nowhere."""
+def test_pair_lists_equal_the_loops(mine, theirs):
+    """Which pairs, in order; where each part begins; the largest number of one row in a tile. Empty places of a list do not count."""
     work, (tall, wide), each = SHAPES["own lists that name one twice"], (16, 8), 2
-    found = holes_of(work, mine, theirs, (tall, wide), each)
+    found = pair_lists(work, mine, theirs, (tall, wide), each)
     pairs = []
     for kind, positions in enumerate((work.listed, work.skip)):
         for query, row in enumerate(positions.tolist()):
@@ -185,54 +185,54 @@ def test_tiles_know_their_holes(mine, theirs):
         assert int(found.begins[part, row]) == before
     for block, tile in itertools.product(range(blocks), range(tiles)):
         counts = Counter(r for r, c, _ in pairs if r // tall == block and c // wide == tile)
-        assert int(found.rounds[block, tile]) == max(counts.values(), default=0)
+        assert int(found.most_pairs[block, tile]) == max(counts.values(), default=0)
 
 
 @pytest.mark.parametrize(
     ("scheme", "name"),
     [
-        ("fp16", "classes, not oneself"),
+        ("fp16", "classes, not itself"),
         ("fp16", "references, lists"),
-        ("tf32", "classes, not oneself"),
-        ("fp16x3-fp16", "classes, not oneself"),
+        ("tf32", "classes, not itself"),
+        ("fp16x3-fp16", "classes, not itself"),
         ("tf32x3", "references, inner product"),
     ],
 )
 def test_every_way_of_rounding(scheme, name):
-    assert_right(SHAPES[name], engine(scheme), ALLOWED[scheme])
+    assert_correct(SHAPES[name], engine(scheme), ALLOWED[scheme])
 
 
 @pytest.mark.parametrize("precision", ["fast", "high", "highest"])
 def test_the_precisions_with_their_own_tiles(precision):
     by = TritonEngine(precision)
-    assert_right(SHAPES["classes, not oneself"], by, 6e-3 if precision != "highest" else 5e-6)
+    assert_correct(SHAPES["classes, not itself"], by, 6e-3 if precision != "highest" else 5e-6)
 
 
-@pytest.mark.parametrize("name", ["classes, not oneself", "references, targets", "own lists that name one twice", "references, long lists"])
+@pytest.mark.parametrize("name", ["classes, not itself", "references, targets", "own lists that name one twice", "references, long lists"])
 def test_split_columns_join_to_the_same(name):
-    assert_right(SHAPES[name], engine(tile=SMALL._replace(parts=3)), ALLOWED["fp16x3"])
+    assert_correct(SHAPES[name], engine(tile=SMALL._replace(parts=3)), ALLOWED["fp16x3"])
 
 
 def test_tiles_need_not_be_square():
-    assert_right(SHAPES["references, some skipped"], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
-    assert_right(SHAPES["classes, not oneself"], engine("fp16", tile=Tile(32, 16, 4, 2)), ALLOWED["fp16"])
+    assert_correct(SHAPES["references, some skipped"], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
+    assert_correct(SHAPES["classes, not itself"], engine("fp16", tile=Tile(32, 16, 4, 2)), ALLOWED["fp16"])
     for name in ("own lists that name one twice", "references, long lists"):
-        assert_right(SHAPES[name], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
-        assert_right(SHAPES[name], engine(tile=Tile(32, 16, 4, 2, parts=2)), ALLOWED["fp16x3"])
+        assert_correct(SHAPES[name], engine(tile=Tile(16, 32, 4, 2)), ALLOWED["fp16x3"])
+        assert_correct(SHAPES[name], engine(tile=Tile(32, 16, 4, 2, parts=2)), ALLOWED["fp16x3"])
 
 
 @pytest.mark.parametrize(("scheme", "d"), [("fp16x3", 130), ("tf32", 130)])
 def test_long_points_are_taken_in_chunks(scheme, d):
     work = own(span=span(MINE, MINE), skip=ITSELF)._replace(queries=0.2 * drawn(N, d, seed=14))
-    assert_right(work, engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
-    assert_right(work._replace(span=None, listed=positions(N, 3, N, seed=8)), engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
+    assert_correct(work, engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
+    assert_correct(work._replace(span=None, listed=positions(N, 3, N, seed=8)), engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
 
 
 def test_far_points_two_exps():
     # Shifts of neighboring rows differ by hundreds of bits, so that no exp can be shared.
-    assert_right(own(span=span(MINE, MINE), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
-    assert_right(own(targets=(Y, Y), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
-    assert_right(SHAPES["own lists"]._replace(queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
+    assert_correct(own(span=span(MINE, MINE), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
+    assert_correct(own(targets=(Y, Y), skip=ITSELF, queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
+    assert_correct(SHAPES["own lists"]._replace(queries=40 * drawn(N, D, seed=15)), engine(), 1e-5, steep=5e-3)
 
 
 def two_scales(z: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ def two_scales(z: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "steep"),
     [
-        ("classes, not oneself", 2e-5),
+        ("classes, not itself", 2e-5),
         ("own lists", 2e-5),
         ("own targets", 5e-5),
         ("references, some skipped", 1e-3),  # a far query's weights cancel to rounding, which is then multiplied by its length
@@ -253,13 +253,13 @@ def two_scales(z: Tensor) -> Tensor:
 def test_two_scales_at_once_keep_their_digits(name, steep):
     work, scale = SHAPES[name], math.sqrt(math.log2(math.e))
     references = None if work.references is None else two_scales(scale * drawn(M, 64, seed=22))
-    assert_right(work._replace(queries=two_scales(scale * drawn(N, 64, seed=21)), references=references), engine(), 1e-6, steep)
+    assert_correct(work._replace(queries=two_scales(scale * drawn(N, 64, seed=21)), references=references), engine(), 1e-6, steep)
 
 
 @pytest.mark.parametrize(
     ("name", "steep"),
     [
-        ("classes, not oneself", 1e-4),
+        ("classes, not itself", 1e-4),
         ("own lists", 5e-4),  # an exp for both directions of a pair is exact in one of them
         ("references, some skipped", 5e-5),
         ("references, lists", 1e-6),
@@ -268,12 +268,12 @@ def test_two_scales_at_once_keep_their_digits(name, steep):
 def test_far_points_keep_their_digits(name, steep):
     work = SHAPES[name]
     references = None if work.references is None else 12 * drawn(M, 64, seed=22)
-    assert_right(work._replace(queries=12 * drawn(N, 64, seed=21), references=references), engine(), 1e-6, steep)
+    assert_correct(work._replace(queries=12 * drawn(N, 64, seed=21), references=references), engine(), 1e-6, steep)
 
 
 @pytest.mark.parametrize("move", [two_scales, lambda z: 10 * z, lambda z: z + 100], ids=["two scales", "far", "offset"])
 def test_the_log_form_of_hard_points_through_autograd(move):
-    work = SHAPES["classes, not oneself"]._replace(queries=move(drawn(N, 64, seed=23)))
+    work = SHAPES["classes, not itself"]._replace(queries=move(drawn(N, 64, seed=23)))
     live = work.queries.clone().requires_grad_()
     layer.soft_neighbors(work._replace(queries=live), "log", 1.0, engine="triton").values.mean().backward()
     exact = work.queries.double().requires_grad_()
@@ -287,8 +287,8 @@ def test_one_outlier_spoils_only_its_own_tiles():
     z[5] += 30
     mine = labels(n, 2, seed=17)
     work = Work(z, None, True, span=span(mine, mine), skip=torch.arange(n)[:, None])
-    assert_right(work, engine(), ALLOWED["fp16x3"], steep=1e-4)
-    assert_right(work._replace(span=None, listed=positions(n, 2, n, seed=30)), engine(), ALLOWED["fp16x3"], steep=1e-4)
+    assert_correct(work, engine(), ALLOWED["fp16x3"], steep=1e-4)
+    assert_correct(work._replace(span=None, listed=positions(n, 2, n, seed=30)), engine(), ALLOWED["fp16x3"], steep=1e-4)
 
 
 @pytest.mark.parametrize("scheme", ["fp16", "fp16x3"])
@@ -297,7 +297,7 @@ def test_duplicates_stay_at_distance_zero(scheme):
     high = z.half().double()
     rounded = high if scheme == "fp16" else high + (z - high).half()
     first, second = (x.double() - rounded.square().sum(1) for x in engine(scheme).summaries(own(span=span(MINE, MINE), queries=z)))
-    # Oneself and up to four copies, at 2^0 each, and nobody else within hundreds of bits.
+    # Itself and up to four copies, at 2^0 each, and no other point within hundreds of bits.
     assert float(first.min()) > -1e-2 and float(first.max()) < math.log2(5) + 1e-2
     assert bool((torch.exp2(torch.logaddexp2(first, second)).round() >= 1).all())
 
@@ -305,7 +305,7 @@ def test_duplicates_stay_at_distance_zero(scheme):
 @pytest.mark.parametrize("size", [1e-12, 1e12])
 def test_fast_points_of_any_size_keep_their_direction(size):
     # Far outside fp16's range; the inner product of a large query and small references is of ordinary size.
-    work = apart(squared=False, span=span(MINE, THEIRS))
+    work = separate(squared=False, span=span(MINE, THEIRS))
     scaled = work._replace(queries=work.queries * size, references=work.references / size)
     assert_near(engine("fp16").summaries(scaled)[0], Dense(work).relative()[0], 6e-3)
 
@@ -319,30 +319,30 @@ def test_values_in_one_launch_are_those_of_plain_torch(name, form):
         torch.testing.assert_close(one, other, rtol=3e-7, atol=0, equal_nan=True)
 
 
-def test_queries_without_right_wrong_or_any_reference():
+def test_queries_without_positives_negatives_or_any_reference():
     spans = torch.tensor([[0, 0], [0, 3], [1, 2], [1, 2]])
     skip = torch.tensor([[-1, -1, -1], [-1, -1, -1], [0, 1, 2], [2, -1, -1]])
     work = Work(drawn(4, D, seed=19), drawn(3, D, seed=20), True, span=spans, skip=skip)
-    assert_right(work, engine(), ALLOWED["fp16x3"])
+    assert_correct(work, engine(), ALLOWED["fp16x3"])
     first, second = engine().summaries(work)
     assert first[0] == -torch.inf and second[1] == -torch.inf and first[2] == second[2] == -torch.inf
 
 
 @pytest.mark.parametrize("parts", [0, 3])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("name", ["classes, not oneself", "own lists", "own targets", "references, some skipped", "references, targets"])
-def test_broken_embeddings_break_the_loss(name, value, parts, monkeypatch):
+@pytest.mark.parametrize("name", ["classes, not itself", "own lists", "own targets", "references, some skipped", "references, targets"])
+def test_broken_embeddings_give_nan(name, value, parts, monkeypatch):
     work = SHAPES[name]
     side = "queries" if work.references is None else "references"
     broken = getattr(work, side).clone()
     broken[7, 1] = value
     monkeypatch.setattr(layer, "choose", lambda *_: engine(tile=SMALL._replace(parts=parts)))
     values, valid = layer.soft_neighbors(work._replace(**{side: broken}), "expected", 1.0)
-    assert values[valid].isnan().any() and int(values.isnan().sum()) >= N - 2  # those that skip it may be whole
+    assert values[valid].isnan().any() and int(values.isnan().sum()) >= N - 2  # queries that skip it may be finite
 
 
 @pytest.mark.parametrize("scheme", sorted(ALLOWED))
-def test_the_nan_that_cuda_computes_breaks_the_loss(scheme, monkeypatch):
+def test_the_nan_of_cuda_gives_nan(scheme, monkeypatch):
     work = SHAPES["references"]
     broken = work.queries.clone()
     broken[7, 1] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
@@ -358,13 +358,13 @@ def test_no_queries_and_no_references():
     assert bool((first == -torch.inf).all() and (second == -torch.inf).all())
     to_queries, to_references = engine().gradients(none, *(torch.zeros(N),) * 3)
     assert to_queries.shape == (N, D) and to_references.shape == (0, D) and not to_queries.any()
-    nobody = work._replace(queries=work.queries[:0], span=work.span[:0])
-    assert engine().summaries(nobody)[0].shape == (0,)
-    assert engine().gradients(nobody, *(torch.zeros(0),) * 3)[1].shape == (M, D)
+    no_queries = work._replace(queries=work.queries[:0], span=work.span[:0])
+    assert engine().summaries(no_queries)[0].shape == (0,)
+    assert engine().gradients(no_queries, *(torch.zeros(0),) * 3)[1].shape == (M, D)
 
 
 def test_the_same_twice_to_the_last_bit():
-    work = SHAPES["classes, not oneself"]
+    work = SHAPES["classes, not itself"]
     by = engine("fp16", SMALL._replace(parts=2))
     first, second = by.summaries(work)
     again = by.summaries(work)
@@ -387,10 +387,10 @@ def test_both_forms_through_autograd(form, monkeypatch):
 
 
 def test_float64_and_many_targets_go_to_the_plain_engine(monkeypatch):
-    asked = []
-    monkeypatch.setattr(TorchTiles, "summaries", lambda _, work: asked.append(work) or (torch.zeros(N), torch.zeros(N)))
-    work = SHAPES["classes, not oneself"]
+    calls = []
+    monkeypatch.setattr(TorchTiles, "summaries", lambda _, work: calls.append(work) or (torch.zeros(N), torch.zeros(N)))
+    work = SHAPES["classes, not itself"]
     engine().summaries(work._replace(queries=work.queries.double()))
     wide = torch.zeros(N, MOST_TARGETS + 1)
     engine().summaries(own(targets=(wide, wide)))
-    assert len(asked) == 2
+    assert len(calls) == 2

@@ -1,4 +1,4 @@
-"""Bodies from elsewhere. timm and torchvision are played by small stand-ins with the same calls, so neither need be installed."""
+"""Bodies of other libraries. timm and torchvision are replaced by small modules with the same functions, so neither need be installed."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from nearkin.models.adapters import Adapted, adapt, parameter_groups
+from nearkin.models.adapters import Adapted, adapt
 from nearkin.models.catalog import build
 
 SHAPE = (3, 8, 8)
@@ -53,7 +53,7 @@ def libraries(monkeypatch):
 
 @pytest.fixture
 def whole(tmp_path):
-    """A classifier as its makers publish it."""
+    """A classifier as its authors publish it."""
     torch.manual_seed(3)
     model = Backbone()
     path = tmp_path / "tiny.safetensors"
@@ -62,7 +62,7 @@ def whole(tmp_path):
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
-def test_a_library_s_model_under_our_head(library, libraries, whole):
+def test_a_model_of_a_library_with_our_head(library, libraries, whole):
     network = build(f"{library}:tiny", image_shape=SHAPE, dimension=4, normalize=True, weights=str(whole.path)).eval()
     images = torch.randn(2, *SHAPE)
     trunk = whole.model.norm(whole.model.conv(images)).mean((2, 3))
@@ -74,7 +74,7 @@ def test_a_library_s_model_under_our_head(library, libraries, whole):
 def test_timm_reads_any_number_of_channels_and_torchvision_three(libraries):
     assert build("timm:tiny", image_shape=(1, 8, 8))(torch.randn(2, 1, 8, 8)).shape == (2, 128)
     with pytest.raises(
-        ValueError, match=r"image_shape \(1, 8, 8\) has 1 channels, torchvision's models read 3; repeat the channel, or use timm"
+        ValueError, match=r"image_shape \(1, 8, 8\) has 1 channels, and torchvision's models read 3; repeat the channel, or use timm"
     ):
         build("torchvision:tiny", image_shape=(1, 8, 8))
 
@@ -90,9 +90,9 @@ def test_a_library_that_is_not_there(library, monkeypatch):
 
 
 def test_a_model_that_is_not_there(libraries):
-    with pytest.raises(ValueError, match=r"timm has no model 'tin' \(did you mean 'tiny'\?\); timm.list_models\(\) has them all"):
+    with pytest.raises(ValueError, match=r"timm has no model 'tin' \(did you mean 'tiny'\?\); timm.list_models\(\) lists all"):
         build("timm:tin", image_shape=SHAPE)
-    with pytest.raises(ValueError, match=r"timm has no model 'x'; timm.list_models\(\) has them all"):
+    with pytest.raises(ValueError, match=r"timm has no model 'x'; timm.list_models\(\) lists all"):
         build("timm:x", image_shape=SHAPE)
     with pytest.raises(
         ValueError, match=r"torchvision has no model 'tiny_v3' \(did you mean 'tiny_v2'\?\) that classifies; the models are tiny, tiny_v2"
@@ -105,23 +105,11 @@ def test_frozen_bodies_stay_as_they_are(libraries, whole):
     before = {name: value.clone() for name, value in network.state_dict().items()}
     network.train()
     assert network.head.training and not network.body.norm.training
-    optimizer = torch.optim.SGD(parameter_groups(network, 0.1))
+    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
     network(torch.randn(4, *SHAPE)).square().sum().backward()
     optimizer.step()
     changed = {name for name, value in network.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"head.linear.weight", "head.linear.bias"}
-
-
-def test_a_body_at_its_own_learning_rate():
-    network = build("ren2014-mnist", image_shape=(1, 16, 16))
-    head, body = parameter_groups(network, 1e-5, body_rate=1e-3)
-    assert (head["lr"], body["lr"]) == (1e-5, 1e-3)
-    assert [id(p) for p in head["params"]] == [id(p) for p in network.head.parameters()]
-    assert len(head["params"]) + len(body["params"]) == len(list(network.parameters()))
-    (everything,) = parameter_groups(network, 0.1)
-    assert len(everything["params"]) == len(list(network.parameters()))
-    (only,) = parameter_groups(adapt(Backbone(), SHAPE, 3, frozen=True), 0.1, body_rate=0.2)
-    assert only["lr"] == 0.1 and len(only["params"]) == 2
 
 
 def test_any_module():
@@ -138,7 +126,7 @@ def test_any_module():
     assert adapt(nn.Linear(5, 4), (5,), 3)(torch.randn(2, 5)).shape == (2, 3)
 
 
-def test_looking_at_a_module_leaves_its_modes_and_statistics():
+def test_adapting_a_module_keeps_its_modes_and_statistics():
     module = Backbone()
     module.norm.eval()
     before = module.norm.running_mean.clone()
@@ -154,11 +142,7 @@ def test_looking_at_a_module_leaves_its_modes_and_statistics():
 def test_errors():
     with pytest.raises(TypeError, match=r"module must be an nn.Module, not function"):
         adapt(lambda x: x, SHAPE)
-    with pytest.raises(TypeError, match="the network gives a tuple, not a tensor; wrap it"):
+    with pytest.raises(TypeError, match="the network returns a tuple, not a tensor; wrap it"):
         adapt(nn.LSTM(5, 4), (5, 5))
-    with pytest.raises(ValueError, match=r"images of 3 x 2 x 2 do not go through this network \(.*\); resize them"):
+    with pytest.raises(ValueError, match=r"this network cannot read images of 3 x 2 x 2 \(.*\); resize them"):
         adapt(Backbone(), (3, 2, 2))
-    with pytest.raises(ValueError, match="the network has nothing to train; unfreeze its body or give it a dimension"):
-        parameter_groups(adapt(Backbone(), SHAPE, frozen=True), 0.1)
-    with pytest.raises(ValueError, match=r"body_rate \(0.2\) needs a network with a trained `head`"):
-        parameter_groups(Backbone(), 0.1, body_rate=0.2)

@@ -1,11 +1,19 @@
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 
+import nearkin.models
 from nearkin.models.catalog import NETWORKS, build, channels_last, options_of
-from nearkin.models.features import features, layers
 from nearkin.models.head import Head, unit_length
+from nearkin.models.layer_outputs import features, layers
+
+
+def test_no_exported_name_is_hidden_by_a_module_of_the_same_name():
+    """`from nearkin.models import features` must be the function, also after its module was imported."""
+    modules = {path.stem for path in Path(nearkin.models.__file__).parent.glob("*.py")}
+    assert modules.isdisjoint(nearkin.models.__all__)
 
 
 def test_the_signature_is_the_schema():
@@ -38,7 +46,7 @@ def test_channels_last_changes_nothing_but_the_layout(name):
     kernels = [weight for weight in laid.state_dict().values() if weight.ndim == 4 and weight.shape[1] > 1]
     assert kernels and all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)
     first = next(layer for layer in laid.modules() if isinstance(layer, torch.nn.Conv2d))
-    assert first(images).is_contiguous(memory_format=torch.channels_last)  # and so on from there
+    assert first(images).is_contiguous(memory_format=torch.channels_last)  # and all later layers, too
 
 
 def test_vectors():
@@ -73,15 +81,15 @@ def test_features_of_any_layer():
     torch.manual_seed(0)
     network, x = build("mlp", dimension_in=6, hidden=(8, 4)), torch.randn(3, 6)
     assert layers(network)[:3] == ("flatten", "fc1", "fc1.0") and "head.linear" in layers(network)
-    wanted = x @ network.fc1[0].weight.T + network.fc1[0].bias
-    assert torch.allclose(features(network, x, "fc1.0"), wanted)
-    assert torch.allclose(features(network, x, "fc1"), wanted.relu())
+    expected = x @ network.fc1[0].weight.T + network.fc1[0].bias
+    assert torch.allclose(features(network, x, "fc1.0"), expected)
+    assert torch.allclose(features(network, x, "fc1"), expected.relu())
     assert torch.equal(features(network, x, "head"), network(x))
     assert not network.fc1._forward_hooks
-    features(network, x, "fc1").sum().backward()  # the graph is kept when gradients are on
+    features(network, x, "fc1").sum().backward()  # with gradients the graph is kept
 
 
-def test_features_are_not_spoilt_by_the_layer_after():
+def test_features_are_not_changed_by_the_next_layer():
     network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(inplace=True))
     assert (features(network, torch.randn(50, 3), "0") < 0).any()
 
@@ -98,11 +106,13 @@ class Odd(torch.nn.Module):
 
 def test_features_errors():
     x = torch.randn(2, 6)
-    with pytest.raises(ValueError, match=r"layer 'fc3' is unknown \(did you mean 'fc1'\?\); it has flatten, fc1, head; layers\(\) lists"):
+    with pytest.raises(
+        ValueError, match=r"layer 'fc3' is unknown \(did you mean 'fc1'\?\); it has flatten, fc1, head; layers\(\) also lists"
+    ):
         features(build("mlp", dimension_in=6), x, "fc3")
-    with pytest.raises(TypeError, match="layer 'pair' gives a tuple, not a tensor; choose a layer inside it"):
+    with pytest.raises(TypeError, match="layer 'pair' returns a tuple, not a tensor; choose a layer inside it"):
         features(Odd(), torch.randn(2, 3), "pair")
-    with pytest.raises(ValueError, match="layer 'unused' was not run for these images"):
+    with pytest.raises(ValueError, match="layer 'unused' did not run for these images"):
         features(Odd(), torch.randn(2, 3), "unused")
 
 
@@ -126,7 +136,7 @@ def test_features_errors():
         (
             "resnet18",
             {"image_shape": None, "dimension_in": 5},
-            "resnet18 reads images, not vectors of 5 numbers; give image_shape, or take mlp",
+            "resnet18 reads images, not vectors of 5 numbers; give image_shape, or use mlp",
         ),
         ("resnet18", {"dimension_in": 5}, r"give image_shape=\(channels, height, width\) or dimension_in, one of the two"),
         ("mlp", {"image_shape": None}, "give image_shape=.* or dimension_in, one of the two"),

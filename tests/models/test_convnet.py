@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nearkin.models.convnet import convnet
 from nearkin.models.head import Head
+from nearkin.models.small_convnet import convnet
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (3, 32, 32), (3, 17, 23), (2, 1, 1), (4, 5, 3)])
@@ -25,7 +25,7 @@ def test_every_parameter_gets_a_gradient() -> None:
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in network.parameters())
 
 
-def test_what_is_seen_does_not_depend_on_where_it_stands() -> None:
+def test_embeddings_do_not_depend_on_the_place_of_an_object() -> None:
     network = convnet((1, 24, 24), 3).eval()
     images = torch.zeros(2, 1, 24, 24)
     images[0, 0, 8:12, 8:12] = images[1, 0, 12:16, 8:12] = torch.rand(4, 4)  # moved by 4: a whole step after two pools

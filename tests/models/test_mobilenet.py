@@ -14,7 +14,7 @@ from nearkin.models.mobilenet import MobileNetV2
 def test_names_and_sizes_are_torchvisions() -> None:
     body = MobileNetV2()
     held = body.state_dict()
-    assert sum(p.numel() for p in body.parameters()) == 2_223_872 and len(held) == 312  # 3,504,872 less the classifier's 1,281,000
+    assert sum(p.numel() for p in body.parameters()) == 2_223_872 and len(held) == 312  # 3,504,872 minus the classifier's 1,281,000
     assert {name: tuple(held[name].shape) for name in ("features.0.0.weight", "features.18.0.weight", "features.17.conv.2.weight")} == {
         "features.0.0.weight": (32, 3, 3, 3),
         "features.18.0.weight": (1280, 320, 1, 1),
@@ -33,16 +33,16 @@ def test_an_image_is_halved_five_times_and_averaged() -> None:
     torch.testing.assert_close(body(images), maps.mean((2, 3)))
 
 
-def test_weights_of_a_file_are_taken_and_its_classifier_is_left_out(tmp_path: Path) -> None:
+def test_weights_of_a_file_are_loaded_without_its_classifier(tmp_path: Path) -> None:
     held = MobileNetV2().state_dict()
     save_file({**held, "classifier.1.weight": torch.zeros(1000, 1280), "classifier.1.bias": torch.zeros(1000)}, tmp_path / "m.safetensors")
     network = build("mobilenet-v2", image_shape=(3, 32, 32), dimension=4, normalize=True, weights=tmp_path / "m.safetensors", frozen=True)
     torch.testing.assert_close(network.body.features[0][0].weight, held["features.0.0.weight"])
     assert [name for name, p in network.named_parameters() if p.requires_grad] == ["head.linear.weight", "head.linear.bias"]
     torch.testing.assert_close(network(torch.randn(3, 3, 32, 32)).norm(dim=1), torch.ones(3))
-    with pytest.raises(ValueError, match=r"features.0.0.weight has shape \(32, 3, 3, 3\), the network's has \(32, 1, 3, 3\)"):
+    with pytest.raises(ValueError, match=r"features.0.0.weight has shape \(32, 3, 3, 3\), the network's \(32, 1, 3, 3\)"):
         build("mobilenet-v2", image_shape=(1, 32, 32), weights=tmp_path / "m.safetensors")
 
 
-def test_who_loads_weights_itself() -> None:
+def test_networks_that_load_weights_themselves() -> None:
     assert loads_itself("mobilenet-v2") and loads_itself("timm:resnet18") and not loads_itself("resnet18") and not loads_itself("auto")

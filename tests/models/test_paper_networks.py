@@ -1,11 +1,11 @@
-"""The documents' networks: parameter counts of methods.md, sizes layer by layer, and a literal forward pass."""
+"""The networks of the papers: parameter counts, sizes layer by layer, and a literal forward pass."""
 
 import pytest
 import torch
 from torch.nn import functional
 
 from nearkin.models.catalog import build
-from nearkin.models.features import features
+from nearkin.models.layer_outputs import features
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
@@ -15,7 +15,7 @@ def count(network):
 
 
 def on_paper(*arguments, **options):
-    """Built without memory: sizes only."""
+    """Built on the meta device: sizes only."""
     with torch.device("meta"):
         return build(*arguments, **options)
 
@@ -106,7 +106,7 @@ def test_hao2018_drops_after_the_first_two_pools_only():
 
 @pytest.mark.parametrize(("name", "bottleneck", "counts"), [("resnet18", False, (2, 2, 2, 2)), ("resnet50", True, (3, 4, 6, 3))])
 def test_resnet_is_the_released_one(name, bottleneck, counts):
-    """The release in words: stem without a pool, blocks of two or three convolutions, strides 1 2 2 2, mean, linear, unit length."""
+    """The released network: stem without a pool, blocks of two or three convolutions, strides 1 2 2 2, mean, linear, unit length."""
     torch.manual_seed(0)
     network = build(name, image_shape=CIFAR, normalize=True).eval()
     state = iter([p for n, p in network.state_dict().items() if "num_batches" not in n])
@@ -133,7 +133,7 @@ def test_resnet_is_the_released_one(name, bottleneck, counts):
     assert next(state, None) is None
 
 
-def test_alexnet_is_the_stand_in():
+def test_alexnet_is_its_layers():
     network = build("alexnet", image_shape=(3, 8, 8)).eval()
     state = iter([p for n, p in network.state_dict().items() if "num_batches" not in n])
     images = x = torch.randn(2, 3, 8, 8)
@@ -146,7 +146,7 @@ def test_alexnet_is_the_stand_in():
 
 
 @pytest.mark.parametrize("name", ["ren2014-cifar", "hao2018-mnist", "resnet18", "alexnet"])
-def test_every_parameter_is_reached(name):
+def test_every_parameter_has_a_gradient(name):
     torch.manual_seed(0)
     network = build(name, image_shape=(3, 16, 16), normalize=True)
     z = network(torch.randn(4, 3, 16, 16))
@@ -162,7 +162,7 @@ def test_every_parameter_is_reached(name):
         ("ren2014-mnist", {"output": "relu"}, "output 'relu' is unknown; choose linear or tanh"),
         ("ren2014-mnist", {"hidden": 0}, r"hidden \(0\) must be a whole number of at least 1"),
         ("ren2014-mnist", {"dimension": 0}, r"dimension \(0\) must be a whole number of at least 1"),
-        ("ren2014-mnist", {"image_shape": (1, 4, 4)}, r"images of 1 x 4 x 4 do not go through this network"),
+        ("ren2014-mnist", {"image_shape": (1, 4, 4)}, r"this network cannot read images of 1 x 4 x 4"),
         ("hao2018-mnist", {"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1"),
         ("resnet18", {"image_shape": (3, 32)}, r"image_shape \(3, 32\) must be \(channels, height, width\)"),
     ],

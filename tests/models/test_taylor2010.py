@@ -1,4 +1,4 @@
-"""D.3 of methods.md: sizes, the printed backward pass as a loop, connectivity, convolution and not correlation."""
+"""The network of Taylor et al. (2010): sizes, the printed backward pass as a loop, connectivity, convolution and not correlation."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from scipy.signal import convolve2d
 
 from nearkin.models.catalog import build
-from nearkin.models.features import features
+from nearkin.models.layer_outputs import features
 from nearkin.models.taylor2010 import taylor2010
 
 POOLS = (5, 4)
@@ -48,14 +48,14 @@ def test_sizes_of_the_small_variant():
     assert network.head.linear.in_features == 128
 
 
-# The document's forward (28)-(32) and backward (33)-(42), one case and one map at a time.
+# The paper's forward (28)-(32) and backward (33)-(42), one case and one map at a time.
 
 
 def toy(seed=0):
     torch.manual_seed(seed)
     network = taylor2010((1, 64, 64), 3, maps=(5, 3), size=5, connections=2, seed=seed).double()
     with torch.no_grad():
-        for p in network.parameters():  # far from the flat start, so that every gradient counts
+        for p in network.parameters():  # far from the flat initial values, so that every gradient counts
             p.copy_(torch.randn_like(p) * 0.3)
         network.head.linear.weight.mul_(10)
     return network
@@ -132,7 +132,7 @@ def ncar(z, y):
 def both_gradients(averaged):
     network = toy()
     images = torch.randn(4, 1, 64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    images = images * torch.tensor([0.2, 0.5, 1.0, 2.0])[:, None, None, None]  # unlike one another, so that the loss has a slope
+    images = images * torch.tensor([0.2, 0.5, 1.0, 2.0])[:, None, None, None]  # different from one another, so that the loss has a slope
     targets = torch.tensor([0.0, 0.3, 1.0, -0.5], dtype=torch.float64)
     z = network(images)
     ncar(z, targets).backward()
@@ -195,7 +195,7 @@ def test_convolution_not_correlation():
         assert not np.allclose(got[j], convolve2d(image, rot180(filters[j, 0]), "valid") + bias[j], atol=1e-3)
 
 
-def test_start_values_of_the_sibling_network():
+def test_initial_values():
     torch.manual_seed(0)
     network = build("taylor2010", image_shape=(1, 128, 128)).requires_grad_(False)
     for p in (network.conv1.filters, network.conv2.filters, network.head.linear.weight):
@@ -209,9 +209,9 @@ def test_start_values_of_the_sibling_network():
     [
         (
             {"image_shape": (1, 100, 128)},
-            r"image height \(100\) does not come out even with filters of 9 and pools of 5 and 4; resize the images to",
+            r"image height \(100\) cannot be divided evenly by filters of 9 and pools of 5 and 4; resize the images to",
         ),
-        ({"image_shape": (1, 128, 130)}, r"image width \(130\) does not come out even .* to 128 or 148"),
+        ({"image_shape": (1, 128, 130)}, r"image width \(130\) cannot be divided evenly .* to 128 or 148"),
         ({"image_shape": (1, 128, 128), "connections": 17}, r"connections \(17\) must be between 1 and the number of first maps \(16\)"),
         ({"image_shape": (1, 128, 128), "size": 0}, r"size \(0\) must be a whole number of at least 1"),
     ],

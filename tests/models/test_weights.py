@@ -61,7 +61,7 @@ class Trap:
         return (os.mkdir, ("sprung",))
 
 
-def test_a_pickle_with_code_is_refused_and_not_run(tmp_path, monkeypatch):
+def test_a_pickle_with_code_raises_and_is_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"state_dict": network().state_dict(), "trap": Trap()}, tmp_path / "w.pth")
     with pytest.raises(ValueError, match=r"w.pth' holds more than tensors, or is damaged; ask its author for safetensors"):
@@ -87,22 +87,22 @@ def test_old_files_without_counters_are_fine(tmp_path):
 
 def test_errors(tmp_path):
     with pytest.raises(
-        FileNotFoundError, match=r"nothing.safetensors' is no file; give a local .safetensors or .pth \(nothing is downloaded\)"
+        FileNotFoundError, match=r"nothing.safetensors' is not a file; give a local .safetensors or .pth \(nothing is downloaded\)"
     ):
         load_weights(network(), tmp_path / "nothing.safetensors")
     save_file(network(1).state_dict(), tmp_path / "w.safetensors")
     whole = (tmp_path / "w.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"cut.safetensors' is not a whole safetensors file \(.*\); fetch it again"):
+    with pytest.raises(ValueError, match=r"cut.safetensors' is not a complete safetensors file \(.*\); fetch it again"):
         load_weights(network(), tmp_path / "cut.safetensors")
-    with pytest.raises(ValueError, match=r"2.bias has shape \(2,\), the network's has \(3,\)"):
+    with pytest.raises(ValueError, match=r"2.bias has shape \(2,\), the network's \(3,\)"):
         load_weights(network(classes=3), tmp_path / "w.safetensors")
     with pytest.raises(
         ValueError, match=r"are of another network: 2 missing \(bias, weight\); 9 unknown \(0.bias, 0.weight, 1.bias, ...\)"
     ):
         load_weights(nn.Linear(2, 2), tmp_path / "w.safetensors")
     torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(ValueError, match=r"list.pth' holds no dict of tensors, also not under state_dict, model"):
+    with pytest.raises(ValueError, match=r"list.pth' holds no dict of tensors, not even under state_dict, model"):
         convert_weights(tmp_path / "list.pth")
     (tmp_path / "junk.pth").write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match=r"junk.pth' holds more than tensors, or is damaged"):

@@ -1,4 +1,4 @@
-"""Direct regression equals its equation as a literal loop, refuses what it cannot price, and finds a linear map."""
+"""Direct regression equals its equation as a literal loop, rejects wrong input, and finds a linear map."""
 
 import pytest
 import torch
@@ -14,11 +14,11 @@ Z = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
 
 
-def squared_errors(z: Rows, y: Rows, weight: Rows, bias: Rows) -> o.Priced:
-    result: o.Priced = []
+def squared_errors(z: Rows, y: Rows, weight: Rows, bias: Rows) -> o.Values:
+    result: o.Values = []
     for point, target in zip(z, y, strict=True):
-        said = [sum(w * x for w, x in zip(row, point, strict=True)) + b for row, b in zip(weight, bias[0], strict=True)]
-        result.append((sum((s - t) ** 2 for s, t in zip(said, target, strict=True)), 1.0))
+        predicted = [sum(w * x for w, x in zip(row, point, strict=True)) + b for row, b in zip(weight, bias[0], strict=True)]
+        result.append((sum((s - t) ** 2 for s, t in zip(predicted, target, strict=True)), 1.0))
     return result
 
 
@@ -65,17 +65,17 @@ def test_it_finds_a_linear_map() -> None:
     assert objective.last is not None and objective.last.valid == 6
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_wrong_input_is_an_error() -> None:
     objective = DirectRegression(4)
-    with pytest.raises(ValueError, match="labels have 2 numbers for each point, but this objective was built for 1; give targets=2"):
+    with pytest.raises(ValueError, match="labels have 2 columns, but this objective was built for 1; build it with targets=2"):
         objective(Z, Y)
     with pytest.raises(ValueError, match="embeddings have 3 dimensions, but this objective was built for 4"):
         objective(Z[:, :3], Y[:, 0])
     with pytest.raises(ValueError, match="embeddings have 3 dimensions, but this objective was built for 4"):
         objective.predict(Z[:, :3])
-    with pytest.raises(ValueError, match=r"labels are missing; pass the targets, shape \(n,\) or \(n, t\)"):
+    with pytest.raises(ValueError, match=r"labels are missing: pass the targets, shape \(n,\) or \(n, t\)"):
         objective(Z)
-    with pytest.raises(ValueError, match="DirectRegression asks no neighbors and takes no references="):
+    with pytest.raises(ValueError, match="DirectRegression uses no neighbors and takes no references="):
         objective(Z, Y[:, 0], ids=torch.arange(6), references=Points(Z, Y[:, :1], fresh_ids(6)))
     for bad in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match=rf"targets \({bad}\) must be a whole number of at least 1"):

@@ -58,7 +58,7 @@ def test_equations_10_as_corrected_and_11(i):
 
 
 def literal(objective, x, ids, trusted, weight, labels):
-    """-log of what is right, one sum at a time."""
+    """-log of the probability of the positives, one sum at a time."""
     bank, found = objective.references.vectors, []
     for one, own in zip(x, ids.tolist(), strict=True):
         p = [math.exp(float(one @ v) / one.norm().item() / HEAT) for v in bank]
@@ -79,40 +79,40 @@ def test_weights_and_labels_are_the_literal_loop(weighted, labeled):
     trusted, weight = torch.arange(N) % 3 > 0, torch.linspace(0, 1, N, dtype=torch.float64) if weighted else None
     objective.trust(neighbors(), trusted, weight)
     x, ids = drawn(N, D, seed=3), torch.arange(N).flip(0)
-    told = literal(objective, x, ids, trusted, objective.relation.weight, labels)
-    torch.testing.assert_close(objective(x, ids=ids, reduction="none"), told, atol=1e-9, rtol=1e-9)
+    expected = literal(objective, x, ids, trusted, objective.relation.weight, labels)
+    torch.testing.assert_close(objective(x, ids=ids, reduction="none"), expected, atol=1e-9, rtol=1e-9)
     assert torch.autograd.gradcheck(lambda z: objective(z, ids=ids), x.clone().requires_grad_())
 
 
 @pytest.mark.parametrize("labeled", [False, True])
 def test_each_of_the_neighbors_is_the_literal_loop(labeled):
-    """Every right one against all that are wrong; the right ones are no rivals of each other."""
+    """Every positive against all negatives; positives do not compete with each other."""
     labels = torch.tensor([-1, 0, 1, 1, -1, 0, -1, -1, 1, -1, 2, -1]) if labeled else None
     objective = NeighborhoodDiscovery(N, D, K, HEAT, quantifier="each", labels=labels).double()
     objective.trust(neighbors(), torch.arange(N) % 3 > 0)
-    x, ids, told = drawn(N, D, seed=3), torch.arange(N).flip(0), []
+    x, ids, expected = drawn(N, D, seed=3), torch.arange(N).flip(0), []
     for one, own in zip(x, ids.tolist(), strict=True):
         near = [float(one @ v) / one.norm().item() / HEAT for v in objective.references.vectors]
         right = {own, *(neighbors()[own].tolist() if own % 3 else ())}
         if labels is not None and labels[own] >= 0:
             right = {j for j in range(N) if labels[j] == labels[own]}
-        rivals = [near[j] for j in range(N) if j not in right]
-        told.append(sum(math.log(1 + sum(math.exp(rival - near[j]) for rival in rivals)) for j in right) / len(right))
-    torch.testing.assert_close(objective(x, ids=ids, reduction="none"), torch.tensor(told, dtype=torch.float64), atol=1e-9, rtol=1e-9)
+        opposed = [near[j] for j in range(N) if j not in right]
+        expected.append(sum(math.log(1 + sum(math.exp(other - near[j]) for other in opposed)) for j in right) / len(right))
+    torch.testing.assert_close(objective(x, ids=ids, reduction="none"), torch.tensor(expected, dtype=torch.float64), atol=1e-9, rtol=1e-9)
     assert torch.autograd.gradcheck(lambda z: objective(z, ids=ids), x.clone().requires_grad_())
 
 
 def test_each_pulls_at_a_neighbor_that_any_leaves_alone():
-    """A sample at its own place in the bank and far from its neighbor: content for "any", not for "each"; alone they are one."""
-    pulls, prices = {}, {}
+    """A sample at its own slot and far from its neighbor: "any" is satisfied, "each" is not; without neighbors both are equal."""
+    pulls, losses = {}, {}
     for quantifier in ("any", "each"):
         objective = NeighborhoodDiscovery(3, 2, quantifier=quantifier).double()
         objective.references.vectors.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
         x, ids = torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True), torch.tensor([0])
-        prices[quantifier] = float(objective(x, ids=ids).detach())
+        losses[quantifier] = float(objective(x, ids=ids).detach())
         objective.trust(torch.tensor([[1], [0], [0]]))
         pulls[quantifier] = -float(torch.autograd.grad(objective(x, ids=ids), x)[0][0, 1])  # toward its neighbor
-    assert prices["any"] == pytest.approx(prices["each"], rel=1e-12)
+    assert losses["any"] == pytest.approx(losses["each"], rel=1e-12)
     assert 0 <= pulls["any"] < 1e-2 and pulls["each"] > 1
 
 
@@ -133,15 +133,15 @@ def test_weights_fall_with_entropy_and_average_to_the_share(share):
     assert bool((found[entropy.argsort()].diff() <= 0).all())
 
 
-def test_equal_entropies_weigh_alike_and_nobody_at_the_start():
+def test_equal_entropies_have_equal_weights_and_a_share_of_0_has_none():
     assert weights(torch.ones(5), 0.5).unique().numel() == 1
     assert weights(torch.rand(5), 0.0).tolist() == [0.0] * 5
-    with pytest.raises(ValueError, match=r"share \(1.2\) must lie between 0 and 1"):
+    with pytest.raises(ValueError, match=r"share \(1.2\) must be between 0 and 1"):
         weights(torch.ones(3), 1.2)
 
 
 def test_D_6_7():
-    """Similarities .9, .8, .8 of the classes 0, 1, 1: who wins hangs on the temperature; k above N is lowered."""
+    """Similarities .9, .8, .8 of the classes 0, 1, 1: the temperature decides which class wins; k above N is lowered."""
     angles = torch.tensor([0.9, 0.8, 0.8], dtype=torch.float64).acos()
     known = Points(torch.stack([angles.cos(), angles.sin()], 1), torch.tensor([0, 1, 1]))
     query = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
@@ -152,7 +152,7 @@ def test_D_6_7():
 
 
 def test_the_bank_moves_after_and_never_during_backward():
-    """So that a gradient gathered from two halves is that of the whole batch, and leaves the same bank."""
+    """So a gradient accumulated over two halves is that of the whole batch, and the bank ends the same."""
     objective, x = InstanceDiscrimination(N, D).double(), drawn(N, D)
     before, ids = objective.references.vectors.clone(), torch.arange(N)
     moved = []
@@ -208,7 +208,7 @@ def test_arrays_are_trusted_like_tensors():
         (lambda: NeighborhoodDiscovery(5, 2, quantifier="all"), "quantifier 'all' is unknown; choose one of any, each"),
         (
             lambda: NeighborhoodDiscovery(5, 2, quantifier="each", weighted=True),
-            "quantifier 'each' knows only right and wrong; choose one",
+            "quantifier='each' has only positives and negatives; drop one",
         ),
         (
             lambda: NeighborhoodDiscovery(5, 2, quantifier="each", labels=torch.zeros(5), engine="torch"),

@@ -1,4 +1,4 @@
-"""Whatever is wrong is refused in words that name the argument, the value and the mend; nothing is silently dropped."""
+"""Wrong arguments raise an error that names the argument, the value and the fix; nothing is dropped silently."""
 
 from collections.abc import Callable
 from typing import Any
@@ -63,12 +63,12 @@ every, classed = pytest.mark.parametrize("name", EVERY), pytest.mark.parametrize
         ([[1.0, 2.0]] * 6, TypeError, "embeddings must be a float tensor, not list; pass the network's output"),
         (X.long(), TypeError, "embeddings must be a float tensor, not torch.int64"),
         (X.to(torch.complex64), TypeError, "embeddings must be a float tensor, not torch.complex64"),
-        (X[0], ValueError, r"embeddings has shape \(4,\); it must be \(n, d\): one row a point"),
+        (X[0], ValueError, r"embeddings has shape \(4,\); it must be \(n, d\), one row for each sample"),
         (X[:, :, None], ValueError, r"embeddings has shape \(6, 4, 1\); it must be \(n, d\)"),
-        (X[:0], ValueError, r"embeddings is empty, shape \(0, 4\); a batch needs at least one point"),
+        (X[:0], ValueError, r"embeddings is empty, shape \(0, 4\); a batch needs at least one row"),
         (X[:, :0], ValueError, r"embeddings is empty, shape \(6, 0\)"),
-        (changed(X, ([1, 4], [0, 2]), torch.nan), ValueError, r"embeddings holds NaN or infinity, first in rows \[1, 4\]; lower"),
-        (changed(X, 5, -torch.inf), ValueError, r"embeddings holds NaN or infinity, first in rows \[5\]"),
+        (changed(X, ([1, 4], [0, 2]), torch.nan), ValueError, r"embeddings contains NaN or infinity, first in rows \[1, 4\]; lower"),
+        (changed(X, 5, -torch.inf), ValueError, r"embeddings contains NaN or infinity, first in rows \[5\]"),
     ],
     ids=["list", "integer", "complex", "vector", "cube", "no rows", "no columns", "nan", "inf"],
 )
@@ -79,7 +79,7 @@ def test_bad_embeddings(name: str, x: Any, error: type[Exception], match: str) -
 
 
 def test_only_the_first_five_bad_rows_are_named() -> None:
-    with pytest.raises(ValueError, match=r"rows \[0, 1, 2, 3, 4\]; lower the learning rate or look at the input of these rows"):
+    with pytest.raises(ValueError, match=r"rows \[0, 1, 2, 3, 4\]; lower the learning rate, or check the input of these rows"):
         NCA()(X * torch.nan, Y)
 
 
@@ -87,15 +87,23 @@ def test_only_the_first_five_bad_rows_are_named() -> None:
 @pytest.mark.parametrize(
     ("y", "error", "match"),
     [
-        (None, ValueError, r"labels are missing; pass one integer class for each embedding, shape \(n,\)"),
-        (Y[:5], ValueError, "labels has 5 entries for 6 embeddings; give one for each"),
-        (torch.tensor(3), ValueError, "labels is a single value; give one entry for each embedding"),
-        (Y[:, None], ValueError, r"labels has shape \(6, 1\); classes are \(n,\). Multi-hot sets take relation=LabelOverlap"),
-        (Y.float(), TypeError, r"labels are torch.float32; classes must be integers. For numbers use NCARegression\(\)"),
-        ([0.5] * 6, TypeError, "labels are torch.float64; classes must be integers"),
-        (Y.to(torch.complex64), TypeError, "labels are torch.complex64; classes must be integers"),
-        (["cat"] * 6, TypeError, r"labels are <U3, not numbers; encode names first: codes, classes = nearkin.encode_labels\(labels\)"),
-        ([None] * 6, TypeError, "labels are object, not numbers; encode names first"),
+        (None, ValueError, r"labels are missing: pass one integer class for each embedding, shape \(n,\)"),
+        (Y[:5], ValueError, "labels has 5 entries for 6 embeddings; pass one for each"),
+        (torch.tensor(3), ValueError, "labels is a single value; pass one entry for each embedding"),
+        (
+            Y[:, None],
+            ValueError,
+            r"labels has shape \(6, 1\); classes must be \(n,\). For multi-hot label sets use NCA\(relation=LabelOverlap",
+        ),
+        (Y.float(), TypeError, r"labels have dtype torch.float32; classes must be integers. For numbers use NCARegression\(\)"),
+        ([0.5] * 6, TypeError, "labels have dtype torch.float64; classes must be integers"),
+        (Y.to(torch.complex64), TypeError, "labels have dtype torch.complex64; classes must be integers"),
+        (
+            ["cat"] * 6,
+            TypeError,
+            r"labels have dtype <U3, not numbers; encode names first: codes, classes = nearkin.encode_labels\(labels\)",
+        ),
+        ([None] * 6, TypeError, "labels have dtype object, not numbers; encode names first"),
     ],
     ids=["missing", "short", "scalar", "column", "float", "float list", "complex", "names", "objects"],
 )
@@ -106,12 +114,12 @@ def test_bad_classes(name: str, y: Any, error: type[Exception], match: str) -> N
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_one_class_only(name: str) -> None:
-    with pytest.raises(ValueError, match=r"labels hold one class only \(7\): no neighbor could be wrong; draw batches with at least two"):
+    with pytest.raises(ValueError, match=r"labels contain one class only \(7\), so there are no negatives; draw batches with at least two"):
         EVERY[name]()(X, torch.full((6,), 7))
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_a_point_alone_costs_nothing(name: str) -> None:
+def test_a_single_point_has_loss_0(name: str) -> None:
     """As the last batch of a DataLoader may be."""
     alone = X[:1].clone().requires_grad_()
     loss = EVERY[name]()(alone, torch.tensor([7]))
@@ -129,11 +137,15 @@ def test_one_class_in_the_batch_and_another_among_the_references_is_fine() -> No
 @pytest.mark.parametrize("name", OWN_VECTORS)
 def test_labels_must_be_known_and_dimensions_must_fit(name: str) -> None:
     objective = EVERY[name]()
-    with pytest.raises(ValueError, match="labels run from 0 to 3, but this objective knows the classes 0 to 2; encode them with nearkin"):
+    with pytest.raises(
+        ValueError, match="labels run from 0 to 3, but this objective was built for the classes 0 to 2; encode them with nearkin"
+    ):
         objective(X, changed(Y, 5, 3))
     with pytest.raises(ValueError, match="labels run from -1 to 2"):
         objective(X, changed(Y, 0, -1))
-    with pytest.raises(ValueError, match="embeddings have 3 dimensions, but this objective was built for 4; build it with the network's"):
+    with pytest.raises(
+        ValueError, match="embeddings have 3 dimensions, but this objective was built for 4; build it with dimension= the network's"
+    ):
         objective(X[:, :3], Y)
 
 
@@ -142,7 +154,7 @@ def test_update_checks_as_the_call_does(name: str) -> None:
     objective = EVERY[name]()
     with pytest.raises(ValueError, match="embeddings have 1 dimensions, but this objective was built for 4"):
         objective.update(X[:, :1], Y, ids=IDS)
-    with pytest.raises(ValueError, match=r"embeddings holds NaN or infinity, first in rows \[2\]"):
+    with pytest.raises(ValueError, match=r"embeddings contains NaN or infinity, first in rows \[2\]"):
         objective.update(changed(X, 2, torch.nan), Y, ids=IDS)
     assert all(t.isfinite().all() for t in objective.state_dict().values())
 
@@ -167,14 +179,14 @@ def test_every_kind_of_whole_number_is_a_class(form: str) -> None:
 @pytest.mark.parametrize(
     ("y", "match"),
     [
-        (None, r"labels are missing; pass the targets, shape \(n,\) or \(n, t\)"),
-        (torch.zeros(6, 1, 1), r"labels has shape \(6, 1, 1\); targets are \(n,\) or \(n, t\)"),
+        (None, r"labels are missing: pass the targets, shape \(n,\) or \(n, t\)"),
+        (torch.zeros(6, 1, 1), r"labels has shape \(6, 1, 1\); targets must be real numbers of shape \(n,\) or \(n, t\)"),
         (
             changed(torch.zeros(6), 4, torch.nan),
-            r"labels hold NaN or infinity, first in rows \[4\]; drop these points or fill their targets",
+            r"labels contain NaN or infinity, first in rows \[4\]; drop these samples or fill in their targets",
         ),
-        (changed(torch.zeros(6, 2), (3, 1), torch.inf), r"labels hold NaN or infinity, first in rows \[3\]"),
-        (torch.zeros(6, dtype=torch.complex64), "targets are"),
+        (changed(torch.zeros(6, 2), (3, 1), torch.inf), r"labels contain NaN or infinity, first in rows \[3\]"),
+        (torch.zeros(6, dtype=torch.complex64), "targets must be real numbers"),
         (torch.zeros(7), "labels has 7 entries for 6 embeddings"),
     ],
 )
@@ -186,10 +198,10 @@ def test_bad_targets(y: Any, match: str) -> None:
 @pytest.mark.parametrize(
     ("y", "match"),
     [
-        (None, "labels are missing; pass multi-hot label sets of zeros and ones"),
-        (Y, r"labels has shape \(6,\); label sets are \(n, C\), a column for each label"),
-        (torch.full((6, 2), 2), "labels hold values other than 0 and 1; label sets are multi-hot"),
-        (torch.full((6, 2), torch.nan), "labels hold values other than 0 and 1"),
+        (None, "labels are missing: pass multi-hot label sets of zeros and ones"),
+        (Y, r"labels has shape \(6,\); label sets must be \(n, C\), one column for each label"),
+        (torch.full((6, 2), 2), "labels contain values other than 0 and 1; label sets must be multi-hot"),
+        (torch.full((6, 2), torch.nan), "labels contain values other than 0 and 1"),
     ],
 )
 def test_bad_sets(y: Any, match: str) -> None:
@@ -200,13 +212,15 @@ def test_bad_sets(y: Any, match: str) -> None:
 @every
 def test_bad_ids(name: str) -> None:
     objective = EVERY[name]()
-    with pytest.raises(TypeError, match=r"ids are torch.float32; ids must be integers: the sample's number in the data set"):
+    with pytest.raises(TypeError, match=r"ids have dtype torch.float32; ids must be integers, the samples' numbers in the data set"):
         objective(X, Y, ids=IDS.float())
-    with pytest.raises(TypeError, match=r"ids are torch.bool; ids must be integers"):
+    with pytest.raises(TypeError, match=r"ids have dtype torch.bool; ids must be integers"):
         objective(X, Y, ids=Y > 0)
-    with pytest.raises(TypeError, match=r"ids are <U1, not numbers; encode names first: codes, classes = nearkin.encode_labels\(ids\)"):
+    with pytest.raises(
+        TypeError, match=r"ids have dtype <U1, not numbers; encode names first: codes, classes = nearkin.encode_labels\(ids\)"
+    ):
         objective(X, Y, ids=list("abcdef"))
-    with pytest.raises(ValueError, match=r"ids has shape \(5,\) for 6 embeddings; give one integer for each"):
+    with pytest.raises(ValueError, match=r"ids has shape \(5,\) for 6 embeddings; pass one integer for each"):
         objective(X, Y, ids=IDS[:5])
     with pytest.raises(ValueError, match=r"ids has shape \(6, 1\) for 6 embeddings"):
         objective(X, Y, ids=IDS[:, None])
@@ -225,12 +239,12 @@ def test_bad_reduction(name: str) -> None:
         ((X, Y, IDS, IDS), TypeError, "references must be Points"),
         (Points(X[0], Y, IDS), ValueError, r"references.embeddings has shape \(4,\)"),
         (Points(X[:0], Y[:0], IDS[:0]), ValueError, "references.embeddings is empty"),
-        (Points(changed(X, 3, torch.nan), Y, IDS), ValueError, r"references.embeddings holds NaN or infinity, first in rows \[3\]"),
-        (Points(X[:, :3], Y, IDS), ValueError, "references have 3 dimensions and embeddings 4; both come from the same network"),
+        (Points(changed(X, 3, torch.nan), Y, IDS), ValueError, r"references.embeddings contains NaN or infinity, first in rows \[3\]"),
+        (Points(X[:, :3], Y, IDS), ValueError, "references have 3 dimensions and embeddings 4; compute both with the same network"),
         (Points(X, None, IDS), ValueError, "references.labels are missing"),
         (Points(X, Y[:4], IDS), ValueError, "references.labels has 4 entries for 6 embeddings"),
-        (Points(X, Y.float(), IDS), TypeError, "references.labels are torch.float32"),
-        (Points(X, Y, None), ValueError, r"references need ids, and so does the batch: .* use ids=nearkin.compose.fresh_ids\(m\)"),
+        (Points(X, Y.float(), IDS), TypeError, "references.labels have dtype torch.float32"),
+        (Points(X, Y, None), ValueError, r"references= needs ids on both sides.* use ids=nearkin.compose.fresh_ids\(m\)"),
         (Points(X, Y, IDS[:2]), ValueError, r"references.ids has shape \(2,\) for 6 embeddings"),
     ],
 )
@@ -240,11 +254,13 @@ def test_bad_references(references: Any, error: type[Exception], match: str) -> 
 
 
 def test_references_without_ids_in_the_batch_and_of_other_columns() -> None:
-    with pytest.raises(ValueError, match="references need ids, and so does the batch"):
+    with pytest.raises(ValueError, match="references= needs ids on both sides"):
         NCA()(X, Y, references=FINE)
-    with pytest.raises(ValueError, match=r"references.labels have shape \(6, 1\) and labels \(6, 3\); both need the same columns"):
+    with pytest.raises(
+        ValueError, match=r"references.labels have shape \(6, 1\) and labels \(6, 3\); both need the same number of columns"
+    ):
         NCARegression()(X, torch.zeros(6, 3), ids=IDS, references=Points(X, torch.zeros(6, 1), IDS))
-    assert NCA()(X, Y, ids=IDS, references=(X, Y, IDS)) == NCA()(X, Y), "a plain tuple will do"
+    assert NCA()(X, Y, ids=IDS, references=(X, Y, IDS)) == NCA()(X, Y), "a plain tuple works"
 
 
 @pytest.mark.parametrize("name", ["LargeMarginSoftmax", "LiftedStructure", "Angular", "Softmax", "Hinge", "CenterLoss"])
@@ -320,18 +336,24 @@ BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: nk.ProxyNCA(3, 4, "paper"), "form 'paper' is unknown; choose one of published, softmax"),
     (lambda: nk.ProxyNCA(3, 4, temperature=0), r"temperature \(0\) must be a finite number above 0"),
     (lambda: nk.NormalizedSoftmax(3, 4, 0), r"temperature \(0\) must be a finite number above 0"),
-    (lambda: nk.Softmax(1, 4), r"num_classes \(1\) must be a whole number of at least 2: with fewer there is nothing to tell apart"),
+    (lambda: nk.Softmax(1, 4), r"num_classes \(1\) must be a whole number of at least 2"),
     (lambda: nk.Softmax(3, 0), r"dimension \(0\) must be a whole number of at least 1: it is the embedding's size"),
-    (lambda: nk.LargeMarginSoftmax(3, 4, m=5), r"m \(5\) must be 1, 2, 3 or 4"),
+    (lambda: nk.LargeMarginSoftmax(3, 4, m=5), r"m \(5\) must be 1, 2, 3 or 4: it is the factor of the angle"),
     (lambda: nk.Contrastive(0), r"margin \(0\) must be a finite number above 0"),
-    (lambda: nk.Contrastive(2.5), r"margin \(2.5\) is above 2, the largest distance of unit vectors; lower it or pass normalize=False"),
+    (lambda: nk.Contrastive(2.5), r"margin \(2.5\) is above 2, the largest distance of unit vectors; lower it, or pass normalize=False"),
     (lambda: nk.Triplet("easy"), "choice 'easy' is unknown; choose one of uniform, hard, semi-hard, distance-weighted, misplaced"),
-    (lambda: nk.Triplet(metric="euclidean"), "metric 'euclidean' is unknown; did you mean 'squared_euclidean'. choose one of cosine"),
+    (
+        lambda: nk.Triplet(metric="euclidean"),
+        "metric 'euclidean' is unknown; did you mean 'squared_euclidean'. choose one of cosine, squared_euclidean",
+    ),
     (lambda: nk.Triplet(margin=-1), r"margin \(-1\) must be a finite number above 0"),
     (lambda: nk.Triplet("misplaced", k=0), r"k \(0\) must be a whole number of at least 1"),
-    (lambda: nk.Triplet("distance-weighted"), r"dimension \(0\) must be the embedding's size, at least 3, for distance-weighted draws"),
-    (lambda: nk.Triplet("distance-weighted", metric="squared_euclidean", dimension=4), "metric 'squared_euclidean' does not go with"),
-    (lambda: nk.NPair(-0.1), r"l2 \(-0.1\) must not be negative; it weighs the embeddings' squared length"),
+    (lambda: nk.Triplet("distance-weighted"), r"dimension \(0\) must be the embedding's size, at least 3, for choice='distance-weighted'"),
+    (
+        lambda: nk.Triplet("distance-weighted", metric="squared_euclidean", dimension=4),
+        "metric 'squared_euclidean' does not work with choice='distance-weighted'",
+    ),
+    (lambda: nk.NPair(-0.1), r"l2 \(-0.1\) must be at least 0: it is the weight of the embeddings' squared length"),
     (lambda: nk.LiftedStructure(0), r"margin \(0\) must be a finite number above 0"),
     (lambda: nk.Angular(0), r"alpha \(0\) must lie in \(0, 60\] degrees; the paper uses 36 to 55"),
     (lambda: nk.Angular(61), r"alpha \(61\) must lie in \(0, 60\]"),
@@ -358,7 +380,7 @@ BUILDERS: list[tuple[Callable[[], Any], str]] = [
     (lambda: nk.CenterPull(0, 4), r"num_classes \(0\) must be a whole number of at least 1: every label needs its center"),
     (lambda: MemoryBank(6, 4, labels=[0] * 6), "labels must be a tensor or a numpy array of numbers in memory, not list"),
     (lambda: MemoryBank(6, 4, labels=Y[:4]), "labels has 4 entries for a bank of 6; give one for each slot"),
-    (lambda: WeightedSum({}), r"terms is empty; give at least one name: \(weight, objective\)"),
+    (lambda: WeightedSum({}), r"terms is empty; pass at least one, {name: \(weight, objective\)}"),
     (lambda: NCA(engine="jax"), "engine 'jax' is unknown; choose one of auto, dense"),
     (lambda: NCA(precision="low"), "precision 'low' is unknown; choose one of highest, high, fast"),
     (lambda: orthonormal(5, 4), r"5 orthonormal anchors do not fit into 4 dimensions; raise dimension to 5, or use packed\(\)"),
@@ -377,8 +399,8 @@ def test_bad_builders(build: Callable[[], Any], match: str) -> None:
         build()
 
 
-def test_compositions_that_cannot_be() -> None:
-    with pytest.raises(TypeError, match=r"term 'a' is a Linear; a term is \(weight, objective\)"):
+def test_impossible_compositions() -> None:
+    with pytest.raises(TypeError, match=r"term 'a' is a Linear; a term must be \(weight, objective\)"):
         WeightedSum({"a": (1.0, nn.Linear(1, 1))})
     with pytest.raises(ValueError, match="engine 'torch' does not know this composition; use engine='dense' or leave it at 'auto'"):
         NeighborhoodObjective(InBatch(), Euclidean(), SameLabel(), each_positive, engine="torch")
@@ -400,7 +422,7 @@ def test_predict_checks_its_embeddings_and_leaves_sizes_to_your_own_distance() -
     assert NearestClassMean(torch.eye(3), lambda f, a: torch.cdist(f[:, :3], a)).predict(X).shape == (6,)
 
 
-def test_references_elsewhere_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearkin.objectives.inputs._looking", lambda _: False)  # there are no numbers to look at on this device
-    with pytest.raises(ValueError, match="references are on meta and embeddings on cpu; move one to the other"):
+def test_references_on_another_device_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearkin.objectives.inputs._readable", lambda _: False)  # the meta device has no values to read
+    with pytest.raises(ValueError, match="references are on meta and embeddings on cpu; move them to the same device"):
         NCA()(X, Y, ids=IDS, references=Points(X.to("meta"), Y, IDS))

@@ -1,7 +1,7 @@
-"""Known answers: the test vectors of the specification (methods.md, section D), each under its own number.
+"""Known answers of NCA (D.1) and NCA regression (D.2): values worked out by hand or in exact arithmetic.
 
-Tolerances are half a unit of the last printed digit, or what float32 holds where the item is about float32.
-D.4, D.5 and D.6 stand in test_known_answers_of_classes_and_ranks.py.
+Tolerances are half a unit of the last digit, or float32 rounding where the test is about float32.
+D.4, D.5 and D.6 are in test_known_answers_of_classes_and_ranks.py.
 """
 
 import math
@@ -110,7 +110,7 @@ def test_D_1_6(dtype: torch.dtype) -> None:
     expected = [float(value) for value, _ in o.nca_log(crowd, crowd, o.minus_squared())]
     near(NCA()(z[-12:], labels[-12:], reduction="none"), expected, 1e-5)
     apart = torch.tensor([[0.0], [12.0], [24.0]], dtype=dtype, requires_grad=True)
-    loss = NCA()(apart, [0, 0, 1])  # exp(-144) beside self's 1; the middle one is torn between both
+    loss = NCA()(apart, [0, 0, 1])  # exp(-144) next to self's 1; the middle point is as far from either
     assert loss.dtype == torch.float32
     near(loss, math.log(2) / 2, 1e-5)
     assert torch.autograd.grad(loss, apart)[0].isfinite().all()

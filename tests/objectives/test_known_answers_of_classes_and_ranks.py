@@ -1,4 +1,4 @@
-"""Known answers, continued: Prec@k (D.4), nearest class mean (D.5) and neighborhood discovery (D.6) of methods.md."""
+"""Known answers, continued: Prec@k (D.4), nearest class mean (D.5) and neighborhood discovery (D.6)."""
 
 import math
 from typing import Any
@@ -62,16 +62,16 @@ def test_D_4_4() -> None:
     """The closed form equals the sets, with ties, for every k and every number of right ones."""
     generator = torch.Generator().manual_seed(0)
     for n in (1, 2, 5, 8):
-        for kin in range(n + 1):
+        for positives in range(n + 1):
             for k in range(1, n + 3):
                 s = torch.randint(0, 5, (n,), generator=generator).double() / 7
-                right = torch.randperm(n, generator=generator) < kin
+                right = torch.randperm(n, generator=generator) < positives
                 found = row_gap(s, right, k, 0.1)
                 members = [j for j in range(n) if right[j]]
                 sets = o.precision_gap(dict(enumerate(s)), members, k, 0.1) if members else 0.0
                 assert found == pytest.approx(float(sets), abs=1e-12)
                 assert found >= -1e-15
-                if kin in (0, n) or k >= n:
+                if positives in (0, n) or k >= n:
                     assert abs(found) < 1e-15
 
 
@@ -112,17 +112,17 @@ def test_D_4_8() -> None:
 
 
 def test_D_4_9() -> None:
-    """k >= n: zero. k = n+: both cases are the same sum, which the closed form does not even tell apart."""
+    """k >= n: zero. k = n+: both cases are the same sum, which the closed form does not distinguish."""
     s = drawn(1, 9)[0]
-    for kin in range(1, 10):
-        right = torch.arange(9) < kin
+    for positives in range(1, 10):
+        right = torch.arange(9) < positives
         assert abs(row_gap(s, right, 9, 0.1)) < 1e-15
         assert abs(row_gap(s, right, 20, 0.1)) < 1e-15
         helped = s + 0.1 * (~right).double()
-        inside = set(helped.topk(kin).indices.tolist())
-        outside = [j for j in range(kin) if j not in inside]
-        wrong = [j for j in inside if j >= kin]
-        near(row_gap(s, right, kin, 0.1), helped[wrong].sum() - helped[outside].sum(), 1e-14)
+        inside = set(helped.topk(positives).indices.tolist())
+        outside = [j for j in range(positives) if j not in inside]
+        wrong = [j for j in inside if j >= positives]
+        near(row_gap(s, right, positives, 0.1), helped[wrong].sum() - helped[outside].sum(), 1e-14)
 
 
 CIRCLE = torch.tensor([[math.cos(math.radians(36 * c)), math.sin(math.radians(36 * c))] for c in range(10)], dtype=torch.float64)
@@ -248,9 +248,9 @@ def with_bank(objective: Any) -> Any:
 
 
 def test_D_6_1() -> None:
-    x, everybody = BANK[:1], torch.ones(4, 4, dtype=torch.bool)
+    x, candidates = BANK[:1], torch.ones(4, 4, dtype=torch.bool)
     near_each_other = InnerProduct(0.1)(BANK, BANK)
-    p = torch.stack([expected_cost(near_each_other[:1], Related(column[None], everybody[:1])).values[0] for column in torch.eye(4)])
+    p = torch.stack([expected_cost(near_each_other[:1], Related(column[None], candidates[:1])).values[0] for column in torch.eye(4)])
     near(p[:2], [0.880761856, 0.119198155], 5e-10)
     near(p[2], 3.99865e-5, 5e-11)
     near(p[3], 1.8154e-9, 5e-14)
@@ -259,7 +259,7 @@ def test_D_6_1() -> None:
     discovery.trust(torch.tensor([[1], [0], [1], [2]]))
     near(discovery(x, ids=[0]), 3.9989141e-5, 5e-13)
     surprise = -near_each_other.log_softmax(1)
-    entropy = expected_cost(near_each_other, Related(surprise, everybody)).values
+    entropy = expected_cost(near_each_other, Related(surprise, candidates)).values
     near(entropy, [0.36576421, 0.44105769, 0.0910691, 0.00049971], 5e-8)
     assert entropy.argsort().tolist() == [3, 2, 0, 1]
     points = Points(BANK, ids=torch.arange(4))

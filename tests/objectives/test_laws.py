@@ -52,7 +52,7 @@ class Case:
     invariant: str = ""  # of "translation" and "scale"; rotation holds for all
     labels: str = "classes"
     moves: tuple[str, ...] = ()  # state that update() changes
-    skipped_mask: bool = True  # whether the singleton cannot be valid
+    skips: bool = True  # whether the only sample of a class is skipped
     draws: bool = False
 
     def call(self, objective: nn.Module, x: Tensor, rows: Tensor | None = None, **options: Any) -> Tensor:
@@ -77,30 +77,30 @@ def two() -> nn.Module:
 CENTER = ("references.vectors",)
 CASES = [
     Case("nca log", NCA, "translation"),
-    Case("nca expected", lambda: NCA("expected"), "translation", skipped_mask=False),
+    Case("nca expected", lambda: NCA("expected"), "translation", skips=False),
     Case("nca cosine", lambda: NCA(temperature=0.1, metric="cosine"), "scale"),
     Case("nca sets log", lambda: NCA(relation=LabelOverlap()), "translation", labels="sets"),
-    Case("nca sets expected", lambda: NCA("expected", relation=LabelOverlap()), "translation", labels="sets", skipped_mask=False),
-    Case("ncar", NCARegression, "translation", labels="numbers", skipped_mask=False),
-    Case("ncar cosine", lambda: NCARegression(0.2, "cosine"), "scale", labels="numbers", skipped_mask=False),
-    Case("ncm euclidean", lambda: NearestClassMean(simplex(C, D)), "translation", skipped_mask=False),
-    Case("ncm cosine", lambda: NearestClassMean(simplex(C, D), "cosine", scale=4.0), "scale", skipped_mask=False),
+    Case("nca sets expected", lambda: NCA("expected", relation=LabelOverlap()), "translation", labels="sets", skips=False),
+    Case("ncar", NCARegression, "translation", labels="numbers", skips=False),
+    Case("ncar cosine", lambda: NCARegression(0.2, "cosine"), "scale", labels="numbers", skips=False),
+    Case("ncm euclidean", lambda: NearestClassMean(simplex(C, D)), "translation", skips=False),
+    Case("ncm cosine", lambda: NearestClassMean(simplex(C, D), "cosine", scale=4.0), "scale", skips=False),
     Case(
         "ncm own metric",
         lambda: NearestClassMean(simplex(C, D), lambda f, a: torch.cdist(f, a).square()),
         "translation",
-        skipped_mask=False,
+        skips=False,
     ),
-    Case("softmax", lambda: Softmax(C, D), skipped_mask=False),
-    Case("hinge", lambda: Hinge(C, D), skipped_mask=False),
-    Case("hinge weston-watkins", lambda: Hinge(C, D, "weston-watkins"), skipped_mask=False),
-    Case("hinge one-vs-rest", lambda: Hinge(C, D, "one-vs-rest"), skipped_mask=False),
-    Case("proxy-nca published", lambda: ProxyNCA(C, D), "scale", skipped_mask=False),
-    Case("proxy-nca softmax", lambda: ProxyNCA(C, D, "softmax"), "scale", skipped_mask=False),
-    Case("normalized softmax", lambda: NormalizedSoftmax(C, D), "scale", skipped_mask=False),
-    Case("l-softmax", lambda: LargeMarginSoftmax(C, D, base=2.0), moves=("step",), skipped_mask=False),
-    Case("contrastive", Contrastive, "scale", skipped_mask=False),
-    Case("contrastive raw", lambda: Contrastive(normalize=False), "translation", skipped_mask=False),
+    Case("softmax", lambda: Softmax(C, D), skips=False),
+    Case("hinge", lambda: Hinge(C, D), skips=False),
+    Case("hinge weston-watkins", lambda: Hinge(C, D, "weston-watkins"), skips=False),
+    Case("hinge one-vs-rest", lambda: Hinge(C, D, "one-vs-rest"), skips=False),
+    Case("proxy-nca published", lambda: ProxyNCA(C, D), "scale", skips=False),
+    Case("proxy-nca softmax", lambda: ProxyNCA(C, D, "softmax"), "scale", skips=False),
+    Case("normalized softmax", lambda: NormalizedSoftmax(C, D), "scale", skips=False),
+    Case("l-softmax", lambda: LargeMarginSoftmax(C, D, base=2.0), moves=("step",), skips=False),
+    Case("contrastive", Contrastive, "scale", skips=False),
+    Case("contrastive raw", lambda: Contrastive(normalize=False), "translation", skips=False),
     Case("triplet uniform", lambda: Triplet("uniform"), "scale"),
     Case("triplet hard", lambda: Triplet("hard", metric="squared_euclidean"), "translation"),
     Case("triplet semi-hard", lambda: Triplet("semi-hard"), "scale"),
@@ -111,11 +111,11 @@ CASES = [
     Case("angular", lambda: Angular(40.0), "scale"),
     Case("precision@k", lambda: PrecisionAtK(2), "scale"),
     Case("precision@k released", lambda: PrecisionAtK(3, 0.2, True, 0.1, True), "scale"),
-    Case("instances", lambda: InstanceDiscrimination(BANK, D), "scale", "ids", moves=CENTER, skipped_mask=False),
-    Case("discovery", discovery, "scale", "ids", moves=CENTER, skipped_mask=False),
-    Case("discovery of each", lambda: discovery("each"), "scale", "ids", moves=CENTER, skipped_mask=False),
-    Case("center pull", lambda: CenterPull(C, D), "translation", moves=CENTER, skipped_mask=False),
-    Case("center loss", lambda: CenterLoss(C, D, 0.5), moves=("terms.center.references.vectors",), skipped_mask=False),
+    Case("instances", lambda: InstanceDiscrimination(BANK, D), "scale", "ids", moves=CENTER, skips=False),
+    Case("discovery", discovery, "scale", "ids", moves=CENTER, skips=False),
+    Case("discovery of each", lambda: discovery("each"), "scale", "ids", moves=CENTER, skips=False),
+    Case("center pull", lambda: CenterPull(C, D), "translation", moves=CENTER, skips=False),
+    Case("center loss", lambda: CenterLoss(C, D, 0.5), moves=("terms.center.references.vectors",), skips=False),
     Case("n-pair + angular", two),
 ]
 STILL = [c for c in CASES if not c.draws]
@@ -194,14 +194,14 @@ def test_the_reductions_agree(case: Case) -> None:
 
 
 @table([c for c in STILL if c in SINGLE])
-def test_what_could_not_be_priced_is_counted_and_worth_nothing(case: Case) -> None:
+def test_skipped_queries_are_counted_and_have_value_0(case: Case) -> None:
     objective, x = built(case), batch()
     values = case.call(objective, x, reduction="none")
     last = objective.last
-    assert last.queries == 10 and last.valid + int(last.skipped_mask.sum()) == 10
+    assert last.queries == 10 and last.valid + last.skipped == 10 and last.skipped == int(last.skipped_mask.sum())
     assert values[last.skipped_mask].eq(0).all() and last.active > 0 and last.clamped == 0
-    assert bool(last.skipped_mask[SINGLETON]) == (case.skipped_mask and case.labels == "classes")
-    assert repr(last) == f"Last(queries=10, valid={last.valid}, active={last.active}, clamped=0)"
+    assert bool(last.skipped_mask[SINGLETON]) == (case.skips and case.labels == "classes")
+    assert repr(last) == f"Last(queries=10, valid={last.valid}, skipped={last.skipped}, active={last.active}, clamped=0)"
 
 
 @table(STILL)
@@ -282,7 +282,7 @@ def test_update_moves_only_what_it_should(case: Case) -> None:
 
 
 @table(STREAMED)
-@pytest.mark.parametrize("references", ["own", "clone", "strangers"])
+@pytest.mark.parametrize("references", ["own", "clone", "others"])
 def test_streaming_equals_the_matrix(case: Case, references: str) -> None:
     rows = torch.tensor([4, 0, 1, 2, 2, 3, 5, 6, 7, 9, 2])  # sample 2 stands in the batch three times
     outcomes = []
@@ -292,7 +292,7 @@ def test_streaming_equals_the_matrix(case: Case, references: str) -> None:
         others = {
             "own": None,
             "clone": Points(x.flip(0), None if case.labels == "ids" else case.target(rows.flip(0)), IDS[rows.flip(0)]),
-            "strangers": Points(batch(11, seed=8), None if case.labels == "ids" else case.target(rows), fresh_ids(11)),
+            "others": Points(batch(11, seed=8), None if case.labels == "ids" else case.target(rows), fresh_ids(11)),
         }[references]
         values = case.call(objective, x, rows, references=others, reduction="none")
         last = objective.last

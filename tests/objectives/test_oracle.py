@@ -1,6 +1,6 @@
 """Every objective equals its equation as a literal loop: each query's value, the mean, the sum, and the gradient with
 respect to the embeddings and to the objective's own vectors.
-Batches hold singletons, missing classes, identical embeddings, samples that stand twice, and ties (tests/batches.py).
+Batches hold singletons, missing classes, identical embeddings, samples that occur twice, and ties (tests/batches.py).
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Case:
 
     name: str
     build: Callable[[Batch], torch.nn.Module]
-    oracle: Callable[[Batch, Rows, Rows], o.Priced]
+    oracle: Callable[[Batch, Rows, Rows], o.Values]
     labels: Callable[[Batch], Any] = lambda b: b.labels
 
 
@@ -73,7 +73,7 @@ def center_loss(b: Batch) -> CenterLoss:
     return with_centers(loss, loss.terms["center"], b)
 
 
-def center_loss_oracle(b: Batch, z: Rows, w: Rows) -> o.Priced:
+def center_loss_oracle(b: Batch, z: Rows, w: Rows) -> o.Values:
     heads = o.softmax(z, b.labels, w)
     pulls = o.center_pull(z, b.labels, o.scalars(b.anchors()))
     return [(head + 0.3 * pull, 1.0) for (head, _), (pull, _) in zip(heads, pulls, strict=True)]

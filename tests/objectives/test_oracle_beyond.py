@@ -59,8 +59,8 @@ def test_distance_weighted_draws(b: Batch, dimension: int) -> None:
         values = objective(z, b.labels, ids=b.samples, reduction="none")
     (weight, draw), rows = drawn[0], o.scalars(b.z)
     for i in range(len(rows)):
-        kin, others = o.split(b.crowd(rows), i, b.crowd(rows))
-        s = {j: o.cosine()(rows[i], rows[j]) for j in kin + others}
+        positives, others = o.split(b.crowd(rows), i, b.crowd(rows))
+        s = {j: o.cosine()(rows[i], rows[j]) for j in positives + others}
         logs = {j: pairs.draw_log_weight(float(s[j]), dimension) for j in others}
         peak = max(logs.values(), default=-torch.inf)
         if peak > -torch.inf:
@@ -68,7 +68,7 @@ def test_distance_weighted_draws(b: Batch, dimension: int) -> None:
             for j, value in logs.items():
                 expected[j] = torch.tensor(value - peak, dtype=torch.float64).exp()
             close(weight[i] / weight[i].max(), expected)
-        chosen = [(j, int(draw[i, j])) for j in kin] if peak > -torch.inf else []
+        chosen = [(j, int(draw[i, j])) for j in positives] if peak > -torch.inf else []
         close(values[i].detach(), torch.as_tensor(pairs.mean_hinge(s, chosen, 0.35)[0], dtype=torch.float64))
 
 
@@ -91,10 +91,10 @@ def test_triplets_under_exact_ties(choice: Any, rows: list[list[tuple[int, str]]
     candidate = torch.tensor([[kind != "itself" for _, kind in row] for row in rows])
     outcome = Triplets(choice, 0.5, k=3)(affinity, Related(cost, candidate))
     for i, row in enumerate(rows):
-        kin = [j for j, (_, kind) in enumerate(row) if kind == "right"]
+        positives = [j for j, (_, kind) in enumerate(row) if kind == "right"]
         others = [j for j, (_, kind) in enumerate(row) if kind == "wrong"]
-        s = {j: affinity[i, j] for j in sorted(kin + others)}
-        value, weight = pairs.mean_hinge(s, CHOICES[choice](s, kin, others, 0.5), 0.5)
+        s = {j: affinity[i, j] for j in sorted(positives + others)}
+        value, weight = pairs.mean_hinge(s, CHOICES[choice](s, positives, others, 0.5), 0.5)
         assert outcome.values[i] == pytest.approx(float(value), abs=1e-14)
         assert outcome.weight[i] == weight
 
@@ -128,7 +128,7 @@ def test_class_balanced_sums_the_means_of_the_classes(b: Batch) -> None:
     members = {c: [i for i in ids if b.labels[i] == c] for c in b.labels}
     means = [values[rows].mean() for rows in members.values() if len(rows) > 1]
     close(total, torch.stack(means).sum() if means else torch.zeros((), dtype=torch.float64))
-    if means:  # released: 0.1 of the covariance term beside that sum
+    if means:  # released: 0.1 of the covariance term next to that sum
         released = PrecisionAtK(2, 0.3, covariance=0.1 / len(means), class_balanced=True)
         spread = released(b.z, b.labels, ids=ids, reduction="sum") - total
         close(spread, 0.1 * o.covariance_spread(o.scalars(b.z)))
@@ -136,7 +136,7 @@ def test_class_balanced_sums_the_means_of_the_classes(b: Batch) -> None:
 
 @pytest.mark.parametrize("gap", [19.0, 20.5, 25.0, 60.0])
 def test_a_long_gap_keeps_its_digits(gap: float) -> None:
-    """torch's softplus is a straight line from 20 on unless told otherwise: 2e-9 too low in float64."""
+    """torch's softplus is a straight line from 20 on by default: 2e-9 too low in float64."""
     s = torch.tensor([[0.0, gap]], dtype=torch.float64, requires_grad=True)
     relation = Related(torch.tensor([[0.0, 1.0]], dtype=torch.float64), torch.tensor([[True, True]]))
     value = each_positive(s, relation).values[0]

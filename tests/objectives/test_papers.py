@@ -9,7 +9,7 @@ import pytest
 
 import nearkin
 from nearkin import objectives
-from nearkin.objectives import NCA, Angular, CenterLoss, CenterPull, NeighborhoodObjective, NPair, Objective, WeightedSum
+from nearkin.objectives import NCA, Angular, CenterLoss, CenterPull, DirectRegression, NeighborhoodObjective, NPair, Objective, WeightedSum
 from nearkin.objectives.papers import bibliography, cite
 
 SOURCE = Path(inspect.getfile(nearkin)).parent
@@ -45,7 +45,7 @@ def test_every_entry_is_named_somewhere() -> None:
 def test_entries_are_whole() -> None:
     text = (SOURCE / "objectives/papers.bib").read_text()
     entries = bibliography()
-    assert len(entries) == text.count("\n@") + 1 == len(re.findall(r"^@\w+\{", text, re.MULTILINE)), "no key stands twice"
+    assert len(entries) == text.count("\n@") + 1 == len(re.findall(r"^@\w+\{", text, re.MULTILINE)), "no key occurs twice"
     for key, entry in entries.items():
         assert entry.startswith("@") and f"{{{key}," in entry and entry.endswith("\n}") and entry.count("{") == entry.count("}")
         assert all(re.search(rf"^  {field} +=", entry, re.MULTILINE) for field in ("title", "author", "year")), key
@@ -53,11 +53,11 @@ def test_entries_are_whole() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda c: c.__name__)
 def test_an_objective_names_the_papers_of_its_docstring(kind: type[Objective | WeightedSum]) -> None:
-    named = set(KEY.findall(kind.__doc__ or ""))  # which may name others in passing
+    named = set(KEY.findall(kind.__doc__ or ""))  # which may mention others
     assert set(kind.keys) <= bibliography().keys()
-    if kind in (Objective, NeighborhoodObjective, WeightedSum):
+    if kind in (Objective, NeighborhoodObjective, WeightedSum, DirectRegression):  # which have no paper of their own
         assert not kind.keys and not named
-    elif kind is not CenterLoss:  # whose softmax is named in Softmax
+    else:
         assert kind.keys and set(kind.keys) <= named
 
 
@@ -71,7 +71,7 @@ def test_cite_takes_instances_classes_and_sums() -> None:
     assert nearkin.cite is cite
 
 
-def test_every_departure_from_print_is_said() -> None:
-    silent = {"Softmax", "NormalizedSoftmax"}  # as printed
+def test_every_departure_from_a_paper_is_documented() -> None:
+    as_published = {"Softmax", "NormalizedSoftmax"}
     for kind in CLASSES:
-        assert kind.__doc__ and ("Differs:" in kind.__doc__ or not kind.keys or kind.__name__ in silent), kind.__name__
+        assert kind.__doc__ and ("Differs:" in kind.__doc__ or not kind.keys or kind.__name__ in as_published), kind.__name__

@@ -1,4 +1,4 @@
-"""Prec@k beyond its equations: the toy of figure 1, references of earlier batches, and the short way to the k largest."""
+"""Prec@k beyond its equations: the example of figure 1, references of earlier batches, and the fast way to the k largest."""
 
 import math
 
@@ -18,11 +18,11 @@ def circle(degrees: list[float]) -> Tensor:
     return torch.stack([angle.cos(), angle.sin()], 1)
 
 
-def test_the_toy_of_figure_1() -> None:
-    """Three of the five nearest are kin. Only A, B (kin outside) and C, D (strangers inside) are moved, and then all five are."""
-    names = ["query", "kin", "kin", "kin", "C", "D", "A", "B", "far kin", "stranger", "stranger"]
+def test_the_example_of_figure_1() -> None:
+    """Three of the five nearest are positives. Only A, B (positives outside) and C, D (negatives inside) move; then all five are."""
+    names = ["query", "positive", "positive", "positive", "C", "D", "A", "B", "far positive", "negative", "negative"]
     z = circle([0, 5, -8, 12, 20, -25, 40, -45, 100, 80, -120]).requires_grad_()
-    labels = torch.tensor([int(name in ("kin", "A", "B", "far kin", "query")) for name in names])
+    labels = torch.tensor([int(name in ("positive", "A", "B", "far positive", "query")) for name in names])
     ids = torch.arange(len(names))
 
     def precision() -> float:
@@ -38,7 +38,7 @@ def test_the_toy_of_figure_1() -> None:
             moved = {names[i] for i in range(len(names)) if slope[i].norm() > 1e-12}
             assert moved == {"query", "A", "B", "C", "D"} and objective.last is not None and objective.last.active == 2
         with torch.no_grad():
-            z[1:] -= 0.05 * slope[1:]  # the query stays where it is drawn
+            z[1:] -= 0.05 * slope[1:]  # the query stays in place
     assert precision() == 1.0 and loss.item() == pytest.approx(0.0, abs=1e-9)
 
 
@@ -66,7 +66,7 @@ def test_against_a_memory_the_loss_is_that_of_batch_and_earlier_embeddings() -> 
 def test_the_k_largest_by_strips(wide: int) -> None:
     x = torch.randn(20, wide, generator=torch.Generator().manual_seed(0)).masked_fill(torch.arange(wide) % 7 == 4, -torch.inf)
     assert torch.equal(by_strips(x, 5)[1], x.topk(5).indices)
-    x[:, 9:] = -torch.inf  # next to each other, as the kin of a sorted batch are
+    x[:, 9:] = -torch.inf  # next to each other, as the positives of a sorted batch are
     assert torch.equal(by_strips(x, 5)[1], x.topk(5).indices)
     x[:, 3:] = -torch.inf
     few = by_strips(x, 5)[1]
@@ -74,7 +74,7 @@ def test_the_k_largest_by_strips(wide: int) -> None:
 
 
 def test_by_strips_the_loss_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on CUDA: wide rows, kin side by side, and a class of fewer than k."""
+    """As on CUDA: wide rows, positives side by side, and a class of fewer than k."""
     generator = torch.Generator().manual_seed(1)
     z, labels = torch.randn(700, 8, generator=generator, dtype=torch.float64), torch.arange(700) // 11
     objective = PrecisionAtK(5, 0.1, log_sum_exp=True)
@@ -88,8 +88,8 @@ def test_by_strips_the_loss_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     torch.testing.assert_close(found[0], found[1])
 
 
-def test_n_pair_refuses_a_batch_of_one_class_although_most_answers_are_empty() -> None:
-    with pytest.raises(ValueError, match="labels hold one class only"):
+def test_n_pair_rejects_a_batch_of_one_class_although_most_slots_are_empty() -> None:
+    with pytest.raises(ValueError, match="labels contain one class only"):
         NPair()(torch.randn(4, 3), torch.zeros(4, dtype=torch.int64))
 
 
@@ -101,6 +101,6 @@ def test_n_pair_refuses_a_batch_of_one_class_although_most_answers_are_empty() -
         (lambda: Angular(margin=-1.0), r"margin \(-1.0\) must be a finite number above 0"),
     ],
 )
-def test_angular_refuses_in_words(make: object, words: str) -> None:
+def test_angular_rejects_wrong_arguments(make: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""DeepCluster and noise as targets: values by literal loops, what is looked for between epochs, and what is refused."""
+"""DeepCluster and noise as targets: values by literal loops, what happens between epochs, and wrong arguments."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ def test_clusters_are_found_and_whitening_whitens():
     assert float(white[:, -1].square().mean() / white[:, 1].square().mean()) == pytest.approx(1, abs=0.3)  # alike, but for unit length
 
 
-def test_an_empty_cluster_begins_anew_beside_the_largest():
+def test_an_empty_cluster_restarts_next_to_the_largest():
     x = torch.cat([torch.zeros(50, 2), torch.ones(1, 2)]) + 0.01 * torch.randn(51, 2, generator=torch.Generator().manual_seed(0))
     assert torch.bincount(clustered(x, 8, seed=1), minlength=8).gt(0).sum() == 8
     assert set(clustered(torch.ones(10, 2), 3, seed=0).tolist()) <= {0, 1, 2}  # identical points are defined
@@ -46,13 +46,13 @@ def test_deep_cluster_is_weighted_cross_entropy():
     total = scale = 0.0
     for one, own in zip(x, ids.tolist(), strict=True):
         logits = (objective.head.weight.detach() @ one + objective.head.bias.detach()).tolist()
-        told = int(objective.cluster[own])
-        price = math.log(sum(math.exp(v) for v in logits)) - logits[told]
-        total, scale = total + price / float(sizes[told]), scale + 1 / float(sizes[told])
+        pseudo = int(objective.cluster[own])
+        value = math.log(sum(math.exp(v) for v in logits)) - logits[pseudo]
+        total, scale = total + value / float(sizes[pseudo]), scale + 1 / float(sizes[pseudo])
     assert objective(x, ids=ids).item() == pytest.approx(total / scale, rel=1e-6)
 
 
-def test_the_head_begins_anew_and_the_seed_decides():
+def test_refresh_draws_a_new_head_from_the_seed():
     objective = seen(DeepCluster(60, 4, clusters=3), blobs())
     before = objective.head.weight.detach().clone()
     objective.refresh(0)
@@ -67,17 +67,17 @@ def test_noise_as_targets_is_the_squared_distance():
     torch.manual_seed(0)
     objective = NoiseAsTargets(6, 3).double()
     x = torch.randn(6, 3, dtype=torch.float64)
-    wanted = [float((x[i] / x[i].norm() - objective.targets[i]).square().sum()) for i in range(6)]
-    torch.testing.assert_close(objective(x, ids=torch.arange(6), reduction="none"), torch.tensor(wanted, dtype=torch.float64))
+    expected = [float((x[i] / x[i].norm() - objective.targets[i]).square().sum()) for i in range(6)]
+    torch.testing.assert_close(objective(x, ids=torch.arange(6), reduction="none"), torch.tensor(expected, dtype=torch.float64))
 
 
 def test_the_exchange_is_the_best_there_is():
     torch.manual_seed(0)
     objective = NoiseAsTargets(6, 3).double()
-    x, everybody = torch.randn(6, 3, dtype=torch.float64), torch.arange(6)
-    before = float(objective(x, ids=everybody))
+    x, ids = torch.randn(6, 3, dtype=torch.float64), torch.arange(6)
+    before = float(objective(x, ids=ids))
     seen(objective, x).refresh(0)
-    after = float(objective(x, ids=everybody))
+    after = float(objective(x, ids=ids))
     near = torch.nn.functional.normalize(x, dim=1) @ objective.targets.T
     best = max(sum(float(near[i, j]) for i, j in enumerate(order)) for order in itertools.permutations(range(6)))
     assert after < before and after == pytest.approx(2 - 2 * best / 6) and sorted(objective.owned.tolist()) == list(range(6))

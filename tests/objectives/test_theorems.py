@@ -1,4 +1,4 @@
-"""What the documents prove, and what we derived of them, held against the code: bounds, identities, hand gradients."""
+"""What the papers prove, and what follows from them, checked against the code: bounds, identities, hand gradients."""
 
 import math
 from typing import Any
@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from nearkin.compose.affinity import InnerProduct, SquaredEuclidean
+from nearkin.compose.affinity import InnerProduct
 from nearkin.compose.criterion import BestK, any_positive
 from nearkin.compose.references import InBatch
-from nearkin.compose.relation import ListedNeighbors, Related, SameId, SameLabel
+from nearkin.compose.relation import ListedNeighbors, Related, SameId
 from nearkin.objectives import (
     NCA,
     CenterLoss,
@@ -58,7 +58,7 @@ def wrong_in_top(right: list[float], wrong: list[float], k: int, unlucky: bool =
 
 
 @given(row=rows, k=st.integers(1, 9), margin=st.sampled_from([0.25, 0.1, 1.0]))
-def test_theorem_1_of_document_004(row: list[tuple[int, bool]], k: int, margin: float) -> None:
+def test_theorem_1_of_lu2019(row: list[tuple[int, bool]], k: int, margin: float) -> None:
     """gap >= margin * (wrong ones in the top k) - margin * max(k - n+, 0), however ties fall."""
     s, relation, right, wrong = row_of(row)
     k = min(k, len(row))
@@ -68,29 +68,29 @@ def test_theorem_1_of_document_004(row: list[tuple[int, bool]], k: int, margin: 
 
 
 @given(row=rows, k=st.integers(1, 9))
-def test_theorem_2_of_document_004(row: list[tuple[int, bool]], k: int) -> None:
+def test_theorem_2_of_lu2019(row: list[tuple[int, bool]], k: int) -> None:
     """When the best k lead by the margin, the gap is zero and only unavoidable wrong ones are in the top k."""
     margin, k = 0.25, min(k, len(row))
     _, _, right, wrong = row_of(row)
     best = min(k, len(right))
-    rival = k - best  # the nearest wrong one that must stay outside
-    lead = right[best - 1] - wrong[rival] if rival < len(wrong) else math.inf
+    first = k - best  # the nearest wrong one that must stay outside
+    lead = right[best - 1] - wrong[first] if first < len(wrong) else math.inf
     shift = round(4 * max(margin - lead, 0.0))  # grants the premise, exactly at its edge when it was not met
     s, relation, right, wrong = row_of([(value + shift * is_right, is_right) for value, is_right in row])
     assert float(BestK(k, margin)(s, relation).values[0]) == 0
     assert wrong_in_top(right, wrong, k) == max(k - len(right), 0)
 
 
-@given(n=st.integers(2, 12), kin=st.integers(1, 12), k=st.integers(1, 12))
-def test_theorem_1_needs_exactly_k(n: int, kin: int, k: int) -> None:
+@given(n=st.integers(2, 12), positives=st.integers(1, 12), k=st.integers(1, 12))
+def test_theorem_1_needs_exactly_k(n: int, positives: int, k: int) -> None:
     """All tied: the gap is margin * (right ones that could be inside); counting every tie as top k breaks the bound."""
-    kin, k = min(kin, n), min(k, n)
-    s, relation, _, _ = row_of([(2, j < kin) for j in range(n)])
+    positives, k = min(positives, n), min(k, n)
+    s, relation, _, _ = row_of([(2, j < positives) for j in range(n)])
     gap = float(BestK(k, 0.25)(s, relation).values[0])
-    assert gap == pytest.approx(0.25 * (min(k, n - kin) - max(k - kin, 0)))
-    tied = n - kin  # the printed >= puts all of the wrong ones into the top k
+    assert gap == pytest.approx(0.25 * (min(k, n - positives) - max(k - positives, 0)))
+    tied = n - positives  # the printed >= puts all of the wrong ones into the top k
     if tied > k:
-        assert gap < 0.25 * (tied - max(k - kin, 0))
+        assert gap < 0.25 * (tied - max(k - positives, 0))
 
 
 @given(row=rows, margin=st.sampled_from([0.1, 0.5]))
@@ -101,8 +101,8 @@ def test_precision_at_1_is_the_easy_positive_hard_negative_hinge(row: list[tuple
 
 
 @pytest.mark.parametrize("classes", [2, 10, 100])
-def test_where_all_scores_are_equal_every_rival_pulls_as_in_a_softmax_and_the_hardest_alone_does_not(classes: int) -> None:
-    """Why a hinge with one rival a query stays there when there are many classes."""
+def test_where_all_scores_are_equal_weston_watkins_pulls_as_a_softmax_does_and_crammer_singer_does_not(classes: int) -> None:
+    """Why a hinge against one class for each query stays there when there are many classes."""
     z, labels = torch.randn(3 * classes, 4, dtype=torch.float64), list(range(classes)) * 3
 
     def slopes(objective: NeighborhoodObjective) -> Tensor:
@@ -117,7 +117,7 @@ def test_where_all_scores_are_equal_every_rival_pulls_as_in_a_softmax_and_the_ha
 
 
 @given(batches())
-def test_the_hinge_of_every_rival_is_torchs_but_for_its_count_of_the_own_class(b: Batch) -> None:
+def test_weston_watkins_is_torchs_multi_margin_loss_up_to_its_divisor(b: Batch) -> None:
     objective = Hinge(7, b.z.shape[1], "weston-watkins", 0.7).double()
     (vectors,) = objective.parameters()
     labels = torch.as_tensor(b.labels) % 7
@@ -134,7 +134,7 @@ def test_a_large_margin_is_half_in_after_some_8700_steps() -> None:
 
 
 @given(batches())
-def test_nca_gradients_of_document_001(b: Batch) -> None:
+def test_nca_gradients_of_taylor2010(b: Batch) -> None:
     """Eq. (17) = eq. (18*) = autograd of sum of 1 - p_i, which is L_NCA + N."""
     z = b.z.clone().requires_grad_()
     found = slope(NCA("expected")(z, b.labels, reduction="sum"), z)
@@ -143,7 +143,7 @@ def test_nca_gradients_of_document_001(b: Batch) -> None:
 
 
 @given(batches())
-def test_nca_gradient_of_document_000(b: Batch) -> None:
+def test_nca_gradient_of_ren2014(b: Batch) -> None:
     """Eq. (5*); eq. (5)-(6) as printed are identically zero, and ours are not."""
     z = b.z.clone().requires_grad_()
     found = slope(NCA("expected")(z, b.labels), z)
@@ -151,7 +151,7 @@ def test_nca_gradient_of_document_000(b: Batch) -> None:
     close(gradients.nca_error_5(b.z, b.labels, printed=True), torch.zeros_like(b.z))
 
 
-def test_the_printed_zero_of_document_000_is_not_ours() -> None:
+def test_the_printed_zero_of_ren2014_is_not_ours() -> None:
     z = torch.randn(12, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     y = [i % 3 for i in range(12)]
     assert gradients.nca_error_5(z.detach(), y, printed=True).abs().max() < 1e-15
@@ -159,8 +159,8 @@ def test_the_printed_zero_of_document_000_is_not_ours() -> None:
 
 
 @given(batches())
-def test_nca_regression_gradients_of_document_001(b: Batch) -> None:
-    """Eq. (26), and eq. (22) once its last sum is mended, equal autograd."""
+def test_nca_regression_gradients_of_taylor2010(b: Batch) -> None:
+    """Eq. (26), and eq. (22) once its last sum is corrected, equal autograd."""
     z = b.z.clone().requires_grad_()
     found = slope(NCARegression()(z, b.targets, reduction="sum"), z)
     close(found, gradients.ncar_26(b.z, b.targets), 1e-11)
@@ -186,7 +186,7 @@ def test_a_linear_map_learns_by_equation_27(b: Batch) -> None:
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_ncm_gradient_of_document_002(metric: Any) -> None:
+def test_ncm_gradient_of_hao2018(metric: Any) -> None:
     @given(batches())
     def run(b: Batch) -> None:
         f = (b.z + 0.1234).requires_grad_()  # off the anchors and off the origin
@@ -197,7 +197,7 @@ def test_ncm_gradient_of_document_002(metric: Any) -> None:
 
 
 @given(b=batches(), i=st.integers(0, BANK - 1), temperature=st.sampled_from([0.1, 0.5, 1.0]))
-def test_discovery_gradients_of_document_003(b: Batch, i: int, temperature: float) -> None:
+def test_discovery_gradients_of_huang2019(b: Batch, i: int, temperature: float) -> None:
     """Eq. (9), (10*) and (11): all samples live, so that x_i is both the query and one of the references."""
     x = b.bank.clone().requires_grad_()
     listed = ListedNeighbors(BANK, 2)
@@ -218,23 +218,19 @@ def test_regression_on_scaled_one_hot_targets_is_the_expected_error(b: Batch) ->
     close(slope(graded, z), slope(error, z))
 
 
-def best_k(criterion: BestK) -> NeighborhoodObjective:
-    return NeighborhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), criterion)
-
-
 @given(batches())
 def test_a_trusted_neighborhood_never_costs_more_than_the_instance_alone(b: Batch) -> None:
-    """L_AN <= L_init; nobody trusted: equal; everybody a neighbor: zero."""
+    """L_AN <= L_init; none trusted: equal; all neighbors: zero."""
     alone, together = InstanceDiscrimination(BANK, b.d).double(), NeighborhoodDiscovery(BANK, b.d, k=2).double()
-    everybody = NeighborhoodDiscovery(BANK, b.d, k=BANK - 1).double()
-    for objective in (alone, together, everybody):
+    full = NeighborhoodDiscovery(BANK, b.d, k=BANK - 1).double()
+    for objective in (alone, together, full):
         objective.references.vectors.copy_(b.bank)
     init = alone(b.z, ids=b.samples, reduction="none")
     close(together(b.z, ids=b.samples, reduction="none"), init)
     together.trust(b.table, b.trusted)
     assert (together(b.z, ids=b.samples, reduction="none") <= init + 1e-12).all()
-    everybody.trust(torch.tensor([[j for j in range(BANK) if j != i] for i in range(BANK)]))
-    close(everybody(b.z, ids=b.samples, reduction="none"), torch.zeros(len(b.z), dtype=torch.float64), 1e-9)
+    full.trust(torch.tensor([[j for j in range(BANK) if j != i] for i in range(BANK)]))
+    close(full(b.z, ids=b.samples, reduction="none"), torch.zeros(len(b.z), dtype=torch.float64), 1e-9)
 
 
 @given(b=batches(), scale=st.sampled_from([1.0, 5.0]))

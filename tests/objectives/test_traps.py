@@ -1,4 +1,4 @@
-"""The numeric and semantic traps that peers fall into (spec/peers.md section 5), each numbered as there."""
+"""Numeric and semantic traps of metric-learning code, numbered: underflow, epsilons, leaks of self, state, half precision."""
 
 import copy
 import io
@@ -78,8 +78,8 @@ def gradient(objective: nn.Module, x: Tensor, *labels: Any, **options: Any) -> T
 def plain_nca(x: Tensor, labels: Tensor) -> Tensor:
     """-log p_i in float64 from differences, the definition."""
     square = (x.double()[:, None] - x.double()[None]).square().sum(2).fill_diagonal_(math.inf)
-    kin = labels[:, None] == labels[None]
-    return torch.logsumexp(-square, 1) - torch.logsumexp(torch.where(kin, -square, -math.inf), 1)
+    same = labels[:, None] == labels[None]
+    return torch.logsumexp(-square, 1) - torch.logsumexp(torch.where(same, -square, -math.inf), 1)
 
 
 # A. soft neighbors
@@ -136,15 +136,15 @@ def test_trap_05_no_positives_anywhere_is_a_zero_with_a_graph(name: str) -> None
     loss = objective(x, torch.arange(8))
     loss.backward()
     assert loss == 0 and x.grad is not None and not x.grad.any()
-    assert objective.last.valid == 0 and objective.last.skipped_mask.all()
+    assert objective.last.valid == 0 and objective.last.skipped == 8 and objective.last.skipped_mask.all()
 
 
-def test_trap_05_a_row_without_positives_is_reported_and_float_labels_are_refused() -> None:
+def test_trap_05_a_row_without_positives_is_reported_and_float_labels_are_an_error() -> None:
     objective, y = NCA(), torch.tensor([0, 0, 1, 1, 2, 2, 3, 4])
     values = objective(points(), y, reduction="none")
     assert objective.last.skipped_mask.tolist() == [False] * 6 + [True] * 2 and objective.last.valid == 6
     torch.testing.assert_close(objective(points(), y), values[:6].mean())
-    with pytest.raises(TypeError, match=r"labels are torch.float32; classes must be integers. For numbers use NCARegression"):
+    with pytest.raises(TypeError, match=r"labels have dtype torch.float32; classes must be integers. For numbers use NCARegression"):
         objective(points(), y.float())
 
 
@@ -157,7 +157,7 @@ def test_trap_06_a_sample_drawn_twice_is_not_its_own_positive(name: str) -> None
     torch.testing.assert_close(values[:2], alone[[0, 0]])
     if name.startswith("nca"):
         unknown = objective(x[doubled], y[doubled], reduction="none")
-        assert (unknown[:2] < 0.99 * alone[0]).all(), "without ids the copy would be the best of neighbors"
+        assert (unknown[:2] < 0.99 * alone[0]).all(), "without ids the copy would be the nearest neighbor"
 
 
 @pytest.mark.parametrize("name", IN_BATCH)
@@ -202,7 +202,7 @@ def test_trap_10_a_bank_resumes_bit_for_bit(make: Callable[[], Any]) -> None:
     file.seek(0)
     after = make()
     after.load_state_dict(torch.load(file, weights_only=True))
-    for step in range(3):  # and goes on alike
+    for step in range(3):  # and continues alike
         x = points(3, seed=step)
         assert torch.equal(before(x, ids=ids), after(x, ids=ids))
         before.update(x, ids=ids), after.update(x, ids=ids)
@@ -240,7 +240,7 @@ def test_trap_11_the_bank_starts_at_unit_length_and_sharp_temperatures_stay_fini
     assert torch.isfinite(grad).all() and grad.any()
 
 
-def test_trap_12_precision_at_k_needs_no_sorted_batch_and_a_singleton_shifts_nobody() -> None:
+def test_trap_12_precision_at_k_needs_no_sorted_batch_and_a_singleton_shifts_no_other() -> None:
     x, y = points().double(), torch.tensor([4, 0, 2, 0, 2, 2, 0, 7])  # 4 and 7 stand alone
     objective = PrecisionAtK(2)
     order = torch.argsort(y)
@@ -362,7 +362,7 @@ def test_trap_22_the_unit_vector_has_no_radial_gradient_and_zero_is_safe() -> No
     assert float(objective(points(), torch.arange(8))) == 0 and objective.last.valid == 0, "self is no hit"
 
 
-def test_trap_23_k_as_large_as_the_class_makes_nobody_its_own_neighbor() -> None:
+def test_trap_23_k_as_large_as_the_class_makes_no_point_its_own_neighbor() -> None:
     x, y = torch.tensor([[1.0, 0], [0, 1], [1, 0.1], [0.1, 1]]), [0, 0, 1, 1]  # every nearest neighbor is wrong
     objective = PrecisionAtK(2, margin=0.1)
     cosines = cosine()(x, x)

@@ -1,4 +1,4 @@
-"""Exact search equals a float64 loop, ties go to the earlier reference, and no answer depends on how it was blocked."""
+"""Exact search equals a float64 loop, ties go to the earlier reference, and no result depends on the block size."""
 
 import math
 from pathlib import Path
@@ -27,7 +27,7 @@ everywhere = pytest.mark.parametrize("name", AFFINITIES)
 
 @pytest.fixture(autouse=True, params=["compiled", "torch"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test with the compiled search, and with the one for machines without numba and for CUDA."""
+    """Run every test with the compiled search, and with the torch search for machines without numba and for CUDA."""
     if request.param == "torch":
         monkeypatch.setattr(module, "find_spec", lambda _: None)
     else:
@@ -72,7 +72,7 @@ def test_equals_the_loop(name: str, block: int) -> None:
     torch.testing.assert_close(found.affinity.double(), values, rtol=1e-5, atol=1e-5)
 
 
-def test_the_metric_is_squared_euclidean_unless_told() -> None:
+def test_the_default_metric_is_squared_euclidean() -> None:
     q, r = drawn(4, 3, 0), drawn(7, 3, 1)
     found = nearest(q, r, 2)
     assert isinstance(found, Neighbors) and torch.equal(found.affinity, nearest(q, r, 2, SquaredEuclidean()).affinity)
@@ -104,7 +104,7 @@ def test_ties_on_a_small_lattice_equal_the_loop() -> None:
 
 
 @pytest.mark.parametrize("block", [4096, 6, 1])
-def test_self_is_passed_over_by_id_wherever_it_stands(block: int) -> None:
+def test_self_is_excluded_by_id_wherever_it_is(block: int) -> None:
     x = drawn(10, 4, 0)
     references = torch.cat([x, x, x])  # triplicates: dropping rank 0 would leave two copies
     ids, labels = torch.arange(10), torch.arange(30)
@@ -113,11 +113,11 @@ def test_self_is_passed_over_by_id_wherever_it_stands(block: int) -> None:
     same = ids[:, None] == ids.repeat(3)
     assert torch.equal(found.positions, loop(x, references, 4, "squared", same)[0])
     kept = nearest(Points(x, None, ids), Points(references, labels, ids.repeat(3)), 3, block=block)
-    assert torch.equal(kept.positions, torch.stack([ids, ids + 10, ids + 20], 1)), "unless asked, everybody is a neighbor"
+    assert torch.equal(kept.positions, torch.stack([ids, ids + 10, ids + 20], 1)), "by default every reference is a candidate"
 
 
 @pytest.mark.parametrize("block", [4096, 2])
-def test_what_exclusion_leaves_short_is_marked(block: int) -> None:
+def test_queries_with_fewer_than_k_left_are_padded(block: int) -> None:
     x = drawn(3, 2, 0)
     found = nearest(
         Points(x, None, torch.zeros(3, dtype=torch.long)), Points(x, None, torch.tensor([0, 5, 0])), 2, exclude_same_id=True, block=block
@@ -126,7 +126,7 @@ def test_what_exclusion_leaves_short_is_marked(block: int) -> None:
 
 
 @pytest.mark.parametrize("block", [4096, 4])
-def test_k_is_lowered_to_the_number_of_references(block: int) -> None:
+def test_k_is_clamped_to_the_number_of_references(block: int) -> None:
     q, r = drawn(5, 3, 0), drawn(6, 3, 1)
     found = nearest(q, r, 50, block=block)
     assert found.positions.shape == (5, 6) and torch.equal(found.positions, loop(q, r, 6, "squared")[0])
@@ -153,17 +153,17 @@ def test_trap_36_recall_far_from_the_origin(queries: int) -> None:
         assert float((found[:, :, None] == exact[:, None]).any(2).double().mean()) == 1.0
 
 
-def test_trap_37_nobody_is_away_from_itself_and_near_duplicates_keep_their_distance() -> None:
+def test_trap_37_the_distance_to_itself_is_zero_and_near_duplicates_keep_their_distance() -> None:
     x = torch.nn.functional.normalize(drawn(300, 64, 0))
     far = 1000 * x
     found = nearest(far, far, 1, Euclidean())
     assert torch.equal(found.positions[:, 0], torch.arange(300)) and bool((found.affinity == 0).all())
     moved = x + 1e-5 * drawn(300, 64, 1)  # about 1e-4 away on the unit sphere
-    apart = -(moved.double() - x.double()).norm(dim=1, keepdim=True)
-    torch.testing.assert_close(nearest(moved, x, 1, Euclidean()).affinity.double(), apart, rtol=1e-6, atol=0)
+    expected = -(moved.double() - x.double()).norm(dim=1, keepdim=True)
+    torch.testing.assert_close(nearest(moved, x, 1, Euclidean()).affinity.double(), expected, rtol=1e-6, atol=0)
 
 
-def test_other_types_are_lifted() -> None:
+def test_other_types_are_converted() -> None:
     q, r = drawn(4, 3, 0), drawn(9, 3, 1)
     half = nearest(q.half(), r.half(), 3)
     assert half.affinity.dtype == torch.float32
@@ -183,7 +183,7 @@ def test_no_graph_is_built() -> None:
 
 @everywhere
 @pytest.mark.parametrize("block", [None, 7])
-def test_groups_are_passed_over(name: str, block: int | None) -> None:
+def test_groups_are_excluded(name: str, block: int | None) -> None:
     q, r = drawn(12, 4, 0), drawn(50, 4, 1)
     mine, theirs = torch.arange(12) % 5, torch.arange(50) % 6
     same = mine[:, None] == theirs
@@ -202,12 +202,12 @@ def test_references_may_come_from_a_file_or_in_pieces(tmp_path: Path) -> None:
     np.save(tmp_path / "r.npy", r.numpy())
     mapped = np.load(tmp_path / "r.npy", mmap_mode="r")
     pieces = (r[start : start + 45] for start in range(0, 301, 45))
-    asked = Points(q, None, ids[:20])
-    whole = nearest(asked, Points(r, None, ids), 8, exclude_same_id=True)
+    queries = Points(q, None, ids[:20])
+    whole = nearest(queries, Points(r, None, ids), 8, exclude_same_id=True)
     with_ids = [Points(mapped[start : start + 100], None, ids[start : start + 100]) for start in range(0, 301, 100)]
     for found in (nearest(q, mapped, 8), nearest(q, mapped, 8, block=33), nearest(q, pieces, 8), nearest(q, r, 8, block=3)):
         assert torch.equal(found.positions, expected.positions) and torch.equal(found.affinity, expected.affinity)
-    parts = nearest(asked, with_ids, 8, exclude_same_id=True)
+    parts = nearest(queries, with_ids, 8, exclude_same_id=True)
     assert torch.equal(parts.positions, whole.positions)
     halves = nearest(q, (r[start : start + 45].half().numpy() for start in range(0, 301, 45)), 8)
     assert torch.equal(halves.positions, nearest(q, r.half(), 8).positions)
@@ -217,7 +217,7 @@ def test_references_may_come_from_a_file_or_in_pieces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
 @pytest.mark.parametrize("name", ["squared", "euclidean"])
-def test_the_ranking_is_float64s_at_any_offset(name: str, offset: float) -> None:
+def test_the_ranking_is_that_of_float64_at_any_offset(name: str, offset: float) -> None:
     q, r = drawn(64, 24, 0) + offset, drawn(1500, 24, 1) + offset
     assert torch.equal(nearest(q, r, 10, AFFINITIES[name]).positions, nearest(q.double(), r.double(), 10).positions)
     every = torch.cat([nearest(q[i : i + 1], r, 10, AFFINITIES[name]).positions for i in range(64)])
@@ -234,7 +234,7 @@ def test_no_scale_is_too_small_or_too_large(scale: float) -> None:
     assert torch.equal(nearest(q * scale, r * scale, 5).positions, expected.positions)
 
 
-def test_an_outlier_spoils_nothing() -> None:
+def test_an_outlier_changes_nothing() -> None:
     q, r = drawn(50, 8, 0), drawn(3000, 8, 1)
     r[7] = 1e7
     assert torch.equal(nearest(q, r, 6).positions, nearest(q.double(), r.double(), 6).positions)
@@ -242,7 +242,7 @@ def test_an_outlier_spoils_nothing() -> None:
 
 @everywhere
 def test_many_copies_and_many_queries_are_still_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MANY", 100)  # so that copies are looked for
+    monkeypatch.setattr(module, "MANY", 100)  # so that duplicates are removed first
     base, q = drawn(5, 6, 0), drawn(10, 6, 1)
     r = base.repeat(80, 1)
     ids = torch.arange(400) % 90
@@ -250,7 +250,7 @@ def test_many_copies_and_many_queries_are_still_in_order(name: str, monkeypatch:
     assert torch.equal(found.positions, loop(q, r, 9, name, torch.arange(10)[:, None] == ids)[0])
 
 
-def test_nearly_equal_rows_are_told_apart() -> None:
+def test_nearly_equal_rows_are_ranked_correctly() -> None:
     r = 1 + torch.arange(500)[:, None] * torch.tensor([[2.0**-23, 0.0, 0.0]])  # neighbors in float32
     found = nearest(r[[0, 250, 499]], r, 3).positions
     assert found.tolist() == [[0, 1, 2], [250, 249, 251], [499, 498, 497]]
@@ -275,7 +275,7 @@ def test_a_large_k_and_wide_rows() -> None:
     assert torch.equal(nearest(q, r, 300).positions, exact)
 
 
-def test_an_affinity_of_the_callers_own() -> None:
+def test_a_custom_affinity() -> None:
     q, r = drawn(9, 5, 0), drawn(5000, 5, 1)
 
     def manhattan(a: Tensor, b: Tensor) -> Tensor:
@@ -300,13 +300,13 @@ def test_candidates_are_ordered_by_score_and_then_by_column(size: int) -> None:
     g = np.random.default_rng(size)
     scores = -g.integers(0, 5, (40, size)).astype(np.float64)
     columns = g.permuted(np.tile(np.arange(size), (40, 1)), axis=1)
-    scores[:, : size // 3], columns[:, : size // 3] = -np.inf, -1  # places that exclusion left free
+    scores[:, : size // 3], columns[:, : size // 3] = -np.inf, -1  # places left empty by exclusion
     expected = [sorted(zip(-s, c, strict=True)) for s, c in zip(scores, columns, strict=True)]
     numba_scan.order(scores, columns)
     assert [list(zip(-s, c, strict=True)) for s, c in zip(scores, columns, strict=True)] == expected
 
 
-def test_tf32_is_left_as_it_was() -> None:
+def test_the_tf32_setting_is_restored() -> None:
     before = torch.backends.cuda.matmul.allow_tf32
     nearest(drawn(3, 2, 0), drawn(4, 2, 1), 1)
     assert torch.backends.cuda.matmul.allow_tf32 == before
@@ -318,18 +318,18 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], str]] = [
     (X, X, {"k": -3}, r"k \(-3\) must be a whole number of at least 1"),
     (X, X, {"k": True}, r"k \(True\) must be a whole number of at least 1"),
     (X, X, {"k": 1.5}, r"k \(1.5\) must be a whole number of at least 1"),
-    (X, X, {"block": 0}, r"block \(0\) must be above 0"),
+    (X, X, {"block": 0}, r"block \(0\) must be a whole number of at least 1"),
     (X[0], X, {}, r"queries must be a tensor \(n, d\) with at least one row, not \(2,\)"),
     (X, X[:0], {}, r"references must be a tensor \(n, d\) with at least one row, not \(0, 2\)"),
-    ([[1.0]], X, {}, r"queries must be a tensor \(n, d\) with at least one row, not list; torch.as_tensor\(...\) makes one"),
+    ([[1.0]], X, {}, r"queries must be a tensor \(n, d\) with at least one row, not list; convert it with torch.as_tensor\(...\)"),
     (X, drawn(4, 3, 0), {}, "queries have 2 dimensions and references 3; both must come from the same network"),
-    (X, X * torch.nan, {}, r"references hold NaN or infinity, first in rows \[0, 1, 2, 3\]; nothing is near to those: drop them"),
+    (X, X * torch.nan, {}, r"references hold NaN or infinity, first in rows \[0, 1, 2, 3\]; remove these rows"),
     (X / 0, X, {}, "queries hold NaN or infinity"),
     (X, Points(X, None, IDS), {"exclude_same_id": True}, "exclude_same_id needs ids on both sides; pass Points"),
     (Points(X, None, IDS), X, {"exclude_same_id": True}, "exclude_same_id needs ids on both sides"),
     (Points(X, None, IDS[:1]), X, {}, r"queries.ids have shape \(1,\) for 4 embeddings; give one integer for each"),
     (X, Points(X, None, IDS[:, None]), {}, r"references.ids have shape \(4, 1\) for 4 embeddings"),
-    (X, [], {}, "references must be a tensor .* not an empty iterable"),
+    (X, [], {}, r"references must hold at least one row \(m, d\), but the iterable is empty"),
     (X, "gallery", {}, "references must be a tensor .* not str"),
     (X, 7, {}, "references must be a tensor .* not int"),
     (X, [X, X[:, :1]], {}, "queries have 2 dimensions and references 1"),

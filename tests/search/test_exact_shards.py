@@ -1,4 +1,4 @@
-"""Exact search over shards: the very ids, order and ties of the search over one array."""
+"""Exact search over shards gives the ids, order and ties of the search over one array."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from nearkin.compose.points import Points
 from nearkin.data.shards import About, Shard, ShardDamagedError, Shards, open_shards, write_manifest, write_shard
 from nearkin.data.shards import files as storage
 from nearkin.search import nearest
-from nearkin.search.exact import joined, scored, settled
+from nearkin.search.exact import merge_scored, round_scored, score_nearest
 
 pytest.importorskip("pyarrow")
 
@@ -49,7 +49,7 @@ def test_sharded_is_unsharded_to_the_last_id(
     affinity: Affinity, far: float, n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "GROUP", 5 * 37)  # row groups of 37 points
-    references = tied(600, far=far) + (0.5 if far == 0 else 0)  # nobody at the origin, which has no direction
+    references = tied(600, far=far) + (0.5 if far == 0 else 0)  # no point at the origin, which has no direction
     queries = torch.from_numpy(tied(n, seed=1, far=far) + np.float32(0.5))
     found = sharded(tmp_path / "s", references, [1, 299, 0, 200, 100])
     whole = nearest(queries, torch.from_numpy(references), 90, affinity)
@@ -57,7 +57,7 @@ def test_sharded_is_unsharded_to_the_last_id(
     assert torch.equal(whole.positions, parts.positions) and torch.equal(whole.affinity, parts.affinity)
 
 
-def test_ids_are_passed_over_wherever_they_stand(tmp_path: Path) -> None:
+def test_ids_are_excluded_wherever_they_are(tmp_path: Path) -> None:
     references = tied(300)
     ids = np.random.default_rng(2).permutation(10_000)[:300].astype(np.int64)
     queries = Points(torch.from_numpy(references[:50]), None, torch.from_numpy(ids[:50]))
@@ -67,47 +67,47 @@ def test_ids_are_passed_over_wherever_they_stand(tmp_path: Path) -> None:
     assert torch.equal(whole.positions, parts.positions) and torch.equal(whole.affinity, parts.affinity)
 
 
-def test_parts_are_joined_by_what_was_not_rounded() -> None:
-    """Two distances that differ in float64 alone: rounding before the join would call them a tie and keep the earlier one."""
+def test_parts_are_merged_by_scores_that_are_not_rounded() -> None:
+    """Two distances that differ in float64 alone: rounding before the merge would make them a tie and keep the earlier one."""
     query = torch.tensor([[1e4, 0.0]])
     farther, nearer = torch.tensor([[0.0, 0.02]]), torch.tensor([[0.0, 0.01]])
     whole = nearest(query, torch.cat([farther, nearer]), 1)
     assert whole.positions.tolist() == [[1]] and float(nearest(query, farther, 1).affinity) == float(nearest(query, nearer, 1).affinity)
-    a, b = scored(query, farther, 1), scored(query, nearer, 1)
-    assert settled(joined(a, b, 1)).positions.tolist() == [[1]]
+    a, b = score_nearest(query, farther, 1), score_nearest(query, nearer, 1)
+    assert round_scored(merge_scored(a, b, 1)).positions.tolist() == [[1]]
 
 
-def test_joining_is_associative_and_counts() -> None:
+def test_merging_is_associative_and_counts() -> None:
     x, q = torch.from_numpy(tied(120)), torch.from_numpy(tied(9, seed=4))
-    parts = [scored(q, some, 15) for some in torch.split(x, [50, 3, 67])]
-    left = joined(joined(parts[0], parts[1], 15), parts[2], 15)
-    right = joined(parts[0], joined(parts[1], parts[2], 15), 15)
+    parts = [score_nearest(q, some, 15) for some in torch.split(x, [50, 3, 67])]
+    left = merge_scored(merge_scored(parts[0], parts[1], 15), parts[2], 15)
+    right = merge_scored(parts[0], merge_scored(parts[1], parts[2], 15), 15)
     whole = nearest(q, x, 15)
     for found in (left, right):
-        assert found.references == 120 and torch.equal(settled(found).positions, whole.positions)
+        assert found.references == 120 and torch.equal(round_scored(found).positions, whole.positions)
 
 
 def test_a_part_smaller_than_k() -> None:
     x, q = torch.from_numpy(tied(30)), torch.from_numpy(tied(6, seed=4))
-    found = joined(scored(q, x[:2], 25), scored(q, x[2:], 25), 25)
-    assert torch.equal(settled(found).positions, nearest(q, x, 25).positions)
+    found = merge_scored(score_nearest(q, x[:2], 25), score_nearest(q, x[2:], 25), 25)
+    assert torch.equal(round_scored(found).positions, nearest(q, x, 25).positions)
 
 
-def _asked(d: int = 5) -> Tensor:
+def _queries(d: int = 5) -> Tensor:
     return torch.zeros(5, d)
 
 
-def test_what_is_wrong_with_shards_is_said(tmp_path: Path) -> None:
+def test_errors_of_shards(tmp_path: Path) -> None:
     found = sharded(tmp_path / "s", tied(60), [30, 30])
     with pytest.raises(ValueError, match="queries have 4 dimensions and references 5"):
-        nearest(_asked(4), found, 3)
+        nearest(_queries(4), found, 3)
     (tmp_path / "s" / "shard-00001.parquet").unlink()
     with pytest.raises(ShardDamagedError, match="shard-00001.parquet cannot be read"):
-        nearest(_asked(), found, 3)
+        nearest(_queries(), found, 3)
     texts = sharded(tmp_path / "t", tied(60), [60], np.array([f"p{i:02d}" for i in range(60)]))
-    assert nearest(_asked(), texts, 3).positions.shape == (5, 3)
+    assert nearest(_queries(), texts, 3).positions.shape == (5, 3)
     with pytest.raises(ValueError, match="exclude_same_id needs ids on both sides"):
-        nearest(Points(_asked(), None, torch.arange(5)), texts, 3, exclude_same_id=True)
+        nearest(Points(_queries(), None, torch.arange(5)), texts, 3, exclude_same_id=True)
 
 
 MEMORY = """
@@ -128,7 +128,7 @@ print(peak() - before, int(found.positions[0, 0]))
 
 
 def test_more_shards_take_no_more_memory(tmp_path: Path) -> None:
-    """After two shards the search has all it needs: twenty more, 100 MB, are read in the same room."""
+    """After two shards the search has all the memory it needs: twenty more, 100 MB, are read into the same memory."""
     folder, drawn = tmp_path / "s", np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32)
     folder.mkdir()
     records = []

@@ -1,4 +1,4 @@
-"""Hamming search: the same by bits, by products and by definition, ties to the earlier."""
+"""Hamming search by bits, by products and by definition gives the same; ties go to the earlier reference."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_neighbors_are_those_of_the_definition(engine: None, d: int) -> None:
             assert list(zip(positions[i].tolist(), distances[i].tolist(), strict=True)) == oracle(q[i], r, k)
 
 
-def test_one_may_be_passed_over_and_none_is_left_is_minus_one(engine: None) -> None:
+def test_skipped_positions_and_missing_neighbors_are_minus_one(engine: None) -> None:
     q, r = draw(4, 16, 3), draw(5, 16, 4)
     skip = np.array([2, -1, 0, 4])
     positions, distances = hamming.nearest_codes(pack(q), pack(r), 5, skip)
@@ -47,8 +47,8 @@ def test_one_may_be_passed_over_and_none_is_left_is_minus_one(engine: None) -> N
 def test_nearest_by_hamming_is_the_same_by_bits_and_by_products() -> None:
     q, r = torch.from_numpy(draw(20, 24, 5)), torch.from_numpy(draw(300, 24, 6))
     by_bits = nearest(q, r, 9, Hamming())
-    nobody = torch.full((20,), -7)
-    by_products = nearest(Points(q, ids=nobody), Points(r, ids=torch.arange(300)), 9, Hamming(), exclude_same_id=True)
+    unused = torch.full((20,), -7)
+    by_products = nearest(Points(q, ids=unused), Points(r, ids=torch.arange(300)), 9, Hamming(), exclude_same_id=True)
     assert torch.equal(by_bits.positions, by_products.positions) and torch.equal(by_bits.affinity, by_products.affinity)
     in_blocks = nearest(q, r, 9, Hamming(), block=37)
     assert torch.equal(by_bits.positions, in_blocks.positions)

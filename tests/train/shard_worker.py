@@ -1,5 +1,7 @@
-"""One rank of two, over shards: prices with a spread bank, trains until it is stopped, goes on with what one process began. Run by
-test_shard_ranks under torchrun."""
+"""One rank of two, over shards: steps with a divided bank, a training that is stopped, and one that resumes a single process.
+
+Run by test_shard_ranks under torchrun.
+"""
 
 import json
 import sys
@@ -23,7 +25,7 @@ OBJECTIVES = ("nca", "instance_discrimination")
 
 
 class Stopped(Exception):  # noqa: N818
-    """Where the power was cut."""
+    """Raised to stop the training."""
 
 
 def run_over(shards: Path, objective: str) -> Run:
@@ -39,7 +41,7 @@ def run_over(shards: Path, objective: str) -> Run:
 
 
 def interrupted(run: Run, folder: Path) -> dict[int, int]:
-    """Train until step STOP is saved; how often each shard was read."""
+    """Train until step STOP is saved; returns how often each shard was read."""
     real, loops = Loop._maybe_save, list[Loop]()
 
     def mortal(self: Loop, last: bool = False) -> None:
@@ -52,7 +54,7 @@ def interrupted(run: Run, folder: Path) -> dict[int, int]:
     try:
         train(run, folder, device="cpu")
     except Stopped:
-        return dict(loops[-1].data.train.inputs.held.read)  # type: ignore[union-attr]
+        return dict(loops[-1].data.train.inputs.cache.read)  # type: ignore[union-attr]
     finally:
         Loop._maybe_save = real  # type: ignore[method-assign]
     raise AssertionError("it was to be stopped")
@@ -108,7 +110,7 @@ def main(place: Path) -> None:
     train(run_over(place / "shards", "instance_discrimination"), place / "one-instance_discrimination", device="cpu", resume=True)
     data = sources.open(place / "pictures")
     train(run_over(place / "pictures", "nca"), place / "two-pictures", data=data, device="cpu")
-    (place / f"pictures.{rank}").write_text(json.dumps(data.inputs.held.read))  # type: ignore[union-attr]
+    (place / f"pictures.{rank}").write_text(json.dumps(data.inputs.cache.read))  # type: ignore[union-attr]
     ranks.stop()
     (place / f"threads.{rank}").write_text(json.dumps([(one / "comm").read_text().strip() for one in Path("/proc/self/task").glob("*")]))
 

@@ -1,4 +1,4 @@
-"""Data without labels, and settings that nobody gave: what is taken for them, and that the user is told."""
+"""Data without labels: the settings chosen for them, and the lines that report these settings."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tests.train.unlabeled import BASE, digits, photographs
 
 
 def test_nothing_is_held_out_where_nothing_has_a_label(tmp_path):
-    """Every photo is learned from and can be found, and a photo that is there twice is no leak."""
+    """All photos are trained on and can be found, and a duplicate is not a leak."""
     pixels = digits(60, 0).inputs
     bare = Dataset("bare", torch.cat([pixels, pixels[:1]]))
     plain = {name: value for name, value in BASE.items() if name != "data.validation"}
@@ -45,7 +45,7 @@ BARE = Dataset("bare", torch.zeros(100, 1, 8, 8, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({}, ("adam", 0.003, 64, 1000)),  # one batch an epoch
         ({"batch_size": "10"}, ("adam", 0.003, 10, 100)),
@@ -56,19 +56,19 @@ BARE = Dataset("bare", torch.zeros(100, 1, 8, 8, dtype=torch.uint8))
         ({"objective.name": "deep_cluster"}, ("sgd", 0.1, 256, 20)),
     ],
 )
-def test_settings_that_nobody_gave_suit_data_without_labels(given, told):
+def test_default_settings_for_data_without_labels(given, expected):
     run = lengthened(suited(override(Run(), given), BARE, given), len(BARE))
-    assert (run.optimizer.name, run.optimizer.learning_rate, run.batch_size, run.epochs) == told
+    assert (run.optimizer.name, run.optimizer.learning_rate, run.batch_size, run.epochs) == expected
 
 
 @pytest.mark.parametrize("name", ["auto", "neighborhood_discovery", "noise_as_targets"])
-def test_an_objective_that_learns_without_labels_takes_the_same_settings_whether_it_was_named_or_not(name):
+def test_an_objective_without_labels_gets_the_same_settings_by_name_and_by_default(name):
     named = override(Run(), {"objective.name": name})
     for data in (BARE, digits(by="ids"), *([] if name == "auto" else [digits()])):
         assert suited(named, data, ("objective.name",)) == override(named, UNLABELED)
 
 
-def test_data_with_some_labels_take_the_same_settings_and_hold_out_labeled_points_alone():
+def test_partly_labeled_data_get_the_same_settings_and_hold_out_labeled_points_only():
     whole = digits(200, 0)
     labels = torch.where(torch.arange(len(whole)) % 4 > 0, -1, whole.labels)
     some = replace(whole, labels=labels, split=np.array(["all"] * len(whole)))
@@ -90,40 +90,40 @@ def test_the_page_on_training_names_these_settings():
     assert f"for at least {int(settings_for('discovery', 'cifar-10', {})['least_steps']):,} steps (`least_steps`)" in page
 
 
-def test_many_points_and_steps_over_everything_keep_the_usual_settings():
+def test_large_data_and_whole_set_steps_keep_the_defaults():
     assert lengthened(suited(Run(), BARE, ()), 6400).epochs == Run().epochs
     assert suited(override(Run(), {"references": "training_set"}), BARE, ("references",)).least_steps == 0
 
 
-def test_a_least_number_of_steps_makes_more_epochs_and_says_so(tmp_path):
+def test_least_steps_adds_epochs_and_reports_them(tmp_path):
     run = override(Run(), {"batch_size": "10", "least_steps": "1000"})
     assert [lengthened(run, points).epochs for points in (3, 25, 499, 500, 5000)] == [1000, 500, 21, 20, 20]
     assert lengthened(override(run, {"references": "training_set"}), 5000).epochs == 1000  # of one step each
     run = override(Run(), {"least_steps": "8", "epochs": "2", "batch_size": "20", "network.name": "mlp"})
     found = train(run, tmp_path / "m", data=digits(40, 0), device="cpu")
     assert found["steps"] >= 8 and found["epochs"] == json.loads((tmp_path / "m" / "run.json").read_text())["epochs"] > 2
-    assert f"{found['epochs']} epochs, for at least 8 steps; --epochs changes that" in (tmp_path / "m" / "log.jsonl").read_text()
+    assert f"{found['epochs']} epochs, to make at least 8 steps; --epochs changes that" in (tmp_path / "m" / "log.jsonl").read_text()
 
 
-def test_a_bare_folder_from_the_command_line_is_told_its_settings_and_a_caller_s_run_is_left_alone(tmp_path, capsys):
+def test_the_command_line_reports_settings_for_a_bare_folder_and_python_runs_are_unchanged(tmp_path, capsys):
     from nearkin import cli
 
     photographs(tmp_path / "photos", 40)
     words = ["train", str(tmp_path / "photos"), "--device", "cpu", "--network", "mlp", "--epochs", "6"]
     assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
     assert "without labels: batches of 64, adam at 0.003; --set changes that" in " ".join(capsys.readouterr().err.split())
-    told = json.loads((tmp_path / "m" / "run.json").read_text())
-    assert (told["batch_size"], told["optimizer"]["name"], told["epochs"]) == (64, "adam", 6)
+    written = json.loads((tmp_path / "m" / "run.json").read_text())
+    assert (written["batch_size"], written["optimizer"]["name"], written["epochs"]) == (64, "adam", 6)
     assert cli.main([*words, "--out", str(tmp_path / "r"), "--find-rate"]) == 0
     found = json.loads((tmp_path / "r" / "learning_rate.json").read_text())["rate"]
-    told = json.loads((tmp_path / "r" / "run.json").read_text())
-    assert (told["optimizer"]["name"], told["optimizer"]["learning_rate"], told["epochs"]) == ("adam", found, 6)
+    written = json.loads((tmp_path / "r" / "run.json").read_text())
+    assert (written["optimizer"]["name"], written["optimizer"]["learning_rate"], written["epochs"]) == ("adam", found, 6)
     run = override(Run(), {"data.source": str(tmp_path / "photos"), "epochs": "5", "network.name": "mlp"})
     train(run, tmp_path / "p", device="cpu")
     assert json.loads((tmp_path / "p" / "run.json").read_text()) == json.loads(run.to_json())
 
 
-def test_images_without_labels_are_augmented_unless_told_otherwise():
+def test_images_without_labels_are_augmented_by_default():
     bare = override(Run(), {name: value for name, value in BASE.items() if not name.startswith("augment")})
     gray = assemble(bare, digits(by="ids").part("train").renumbered(), torch.device("cpu")).step.augment
     assert [type(step).__name__ for step in gray] == ["RandomResizedCrop", "ColorJitter"]
@@ -136,12 +136,12 @@ def test_images_without_labels_are_augmented_unless_told_otherwise():
         steps = assemble(override(bare, settings), color, torch.device("cpu")).step.augment
         assert [type(step).__name__ for step in steps] == ["RandomResizedCrop", "ColorJitter", "Grayscale"]
         hues.append(steps[1].hue)
-    assert hues == [0.1, 0.3, 0.4]  # nobody named it, nobody but for the hue, the paper's
+    assert hues == [0.1, 0.3, 0.4]  # auto, auto with another hue, the paper's
     known = override(bare, {"objective.name": "nca"})
     assert assemble(known, digits().part("train").renumbered(), torch.device("cpu")).step.augment == ()
 
 
-def test_vectors_without_labels_have_numbers_swapped_unless_told_otherwise():
+def test_vectors_without_labels_are_swapped_by_default():
     bare = Dataset("bare", torch.randn(30, 4))
     some = Dataset("some", torch.randn(30, 4), labels=torch.tensor([0, 1, -1] * 10), classes=("a", "b"))
     known = Dataset("known", torch.randn(30, 4), labels=torch.arange(30) % 2, classes=("a", "b"))
@@ -153,15 +153,15 @@ def test_vectors_without_labels_have_numbers_swapped_unless_told_otherwise():
     )
     assert augmentation(override(Run(), {"augment.name": "swap", "augment.options.share": "0.1"}), known, "nca") == (Swap(0.1),)
     for data, name, words in (
-        (bare, "crop", "changes images, and bare has vectors; set augment.name=none or swap"),
-        (BARE, "swap", "changes vectors"),
+        (bare, "crop", "is for images, and bare has vectors; set augment.name=none or swap"),
+        (BARE, "swap", "is for vectors"),
     ):
         with pytest.raises(ValueError, match=words):
             augmentation(override(Run(), {"augment.name": name}), data, "neighborhood_discovery")
 
 
 def test_vectors_without_labels_keep_their_neighbors(tmp_path):
-    """Without swaps a network learns every vector by heart, and what lies near it comes to lie anywhere."""
+    """Without swaps a network memorizes every vector, and neighbors are lost."""
     data, place = load_digits(), np.random.default_rng(0).permutation(1797)
     x, y = torch.from_numpy(data.data[place]).float(), torch.from_numpy(data.target[place])
     right = {}

@@ -26,7 +26,7 @@ def test_the_newest_two_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "edit", "remove", "null", "empty"])
-def test_a_damaged_checkpoint_is_passed_over_with_a_word(tmp_path, damage):
+def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path, damage):
     written(tmp_path, 1)
     last = written(tmp_path, 2)
     tensors, page = last / "tensors.safetensors", last / "state.json"
@@ -44,23 +44,23 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(tmp_path, damage):
         page.unlink()
     else:
         page.write_text({"null": "null", "empty": ""}[damage])
-    said = []
-    found = checkpoint.newest(tmp_path, said.append)
+    lines = []
+    found = checkpoint.newest(tmp_path, lines.append)
     assert found is not None
     assert found.step == 1
-    assert len(said) == 1
-    assert "step-00000002 is damaged" in said[0]
-    assert said[0].endswith("going back to step-00000001")
+    assert len(lines) == 1
+    assert "step-00000002 is damaged" in lines[0]
+    assert lines[0].endswith("using step-00000001")
 
 
-def test_without_a_whole_one_the_training_is_told_to_begin_anew(tmp_path):
+def test_without_an_intact_checkpoint_training_starts_over(tmp_path):
     (written(tmp_path, 1) / "state.json").write_text("[]")
-    said = []
-    assert checkpoint.newest(tmp_path, said.append) is None
-    assert said[0].endswith("beginning anew: there is none before it")
+    lines = []
+    assert checkpoint.newest(tmp_path, lines.append) is None
+    assert lines[0].endswith("there is no earlier one, so training starts over")
 
 
-def test_a_half_written_folder_is_never_taken_for_a_checkpoint(tmp_path):
+def test_an_incomplete_folder_is_not_a_checkpoint(tmp_path):
     written(tmp_path, 1)
     (tmp_path / ".writing-step-00000002-99").mkdir()
     found = checkpoint.newest(tmp_path)
@@ -70,12 +70,12 @@ def test_a_half_written_folder_is_never_taken_for_a_checkpoint(tmp_path):
     assert not list(tmp_path.glob(".writing-*"))
 
 
-def test_nothing_there(tmp_path):
+def test_no_checkpoint(tmp_path):
     assert checkpoint.newest(tmp_path / "nowhere") is None
     assert checkpoint.name_of_newest(tmp_path / "nowhere") is None
 
 
-def test_the_newest_is_told_by_name(tmp_path):
+def test_the_name_of_the_newest(tmp_path):
     for step in (3, 20):
         written(tmp_path, step)
     assert checkpoint.name_of_newest(tmp_path) == "step-00000020"

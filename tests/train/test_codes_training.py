@@ -1,4 +1,4 @@
-"""Binary codes from a Run to a model folder, an index and an evaluation: any objective, a bit a dimension."""
+"""Binary codes from a Run to a model folder, an index and an evaluation: any objective, one bit per dimension."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_model_folder_keeps_packed_codes_and_gives_back_signs(folder: Path) -> None:
+def test_the_model_folder_stores_packed_codes_and_returns_signs(folder: Path) -> None:
     model, images = load(folder, device="cpu"), open_data("digits")
     some = images.read(images.ids[:20])
     codes = torch.as_tensor(model.encode(some))
@@ -39,7 +39,7 @@ def test_the_model_folder_keeps_packed_codes_and_gives_back_signs(folder: Path) 
     assert "Hamming distance" in (folder / "README.md").read_text(encoding="utf-8")
 
 
-def test_its_index_holds_two_bytes_a_point_and_answers(folder: Path) -> None:
+def test_the_index_holds_two_bytes_per_point_and_is_searchable(folder: Path) -> None:
     collection, added = build_index(folder, open_data("digits"), device="cpu")
     now = collection.index.snapshot
     assert added.added == len(now) == 1797 and sum(part["vectors"].nbytes for part in now.segments) == 2 * 1797
@@ -52,7 +52,7 @@ def test_its_index_holds_two_bytes_a_point_and_answers(folder: Path) -> None:
     assert collection.index.calibration is not None
 
 
-def test_it_is_evaluated_like_any_model(folder: Path, capsys) -> None:
+def test_codes_are_evaluated_like_any_model(folder: Path, capsys) -> None:
     assert cli.main(["evaluate", str(folder), "--no-pictures", "--device", "cpu"]) == 0
     assert "Hamming distance" in (folder / "report.html").read_text(encoding="utf-8")
 
@@ -66,7 +66,7 @@ def test_any_objective_can_learn_codes(tmp_path: Path, name: str) -> None:
         assert metrics["test"]["10-nn"] > 0.5
 
 
-def test_the_pull_brings_outputs_to_the_corners(tmp_path: Path) -> None:
+def test_the_pull_moves_outputs_to_the_corners(tmp_path: Path) -> None:
     gaps = []
     for pull in ("0", "5"):
         run = override(Run(), {**QUICK, "codes.pull": pull, "references": "training_set", "epochs": "10"})
@@ -86,6 +86,6 @@ def test_the_pull_brings_outputs_to_the_corners(tmp_path: Path) -> None:
         ({"codes.bits": "8"}, "setting 'codes.bits' is unknown"),
     ],
 )
-def test_what_cannot_be_is_told(tmp_path: Path, settings: dict[str, str], message: str) -> None:
+def test_impossible_settings_are_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         train(override(Run(), {**QUICK, **settings}), tmp_path / "m", device="cpu")

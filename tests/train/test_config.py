@@ -20,7 +20,7 @@ def test_overrides_reach_leaves_and_options():
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "said"),
+    ("setting", "value", "message"),
     [
         ("optimizer.learning_rat", "1", "'optimizer.learning_rat' is unknown; did you mean 'optimizer.learning_rate'"),
         ("optimizer", "1", "setting 'optimizer' is unknown"),
@@ -28,13 +28,13 @@ def test_overrides_reach_leaves_and_options():
         ("epochs", "many", r"epochs \('many'\) must be of type int"),
         ("epochs", "true", r"epochs \(True\) must be of type int"),
         ("optimizer.name", "lion", "optimizer.name 'lion' is unknown; choose one of sgd, adam"),
-        ("epochs", "0", r"epochs \(0\) must be at least 1"),
-        ("batch_size", "0", r"batch_size \(0\) must be at least 1"),
-        ("least_steps", "-1", r"least_steps \(-1\) must be at least 0"),
+        ("epochs", "0", r"epochs \(0\) must be a whole number of at least 1"),
+        ("batch_size", "0", r"batch_size \(0\) must be a whole number of at least 1"),
+        ("least_steps", "-1", r"least_steps \(-1\) must be a whole number of at least 0"),
     ],
 )
-def test_a_wrong_setting_names_the_right_one(setting, value, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_setting_names_the_right_one(setting, value, message):
+    with pytest.raises(ValueError, match=message):
         override(Run(), {setting: value})
 
 

@@ -21,12 +21,15 @@ def test_neighborhoods_over_shards(k: int, tmp_path: Path) -> None:
 
 
 def test_k_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"k \(20\) must be at least 1 and below the number of points \(20\)"):
+    with pytest.raises(ValueError, match=r"k \(20\) must be below the number of points \(20\)"):
         discover(sharded(tmp_path / "s", tied(20), [10, 10]), 20)
 
 
 def test_the_shard_is_checked(tmp_path: Path) -> None:
     shards = sharded(tmp_path / "s", tied(20), [10, 10])
-    for number, words in ((2, r"number \(2\) is no shard; there are 2"), (-1, r"number \(-1\) must be at least 0")):
+    for number, words in (
+        (2, r"number \(2\) must be below the number of shards \(2\)"),
+        (-1, r"number \(-1\) must be a whole number of at least 0"),
+    ):
         with pytest.raises(ValueError, match=words):
             neighborhoods_of(shards, number)

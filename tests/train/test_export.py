@@ -1,4 +1,4 @@
-"""ONNX: what is exported is held against the model it came from."""
+"""ONNX: the exported network equals the model."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ def test_images_from_raw_pixels_to_embeddings(tmp_path):
     run = override(Run(), {"epochs": "1", "network.dimension": "8", "network.normalize": "true"})
     train(run, tmp_path / "m", data=digits.subset(torch.arange(300)))
     model = nearkin.load(tmp_path / "m")
-    told = to_onnx(model, tmp_path / "deep" / "m.onnx")
-    assert told["parity"] < 1e-4
+    report = to_onnx(model, tmp_path / "deep" / "m.onnx")
+    assert report["parity"] < 1e-4
     session = onnxruntime.InferenceSession(str(tmp_path / "deep" / "m.onnx"), providers=["CPUExecutionProvider"])
     pixels = digits.inputs[:7]
     found = session.run(None, {"inputs": pixels.float().numpy()})[0]

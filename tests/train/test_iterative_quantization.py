@@ -1,4 +1,4 @@
-"""Iterative quantization by its own laws: a rotation, a loss that never rises, and codes it can only find by turning."""
+"""Iterative quantization: a rotation, a loss that never rises, and codes that need the rotation."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_distances_are_kept_where_nothing_is_projected_away() -> None:
     assert torch.allclose(torch.cdist(turned, turned), torch.cdist(x, x), atol=1e-6)
 
 
-def test_a_turned_cube_is_turned_back() -> None:
+def test_a_rotated_cube_is_recovered() -> None:
     corners = signs(draw(500, 4))
     turn = torch.linalg.qr(draw(4, 4, 5)).Q
     found = min((IterativeQuantization(4, seed=seed).fit(corners @ turn) for seed in range(4)), key=lambda made: made.losses_[-1])
@@ -55,15 +55,15 @@ def test_the_same_seed_gives_the_same_and_a_shift_changes_nothing() -> None:
     ("call", "message"),
     [
         (lambda: IterativeQuantization(0), r"bits \(0\) must be a whole number"),
-        (lambda: IterativeQuantization(2, 0), r"iterations \(0\) must be at least 1"),
-        (lambda: IterativeQuantization(9).fit(draw(5, 4)), r"bits \(9\) must be at most the embedding's 4 dimensions"),
+        (lambda: IterativeQuantization(2, 0), r"iterations \(0\) must be a whole number of at least 1"),
+        (lambda: IterativeQuantization(9).fit(draw(5, 4)), r"bits \(9\) must be at most the dimension of x \(4\)"),
         (lambda: IterativeQuantization(2).fit(draw(1, 4)), "x has one row"),
         (lambda: IterativeQuantization(2).fit(draw(5, 4)[0]), r"x has shape \(4,\)"),
         (lambda: IterativeQuantization(2).fit(draw(5, 4) * float("nan")), "x holds NaN or infinity"),
-        (lambda: IterativeQuantization(2).transform(draw(5, 4)), r"fit\(\) comes before transform\(\)"),
-        (lambda: IterativeQuantization(2).fit(draw(5, 4)).transform(draw(5, 3)), "x has 3 dimensions where 4 were fitted"),
+        (lambda: IterativeQuantization(2).transform(draw(5, 4)), r"call fit before transform"),
+        (lambda: IterativeQuantization(2).fit(draw(5, 4)).transform(draw(5, 3)), "x has 3 dimensions, and fit saw 4"),
     ],
 )
-def test_wrong_calls_are_told(call, message: str) -> None:
+def test_bad_calls_are_refused(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""The plain training loop: it learns, it repeats itself exactly, and it keeps its promises to objective and reporter."""
+"""The plain training loop: it learns, is reproducible, and calls objective and reporter as documented."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nearkin.compose.points import Points
 from nearkin.evaluate import knn_accuracy
-from nearkin.models.convnet import convnet
+from nearkin.models.small_convnet import convnet
 from nearkin.objectives import NCA, InstanceDiscrimination, Objective, Softmax
 from nearkin.train.loop import Epoch, embed, fit, one_cycle, save
 
@@ -46,8 +46,8 @@ def test_it_learns(make: Any) -> None:
     torch.manual_seed(0)
     made, losses = train(make(), epochs=12)
     assert losses[-1] < 0.5 * losses[0]
-    known, asked = (Points(embed(made, images), labels) for images, labels in (bars(), bars(seed=1)))
-    assert knn_accuracy(asked, known, 1) > 0.85
+    known, queries = (Points(embed(made, images), labels) for images, labels in (bars(), bars(seed=1)))
+    assert knn_accuracy(queries, known, 1) > 0.85
 
 
 def test_the_same_seed_gives_the_same_weights_bit_for_bit_and_another_does_not() -> None:
@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_weights_bit_for_bit_and_another_does_not()
     assert not torch.equal(next(first.parameters()), next(other.parameters()))
 
 
-def test_dropout_follows_the_seed_and_the_callers_random_numbers_are_left_alone() -> None:
+def test_dropout_follows_the_seed_and_the_global_generator_is_unchanged() -> None:
     images, labels = bars()
 
     def weights() -> Tensor:
@@ -77,7 +77,7 @@ def test_dropout_follows_the_seed_and_the_callers_random_numbers_are_left_alone(
 
 
 class Recorder(Objective):
-    """An objective that writes down who came, and what was asked of it in which order."""
+    """An objective that records its calls: which ids, in which order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Recorder(Objective):
 
     def outcome(self, batch: Points, references: Points | None) -> Any:
         assert batch.labels is not None and batch.ids is not None
-        self.calls.append(("price", batch.ids.tolist(), batch.labels.tolist()))
+        self.calls.append(("loss", batch.ids.tolist(), batch.labels.tolist()))
         return self.real.outcome(batch._replace(embeddings=batch.embeddings * self.scale), references)
 
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
@@ -103,13 +103,13 @@ def test_every_image_comes_once_an_epoch_with_its_id_and_the_update_follows_the_
     objective = Recorder()
     train(objective, epochs=2, batch_size=25)
     labels = bars()[1].tolist()
-    valid = [call for call in objective.calls if call[0] == "price"]
+    valid = [call for call in objective.calls if call[0] == "loss"]
     assert [len(ids) for _, ids, _ in valid] == [20] * 6  # even batches: 60 in 3, not 25 + 25 + 10
     for epoch in (valid[:3], valid[3:]):
         assert sorted(i for _, ids, _ in epoch for i in ids) == list(range(60))
     assert valid[0][1] != valid[3][1]
     assert all(labels[i] == label for _, ids, here in valid for i, label in zip(ids, here, strict=True))
-    assert [name for name, _, _ in objective.calls] == ["price", "update"] * 6
+    assert [name for name, _, _ in objective.calls] == ["loss", "update"] * 6
     assert objective.scale.item() != 1  # the objective's own parameters are trained, too
 
 
@@ -123,7 +123,7 @@ def test_a_memory_bank_is_moved_to_the_embeddings() -> None:
     assert float(nn.functional.cosine_similarity(bank, embed(made, images)).min()) > 0.999
 
 
-def test_the_reporter_hears_of_every_epoch() -> None:
+def test_every_epoch_is_reported() -> None:
     heard: list[Epoch] = []
     _, losses = train(NCA(), epochs=3, report=heard.append)
     assert [(epoch.number, epoch.of) for epoch in heard] == [(1, 3), (2, 3), (3, 3)]
@@ -135,7 +135,7 @@ def test_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_learning_rate_rises_to_its_peak_and_falls_to_nothing() -> None:
+def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero() -> None:
     rates = [one_cycle(step, 100) for step in range(101)]
     assert rates[0] < 0.05 and rates[30] == 1.0 and max(rates) == 1.0 and abs(rates[100]) < 1e-12
     assert rates[:31] == sorted(rates[:31]) and rates[30:] == sorted(rates[30:], reverse=True)
@@ -143,7 +143,7 @@ def test_the_learning_rate_rises_to_its_peak_and_falls_to_nothing() -> None:
     assert one_cycle(0, 1) > 0
 
 
-def test_embed_works_in_parts_in_evaluation_mode_and_puts_the_mode_back() -> None:
+def test_embed_works_in_parts_in_evaluation_mode_and_restores_the_mode() -> None:
     made, (images, _) = network(), bars()
     made.train()
     whole, parts = embed(made, images), embed(made, images, batch_size=7)
@@ -152,7 +152,7 @@ def test_embed_works_in_parts_in_evaluation_mode_and_puts_the_mode_back() -> Non
     torch.testing.assert_close(whole, made.eval()(images).detach())
 
 
-def test_save_writes_what_it_takes_to_build_the_network_again(tmp_path: Path) -> None:
+def test_save_writes_what_is_needed_to_rebuild_the_network(tmp_path: Path) -> None:
     made, (images, labels) = network(), bars()
     options = {"widths": [4, 8], "hidden": 8}
     save(tmp_path / "new", made, {"network": options}, Points(embed(made, images), labels))
@@ -168,10 +168,10 @@ def test_save_writes_what_it_takes_to_build_the_network_again(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, r"epochs \(0\) must be at least 1"),
-        ({"batch_size": 1}, r"batch_size \(1\) must be at least 2"),
-        ({"learning_rate": 0.0}, r"learning_rate \(0.0\) must be above 0"),
-        ({"learning_rate": float("nan")}, r"learning_rate \(nan\) must be above 0"),
+        ({"epochs": 0}, r"epochs \(0\) must be a whole number of at least 1"),
+        ({"batch_size": 1}, r"batch_size \(1\) must be a whole number of at least 2"),
+        ({"learning_rate": 0.0}, r"learning_rate \(0.0\) must be a finite number above 0"),
+        ({"learning_rate": float("nan")}, r"learning_rate \(nan\) must be a finite number above 0"),
     ],
 )
 def test_errors_in_the_settings(options: dict[str, Any], message: str) -> None:
@@ -184,5 +184,5 @@ def test_errors_in_the_data() -> None:
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 10, "learning_rate": 0.1, "seed": 0}
     with pytest.raises(ValueError, match="labels has 59 entries for 60 images"):
         fit(network(), NCA(), images, labels[1:], **settings)
-    with pytest.raises(ValueError, match="images holds 1; training needs at least 2"):
+    with pytest.raises(ValueError, match="images has 1 entries; give at least 2"):
         fit(network(), NCA(), images[:1], labels[:1], **settings)

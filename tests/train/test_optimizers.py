@@ -114,7 +114,7 @@ def test_conjugate_gradient_decreases_nca_regression_on_a_network():
     x, y = torch.randn(30, 4, dtype=torch.float64), torch.randn(30, 2, dtype=torch.float64)
     parameters, objective = list(network.parameters()), NCARegression()
 
-    def price(vector):
+    def loss(vector):
         unflat(vector, parameters)
         network.zero_grad()
         loss = objective(network(x), y)
@@ -122,8 +122,8 @@ def test_conjugate_gradient_decreases_nca_regression_on_a_network():
         return float(loss.detach()), np.concatenate([p.grad.reshape(-1).numpy() for p in parameters])
 
     start = flat(parameters)
-    before, _ = price(start)
-    _, trace = conjugate_gradient(price, start, 20)
+    before, _ = loss(start)
+    _, trace = conjugate_gradient(loss, start, 20)
     assert trace[-1] < 0.9 * before
     assert all(a >= b - 1e-12 for a, b in zip(trace, trace[1:], strict=False))
 

@@ -34,13 +34,13 @@ def test_the_sweep_is_the_same_twice_and_leaves_the_run_alone():
     assert sweep({}, steps=12) == sweep({}, steps=12)
 
 
-def test_a_lost_objective_ends_the_sweep_early_and_is_written_as_a_number():
+def test_a_diverging_loss_ends_the_sweep_early_and_is_written_as_a_number():
     found = sweep({"optimizer.name": "sgd", "objective.options.temperature": "0.001"}, steps=60)
     assert all(math.isfinite(value) for value in found.objectives)
 
 
-def test_what_it_cannot_do_is_said():
-    with pytest.raises(ValueError, match="searches its own rates"):
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="needs no learning rate"):
         sweep({"optimizer.name": "conjugate_gradient"})
     with pytest.raises(ValueError, match=r"steps \(1\) must be at least 2"):
         sweep({}, steps=1)

@@ -1,6 +1,6 @@
-"""A step that a CUDA graph records must read nothing back, and send nothing there.
+"""A step that a CUDA graph records must not read values back to the host, and must not send any to the device.
 
-Tensors without values tell on a machine without a GPU: reading one raises, and so does mixing it with one that has values.
+Meta tensors detect this without a GPU: reading one raises, and so does mixing it with a tensor that has values.
 """
 
 from contextlib import nullcontext
@@ -10,12 +10,12 @@ import torch
 
 from nearkin.compose import routes
 from nearkin.data import Dataset
-from nearkin.kernels.soft_neighbors import Soft
+from nearkin.kernels.autograd import Soft
 from nearkin.objectives import NCA, NeighborhoodDiscovery, WeightedSum, streaming
 from nearkin.train.assemble import assemble
 from nearkin.train.config import Run, override
 from nearkin.train.objective_choice import OBJECTIVES
-from papers.huang2019 import TRIALS
+from papers.huang2019_trials import TRIALS
 
 SETTINGS = {trial.name: trial.settings for trial in TRIALS}
 POINTS, BATCH = 64, 16

@@ -1,4 +1,4 @@
-"""Real processes, really killed: what they resume to is what they would have become."""
+"""Processes killed with SIGKILL resume to exactly the weights of an undisturbed training."""
 
 import multiprocessing
 import os
@@ -31,13 +31,13 @@ class Program:
         return self._process.poll() is None
 
     def ended(self, seconds):
-        """The exit status, and what it said."""
+        """The exit status, and stderr."""
         _, errors = self._process.communicate(timeout=seconds)
         return self._process.returncode, errors
 
 
 class Fork:
-    """The same from a server that has imported everything: a process of its own, seconds sooner."""
+    """The same, forked from a server that has imported everything: it starts seconds faster."""
 
     def __init__(self, folder, *words):
         context = multiprocessing.get_context("forkserver")
@@ -51,7 +51,7 @@ class Fork:
 
     def ended(self, seconds):
         self._process.join(seconds)
-        return self._process.exitcode, "its traceback stands above"
+        return self._process.exitcode, "its traceback is above"
 
 
 def finished(start, folder, *words):
@@ -64,7 +64,7 @@ def steps_there(folder):
 
 
 def killed(start, folder, generator, *words, inside_write):
-    """Start, wait for a sign of life, kill -9: inside a checkpoint write when asked, else at a random moment."""
+    """Start, wait for a checkpoint, kill -9: during a checkpoint write if `inside_write`, else at a random moment."""
     process = start(folder, *words)
     before = set(steps_there(folder))
     deadline = time.monotonic() + 120
@@ -91,7 +91,7 @@ def same_weights(a, b):
 
 
 def kill_and_resume(start, folder, whole, kills, seed):
-    """One training, killed so many times and then left to end: with the untouched one's very weights. Kills that met a live process."""
+    """Kill a training several times, let it finish, compare its weights; returns how many kills met a live process."""
     generator, met = random.Random(seed), 0
     words: tuple[str, ...] = ()
     for number in range(kills):
@@ -109,7 +109,7 @@ def test_kill_9_and_resume_gives_bit_identical_weights(tmp_path):
 
 @pytest.mark.soak
 def test_two_hundred_kills(tmp_path):
-    """Half of them inside a checkpoint write; two trainings at a time, since killing waits more than it works."""
+    """Half of them inside a checkpoint write; two trainings at a time, since most of the time is spent waiting."""
     finished(Fork, tmp_path / "whole")
 
     def one(number):

@@ -1,4 +1,4 @@
-"""Rounds of discovery: who is trusted when, and how the schedule follows."""
+"""Rounds of discovery: which points are trusted when, and how the schedule follows."""
 
 from functools import partial
 
@@ -28,7 +28,7 @@ BASE = {
 
 
 class Watch:
-    """What training says and which rates it uses."""
+    """Records the messages and learning rates of a training."""
 
     def __init__(self):
         self.lines, self.rates = [], []
@@ -51,7 +51,7 @@ def watched(tmp_path, settings, count=300):
     return watch
 
 
-def test_epochs_are_dealt_evenly():
+def test_epochs_are_divided_evenly():
     rounds = rounds_of(DiscoveryChoice(), 10)
     assert rounds.shares == (0.0, 0.25, 0.5, 0.75, 1.0)
     assert [rounds.of(e) for e in range(10)] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
@@ -64,33 +64,33 @@ def test_epochs_are_dealt_evenly():
         rounds_of(DiscoveryChoice(), 3)
 
 
-def test_every_round_is_told_and_the_rate_begins_anew(tmp_path):
+def test_every_round_is_reported_and_the_schedule_restarts(tmp_path):
     watch = watched(tmp_path, {"epochs": "6", "discovery.rounds": "2", "schedule.warmup": "0"})
-    told = [line for line in watch.lines if line.startswith("round ")]
-    assert [line.split(";")[0] for line in told] == [
+    lines = [line for line in watch.lines if line.startswith("round ")]
+    assert [line.split(";")[0] for line in lines] == [
         "round 0 of 2: 0 neighborhoods trusted",
         "round 1 of 2: 150 neighborhoods trusted",
         "round 2 of 2: 300 neighborhoods trusted",
     ]
-    assert "share the class" in told[1]
+    assert "share the class" in lines[1]
     assert watch.rates[:6] == watch.rates[6:12] == watch.rates[12:] and watch.rates[0] > watch.rates[5]
     once = watched(tmp_path / "once", {"epochs": "6", "discovery.rounds": "2", "discovery.restart": "false", "schedule.warmup": "0"})
     assert all(a > b for a, b in zip(once.rates, once.rates[1:], strict=False))
 
 
-def test_a_share_that_grows_and_weights_are_told_as_such(tmp_path):
+def test_growing_shares_and_weights_are_reported(tmp_path):
     growing = {"epochs": "6", "discovery.rounds": "2", "discovery.refresh": "epoch", "discovery.gradual": "true"}
-    told = [line.split(";")[0] for line in watched(tmp_path, growing).lines if line.startswith("round ")]
-    assert told == [
+    lines = [line.split(";")[0] for line in watched(tmp_path, growing).lines if line.startswith("round ")]
+    assert lines == [
         "round 0 of 2: 0 neighborhoods trusted",
         "round 1 of 2: 75 neighborhoods trusted, growing to 50% of all",
         "round 2 of 2: 225 neighborhoods trusted, growing to 100% of all",
     ]
     weighted = {"epochs": "3", "discovery.rounds": "2", "objective.options.weighted": "true"}
-    told = [line for line in watched(tmp_path / "w", weighted).lines if line.startswith("round ")]
-    assert told[0] == "round 0 of 2: 0 neighborhoods trusted"
-    assert told[1].startswith("round 1 of 2: every neighborhood counts, by 50% on average; ")
-    assert told[1].endswith("% of those of the 150 that weigh most share the class")
+    lines = [line for line in watched(tmp_path / "w", weighted).lines if line.startswith("round ")]
+    assert lines[0] == "round 0 of 2: 0 neighborhoods trusted"
+    assert lines[1].startswith("round 1 of 2: every neighborhood counts, by 50% on average; ")
+    assert lines[1].endswith("% of those of the 150 that weigh most share the class")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_every_round_anneals_however_long_it_is(tmp_path, epochs, settings, leng
 
 
 @pytest.mark.parametrize("name", ["constant", "cosine", "one_cycle", "milestones", "plateau"])
-def test_a_schedule_of_a_round_is_the_schedule_of_so_many_epochs(name):
+def test_the_schedule_of_a_round_is_that_of_a_training_of_its_length(name):
     choice = ScheduleChoice(name, 0.1, (0.5,), 0.1)
     rounds, whole = rounds_of(DiscoveryChoice(rounds=2), 7), make_schedule(choice, 7, 10)
     found = [rounds.rate_factor(whole, step, 10) for step in range(70)]
@@ -139,7 +139,7 @@ def test_purity_of_mutual_neighbors_counts_those_that_are_kept():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_points_whose_class_is_used_take_nobody_s_place(weighted):
+def test_points_whose_class_is_used_do_not_count_in_the_share(weighted):
     vectors, labels = some_vectors()
     used = torch.where(torch.arange(200) < 80, labels, -1)
     objective = over(vectors, weighted=weighted, labels=used)
@@ -153,7 +153,7 @@ def test_points_whose_class_is_used_take_nobody_s_place(weighted):
         assert torch.allclose(objective.relation.weight, torch.cat([torch.zeros(80), weights(entropy, 0.5)]))
     else:
         assert objective.relation.trusted.tolist() == [False] * 80 + lowest.tolist()
-    assert look_for_neighbors(objective, 0.5, False, used) == {"trusted": 60}  # nobody knows their classes
+    assert look_for_neighbors(objective, 0.5, False, used) == {"trusted": 60}  # no class is known
     assert look_for_neighbors(over(vectors, weighted=weighted, labels=labels), 1.0, False, labels) == {"trusted": 0}
 
 
@@ -162,14 +162,14 @@ def test_patience_ends_the_last_round_and_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "score", lambda _: next(figures))
     settings = {"epochs": "18", "discovery.rounds": "2", "patience": "2", "data.validation": "0.2"}
     watch = watched(tmp_path, settings)
-    told = [line for line in watch.lines if line.startswith(("round ", "stopped"))]
-    assert [line.split(":")[0] for line in told[:3]] == [f"round {number} of 2" for number in range(3)]
-    assert told[3:] == ["stopped after epoch 16 of 18 (patience): validation was best after epoch 14"]
+    lines = [line for line in watch.lines if line.startswith(("round ", "stopped"))]
+    assert [line.split(":")[0] for line in lines[:3]] == [f"round {number} of 2" for number in range(3)]
+    assert lines[3:] == ["stopped after epoch 16 of 18 (patience): validation was best after epoch 14"]
 
 
 @pytest.mark.parametrize("maker", [partial(torch.optim.SGD, lr=0.1, momentum=0.9), partial(torch.optim.Adam, lr=0.1)])
-def test_a_head_that_begins_anew_has_no_momentum_of_the_one_before(maker):
-    """And what a captured step would read stays where it is."""
+def test_a_reset_head_has_no_old_momentum(maker):
+    """And the tensors that a recorded step reads stay in place."""
 
     def step(optimizer):
         optimizer.zero_grad()
@@ -181,6 +181,7 @@ def test_a_head_that_begins_anew_has_no_momentum_of_the_one_before(maker):
     parameters = [*body.parameters(), *objective.parameters()]
     optimizer = maker(parameters)
     step(optimizer)
+    objective.update(vectors, ids=torch.arange(40))  # what `look` clusters
     before = {
         parameter: {name: (value.data_ptr(), value.clone()) for name, value in optimizer.state[parameter].items()}
         for parameter in parameters
@@ -204,4 +205,4 @@ def test_a_head_that_begins_anew_has_no_momentum_of_the_one_before(maker):
 def test_mutual_neighbors_and_refreshing_every_epoch(tmp_path):
     watch = watched(tmp_path, {"epochs": "4", "discovery.rounds": "1", "discovery.mutual": "true", "discovery.refresh": "epoch"})
     [line] = [line for line in watch.lines if line.startswith("round 1 of 1: ")]
-    assert 0 < int(line.split()[4]) < 300  # some neighborhoods hold nobody who returns it
+    assert 0 < int(line.split()[4]) < 300  # some neighborhoods have no mutual neighbor

@@ -1,4 +1,4 @@
-"""Two ranks over shards: each reads its own, the bank is spread over them, and either number of ranks goes on where the other stopped."""
+"""Two ranks over shards: each reads its own, the bank is divided among them, and either number of ranks resumes the other's training."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SIZES = (40, 30, 50, 40)
 
 
 def write_shards(folder: Path) -> Path:
-    """160 vectors of 8 numbers around three centers, in four shards of unlike size."""
+    """160 vectors of 8 numbers around three centers, in four shards of different size."""
     folder.mkdir()
     draw, records, first = np.random.default_rng(0), [], 0
     centers = draw.normal(size=(3, 8)) * 2
@@ -47,20 +47,20 @@ def test_shards_are_data(tmp_path: Path) -> None:
     assert isinstance(data.inputs, ShardRows) and data.kind == "vectors" and data.shape == (8,) and len(data) == 160
     assert data.classes == ("a", "b", "c") and data.supervision == "classes"
     some = torch.tensor([150, 3, 41, 3])
-    whole = torch.from_numpy(np.concatenate([shard.vectors for shard in data.inputs.held.shards]))
+    whole = torch.from_numpy(np.concatenate([shard.vectors for shard in data.inputs.cache.shards]))
     assert torch.equal(data.read(some), whole[some])
     part = data.subset([159, 5, 70])
-    assert torch.equal(part.read(part.ids), whole[[159, 5, 70]]) and part.inputs.homes.tolist() == [3, 0, 2]  # type: ignore[union-attr]
+    assert torch.equal(part.read(part.ids), whole[[159, 5, 70]]) and part.inputs.shard_of.tolist() == [3, 0, 2]  # type: ignore[union-attr]
 
 
 def test_only_a_few_shards_of_others_are_held(tmp_path: Path) -> None:
     data = sources.open(write_shards(tmp_path / "shards"))
     assert isinstance(data.inputs, ShardRows)
-    held = data.inputs.held
+    held = data.inputs.cache
     held.keep([1])
     for _ in range(2):
         data.read(data.ids)
-    assert held.read == {0: 2, 1: 1, 2: 2, 3: 2} and set(held.kept) == {1} and len(held.passing) == 2
+    assert held.read == {0: 2, 1: 1, 2: 2, 3: 2} and set(held.kept) == {1} and len(held.others) == 2
 
 
 def test_a_point_without_a_label_has_none(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def write_pictures(folder: Path) -> Path:
     return folder / "pictures"
 
 
-def test_pictures_in_shards_are_the_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_in_shards_equal_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_pictures(tmp_path)
     assert "160 points in" in capsys.readouterr().out
     ours, theirs = sources.open(tmp_path / "digits.npz"), sources.open(folder)
@@ -97,7 +97,7 @@ def test_every_batch_holds_an_even_share_of_every_shard() -> None:
         shares = torch.bincount(homes[ids], minlength=4)
         assert all(abs(int(share) - 32 * size / 160) <= 1 for share, size in zip(shares, SIZES, strict=True))
     assert not torch.equal(torch.cat(batches), torch.cat(list(sampler.batches(1))))
-    with pytest.raises(ValueError, match="strata has 3 entries for 160 images"):
+    with pytest.raises(ValueError, match="strata has 3 entries for 160 points"):
         Shuffled(160, 32, seed=3, strata=homes[:3])
 
 
@@ -105,7 +105,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "weights.safetensors") | {f"objective.{k}": v for k, v in load_file(folder / "objective.safetensors").items()}
 
 
-def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> None:
+def test_two_ranks_equal_one_and_either_resumes_the_other(tmp_path: Path) -> None:
     shards = write_shards(tmp_path / "shards")
     write_pictures(tmp_path)
     shard_worker.interrupted(shard_worker.run_over(shards, "instance_discrimination"), tmp_path / "one-instance_discrimination")
@@ -123,7 +123,7 @@ def test_two_ranks_are_one_and_either_goes_on_for_the_other(tmp_path: Path) -> N
 
     for rank, own in enumerate((["0", "2"], ["1", "3"])):
         for read in json.loads((tmp_path / f"read.{rank}").read_text()).values():
-            assert read == dict.fromkeys(own, 1)  # its own shards, once, and nobody else's
+            assert read == dict.fromkeys(own, 1)  # only its own shards, each once
         assert not [name for name in json.loads((tmp_path / f"threads.{rank}").read_text()) if "gloo" in name]  # or the end may abort
 
     # For the means of pixels the first rank looks at every shard; the other one only at its own.

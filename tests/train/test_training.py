@@ -49,7 +49,7 @@ def digits():
     return open_data("digits")
 
 
-def test_a_model_folder_is_all_there_is(tmp_path, digits):
+def test_a_model_folder_is_complete(tmp_path, digits):
     notes = Notes()
     metrics = train(override(Run(), {**BASE, "epochs": "3"}), tmp_path / "m", data=digits, reporter=notes)
     assert metrics["test"]["1-nn"] > 0.9
@@ -61,7 +61,7 @@ def test_a_model_folder_is_all_there_is(tmp_path, digits):
     assert {"split.json", "metrics.json", "log.jsonl", "README.md", "checkpoints"} <= names
     assert json.loads((tmp_path / "m" / "metrics.json").read_text())["test"] == metrics["test"]
     card = (tmp_path / "m" / "README.md").read_text()
-    assert "looked at once" in card
+    assert "evaluated once" in card
     assert "| network.options.hidden | `[32]` |" in card  # what was set, and nothing that was not
     assert "| seed |" not in card
     assert "3 of 3 epochs" in card
@@ -82,11 +82,11 @@ def test_a_model_folder_is_all_there_is(tmp_path, digits):
         model.encode(torch.zeros(2, 1, 9, 9))
 
 
-def test_a_model_reads_what_people_have_in_hand(tmp_path, digits):
+def test_encode_accepts_arrays_images_and_paths(tmp_path, digits):
     train(override(Run(), {**BASE, "epochs": "1"}), tmp_path / "m", data=digits)
     model = nearkin.load(tmp_path / "m")
     pixels = digits.inputs[:3].numpy()
-    wanted = model.encode(pixels)
+    expected = model.encode(pixels)
     pictures = [Image.fromarray(one[0]) for one in pixels]
     pictures[1].save(tmp_path / "1.png")
     forms = {
@@ -99,17 +99,17 @@ def test_a_model_reads_what_people_have_in_hand(tmp_path, digits):
         "turned round twice": np.ascontiguousarray(pixels[:, :, ::-1])[:, :, ::-1],
     }
     for name, form in forms.items():
-        np.testing.assert_allclose(model.encode(form), wanted, atol=1e-4, err_msg=name)
-    np.testing.assert_allclose(model.encode(pictures[0]), wanted[:1], atol=1e-4)
-    np.testing.assert_allclose(model.encode(np.array([str(tmp_path / "1.png")])), wanted[1:2], atol=1e-4)
-    with pytest.raises(ValueError, match=r"inputs reach 255, and floats are pixels in 0..1: divide them by 255, or pass uint8"):
+        np.testing.assert_allclose(model.encode(form), expected, atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(model.encode(pictures[0]), expected[:1], atol=1e-4)
+    np.testing.assert_allclose(model.encode(np.array([str(tmp_path / "1.png")])), expected[1:2], atol=1e-4)
+    with pytest.raises(ValueError, match=r"inputs reach 255, but pixels as floats must be in 0..1; divide them by 255, or pass uint8"):
         model.encode(255.0 * torch.ones(2, 1, 8, 8))
     with pytest.raises(ValueError, match=r"inputs have shape \(0,\); this model reads \(n, 1, 8, 8\)"):
         model.encode([])
     assert repr(model) == "<Model mlp: images 1 x 8 x 8 to 8 numbers, 1,258 references>"
 
 
-def test_the_weights_that_are_loaded_meet_references_of_their_own(tmp_path, digits):
+def test_loaded_weights_come_with_their_own_references(tmp_path, digits):
     metrics = train(override(Run(), {**BASE, "epochs": "4"}), tmp_path / "m", data=digits)
     assert metrics["weights"] == "best"
     for which in ("best", "last"):
@@ -118,7 +118,7 @@ def test_the_weights_that_are_loaded_meet_references_of_their_own(tmp_path, digi
         assert float(apart.max()) < 1e-2, which  # every reference is some digit by these very weights
 
 
-def test_pictures_that_are_not_square(tmp_path):
+def test_images_that_are_not_square(tmp_path):
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (80, 1, 8, 12), generator=generator, dtype=torch.uint8)
     settings = {"epochs": "1", "network.dimension": "4", "batch_size": "20"}
@@ -142,7 +142,7 @@ def test_vectors_and_numbers(tmp_path):
     assert model.predict(x[:4]).shape == (4, 2)
 
 
-def test_without_labels_images_are_told_apart(tmp_path, digits):
+def test_training_without_labels(tmp_path, digits):
     data = Dataset("unlabeled", digits.inputs[:300])
     notes = Notes()
     settings = {**BASE, "data.validation": "0", "data.test": "0", "epochs": "5"}
@@ -158,7 +158,7 @@ def test_without_labels_images_are_told_apart(tmp_path, digits):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "expected"),
     [
         ("nca", {"temperature": 0.5}, {"metric": "squared_euclidean", "temperature": 0.5}),
         ("nca", {"metric": "cosine", "temperature": 0.2}, {"metric": "cosine", "temperature": 0.2}),
@@ -168,8 +168,8 @@ def test_without_labels_images_are_told_apart(tmp_path, digits):
         ("softmax", {}, {"metric": "squared_euclidean"}),
     ],
 )
-def test_the_temperature_of_a_softmax_is_remembered(name, options, told):
-    assert deployed(build(name, options, num_classes=3, dimension=4, size=9)) == told
+def test_the_temperature_of_a_softmax_is_remembered(name, options, expected):
+    assert deployed(build(name, options, num_classes=3, dimension=4, size=9)) == expected
 
 
 def test_the_whole_training_set_as_references(tmp_path, digits):
@@ -191,7 +191,7 @@ def test_early_stopping_and_schedules(tmp_path, digits):
     assert line == f"stopped after epoch {ended} of 50 (patience): validation was best after epoch {ended - 1}"
 
 
-def test_of_equally_good_epochs_the_later_is_kept_and_patience_still_ends(tmp_path, digits, monkeypatch):
+def test_the_later_of_equally_good_epochs_is_kept_and_patience_still_ends(tmp_path, digits, monkeypatch):
     monkeypatch.setattr("nearkin.train.training.validate", lambda *_: {"1-nn": 0.5})
     small = digits.subset(torch.arange(300))
     train(override(Run(), {**BASE, "epochs": "3"}), tmp_path / "m", data=small)
@@ -209,7 +209,7 @@ def test_folders_are_not_overwritten(tmp_path, digits):
     small = digits.subset(torch.arange(200))
     run = override(Run(), {**BASE, "epochs": "1"})
     train(run, tmp_path / "m", data=small)
-    with pytest.raises(FileExistsError, match="holds a training already; choose another folder, or go on: `nearkin train --resume "):
+    with pytest.raises(FileExistsError, match="already holds a training; choose another folder, or resume it: `nearkin train --resume "):
         train(run, tmp_path / "m", data=small)
     with pytest.raises(FileNotFoundError, match="holds no training to resume"):
         train(run, tmp_path / "n", data=small, resume=True)
@@ -229,13 +229,13 @@ def test_every_objective_can_be_named():
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "said"),
+    ("setting", "value", "message"),
     [
         ("augment.name", "twirl", "augment 'twirl' is unknown"),
         ("augment.options.pixels", "3", "augment none has no option 'pixels'; it has none"),
         ("preprocess.name", "zca", "preprocess 'zca' is unknown"),
         ("preprocess.options.per_chanel", "true", r"standardize has no option 'per_chanel' \(did you mean 'per_channel'\?\)"),
-        ("preprocess.options.mean", "0.5", "preprocess.options.mean and preprocess.options.std go together"),
+        ("preprocess.options.mean", "0.5", "preprocess.options.mean and preprocess.options.std belong together"),
         ("sampler.name", "fair", "sampler 'fair' is unknown; choose one of shuffled, per_class, class_balanced"),
         (
             "sampler.options.droplast",
@@ -245,8 +245,8 @@ def test_every_objective_can_be_named():
         ("objective.options.temprature", "2", r"nca has no option 'temprature' \(did you mean 'temperature'\?\)"),
     ],
 )
-def test_unknown_parts_are_named(tmp_path, digits, setting, value, said):
-    with pytest.raises(ValueError, match=said):
+def test_unknown_parts_are_named(tmp_path, digits, setting, value, message):
+    with pytest.raises(ValueError, match=message):
         train(override(Run(), {**BASE, setting: value}), tmp_path / "m", data=digits.subset(torch.arange(200)))
 
 
@@ -256,7 +256,7 @@ def test_given_constants_prepare_the_images(tmp_path, digits):
     assert json.loads((tmp_path / "m" / "model.json").read_text())["prepare"][0]["mean"] == [0.25]
 
 
-def test_a_folder_does_without_the_weights_that_training_started_from(tmp_path):
+def test_a_model_folder_does_not_need_the_initial_weights(tmp_path):
     first = tmp_path / "first.safetensors"
     body = MobileNetV2(3).state_dict()
     save_file(body, first)
@@ -349,7 +349,7 @@ def test_a_collapse_is_warned_about_once(tmp_path, digits):
     assert notes.epochs[-1]["dimensions used"] < 1.5
 
 
-def test_two_points_need_no_more_than_a_line(tmp_path, digits):
+def test_two_points_may_use_one_dimension(tmp_path, digits):
     notes, two = Notes(), Dataset("two", digits.inputs[:2])
     settings = {"network.name": "mlp", "batch_size": "2", "epochs": "5", "checkpoint_seconds": "1e9"}
     train(override(Run(), settings), tmp_path / "m", data=two, reporter=notes)

@@ -54,16 +54,16 @@ def test_every_option_trains_and_is_measured_without_choosing_by_labels(tmp_path
 
 @pytest.mark.parametrize("objective", ["neighborhood_discovery", "instance_discrimination", "deep_cluster", "noise_as_targets"])
 def test_labels_that_nothing_is_learned_from_change_nothing(tmp_path, objective):
-    """The same weights whatever the labels say, be it one class for all, with a validation part that is looked at in every epoch."""
+    """The weights do not depend on the labels, even with one class for all points and validation in every epoch."""
     data, split = digits(), np.array(["train"] * 200 + ["validation"] * 30 + ["test"] * 30)
     settings = {"validate_every": "1", "objective.name": objective}
     for name, labels in (("a", data.labels), ("b", torch.zeros_like(data.labels))):
-        told = trained(tmp_path / name, settings, Dataset("digits", data.inputs, labels=labels, classes=data.classes, split=split))
-        assert all("weighted-nn" in epoch for epoch in told["curve"])
+        metrics = trained(tmp_path / name, settings, Dataset("digits", data.inputs, labels=labels, classes=data.classes, split=split))
+        assert all("weighted-nn" in epoch for epoch in metrics["curve"])
     assert (tmp_path / "a" / "weights.safetensors").read_bytes() == (tmp_path / "b" / "weights.safetensors").read_bytes()
 
 
-def test_validation_is_the_weighted_vote_and_the_released_protocol_stands_apart(tmp_path):
+def test_validation_is_the_weighted_vote_and_the_released_protocol_is_separate(tmp_path):
     settings = {"data.validation": "0.2", "validate_every": "1", "discovery.released_protocol": "true"}
     found = trained(tmp_path / "m", settings)
     assert all("weighted-nn" in epoch for epoch in found["curve"])
@@ -91,7 +91,7 @@ def mixed(labels=None):
 
 
 @pytest.mark.parametrize("labeled", [{}, {"discovery.labeled": "0.3"}], ids=["without", "some"])
-def test_the_bank_s_figure_is_that_of_recomputed_features_once_the_network_stands_still(tmp_path, labeled):
+def test_accuracy_against_the_bank_equals_that_of_recomputed_features_if_the_network_is_fixed(tmp_path, labeled):
     """Slot i is row i of the training part: any other order of slots and labels would have the figure of chance."""
     settings = {name: value for name, value in BASE.items() if not name.startswith("augment")} | STILL | labeled
     found = train(override(Run(), settings), tmp_path / "m", data=mixed(), device="cpu")
@@ -101,7 +101,7 @@ def test_the_bank_s_figure_is_that_of_recomputed_features_once_the_network_stand
     torch.testing.assert_close(bank, torch.nn.functional.normalize(fresh, dim=1), atol=1e-6, rtol=0)
 
 
-def test_points_of_no_known_class_neither_ask_nor_answer_under_the_released_protocol(tmp_path):
+def test_points_of_unknown_class_do_not_count_in_the_released_protocol(tmp_path):
     labels = torch.where(torch.arange(1300) % 5 < 4, digits(1300, 0).labels, -1)
     settings = {name: value for name, value in BASE.items() if not name.startswith("augment")} | STILL
     found = train(override(Run(), settings), tmp_path / "m", data=mixed(labels), device="cpu")
@@ -142,23 +142,23 @@ class Interrupt:
     ],
     ids=["released", "options", "clusters", "uneven"],
 )
-def test_a_training_stopped_inside_round_2_ends_with_the_very_same_weights(tmp_path, settings):
+def test_a_training_stopped_inside_round_2_ends_with_the_same_weights(tmp_path, settings):
     rounds = {} if "objective.name" in settings else {"discovery.rounds": "2"}  # clusters are of every epoch
     settings = {"epochs": "6", **settings, **rounds, "checkpoint_seconds": "0"}
     begun = rounds_of(DiscoveryChoice(rounds=2), int(settings["epochs"])).first_epoch(2)
     whole = trained(tmp_path / "whole", settings)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "cut", settings, reporter=Interrupt(4 * begun + 3))  # epochs of four steps: in round 2
-    told = json.loads((max((tmp_path / "cut" / "checkpoints").glob("step-*")) / "state.json").read_text())
-    assert json.loads(told["body"])["state"]["loop"]["epoch"] == begun
+    written = json.loads((max((tmp_path / "cut" / "checkpoints").glob("step-*")) / "state.json").read_text())
+    assert json.loads(written["body"])["state"]["loop"]["epoch"] == begun
     again = trained(tmp_path / "cut", settings, resume=True)
     for name in ("weights.safetensors", "objective.safetensors", "references.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
     assert again["images"] == whole["images"] and again.get("rounds") == whole.get("rounds")
 
 
-def test_a_training_goes_on_on_another_kind_of_device(tmp_path):
-    """A GPU's generators have 16 bytes, which nothing else can take: the numbers drawn from there on are others, but always the same."""
+def test_a_training_resumes_on_another_kind_of_device(tmp_path):
+    """The generator of a GPU has 16 bytes of state, which a CPU cannot load: other numbers are drawn, but always the same ones."""
     for name in ("once", "again"):
         with pytest.raises(KeyboardInterrupt):
             trained(tmp_path / name, {"checkpoint_seconds": "0"}, reporter=Interrupt(6))
@@ -169,16 +169,18 @@ def test_a_training_goes_on_on_another_kind_of_device(tmp_path):
     assert (tmp_path / "once" / "weights.safetensors").read_bytes() == (tmp_path / "again" / "weights.safetensors").read_bytes()
 
 
-def test_a_training_stopped_before_its_first_checkpoint_begins_anew_and_says_so(tmp_path):
+def test_a_training_stopped_before_its_first_checkpoint_starts_over_and_reports_it(tmp_path):
     trained(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "cut", reporter=Interrupt(3))
     trained(tmp_path / "cut", resume=True)
-    assert "no checkpoint to go on from: beginning anew, with the same settings" in (tmp_path / "cut" / "log.jsonl").read_text()
+    assert (
+        "no checkpoint to resume from: starting from the beginning, with the same settings" in (tmp_path / "cut" / "log.jsonl").read_text()
+    )
     assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (tmp_path / "cut" / "weights.safetensors").read_bytes()
 
 
-def test_every_round_leaves_a_checkpoint_from_which_the_very_same_weights_come(tmp_path):
+def test_every_round_leaves_a_checkpoint_that_resumes_to_the_same_weights(tmp_path):
     settings, folder = {"checkpoint_seconds": "0", "epochs": "6", "discovery.rounds": "2"}, tmp_path / "m"
     with pytest.raises(KeyboardInterrupt):
         trained(folder, settings, reporter=Interrupt(9))  # the first step of round 1
@@ -201,8 +203,8 @@ def test_every_round_leaves_a_checkpoint_from_which_the_very_same_weights_come(t
 def test_time_spent_inside_an_epoch_is_not_forgotten(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "cut", {"checkpoint_seconds": "0"}, reporter=Interrupt(3))
-    told = json.loads((max((tmp_path / "cut" / "checkpoints").glob("step-*")) / "state.json").read_text())
-    standing = json.loads(told["body"])["state"]["loop"]
+    written = json.loads((max((tmp_path / "cut" / "checkpoints").glob("step-*")) / "state.json").read_text())
+    standing = json.loads(written["body"])["state"]["loop"]
     assert standing["epoch"] == 0 and standing["seconds"] > 0
     assert trained(tmp_path / "cut", {"checkpoint_seconds": "0"}, resume=True)["seconds"] > standing["seconds"]
 
@@ -216,8 +218,8 @@ def test_a_share_of_the_labels_is_even_over_classes_and_used(tmp_path):
     assert torch.equal(used[used >= 0], data.labels[used >= 0])
     assert torch.equal(assemble(run, data, torch.device("cpu")).objective.relation.labels, used)
     assert labels_used(override(Run(), BASE), data) is None
-    told = trained(tmp_path / "m", {"discovery.labeled": "0.1"})
-    assert told["test"]["weighted-nn"] > 0.2  # among the twenty whose label is known
+    metrics = trained(tmp_path / "m", {"discovery.labeled": "0.1"})
+    assert metrics["test"]["weighted-nn"] > 0.2  # among the twenty whose label is known
 
 
 def test_missing_labels_are_enough_to_train_and_predict(tmp_path):
@@ -232,9 +234,7 @@ def test_missing_labels_are_enough_to_train_and_predict(tmp_path):
     model = load(tmp_path / "m", device="cpu")
     assert model.predict(data.inputs[:20]).min() >= 0  # those whose class is not known have no vote
     assert torch.equal(labels_used(override(Run(), BASE), partly.part("train")), some[:200])
-    with pytest.raises(
-        ValueError, match=rf"{missing} of the 200 training points of digits have no class, and nca needs one for each; take"
-    ):
+    with pytest.raises(ValueError, match=rf"{missing} of the 200 training points of digits have no class, and nca needs one for each; use"):
         trained(tmp_path / "n", {"objective.name": "nca"}, partly)
 
 
@@ -254,8 +254,8 @@ def test_a_table_with_empty_labels_from_the_command_line(tmp_path, capsys):
     side = embedded(load(tmp_path / "m", device="cpu"), open_data(tmp_path / "table.csv"), "table")
     assert len(side) == 20 and side.left_out == {"class not known": 40}
     assert cli.main(["evaluate", str(tmp_path / "m"), str(tmp_path / "table.csv"), "--no-pictures", "--device", "cpu"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "40 class not known." in said and "fine Points left out of" in said and "Repair or remove" not in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "40 class not known." in output and "fine Points left out of" in output and "Repair or remove" not in output
 
 
 def test_identical_images_train_to_something_finite(tmp_path):
@@ -263,18 +263,18 @@ def test_identical_images_train_to_something_finite(tmp_path):
     settings = {"batch_size": "20", "data.test": "0", "data.leaks": "allow"}
     found = trained(tmp_path / "m", {**settings, "augment.options.pixels": "0"}, same)
     assert np.isfinite(found["curve"][-1]["loss"]) and found["rounds"][-1]["trusted"] == 40
-    said = (tmp_path / "m" / "log.jsonl").read_text()
-    assert "has collapsed: after epoch 5" in said and "all images are the same, and nothing can tell them apart: look at the data" in said
-    assert "pushes apart" not in said
+    output = (tmp_path / "m" / "log.jsonl").read_text()
+    assert "has collapsed: after epoch 5" in output and "all images are the same, and nothing can tell them apart" in output
+    assert "pushes apart" not in output
     nearly = same.inputs.clone()
     nearly[0, 0, 0, 0] = 8
     trained(tmp_path / "n", {**settings, "optimizer.learning_rate": "1e-6"}, Dataset("nearly", nearly))
-    said = (tmp_path / "n" / "log.jsonl").read_text()
-    assert "lower the learning rate, and see whether the images differ enough to be told apart" in said and "the same" not in said
+    output = (tmp_path / "n" / "log.jsonl").read_text()
+    assert "lower the learning rate, and see whether the images differ enough to be told apart" in output and "the same" not in output
 
 
-def test_clusters_that_have_become_one_stop_the_training(tmp_path, monkeypatch):
-    """No gradient leads out of a single cluster: fifty more epochs would end where they began, and with a figure."""
+def test_a_single_cluster_stops_the_training(tmp_path, monkeypatch):
+    """No gradient leads out of a single cluster, so more epochs would change nothing."""
     clusters = {"objective.name": "deep_cluster", "objective.options.clusters": "20"}
     same = Dataset("same", torch.full((40, 1, 8, 8), 7, dtype=torch.uint8))
     settings = {**clusters, "batch_size": "20", "data.test": "0", "data.leaks": "allow", "augment.options.pixels": "0"}
@@ -284,7 +284,7 @@ def test_clusters_that_have_become_one_stop_the_training(tmp_path, monkeypatch):
     def dies_in_epoch_2(objective, seed):
         if seed == Run().seed + 2:
             objective.seen.fill_(0.5)
-        refresh(objective, seed)
+        return refresh(objective, seed)
 
     refresh = DeepCluster.refresh
     monkeypatch.setattr(DeepCluster, "refresh", dies_in_epoch_2)
@@ -297,10 +297,10 @@ def test_points_that_do_not_fill_a_last_batch_wait_for_another_epoch(tmp_path):
     assert found["steps"] == 15 and found["images"] == 5 * 192
     begun = assemble(override(Run(), {**BASE, "batch_size": "64"}), digits().part("train").renumbered(), torch.device("cpu")).objective
     moved = load_file(tmp_path / "m" / "objective.safetensors")["references.vectors"] != begun.references.vectors
-    assert bool(moved.any(1).all())  # nobody waits for ever
+    assert bool(moved.any(1).all())  # every point is used at some time
 
 
-def test_the_card_tells_the_released_protocol_apart(tmp_path):
+def test_the_card_names_the_released_protocol(tmp_path):
     found = trained(tmp_path / "m", {"discovery.released_protocol": "true"})
     card = (tmp_path / "m" / "README.md").read_text()
     assert "| test, as released, last epoch | test, against the bank |" in card
@@ -312,8 +312,8 @@ def test_a_folder_with_unreadable_files(tmp_path):
     (photos / "broken.png").write_bytes(b"\x89PNG nothing more")
     (photos / "gone.png").symlink_to(tmp_path / "nowhere.png")
     run = override(Run(), {**BASE, "data.source": str(photos), "batch_size": "10", "data.test": "0"})
-    mend = r"broken.png cannot be decoded .*; remove the file, or pass on_error='skip' \(nearkin train: --set data.on_error=skip\)"
-    with pytest.raises(ValueError, match=mend):
+    fix = r"broken.png cannot be decoded .*; remove the file, or pass on_error='skip' \(nearkin train: --set data.on_error=skip\)"
+    with pytest.raises(ValueError, match=fix):
         train(run, tmp_path / "a", device="cpu")
     found = train(override(run, {"data.on_error": "skip"}), tmp_path / "b", device="cpu")
     assert found["images"] == 5 * 30 and len(load_file(tmp_path / "b" / "references.safetensors")["ids"]) == 30
@@ -323,22 +323,24 @@ def test_a_folder_with_unreadable_files(tmp_path):
 
 
 def test_a_bank_of_another_size_than_the_data_is_refused_and_the_model_stays_what_it_was(tmp_path):
-    """Constants and epochs of the fewer images, which are others, must not take the place of those that the weights go with."""
+    """Preprocessing constants and epochs of the other data must not replace those of the saved weights."""
     settings, folder = {"checkpoint_seconds": "0", "batch_size": "50", "least_steps": "20"}, tmp_path / "m"
     trained(folder, settings)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != "log.jsonl"}
     with pytest.raises(
-        ValueError, match="the 100 points to learn from are not those of the checkpoint: it was begun with 200. Resume with the data"
+        ValueError, match="the 100 points to learn from are not those of the checkpoint: it started with 200. Resume with the data"
     ):
         trained(folder, settings, digits(100), resume=True)
-    with pytest.raises(ValueError, match=r"relation.table in the checkpoint is \(200, 1\), in this run \(200, 2\): resume with the data"):
+    with pytest.raises(
+        ValueError, match=r"relation.table has shape \(200, 1\) in the checkpoint and \(200, 2\) in this run; resume with the data"
+    ):
         trained(folder, {**settings, "objective.options.k": "2"}, resume=True)
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert trained(folder, settings, resume=True)["epochs"] == 5
 
 
 @pytest.mark.parametrize("change", ["numbers", "answers"])
-def test_as_many_other_points_are_refused_by_a_resumption(change, tmp_path):
+def test_resume_refuses_other_points_of_the_same_number(change, tmp_path):
     settings, folder, data = {"checkpoint_seconds": "0"}, tmp_path / "m", digits()
     trained(folder, settings, data)
     other = replace(data, inputs=255 - data.inputs) if change == "numbers" else replace(data, labels=data.labels.roll(1))
@@ -347,7 +349,7 @@ def test_as_many_other_points_are_refused_by_a_resumption(change, tmp_path):
     assert trained(folder, settings, data, resume=True)["epochs"] == 5
 
 
-def test_photographs_may_move_to_another_folder_but_not_change_their_names_before_a_resumption(tmp_path):
+def test_resume_accepts_moved_images_but_not_renamed_ones(tmp_path):
     old, new = photographs(tmp_path / "photos", 30), tmp_path / "elsewhere"
     run = override(Run(), {**BASE, "data.source": str(old), "batch_size": "10", "data.test": "0", "checkpoint_seconds": "0"})
     train(run, tmp_path / "m", device="cpu")
@@ -369,7 +371,7 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
     ("settings", "words"),
     [
         ({"objective.options.k": "200"}, r"k \(200\) must be below the number of samples \(200\): .* lower k, or train on more"),
-        ({"views": "0"}, r"views \(0\) must be at least 1"),
+        ({"views": "0"}, r"views \(0\) must be a whole number of at least 1"),
         (
             {"objective.options.size": "300"},
             r"neighborhood_discovery has no option 'size'; its options are k, temperature",
@@ -384,13 +386,16 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
             {"batch_size": "1", "network.name": "convnet", "network.options.hidden": None},
             r"batch_size \(1\) leaves one image a step, and convnet normalizes over the batch: take at least 2",
         ),
-        ({"views": "2", "augment.name": "none", "augment.options.pixels": None}, r"views \(2\) of an image that nothing happens to"),
+        ({"views": "2", "augment.name": "none", "augment.options.pixels": None}, r"views \(2\) are all equal without augmentation"),
         ({"views": "2", "references": "training_set"}, "set views=1"),
         ({"discovery.gradual": "true"}, "discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch"),
         ({"discovery.labeled": "2"}, r"discovery.labeled \(2.0\) must lie between 0 and 1"),
-        ({"discovery.labeled": "0.1", "objective.name": "nca"}, "alone, not by nca; take .*, or leave it at 0"),
-        ({"discovery.refresh": "epoch", "objective.name": "nca"}, r"discovery.refresh \(epoch\) is read by .*, or leave it at round"),
-        ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none; take .*, or leave it"),
+        (
+            {"discovery.labeled": "0.1", "objective.name": "nca"},
+            "an option of neighborhood_discovery, not of nca; use .*, or leave it at 0",
+        ),
+        ({"discovery.refresh": "epoch", "objective.name": "nca"}, r"discovery.refresh \(epoch\) is an option of .*, or leave it at round"),
+        ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none; use .*, or leave it"),
         ({"epochs": "3"}, r"epochs \(3\) are fewer than the rounds \(5\)"),
         ({"augment.name": "discovery", "augment.options.pixels": None, "augment.options.color": "true"}, "saturation .* need 3"),
     ],
@@ -401,7 +406,7 @@ def test_errors(tmp_path, settings, words):
         train(override(Run(), kept), tmp_path / "m", data=digits(), device="cpu")
 
 
-def test_labels_asked_of_data_that_have_none(tmp_path):
+def test_a_labeled_share_of_data_without_labels_is_refused(tmp_path):
     bare = Dataset("bare", digits().inputs)
-    with pytest.raises(ValueError, match=r"discovery.labeled \(0.1\) asks for classes, and bare has none; leave it at 0"):
+    with pytest.raises(ValueError, match=r"discovery.labeled \(0.1\) needs classes, but bare has none; leave it at 0"):
         trained(tmp_path / "m", {"discovery.labeled": "0.1", "data.test": "0"}, bare)

@@ -42,8 +42,8 @@ def moved(seed):
 def raw_pixels(data):
     """The weighted vote of the 200 nearest by pixels, at the better of the printed and the released temperature."""
     train_part, test = data.part("train"), data.part("test")
-    known, asked = (part.inputs.flatten(1).float() for part in (train_part, test))
-    votes = [weighted_knn_predict(asked, Points(known, train_part.labels), 200, cosine(heat)) for heat in (0.07, 0.1)]
+    known, queries = (part.inputs.flatten(1).float() for part in (train_part, test))
+    votes = [weighted_knn_predict(queries, Points(known, train_part.labels), 200, cosine(heat)) for heat in (0.07, 0.1)]
     return max(float((vote == test.labels).double().mean()) for vote in votes)
 
 
@@ -73,7 +73,7 @@ def few(folder, data, seed, share, **more):
 
 @pytest.mark.soak
 @pytest.mark.parametrize("more", [{}, EACH_OF_FIVE], ids=["any", "each"])
-def test_a_tenth_of_the_labels_is_worth_some_points_where_only_those_may_vote(tmp_path, more):
+def test_a_tenth_of_the_labels_helps_if_only_those_vote(tmp_path, more):
     """Against the same training without them, or the gain would be that of the other settings, too."""
     gained = []
     for seed in range(3):
@@ -84,7 +84,7 @@ def test_a_tenth_of_the_labels_is_worth_some_points_where_only_those_may_vote(tm
 
 
 @pytest.mark.soak
-def test_each_of_five_neighbors_is_worth_some_points_where_a_fiftieth_votes(tmp_path):
+def test_each_of_five_neighbors_helps_if_a_fiftieth_votes(tmp_path):
     gained = []
     for seed in range(3):
         data = moved(seed)

@@ -1,4 +1,4 @@
-"""The whole training set as one batch: the same gradient as one giant batch, in bounded memory."""
+"""The whole training set as one batch: the same gradient as one large batch, in bounded memory."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", range(len(CASES)))
 @pytest.mark.parametrize("chunk", [1, 7, 61, 100])
-def test_chunks_equal_one_giant_batch(case, chunk):
+def test_chunks_equal_one_large_batch(case, chunk):
     make, answers = CASES[case]
     ids = torch.arange(61)
     whole, joined = parts(make(), answers), parts(make(), answers)

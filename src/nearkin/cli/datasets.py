@@ -1,36 +1,62 @@
-"""Data as a model reads them, for the verbs that embed."""
+"""Data for a model, for the commands that embed."""
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from nearkin import data as sources
 from nearkin.cli.progress import note
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import OnError
-from nearkin.models.folder import about_of, brought_to
+from nearkin.data.opener import DATA_ROOT, same_set
+from nearkin.data.sources.local_files import MissingFileError
+from nearkin.models.folder import about_of, channels_and_size
 from nearkin.train.config import DataChoice, Run
 
 
 def choice_of(folder: Path) -> DataChoice:
-    """The data that a model was trained on, if its folder tells."""
+    """The data settings of the run that trained a model; the defaults if its folder has no run.json."""
     page = folder / "run.json"
     return Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
 
 
 def own_data(what: str, choice: DataChoice) -> bool:
-    """Whether these are the data that a model was trained on, however their path is written."""
-    return what == choice.source or (Path(what).exists() and Path(choice.source).exists() and Path(what).samefile(choice.source))
+    """Whether these are the data that the model was trained on: the same known set or the same path, in any spelling."""
+    return (
+        what == choice.source
+        or same_set(what, choice.source)
+        or (Path(what).exists() and Path(choice.source).exists() and Path(what).samefile(choice.source))
+    )
+
+
+def open_for(arguments: Namespace, choice: DataChoice, what: str, **options: Any) -> Dataset:
+    """`nearkin.data.open`, with known sets from --data-root; without it the model's own set is read from where training found it."""
+    remembered = choice.root if own_data(what, choice) else ""
+    try:
+        return sources.open(what, data_root=arguments.data_root or remembered or DATA_ROOT, **options)
+    except MissingFileError as error:
+        if not remembered:
+            raise
+        found = f"{arguments.folder} was trained on {choice.source} from the data root {remembered}"
+        fix = (
+            f"leave out --data-root {arguments.data_root} to read it there"
+            if arguments.data_root
+            else "if it was moved, pass --data-root FOLDER"
+        )
+        raise MissingFileError(f"{error}. {found}; {fix}") from error
 
 
 def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
-    """Images are brought to the model's shape; the data it was trained on have the labels it was trained with, corrected ones included."""
+    """Open data, with images converted to the model's shape; its own training data get the corrected labels of the run."""
     folder = Path(arguments.folder)
     about, choice = about_of(folder), choice_of(folder)
-    channels, size = brought_to(about)
+    channels, size = channels_and_size(about)
     own = own_data(what, choice)
     columns = choice.columns() if own else {}
-    data = sources.open(what, data_root=arguments.data_root, size=size, channels=channels, **columns, on_error=on_error, report=note)
+    data = open_for(arguments, choice, what, size=size, channels=channels, **columns, on_error=on_error, report=note)
     if tuple(data.shape) != tuple(about["shape"]):
-        raise ValueError(f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}")
+        raise ValueError(
+            f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}; give data of that shape"
+        )
     return corrected(data, choice.corrections if own else "", note)

@@ -14,7 +14,8 @@ from nearkin.cli.datasets import opened
 from nearkin.cli.progress import note
 from nearkin.cluster.embedding import embed
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import room
+from nearkin.data.disk import explain_full_disk
+from nearkin.data.opener import DATA_ROOT
 from nearkin.models.folder import load
 
 
@@ -36,7 +37,7 @@ def run_shard(arguments: Namespace) -> int:
     """Write the data themselves as shards, so that each training rank can read its own."""
     if arguments.address and arguments.engine != "ray":
         raise ValueError("--address is the address of a Ray cluster; pass --engine ray, too")
-    how: dict[str, Any] = {"data_root": arguments.data_root, "size": arguments.size, "on_error": "skip", "report": note}
+    how: dict[str, Any] = {"data_root": arguments.data_root or DATA_ROOT, "size": arguments.size, "on_error": "skip", "report": note}
     return _written(arguments, None, sources.open(arguments.data, **how), Path(arguments.out))
 
 
@@ -71,13 +72,13 @@ def _one_file(arguments: Namespace, out: Path) -> int:
     data = opened(arguments, arguments.data, "raise")
     rows = [np.asarray(model.encode(data.read(part).numpy())) for part in torch.split(data.ids, 512)]
     arrays = {"embeddings": np.concatenate(rows), "ids": data.ids.numpy(), "sources": np.asarray(data.sources, dtype=np.str_)}
-    if data.answers is not None:
-        arrays["labels" if data.supervision == "classes" else "targets"] = data.answers.numpy()
+    if data.point_labels is not None:
+        arrays["labels" if data.supervision == "classes" else "targets"] = data.point_labels.numpy()
     if data.supervision == "classes":
         arrays["classes"] = np.asarray(data.classes, dtype=np.str_)
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{os.getpid()}-{out.name}")
-    with room(out.parent, "run the same command again; the previous file is unchanged"):
+    with explain_full_disk(out.parent, "run the same command again; the previous file is unchanged"):
         try:
             np.savez(aside, **arrays)  # type: ignore[arg-type]
             os.replace(aside, out)

@@ -19,10 +19,10 @@ from nearkin.data.files import listing
 from nearkin.data.images import DamagedImageError
 from nearkin.data.progress import few
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
-from nearkin.data.sources.folder import tell_unread
+from nearkin.data.sources.folder import report_unread
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
-from nearkin.models.folder import brought_to
+from nearkin.models.folder import channels_and_size
 
 TOGETHER = 256  # images encoded and searched at once
 SHOWN = 4  # columns for metadata
@@ -89,7 +89,7 @@ def _images(collection: Collection, paths: list[str], k: int, where: Where) -> I
 def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[Result]:
     """New points from an array file, vectors or images like the training data: encoded, then searched."""
     about = collection.model.about
-    channels, size = brought_to(about)
+    channels, size = channels_and_size(about)
     data = sources.open(query, size=size, channels=channels, report=note)
     if tuple(data.shape) != tuple(about["shape"]):
         fix = "; pass embeddings with --vector" if data.shape == (collection.index.dimension,) else ""
@@ -102,7 +102,7 @@ def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[
 def _files(query: str) -> list[str]:
     if not Path(query).is_dir():
         return [query]
-    tell_unread(query, note)
+    report_unread(query, note)
     found = listing(query)
     if not found:
         raise ValueError(f"{query} holds no images")

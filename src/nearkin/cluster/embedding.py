@@ -21,8 +21,8 @@ from nearkin.cluster.encoding import Piece, pieces, report_damaged, write_piece
 from nearkin.cluster.session import check_address, session, workers
 from nearkin.compose.validation import check_whole
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import room
-from nearkin.data.progress import Report, Ticker, caution, tell
+from nearkin.data.disk import explain_full_disk
+from nearkin.data.progress import Report, Ticker, inform, warn
 from nearkin.data.shards import KEPT, About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
 from nearkin.index.collection import model_version
 from nearkin.index.durable import locked
@@ -132,14 +132,14 @@ def embed(
         assert about.planned is not None
         todo = [number for number in range(about.planned) if number not in records]
         if records:
-            tell(report, f"{len(records):,} of {about.planned:,} shards are already there")
+            inform(report, f"{len(records):,} of {about.planned:,} shards are already there")
         write_manifest(out, about, records.values())
         work = pieces(data, rows, todo)
         how = partial(_by_ray, address=address) if engine == "ray" else _here
         made = _gathered(how(model_folder, out, work, device=device), out, about, records, _Progress(data, records, report))
         damaged = sum(len(record["damaged"]) for record in records.values())
     if damaged:
-        caution(report, f"{data.name}: {damaged:,} of {len(data):,} points were skipped; {out / 'shards.json'} lists them")
+        warn(report, f"{data.name}: {damaged:,} of {len(data):,} points were skipped; {out / 'shards.json'} lists them")
     return Embedded(sum(record["rows"] for record in records.values()), made, len(records) - made, damaged)
 
 
@@ -184,7 +184,7 @@ def _gathered(
 def _spare(out: Path, about: About) -> Path:
     """Disk space that is reserved now and freed for the last manifest, so that it can be written to a full disk."""
     path, (least, each) = out / ".spare", SPARE
-    with room(out, KEPT):
+    with explain_full_disk(out, KEPT):
         try:
             path.write_bytes(os.urandom(least + each * (about.planned or 0)))  # zeros might be stored sparsely
         except BaseException:

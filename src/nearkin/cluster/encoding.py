@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from nearkin.data.corrections import points_of
+from nearkin.data.corrections import source_names
 from nearkin.data.dataset import Dataset
-from nearkin.data.labels import BETWEEN
-from nearkin.data.loader import WORTH_WORKERS, Loader
+from nearkin.data.labels import SET_SEPARATOR
+from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.progress import Report
 from nearkin.data.shards import Shard, write_shard
 from nearkin.models.folder import Model
@@ -42,14 +42,14 @@ def write_piece(folder: Path, model: Model | None, piece: Piece, *, workers: int
 
 def encoded(model: Model | None, data: Dataset, *, workers: int | None = 0) -> tuple[Shard, list[list[str]]]:
     """The shard of the points, and [source, reason] of those that cannot be decoded or have no finite embedding."""
-    many = workers if len(data) > WORTH_WORKERS else 0
+    many = workers if len(data) > MIN_FILES_FOR_WORKERS else 0
     loader = Loader(data, device="cpu" if model is None else model.device, resident_bytes=-1, workers=many, report=_ignore)
     rows, kept = [_empty(model, data)], [torch.empty(0, dtype=torch.int64)]
     for inputs, ids in loader(torch.split(data.ids, CHUNK)):
         rows.append(inputs.flatten(1).numpy() if model is None else torch.as_tensor(model.encode(inputs)).float().cpu().numpy())
         kept.append(ids.cpu())
     vectors, at = np.concatenate(rows), data.rows(torch.cat(kept)) if len(rows) > 1 else torch.empty(0, dtype=torch.int64)
-    finite, places = np.isfinite(vectors).all(1), points_of(data)
+    finite, places = np.isfinite(vectors).all(1), source_names(data)
     damaged = [[places[int(data.rows([point])[0])], reason] for point, reason in loader.skipped.items()]
     damaged += [[places[row], "its embedding is not finite"] for row in at[torch.from_numpy(~finite)].tolist()]
     at, vectors = at[torch.from_numpy(finite)], vectors[finite]
@@ -66,7 +66,7 @@ def _empty(model: Model | None, data: Dataset) -> np.ndarray:
 
 def _labels(data: Dataset, rows: np.ndarray) -> np.ndarray | None:
     """Class names, joined names of sets, or numbers."""
-    answers = data.answers
+    answers = data.point_labels
     if answers is None:
         return None
     if data.supervision == "numbers":
@@ -74,7 +74,9 @@ def _labels(data: Dataset, rows: np.ndarray) -> np.ndarray | None:
     if data.supervision == "classes":
         return np.array([data.classes[code] if code >= 0 else None for code in answers[rows].tolist()], dtype=object)
     held = answers[rows].tolist()
-    return np.array([BETWEEN.join(name for name, there in zip(data.classes, row, strict=True) if there) for row in held], dtype=object)
+    return np.array(
+        [SET_SEPARATOR.join(name for name, there in zip(data.classes, row, strict=True) if there) for row in held], dtype=object
+    )
 
 
 def _ignore(line: str) -> None:

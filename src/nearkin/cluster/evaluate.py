@@ -15,15 +15,15 @@ from nearkin.cluster.ranking import Ranked, ranked_over
 from nearkin.cluster.search import Engine, scored_over
 from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points
-from nearkin.data.labels import BETWEEN
-from nearkin.data.progress import Report, tell
+from nearkin.data.labels import SET_SEPARATOR
+from nearkin.data.progress import Report, inform
 from nearkin.data.shards import Shards
 from nearkin.evaluate import vote, weighted_vote
-from nearkin.evaluate.classification import WEIGHTED_K, accuracies, sharpened
-from nearkin.evaluate.retrieval import retrieval_of
-from nearkin.report.measure import AT_ONE, NEAR, Measured, anyone, by_means, by_overlap, by_votes, confusions, ks_up_to
+from nearkin.evaluate.classification import WEIGHTED_K, accuracies, with_vote_temperature
+from nearkin.evaluate.retrieval import retrieval_scores
+from nearkin.report.measure import AT_ONE, NEAR, Measured, by_means, by_overlap, by_votes, confusions, ks_up_to, random_rows
 from nearkin.search import Neighbors
-from nearkin.search.exact import Scored, settled
+from nearkin.search.exact import Scored, round_scored
 
 MOST_RANKED = 10**9  # queries x points that are ranked; above, a sample of the queries
 FEWEST = 100  # queries of such a sample; with fewer the intervals are too wide
@@ -134,9 +134,9 @@ def judge(queries: Queries, shards: Shards, affinity: Affinity, compute: Compute
         measured.notes.append(f"{len(shards) - known:,} points of the shards have no known class and were skipped.")
     others = known - int(bool((own >= 0).any()))
     ks = ks_up_to(others)
-    tell(report, f"searching {len(shards):,} points in {len(shards.records):,} shards")
+    inform(report, f"searching {len(shards):,} points in {len(shards.records):,} shards")
     best = _nearest(queries, shards, codes, affinity, max(*ks, min(WEIGHTED_K, others)), own, compute)
-    measured.found = settled(best._replace(best=Neighbors(*(part[:, :NEAR] for part in best.best))), affinity)
+    measured.found = round_scored(best._replace(best=Neighbors(*(part[:, :NEAR] for part in best.best))), affinity)
     if codes is not None:
         _classes(measured, queries, codes, best, affinity, ks)
         _rankings(measured, queries, shards, codes, affinity, own, compute, report)
@@ -179,7 +179,7 @@ def _classes(measured: Measured, queries: Queries, codes: np.ndarray, best: Scor
     labels, references = _labels(queries), torch.from_numpy(codes)
     near = references[best.best.positions.cpu()].long().to(labels.device)  # (n, most)
     few = {k: vote(near[:, :k]) for k in (1, min(10, max(ks)))}
-    weights = settled(best, sharpened(affinity)).affinity[:, :WEIGHTED_K]
+    weights = round_scored(best, with_vote_temperature(affinity)).affinity[:, :WEIGHTED_K]
     predicted = {f"{k}-nn": votes for k, votes in few.items()}
     predicted[f"weighted {weights.shape[1]}-nn"] = weighted_vote(near[:, :WEIGHTED_K], weights)
     present = torch.unique(references).to(labels.device)
@@ -209,10 +209,10 @@ def _rankings(
     if most < n:
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].sort().values
         measured.notes.append(f"Metrics that rank every point (precision@k to mrr) are of {most:,} of {n:,} queries, sampled at random.")
-    tell(report, f"ranking {len(shards):,} points by {len(rows):,} queries")
+    inform(report, f"ranking {len(shards):,} points by {len(rows):,} queries")
     some = Ranked(*(part.cpu()[rows] for part in (queries.points.embeddings, _labels(queries), own)))
     ks = tuple(k for k in CUT if k < len(shards))
-    found = retrieval_of(ranked_over(some, shards, codes, affinity, ks, **compute._asdict()), ks, split=queries.split)
+    found = retrieval_scores(ranked_over(some, shards, codes, affinity, ks, **compute._asdict()), ks, split=queries.split)
     measured.scores["retrieval"] = {name: score for name, score in found.items() if name not in AT_ONE}
 
 
@@ -220,7 +220,7 @@ def _sets(measured: Measured, queries: Queries, shards: Shards, nearest: Tensor)
     labels = _labels(queries).cpu()
     names = (*queries.classes, *(name for name in shards.about.classes if name not in queries.classes))
     padded = torch.nn.functional.pad(labels.bool(), (0, len(names) - labels.shape[1]))
-    near, drawn = (_members(shards, rows, names) for rows in (nearest.cpu(), anyone(len(shards), len(labels))))
+    near, drawn = (_members(shards, rows, names) for rows in (nearest.cpu(), random_rows(len(shards), len(labels))))
     by_overlap(measured, padded, near, drawn, queries.split)
 
 
@@ -228,7 +228,7 @@ def _members(shards: Shards, rows: Tensor, names: Sequence[str]) -> Tensor:
     """(n, C) whether each name is in the set of the point at each position (n,)."""
     found = shards.labels_at(rows.numpy())
     assert found is not None
-    held = [set(text.split(BETWEEN)) if text else set() for text in found.tolist()]
+    held = [set(text.split(SET_SEPARATOR)) if text else set() for text in found.tolist()]
     return torch.tensor([[name in some for name in names] for some in held])
 
 

@@ -15,8 +15,8 @@ from nearkin.cluster.search import Engine, in_order
 from nearkin.compose.affinity import Affinity
 from nearkin.data.shards import Shards
 from nearkin.evaluate.comparison import rounded
-from nearkin.evaluate.rank_counts import standing_over
-from nearkin.evaluate.retrieval import Piece, together, worth_of
+from nearkin.evaluate.rank_counts import rank_counts_in_parts
+from nearkin.evaluate.retrieval import Piece, concatenate_pieces, metrics_of
 from nearkin.search.exact import all_pairs
 from nearkin.search.measure import GRAIN, measure
 
@@ -49,7 +49,7 @@ def ranked_over(
     work = _Work(queries, shards, classes, affinity, tuple(ks), most)
     numbers = list(range(0, len(queries.queries), work.step))
     parts = (_measured(work, start) for start in numbers) if engine == "local" else in_order(_measured, work, numbers, address)
-    return together(list(parts))
+    return concatenate_pieces(list(parts))
 
 
 class _Work(NamedTuple):
@@ -70,7 +70,7 @@ class _Work(NamedTuple):
 
 def _measured(work: _Work, start: int) -> Piece:
     some = work.queries.some(slice(start, start + work.step))
-    return worth_of(standing_over(lambda: _parts(some, work.shards, work.classes, work.affinity), work.most), work.ks)
+    return metrics_of(rank_counts_in_parts(lambda: _parts(some, work.shards, work.classes, work.affinity), work.most), work.ks)
 
 
 def _parts(queries: Ranked, shards: Shards, classes: np.ndarray, affinity: Affinity) -> Iterator[tuple[Tensor, Tensor]]:

@@ -12,7 +12,7 @@ from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points
 from nearkin.data.shards import Shards
 from nearkin.search import Neighbors
-from nearkin.search.exact import Scored, joined, scored, settled
+from nearkin.search.exact import Scored, merge_scored, round_scored, score_nearest
 from nearkin.train.discovery import Neighborhoods, discover, neighborhoods_of
 
 RETRIES = 20  # of a shard whose machine died; bounded, for a shard that kills every machine
@@ -72,7 +72,7 @@ def nearest_over(
     tensor([[0, 1]])
     """
     found = scored_over(queries, shards, k, affinity, exclude_same_id=exclude_same_id, engine=engine, address=address)
-    return settled(found, affinity)
+    return round_scored(found, affinity)
 
 
 def scored_over(
@@ -88,19 +88,19 @@ def scored_over(
 ) -> Scored:
     """The same before rounding; with `groups`, as `nearest` takes them, points of the query's group are skipped."""
     if engine == "local":
-        return scored(queries, shards, k, affinity, exclude_same_id=exclude_same_id, groups=groups)
+        return score_nearest(queries, shards, k, affinity, exclude_same_id=exclude_same_id, groups=groups)
     points = queries if isinstance(queries, Points) else Points(queries)
     plain = Points(points.embeddings.cpu(), None, None if points.ids is None else points.ids.cpu())
     starts = shards.starts()
 
     def one(shared: Points, number: int) -> Scored:
         here = None if groups is None else (groups[0].cpu(), groups[1][starts[number] : starts[number + 1]])
-        return scored(shared, shards.of([number]), k, affinity, exclude_same_id=exclude_same_id, groups=here)
+        return score_nearest(shared, shards.of([number]), k, affinity, exclude_same_id=exclude_same_id, groups=here)
 
     full = [number for number, record in enumerate(shards.records) if record["rows"]]
     found: Scored | None = None
     for part in in_order(one, plain, full, address):
-        found = part if found is None else joined(found, part, k)
+        found = part if found is None else merge_scored(found, part, k)
     assert found is not None  # a folder without points cannot be opened
     best = Neighbors(*(tensor.to(points.embeddings.device) for tensor in found.best))
     return found._replace(best=best)

@@ -1,6 +1,8 @@
-"""Data: every source behind one door, splits, the batches' way to the device, and what is done to images on it.
+"""Data: opening data sets, splitting them, and loading batches of them to a device.
 
-`open` yields a `Dataset`; `partition` splits it if it brings no split; a `Loader` serves it.
+`open` reads a known set, a folder of images, a table, arrays or shards and returns a `Dataset`. `partition` splits it if it has no splits,
+and a `Loader` loads batches of the ids that a sampler draws. What is done to images is in `nearkin.data.preprocess` (always) and
+`nearkin.data.augment` (in training); data larger than memory are in `nearkin.data.shards`.
 """
 
 from nearkin.data.dataset import Dataset, Supervision
@@ -10,6 +12,7 @@ from nearkin.data.leaks import LeakError, check_leaks
 from nearkin.data.loader import Loader
 from nearkin.data.opener import open
 from nearkin.data.progress import Progress, Report
+from nearkin.data.samplers import ClassBalanced, PerClass, Sampler, Shuffled
 from nearkin.data.sources.catalog import SETS
 from nearkin.data.sources.download import DownloadError
 from nearkin.data.sources.local_files import MissingFileError
@@ -17,6 +20,7 @@ from nearkin.data.splits import Partition, by_group, partition, set_aside, strat
 
 __all__ = [
     "SETS",
+    "ClassBalanced",
     "DamagedImageError",
     "Dataset",
     "DownloadError",
@@ -25,8 +29,11 @@ __all__ = [
     "Loader",
     "MissingFileError",
     "Partition",
+    "PerClass",
     "Progress",
     "Report",
+    "Sampler",
+    "Shuffled",
     "Split",
     "Supervision",
     "by_group",

@@ -1,13 +1,11 @@
-"""Augmentation: what may happen to an image, or a vector, without changing what it shows; for training only.
+"""Augmentation: random changes of images or vectors that keep their meaning; for training only.
 
-Whole batches at once, on the device they are on, and random for EVERY image on its own, like a loader that treats images one by
-one. Each step first draws its random numbers (`draw`) and then uses them (`apply`, which is pure): what was drawn can be
-looked at, kept, and given to a literal loop. Nothing is read back from the device and no image is visited by a
-Python loop, so a whole composition can be recorded in a CUDA graph.
+Steps work on whole batches, on the device of the batch, with random numbers of its own for EVERY image. Each step first draws its random
+numbers (`draw`) and then applies them (`apply`, which is a pure function). Nothing is read back from the device and there is no Python loop
+over images, so several steps can be recorded in a CUDA graph.
 
-Random numbers come from the generator's device: a CPU generator gives the same images on any device, a CUDA
-generator stays on its own (register it with the graph to record it). A composition is a tuple of steps, for example
-`AND_CIFAR`; images come out as float32 in 0..1, so standardize after it.
+Random numbers come from the generator's device: a CPU generator gives the same images on any device; register a CUDA generator with the
+graph to record it. An augmentation is a tuple of steps, such as `AND_CIFAR`; it returns float32 in 0..1, so standardize after it.
 """
 
 import math
@@ -21,25 +19,90 @@ from torch.nn import functional
 
 from nearkin.data.preprocess import as_float, constant, restore_steps
 
-Drawn = Mapping[str, Tensor]  # each (b, ...): what one step decided for every image
-Outside = Literal["zeros", "border"]  # what lies beyond the image: black, or its outermost pixels again
+__all__ = [
+    "AND_CIFAR",
+    "CIFAR_PLUS",
+    "Affine",
+    "ColorJitter",
+    "Grayscale",
+    "HorizontalFlip",
+    "PadAndCrop",
+    "RandomResizedCrop",
+    "Step",
+    "Swap",
+    "augmented",
+    "restore",
+    "two_views",
+]
+
+Drawn = Mapping[str, Tensor]  # each (b, ...): the random numbers of one step for every image
+Outside = Literal["zeros", "border"]  # pixels beyond the image: black, or a copy of the outermost
 
 GRAY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow; they add up to 1, so gray stays gray
-ATTEMPTS = 10  # boxes tried by RandomResizedCrop before it falls back to the middle
+ATTEMPTS = 10  # boxes that RandomResizedCrop tries before it takes the middle
 
 
 class Step(Protocol):
-    """An augmentation step."""
+    """The protocol of an augmentation step: any object with these two methods is one."""
 
     def draw(self, images: Tensor, generator: Generator) -> Drawn:
-        """What shall happen to each image."""
+        """Draw the random numbers of a batch.
+
+        Parameters
+        ----------
+        images : Tensor
+            (b, c, h, w) float in 0..1.
+        generator : torch.Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        dict of str to Tensor
+            What was drawn, each (b, ...).
+        """
 
     def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
-        """Let it happen: (b, c, h, w) float in 0..1 to the same."""
+        """Apply what was drawn.
+
+        Parameters
+        ----------
+        images : Tensor
+            (b, c, h, w) float in 0..1.
+        drawn : mapping of str to Tensor
+            As of `draw`.
+
+        Returns
+        -------
+        Tensor
+            The changed images.
+        """
 
 
 def augmented(images: Tensor, steps: Sequence[Step], generator: Generator) -> Tensor:
-    """The steps one after the other; uint8 in 0..255 or float in 0..1 in, float32 in 0..1 out. Vectors (b, d) are taken as they are."""
+    """Apply steps one after the other.
+
+    Parameters
+    ----------
+    images : Tensor
+        Images (b, c, h, w), uint8 in 0..255 or float in 0..1, or vectors (b, d).
+    steps : sequence of Step
+        The steps.
+    generator : torch.Generator
+        Source of the random numbers.
+
+    Returns
+    -------
+    Tensor
+        float32; images in 0..1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import CIFAR_PLUS, augmented
+    >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+    >>> augmented(images, CIFAR_PLUS, torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 3, 32, 32])
+    """
     images = images.float() if images.ndim == 2 else as_float(images)
     for step in steps:
         images = step.apply(images, step.draw(images, generator))
@@ -47,16 +110,57 @@ def augmented(images: Tensor, steps: Sequence[Step], generator: Generator) -> Te
 
 
 def two_views(images: Tensor, steps: Sequence[Step], generator: Generator) -> tuple[Tensor, Tensor]:
-    """The batch twice, augmented independently: row i of both shows the same image, so both carry its id."""
+    """Augment a batch twice, independently: row i of both results comes from the same image and has its id.
+
+    Parameters
+    ----------
+    images : Tensor
+        As of `augmented`.
+    steps : sequence of Step
+        The steps.
+    generator : torch.Generator
+        Source of the random numbers.
+
+    Returns
+    -------
+    tuple of Tensor
+        The two augmented batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import Swap, two_views
+    >>> first, second = two_views(torch.eye(8), (Swap(0.5),), torch.Generator().manual_seed(0))
+    >>> first.shape == second.shape, bool((first == second).all())
+    (True, False)
+    """
     first, second = augmented(torch.cat([images, images]), steps, generator).chunk(2)
     return first, second
 
 
 @dataclass(frozen=True)
 class PadAndCrop:
-    """Pad every side by `padding`, then cut a random `size` x `size` (the image's own size when None). [hao2018anchor] section 4.1
+    """Pad every side, then crop at a random place; with padding 0 and a size it is the plain random crop.
 
-    With padding 0 and a size it is the plain random crop.
+    Parameters
+    ----------
+    padding : int, default=4
+        Pixels added on every side.
+    size : int, optional
+        Side of the crop. By default the image's own height and width.
+    outside : {"zeros", "border"}, default="zeros"
+        Added pixels: black, or copies of the outermost ones.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import PadAndCrop, augmented
+    >>> augmented(torch.rand(2, 1, 8, 8), (PadAndCrop(0, size=6),), torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 1, 6, 6])
+
+    References
+    ----------
+    [hao2018anchor], section 4.1
     """
 
     padding: int = 4
@@ -68,6 +172,7 @@ class PadAndCrop:
         _check_outside(self.outside)
 
     def draw(self, images: Tensor, generator: Generator) -> Drawn:
+        """As of `Step`."""
         height, width = images.shape[2:]
         rows, columns = self._cut(images)
         corner = _uniform(images, generator, 2)
@@ -77,6 +182,7 @@ class PadAndCrop:
         }
 
     def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
+        """As of `Step`."""
         mode = "constant" if self.outside == "zeros" else "replicate"
         padded = functional.pad(images, (self.padding,) * 4, mode=mode)
         height, width = self._cut(images)
@@ -98,7 +204,20 @@ class PadAndCrop:
 
 @dataclass(frozen=True)
 class HorizontalFlip:
-    """Left and right exchanged."""
+    """Exchange left and right.
+
+    Parameters
+    ----------
+    probability : float, default=0.5
+        Probability of a flip, for each image.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import HorizontalFlip, augmented
+    >>> augmented(torch.tensor([[[[0.0, 1.0]]]]), (HorizontalFlip(1.0),), torch.Generator())
+    tensor([[[[1., 0.]]]])
+    """
 
     probability: float = 0.5
 
@@ -106,19 +225,44 @@ class HorizontalFlip:
         _check_between("probability", self.probability, 0, 1)
 
     def draw(self, images: Tensor, generator: Generator) -> Drawn:
+        """As of `Step`."""
         return {"flipped": _uniform(images, generator, 1)[:, 0] < self.probability}
 
     def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
+        """As of `Step`."""
         return torch.where(_wide(drawn["flipped"]), images.flip(3), images)
 
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random box of the image, stretched to `size` x `size` (the image's own size when None). [huang2019and] takes scale (0.2, 1)
+    """Crop a random box and resize it.
 
-    The box covers a share `scale` of the area, width over height is log-uniform in `ratio`, its sides are whole pixels. The first of
-    ten drawn boxes that fits is taken, else the largest middle one of an allowed ratio. Bilinear inside the box: pixels
-    beyond it do not leak in. Differs: not antialiased, so resize large images to about `size` first.
+    The first of ten drawn boxes that fits is taken; if none fits, the largest box of an allowed ratio in the middle. Sides are whole
+    pixels. The resize is bilinear, with pixels of the box only.
+
+    Parameters
+    ----------
+    size : int, optional
+        Side of the result. By default the image's own height and width.
+    scale : tuple of float, default=(0.08, 1.0)
+        Least and largest share of the image's area; [huang2019and] take (0.2, 1).
+    ratio : tuple of float, default=(3/4, 4/3)
+        Least and largest width over height, drawn log-uniformly.
+
+    Notes
+    -----
+    Differs: not antialiased, so resize large images to about `size` first.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import RandomResizedCrop, augmented
+    >>> augmented(torch.rand(2, 3, 16, 16), (RandomResizedCrop(8),), torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 3, 8, 8])
+
+    References
+    ----------
+    [huang2019and]
     """
 
     size: int | None = None
@@ -130,6 +274,7 @@ class RandomResizedCrop:
         _check_range("ratio", self.ratio, math.inf)
 
     def draw(self, images: Tensor, generator: Generator) -> Drawn:
+        """As of `Step`."""
         height, width = images.shape[2:]
         u = _uniform(images, generator, 2 * ATTEMPTS + 2)
         area = _between(u[:, :ATTEMPTS], *self.scale) * (height * width)
@@ -147,6 +292,7 @@ class RandomResizedCrop:
         return {"top": top, "left": left, "height": rows, "width": columns}
 
     def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
+        """As of `Step`."""
         rows, columns = images.shape[2:] if self.size is None else (self.size, self.size)
         y = _stretched(drawn["top"], drawn["height"], rows)  # (b, rows)
         x = _stretched(drawn["left"], drawn["width"], columns)  # (b, columns)
@@ -156,11 +302,32 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True)
 class ColorJitter:
-    """Brightness, contrast and saturation by a factor in [1 - s, 1 + s] (not below 0), hue by up to +-`hue` turns of the color circle.
+    """Change brightness, contrast, saturation and hue, in a random order for each image.
 
-    Every image has its own factors AND its own order of the four, as from a loader that treats images one by one. Brightness
-    blends with black, contrast with the image's mean gray, saturation with its own gray; each clamps to 0..1. Gray images
-    take saturation=0 and hue=0. [wu2018instance]
+    Each of the first three blends the image with another by a factor drawn from [1 - s, 1 + s] (not below 0) and clamps to 0..1: brightness
+    with black, contrast with the image's mean gray, saturation with the gray of each pixel. For gray images set saturation=0 and hue=0.
+
+    Parameters
+    ----------
+    brightness : float, default=0.4
+        Largest change s of the brightness factor.
+    contrast : float, default=0.4
+        Largest change s of the contrast factor.
+    saturation : float, default=0.4
+        Largest change s of the saturation factor.
+    hue : float, default=0.4
+        Largest change of the hue, in turns of the color circle; at most 0.5.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import ColorJitter, augmented
+    >>> augmented(torch.rand(2, 1, 4, 4), (ColorJitter(saturation=0, hue=0),), torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 1, 4, 4])
+
+    References
+    ----------
+    [wu2018instance]
     """
 
     brightness: float = 0.4
@@ -174,13 +341,14 @@ class ColorJitter:
         _check_between("hue", self.hue, 0, 0.5)
 
     def draw(self, images: Tensor, generator: Generator) -> Drawn:
+        """As of `Step`."""
         u = _uniform(images, generator, 8)
         strengths = (self.brightness, self.contrast, self.saturation)
         factors = [_between(u[:, i], max(0.0, 1 - s), 1 + s) for i, s in enumerate(strengths)]
         return {"factors": torch.stack(factors, 1), "turn": _between(u[:, 3], -self.hue, self.hue), "order": u[:, 4:].argsort(1)}
 
     def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
-        """The hue is the costly one, so it runs once: the blends that an image has before its hue, the hue, the blends it has after."""
+        """Hue is the slowest, so it runs once: first the blends that come before it in each image's order, then hue, then the others."""
         if images.shape[1] != 3 and (self.saturation or self.hue):
             raise ValueError(
                 f"images have {images.shape[1]} channels, but saturation ({self.saturation}) and hue ({self.hue}) need 3; "
@@ -202,7 +370,25 @@ class ColorJitter:
 
 @dataclass(frozen=True)
 class Grayscale:
-    """Color taken away: all three channels become the gray. [huang2019and]"""
+    """Convert to gray: all three channels get the gray value.
+
+    Parameters
+    ----------
+    probability : float, default=0.2
+        Probability, for each image.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import Grayscale, augmented
+    >>> gray = augmented(torch.rand(1, 3, 2, 2), (Grayscale(1.0),), torch.Generator())
+    >>> bool((gray[:, 0] == gray[:, 2]).all())
+    True
+
+    References
+    ----------
+    [huang2019and]
+    """
 
     probability: float = 0.2
 
@@ -210,17 +396,37 @@ class Grayscale:
         _check_between("probability", self.probability, 0, 1)
 
     def draw(self, images: Tensor, generator: Generator) -> Drawn:
+        """As of `Step`."""
         return {"gray": _uniform(images, generator, 1)[:, 0] < self.probability}
 
     def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
+        """As of `Step`."""
         return torch.where(_wide(drawn["gray"]), _gray(images), images)
 
 
 @dataclass(frozen=True)
 class Affine:
-    """About the middle: sheared along x, turned by up to +-`degrees` (positive is anticlockwise), scaled, then shifted; bilinear.
+    """Shear along x, rotate and scale about the middle, then shift; bilinear.
 
-    `translate` is a share of the image's sides, `shear` is in degrees.
+    Parameters
+    ----------
+    degrees : float, default=10
+        Largest rotation in either direction.
+    translate : float, default=0.1
+        Largest shift in either direction, as a share of the image's sides.
+    scale : tuple of float, default=(0.9, 1.1)
+        Least and largest factor.
+    shear : float, default=5
+        Largest shear in either direction, in degrees.
+    outside : {"zeros", "border"}, default="zeros"
+        Pixels from beyond the image: black, or copies of the outermost ones.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import Affine, augmented
+    >>> augmented(torch.rand(2, 1, 8, 8), (Affine(),), torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 1, 8, 8])
     """
 
     degrees: float = 10.0
@@ -237,6 +443,7 @@ class Affine:
         _check_outside(self.outside)
 
     def draw(self, images: Tensor, generator: Generator) -> Drawn:
+        """As of `Step`."""
         u = _uniform(images, generator, 5)
         height, width = images.shape[2:]
         reach = {"angle": math.radians(self.degrees), "shear": math.radians(self.shear)}
@@ -245,7 +452,7 @@ class Affine:
         return drawn | {"scale": _between(u[:, 4], *self.scale)}
 
     def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
-        """Every pixel of the result asks where it came from: the inverse of scale * rotation * shear, then shift."""
+        """Sample every pixel of the result from its place of origin: the inverse of scale * rotation * shear, then shift."""
         height, width = images.shape[2:]
         angle, shear, scale, right, down = (drawn[k][:, None, None] for k in ("angle", "shear", "scale", "right", "down"))
         x = torch.arange(width, device=images.device) - (width - 1) / 2 - right  # (b, 1, w) from the middle
@@ -257,7 +464,26 @@ class Affine:
 
 @dataclass(frozen=True)
 class Swap:
-    """Of vectors (b, d): about a `share` of each one's numbers become those of others of the batch in the same place. [bahri2022scarf]"""
+    """For vectors (b, d): replace some numbers of each vector by those of random vectors of the batch in the same column.
+
+    Parameters
+    ----------
+    share : float, default=0.3
+        Probability of each number to be replaced.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import Swap, augmented
+    >>> augmented(torch.ones(3, 2), (Swap(1.0),), torch.Generator())
+    tensor([[1., 1.],
+            [1., 1.],
+            [1., 1.]])
+
+    References
+    ----------
+    [bahri2022scarf]
+    """
 
     share: float = 0.3
 
@@ -265,11 +491,13 @@ class Swap:
         _check_between("share", self.share, 0, 1)
 
     def draw(self, vectors: Tensor, generator: Generator) -> Drawn:
+        """As of `Step`."""
         drawn = _uniform(vectors, generator, 2 * vectors.shape[1])
         chosen, whose = drawn.chunk(2, 1)
         return {"swapped": chosen < self.share, "whose": _whole(whose, len(vectors))}
 
     def apply(self, vectors: Tensor, drawn: Drawn) -> Tensor:
+        """As of `Step`."""
         return torch.where(drawn["swapped"], vectors.gather(0, drawn["whose"].long()), vectors)
 
 
@@ -293,7 +521,7 @@ def _wide(per_image: Tensor) -> Tensor:
 
 
 def _stretched(start: Tensor, length: Tensor, count: int) -> Tensor:
-    """(b, count) coordinates of `count` samples over a box, never beyond the middles of its outermost pixels."""
+    """(b, count) coordinates of `count` samples in a box, at most the middles of its outermost pixels."""
     start, length = start[:, None], length[:, None]
     steps = torch.arange(count, device=start.device) + 0.5
     inside = (steps * length / count - 0.5).clamp_min(0)
@@ -315,14 +543,14 @@ def _gray(images: Tensor) -> Tensor:
 
 
 def _blended(images: Tensor, kind: Tensor, factor: Tensor) -> Tensor:
-    """factor * image + (1 - factor) * (0: black, 1: its mean gray, 2: its gray); factor 1 gives the image back to the last bit."""
+    """factor * image + (1 - factor) * (0: black, 1: its mean gray, 2: its gray); factor 1 returns the image exactly."""
     gray = _gray(images)
     other = torch.where(_wide(kind == 2), gray, gray.mean((2, 3), keepdim=True)) * _wide(kind != 0)
     return (_wide(factor) * images + _wide(1 - factor) * other).clamp(0, 1)
 
 
 def _turned(images: Tensor, turn: Tensor) -> Tensor:
-    """The hue turned, value and chroma kept: HSV there and back, without the saturation, which cancels."""
+    """Rotate the hue, keeping value and chroma: to HSV and back, without the saturation, which cancels."""
     top, bottom = images.amax(1), images.amin(1)  # (b, h, w)
     chroma = top - bottom
     red, green, blue = images.unbind(1)
@@ -345,7 +573,7 @@ def _check_range(name: str, value: tuple[float, float], most: float) -> None:
 
 def _check_outside(outside: str) -> None:
     if outside not in ("zeros", "border"):
-        raise ValueError(f"outside {outside!r} is unknown; choose zeros (black) or border (the outermost pixels again)")
+        raise ValueError(f"outside {outside!r} is unknown; choose zeros (black) or border (copies of the outermost pixels)")
 
 
 STEPS: Mapping[str, type] = {s.__name__: s for s in (PadAndCrop, HorizontalFlip, RandomResizedCrop, ColorJitter, Grayscale, Affine, Swap)}
@@ -354,5 +582,26 @@ AND_CIFAR = (RandomResizedCrop(scale=(0.2, 1.0)), ColorJitter(0.4, 0.4, 0.4, 0.4
 
 
 def restore(described: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    """The steps that `preprocess.describe` wrote down."""
+    """Restore steps from what `preprocess.describe` returned.
+
+    Parameters
+    ----------
+    described : sequence of mapping
+        The name of each step and its options.
+
+    Returns
+    -------
+    tuple of Step
+
+    Raises
+    ------
+    ValueError
+        If a step or an option is unknown; the message names the nearest known one.
+
+    Examples
+    --------
+    >>> from nearkin.data.augment import restore
+    >>> restore([{"step": "HorizontalFlip", "probability": 0.25}])
+    (HorizontalFlip(probability=0.25),)
+    """
     return restore_steps(described, STEPS)

@@ -1,4 +1,4 @@
-"""Corrections: labels that somebody looked at and mended, in a CSV with the columns path and label, laid over the data's own."""
+"""Corrected labels: a CSV with the columns path and label, whose labels replace those of the data."""
 
 import csv
 import os
@@ -10,32 +10,32 @@ import torch
 
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files
-from nearkin.data.progress import Report, few, tell
+from nearkin.data.progress import Report, few, inform
 
 
 def corrected(data: Dataset, table: str, report: Report | None = None) -> Dataset:
-    """The data with the labels of the table where it has some; the data as they are where no table is named.
+    """The data with the labels of the table; unchanged if `table` is empty.
 
-    A path is a point's source, as the explorer and reports write it; for image files it may also be relative to the table's folder.
-    A name that is no class yet becomes one.
+    A path is the source of a point, as the explorer and reports write it; for image files it may also be relative to the table's folder.
+    New class names become new classes.
     """
     if not table:
         return data
     if data.labels is None:
-        raise ValueError(f"{table} corrects labels, and {data.name} has none; give data with a class for each point")
+        raise ValueError(f"{table} corrects labels, and {data.name} has none; use data with a class for each point")
     path = Path(table)
-    wanted = _read(path)
-    rows = _rows(data, path, [source for source, _ in wanted])
-    names = [*data.classes, *sorted({label for _, label in wanted} - set(data.classes))]
+    corrections = _read(path)
+    rows = _rows(data, path, [source for source, _ in corrections])
+    names = [*data.classes, *sorted({label for _, label in corrections} - set(data.classes))]
     labels = data.labels.clone()
-    labels[rows] = torch.tensor([names.index(label) for _, label in wanted])
+    labels[rows] = torch.tensor([names.index(label) for _, label in corrections])
     changed = int((labels != data.labels).sum())
-    tell(report, f"{path.name}: {changed:,} of {len(data):,} labels corrected, {len(wanted) - changed:,} confirmed")
+    inform(report, f"{path.name}: {changed:,} of {len(data):,} labels corrected, {len(corrections) - changed:,} confirmed")
     return replace(data, labels=labels, classes=tuple(names))
 
 
-def points_of(data: Dataset) -> list[str]:
-    """Where the points come from, the same from whatever folder they are asked for."""
+def source_names(data: Dataset) -> list[str]:
+    """The source of every point; paths of files are absolute."""
     return [os.path.abspath(path) for path in data.sources] if isinstance(data.inputs, Files) else list(data.sources)
 
 
@@ -48,7 +48,7 @@ def _read(path: Path) -> list[tuple[str, str]]:
             raise ValueError(f"{path} has no column {few(sorted(missing))}; corrections need path and label")
         found = [(reader.line_num, row["path"] or "", (row["label"] or "").strip()) for row in reader]
     if not found:
-        raise ValueError(f"{path} has no rows below its header; leave it away where nothing is to be corrected")
+        raise ValueError(f"{path} has no rows below its header; leave it out if nothing is to be corrected")
     known: dict[str, str] = {}
     for number, source, label in found:
         if not label:
@@ -59,12 +59,10 @@ def _read(path: Path) -> list[tuple[str, str]]:
 
 
 def _rows(data: Dataset, path: Path, sources: Sequence[str]) -> torch.Tensor:
-    """Where the points with these sources stand."""
-    where = {source: row for row, source in enumerate(points_of(data))}
+    """The rows of the points with these sources."""
+    where = {source: row for row, source in enumerate(source_names(data))}
     rows = [where.get(source, where.get(os.path.abspath(path.parent / source), -1)) for source in sources]
-    strangers = [source for source, row in zip(sources, rows, strict=True) if row < 0]
-    if strangers:
-        raise ValueError(
-            f"{path}: {len(strangers):,} of {len(rows):,} paths are no points of {data.name}: {few(strangers, 3)}; mend or remove them"
-        )
+    unknown = [source for source, row in zip(sources, rows, strict=True) if row < 0]
+    if unknown:
+        raise ValueError(f"{path}: {len(unknown):,} of {len(rows):,} paths are not in {data.name}: {few(unknown, 3)}; fix or remove them")
     return torch.tensor(rows, dtype=torch.int64)

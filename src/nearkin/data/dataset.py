@@ -1,7 +1,7 @@
-"""Dataset: what every source yields, whether images, image files or vectors, and whatever is known of each point.
+"""Dataset: what `nearkin.data.open` returns, whether the points are images, image files, vectors or rows of shards.
 
-A point keeps its `id`, its number in the data set it came from, through every subset: two splits of one set then
-never share an id, and "is this reference the query itself?" stays answerable.
+A point keeps its `id`, its number in the data set it came from, in every subset. So two splits of one set never share an id, and a search
+can leave out the query itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,37 +13,85 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.data.images import DamagedImageError, Files, must_be_whole
+from nearkin.data.images import DamagedImageError, Files, damaged_file_error
 from nearkin.data.sources.sharded import ShardRows
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 SPLITS = ("train", "validation", "test")
-WHOLE = "all"  # the split of data that bring none
+WHOLE = "all"  # the split of data without splits
 SYNONYMS: Mapping[str, str] = {"training": "train", "val": "validation", "valid": "validation", "dev": "validation", "testing": "test"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """n points: `inputs`, what is known of them (any of `labels`, `targets`, `sets`), and where each one came from."""
+    """n points with their labels, splits, ids and sources.
+
+    `nearkin.data.open` makes one from files; construct it yourself from tensors.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set, used in messages and reports.
+    inputs : Tensor, Files or ShardRows
+        Images (n, c, h, w) uint8, vectors (n, d) float32, image files that are decoded when needed, or rows of a folder of shards.
+    labels : Tensor, optional
+        (n,) int64 class numbers, positions in `classes`; -1 where the class of a point is unknown.
+    classes : tuple of str, default=()
+        Class names in the order of their numbers.
+    targets : Tensor, optional
+        (n, t) float32 numbers to learn from, such as coordinates.
+    target_names : tuple of str, default=()
+        Names of the t target columns.
+    sets : Tensor, optional
+        (n, C) bool; row i marks all classes that point i belongs to.
+    split : ndarray, optional
+        (n,) split names, usually train, validation and test. By default every point is in the split "all".
+    groups : Tensor, optional
+        (n,) int64; points with the same group belong together (frames of one film, say) and are never split apart.
+    ids : Tensor, optional
+        (n,) int64 ids of the points. By default 0..n-1.
+    sources : sequence of str, optional
+        (n,) path or row of each point, for reports. By default the paths of files, or "NAME row NUMBER".
+    by : {"classes", "numbers", "sets", "ids"}, optional
+        What to learn from. By default the first that is there of classes, sets and numbers; otherwise "ids", which uses no labels.
+    from_folders : bool, default=False
+        Whether the classes are folder names, which training then mentions: folders may also be albums.
+
+    Raises
+    ------
+    ValueError
+        If there are no points, if an argument has not one entry for each point, if `inputs` has another dtype or shape, or if `by` names
+        labels that are missing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data import Dataset
+    >>> data = Dataset("toy", torch.zeros(4, 2), labels=torch.tensor([0, 0, 1, 1]), classes=("cat", "dog"))
+    >>> data
+    <Dataset toy: 4 vectors of 2 numbers; 2 classes (cat, dog); all 4; to learn from: classes>
+    >>> data.with_split(["train", "train", "train", "test"]).parts
+    {'train': 3, 'test': 1}
+    """
 
     name: str
-    inputs: Tensor | Files | ShardRows  # images (n, c, h, w) uint8, vectors (n, d) float32, files that decode to images, rows of shards
-    labels: Tensor | None = None  # (n,) int64, the class numbers of `classes`; -1 where a point's class is not known
+    inputs: Tensor | Files | ShardRows
+    labels: Tensor | None = None
     classes: tuple[str, ...] = ()
-    targets: Tensor | None = None  # (n, t) float32
+    targets: Tensor | None = None
     target_names: tuple[str, ...] = ()
-    sets: Tensor | None = None  # (n, C) bool: several of `classes` at once
-    split: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.str_))  # (n,) names; one `WHOLE` if not given
-    groups: Tensor | None = None  # (n,) int64: points that belong together, such as frames of one film
-    ids: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))  # (n,) 0..n-1 if not given
-    sources: Sequence[str] = ()  # (n,) the path or row of each, for reports
-    by: Supervision | None = None  # what to learn from, if not the first that is known
-    from_folders: bool = False  # whether folders' names were taken for the classes, which may be albums
+    sets: Tensor | None = None
+    split: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.str_))
+    groups: Tensor | None = None
+    ids: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    sources: Sequence[str] = ()
+    by: Supervision | None = None
+    from_folders: bool = False
 
     def __post_init__(self) -> None:
         n = len(self.inputs)
         if n == 0:
-            raise ValueError(f"{self.name} has no points; nothing can be learned from it")
+            raise ValueError(f"{self.name} has no points; give at least one")
         if isinstance(self.inputs, Tensor):
             _check_inputs(self.name, self.inputs)
         if len(self.split) == 0:
@@ -56,61 +104,92 @@ class Dataset:
             values = getattr(self, name)
             if values is not None and len(values) != n:
                 raise ValueError(f"{name} has {len(values)} entries for {n} points of {self.name}; give one for each point")
-        if self.by is not None and self._answers(self.by) is None and self.by != "ids":
-            raise ValueError(f"supervision {self.by!r}: {self.name} brings none of it; it has {_known(self)}")
+        if self.by is not None and self._labels_of(self.by) is None and self.by != "ids":
+            raise ValueError(f"supervision {self.by!r} is not in {self.name}, which has {_known(self)}; choose another, or ids")
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     @property
     def supervision(self) -> Supervision:
-        """What to learn from: the first known of classes, sets and numbers unless told; else only who each point is."""
+        """What to learn from: `by`, else the first that is there of classes, sets and numbers, else "ids"."""
         if self.by is not None:
             return self.by
-        known: list[Supervision] = [kind for kind in ("classes", "sets", "numbers") if self._answers(kind) is not None]
+        known: list[Supervision] = [kind for kind in ("classes", "sets", "numbers") if self._labels_of(kind) is not None]
         return known[0] if known else "ids"
 
     @property
-    def answers(self) -> Tensor | None:
-        """The tensor of `supervision`, as `Points.labels` wants it: (n,) classes, (n, t) numbers, (n, C) sets, or None."""
-        return self._answers(self.supervision)
+    def point_labels(self) -> Tensor | None:
+        """The labels of `supervision`, as `nearkin.Points` takes them: (n,) classes, (n, t) numbers, (n, C) sets, or None."""
+        return self._labels_of(self.supervision)
 
     @property
     def partly_labeled(self) -> bool:
-        """Whether the classes of some points, but not of all, are unknown: their label is -1."""
+        """Whether some points, but not all, have no class (label -1)."""
         return self.labels is not None and bool((self.labels < 0).any()) and bool((self.labels >= 0).any())
 
     @property
     def kind(self) -> Literal["images", "vectors"]:
+        """Whether the points are images or vectors."""
         return "vectors" if len(self.shape) == 1 else "images"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one point: (c, h, w) or (d,)."""
+        """Shape of one point: (c, h, w) or (d,)."""
         return tuple(self.inputs.shape[1:]) if isinstance(self.inputs, Tensor) else self.inputs.shape
 
     @property
     def nbytes(self) -> int:
-        """What the whole set takes when it is held as one tensor."""
+        """Bytes of the whole set as one tensor."""
         return len(self) * int(np.prod(self.shape)) * (4 if self.kind == "vectors" else 1)
 
     @property
     def parts(self) -> dict[str, int]:
-        """The splits and how many points each has, in the order train, validation, test, others."""
+        """Number of points in each split, in the order train, validation, test, others."""
         names, counts = np.unique(self.split, return_counts=True)
         found = dict(zip(names.tolist(), counts.tolist(), strict=True))
         return {name: found[name] for name in (*SPLITS, *sorted(set(found) - set(SPLITS))) if name in found}
 
     def part(self, name: str) -> "Dataset":
-        """The points of one split."""
-        wanted = SYNONYMS.get(name, name)
-        if wanted not in self.parts:
-            mend = "; make one with nearkin.data.partition" if set(self.parts) == {WHOLE} else ""
-            raise ValueError(f"split {name!r} is not in {self.name}, which has {', '.join(self.parts)}{mend}")
-        return self.subset(torch.from_numpy(self.split == wanted))
+        """Return the points of one split.
+
+        Parameters
+        ----------
+        name : str
+            A split of the data: train, validation or test, or a usual synonym such as val.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        ValueError
+            If the data have no such split.
+        """
+        split = SYNONYMS.get(name, name)
+        if split not in self.parts:
+            fix = "; make one with nearkin.data.partition" if set(self.parts) == {WHOLE} else ""
+            raise ValueError(f"split {name!r} is not in {self.name}, which has {', '.join(self.parts)}{fix}")
+        return self.subset(torch.from_numpy(self.split == split))
 
     def subset(self, which: Tensor | np.ndarray | Sequence[int]) -> "Dataset":
-        """The points of a mask (n,) or of row numbers, in that order. They keep their ids."""
+        """Return some of the points; they keep their ids.
+
+        Parameters
+        ----------
+        which : Tensor, ndarray or sequence of int
+            A mask (n,), or row numbers in any order.
+
+        Returns
+        -------
+        Dataset
+
+        Raises
+        ------
+        ValueError
+            If nothing is selected, a row does not exist, or a mask has not one entry for each point.
+        """
         rows = self._selected(which)
         at, listed = torch.from_numpy(rows), rows.tolist()
         inputs = self.inputs[at] if isinstance(self.inputs, Tensor) else self.inputs.take(listed)
@@ -120,34 +199,83 @@ class Dataset:
         )
 
     def with_split(self, names: Sequence[str] | np.ndarray) -> "Dataset":
-        """The same points, split anew: one name for each point."""
+        """Return the same points with other splits.
+
+        Parameters
+        ----------
+        names : sequence of str
+            (n,) the split of each point.
+
+        Returns
+        -------
+        Dataset
+        """
         return replace(self, split=np.asarray(names, dtype=np.str_))
 
     def renumbered(self) -> "Dataset":
-        """The same points with ids 0..n-1 again, for state that has one slot for each point of a part."""
+        """Return the same points with ids 0..n-1, for state that has one slot for each point (a memory bank, say).
+
+        Returns
+        -------
+        Dataset
+        """
         return replace(self, ids=torch.arange(len(self)))
 
     def rows(self, ids: Tensor | Sequence[int]) -> Tensor:
-        """Where the points with these ids stand, (b,) int64."""
-        asked = torch.as_tensor(ids, dtype=torch.int64).cpu()
+        """Return the rows of ids.
+
+        Parameters
+        ----------
+        ids : Tensor or sequence of int
+            (b,) ids of points.
+
+        Returns
+        -------
+        Tensor
+            (b,) int64 row numbers.
+
+        Raises
+        ------
+        ValueError
+            If an id is not in the data.
+        """
+        given = torch.as_tensor(ids, dtype=torch.int64).cpu()
         table = self.row_of
-        inside = (asked >= 0) & (asked < len(table))
-        rows = torch.where(inside, table[asked.clamp(0, len(table) - 1)], -1)
+        inside = (given >= 0) & (given < len(table))
+        rows = torch.where(inside, table[given.clamp(0, len(table) - 1)], -1)
         if bool((rows < 0).any()):
             raise ValueError(
-                f"ids: {int(asked[rows < 0][0])} is not in {self.name}, whose ids run from {self.ids.min()} to {self.ids.max()}"
+                f"ids: {int(given[rows < 0][0])} is not in {self.name}, whose ids run from {self.ids.min()} to {self.ids.max()}"
             )
         return rows
 
     @cached_property
     def row_of(self) -> Tensor:
-        """(largest id + 1,) the row of every id, -1 where there is no such point."""
+        """(largest id + 1,) int64: the row of every id, -1 for ids that are not in the data."""
         table = torch.full((int(self.ids.max()) + 1,), -1)
         table[self.ids] = torch.arange(len(self))
         return table
 
     def read(self, ids: Tensor | Sequence[int]) -> Tensor:
-        """The points with these ids: uint8 (b, c, h, w), decoded if they are files, or vectors (b, d)."""
+        """Read points; files are decoded.
+
+        Parameters
+        ----------
+        ids : Tensor or sequence of int
+            (b,) ids of points.
+
+        Returns
+        -------
+        Tensor
+            Images (b, c, h, w) uint8, or vectors (b, d) float32.
+
+        Raises
+        ------
+        ValueError
+            If an id is not in the data.
+        DamagedImageError
+            If a file cannot be decoded.
+        """
         rows = self.rows(ids)
         if isinstance(self.inputs, Tensor):
             return self.inputs[rows]
@@ -158,21 +286,26 @@ class Dataset:
         except DamagedImageError as error:
             if self.inputs.on_error == "skip":
                 raise
-            raise must_be_whole(str(error)) from error
+            raise damaged_file_error(str(error)) from error
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.describe()}>"  # thousands of paths would be no answer
+        return f"<Dataset {self.describe()}>"
 
     def describe(self) -> str:
-        """A line or two for people."""
+        """Return a line of text: size, labels, splits and supervision.
+
+        Returns
+        -------
+        str
+        """
         what = {1: "gray images", 3: "color images"}.get(self.shape[0], "images") if self.kind == "images" else "vectors"
         sides = f"{self.shape[2]} x {self.shape[1]}" if self.kind == "images" else f"of {self.shape[0]:,} numbers"
         files = " (files, decoded when needed)" if isinstance(self.inputs, Files) else ""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parts.items())
-        taught = "the points alone" if self.supervision == "ids" else self.supervision
+        taught = "the points without labels" if self.supervision == "ids" else self.supervision
         return f"{self.name}: {len(self):,} {what} {sides}{files}; {_known(self)}; {parts}; to learn from: {taught}"
 
-    def _answers(self, kind: Supervision) -> Tensor | None:
+    def _labels_of(self, kind: Supervision) -> Tensor | None:
         return {"classes": self.labels, "numbers": self.targets, "sets": self.sets, "ids": None}[kind]
 
     def _has(self, name: str) -> bool:
@@ -185,9 +318,9 @@ class Dataset:
                 raise ValueError(f"which is a mask of {len(chosen)} for {len(self)} points of {self.name}; give one entry for each point")
             chosen = np.flatnonzero(chosen)
         if len(chosen) == 0:
-            raise ValueError(f"which selects none of the {len(self)} points of {self.name}")
+            raise ValueError(f"which selects none of the {len(self)} points of {self.name}; select at least one")
         if chosen.min() < -len(self) or chosen.max() >= len(self):
-            raise ValueError(f"which asks for row {chosen.max()} of {self.name}, which has {len(self)}")
+            raise ValueError(f"which selects row {chosen.max()} of {self.name}, which has {len(self)}; rows count from 0")
         return chosen.astype(np.int64) % len(self)
 
 
@@ -201,7 +334,7 @@ def _known(data: Dataset) -> str:
     by_folder = ", by folder" if data.from_folders else ""
     number = f"{len(data.classes):,} {'class' if len(data.classes) == 1 else 'classes'}{by_folder} ({listed})"
     if data.labels is not None and data.partly_labeled:
-        number += f", known of {int((data.labels >= 0).sum()):,}"
+        number += f", known for {int((data.labels >= 0).sum()):,}"
     found = [number] if data.labels is not None else [f"sets of {number}"] if data.sets is not None else []
     if data.targets is not None:
         names = f" ({', '.join(data.target_names)})" if data.target_names else ""

@@ -1,7 +1,7 @@
-"""Moved digits: scikit-learn's handwritten digits, each somewhere on a larger black canvas. Nothing to download.
+"""Moved digits: scikit-learn's handwritten digits at random places on a larger black canvas. Nothing is downloaded.
 
-The plain digits are all but solved by raw pixels (1-NN 98.8 %), so they cannot show why anyone would learn an
-embedding. Moved about, two images of one digit need share no pixel, and raw 1-NN falls to about 69 %.
+Raw pixels classify the plain digits almost perfectly (1-NN 98.8 %), so an embedding has nothing to improve. At random places two images
+of one digit may share no pixel, and raw 1-NN falls to about 69 %.
 """
 
 from typing import NamedTuple
@@ -11,29 +11,82 @@ import torch
 from torch import Tensor
 
 SIDE = 8  # of a digit
-CANVAS = 16  # of the picture it is put on
+CANVAS = 16  # side of the image
 TRAIN, TEST = 1297, 500
 SPLIT_SEED, PLACE_SEED = 0, 0
 
 
 class LabeledImages(NamedTuple):
-    """n images and their classes; an image's id is its row."""
+    """Images and their classes; the id of an image is its row.
 
-    images: Tensor  # (n, channels, height, width) float32 in [0, 1]
-    labels: Tensor  # (n,) int64
+    Parameters
+    ----------
+    images : Tensor
+        (n, channels, height, width) float32 in [0, 1].
+    labels : Tensor
+        (n,) int64 classes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data import LabeledImages
+    >>> data = LabeledImages(torch.zeros(2, 1, 8, 8), torch.tensor([0, 1]))
+    >>> len(data.labels)
+    2
+    """
+
+    images: Tensor
+    labels: Tensor
 
 
 class Split(NamedTuple):
-    """What may be learned from, and what only tells how well it was learned."""
+    """A training part and a test part.
+
+    Parameters
+    ----------
+    train : LabeledImages
+        Images to learn from.
+    test : LabeledImages
+        Images to measure on.
+
+    Examples
+    --------
+    >>> from nearkin.data import moved_digits
+    >>> train, test = moved_digits()
+    >>> len(train.labels), len(test.labels)
+    (1297, 500)
+    """
 
     train: LabeledImages
     test: LabeledImages
 
 
 def moved_digits(canvas: int = CANVAS, seed: int = PLACE_SEED) -> Split:
-    """1,797 digits at seeded random places on a `canvas` x `canvas` black square: 1,297 to learn from, 500 to test.
+    """Return 1,797 digits at random places of a black canvas: 1,297 for training, 500 for testing.
 
-    The split is always the same, so that a new `seed` moves the digits about but never a test digit into training.
+    The split is always the same, so another `seed` moves the digits, but never a test digit into the training part.
+
+    Parameters
+    ----------
+    canvas : int, default=16
+        Side of the images; at least 8, the side of a digit.
+    seed : int, default=0
+        Seed of the places.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    ValueError
+        If `canvas` is below 8.
+
+    Examples
+    --------
+    >>> from nearkin.data import moved_digits
+    >>> moved_digits().train.images.shape
+    torch.Size([1297, 1, 16, 16])
     """
     if canvas < SIDE:
         raise ValueError(f"canvas ({canvas}) must be at least {SIDE}: the digits are {SIDE} x {SIDE}")
@@ -45,7 +98,34 @@ def moved_digits(canvas: int = CANVAS, seed: int = PLACE_SEED) -> Split:
 
 
 def hold_out(data: LabeledImages, share: float, seed: int) -> Split:
-    """A seeded part of the training data set aside as `test`: for choosing settings without looking at the real one."""
+    """Split off a random part of the training images, to choose settings without the real test part.
+
+    Parameters
+    ----------
+    data : LabeledImages
+        Training images.
+    share : float
+        Share to split off, between 0 and 1.
+    seed : int
+        Seed of the random choice.
+
+    Returns
+    -------
+    Split
+        The remaining images as `train`, the others as `test`.
+
+    Raises
+    ------
+    ValueError
+        If `share` leaves one of the parts empty.
+
+    Examples
+    --------
+    >>> from nearkin.data import hold_out, moved_digits
+    >>> kept, held = hold_out(moved_digits().train, 0.2, seed=0)
+    >>> len(kept.labels), len(held.labels)
+    (1038, 259)
+    """
     count = round(share * len(data.labels))
     if not 0 < count < len(data.labels):
         raise ValueError(f"share ({share}) must leave images on both sides of {len(data.labels)}; give a number between 0 and 1")

@@ -1,4 +1,4 @@
-"""Files that survive a kill or a power cut: synced to the disk, checksummed, and swapped in one rename."""
+"""Writing files so that they survive a kill or a power cut: synced to disk, with a checksum, replaced in one rename."""
 
 import errno
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def sync(path: Path) -> None:
-    """A file's content, or the names in a folder, are on the disk when this returns."""
+    """Flush a file's content, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -19,8 +19,8 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def as_new(path: Path) -> None:
-    """The permissions of any new file of this folder: safetensors writes for the owner alone, and others may have to load it."""
+def set_default_permissions(path: Path) -> None:
+    """Give a file the permissions of any new file: safetensors and pooch write files that only their owner can read."""
     probe = path.with_name(f".{path.name}-{os.getpid()}-new")
     probe.touch()
     mode = probe.stat().st_mode
@@ -34,40 +34,40 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def aside_of(path: Path) -> Path:
-    """Where a page is written before it is put in its place."""
+def temporary_name(path: Path) -> Path:
+    """Name under which a file is written before it is renamed."""
     return path.with_name(f".{path.name}-{os.getpid()}")
 
 
-def write_page(path: Path, body: Mapping[str, Any]) -> None:
-    """JSON that carries its own checksum, swapped in one rename: after a crash there is the old page or the new one."""
-    aside = aside_of(path)
-    sync(path.parent)  # the names of the files it speaks of
+def write_checked_json(path: Path, body: Mapping[str, Any]) -> None:
+    """Write JSON with a checksum of itself, in one rename: after a crash there is either the old file or the new one."""
+    temporary = temporary_name(path)
+    sync(path.parent)  # the files that it names must be on disk before it
     try:
-        with aside.open("w", encoding="utf-8") as file:
+        with temporary.open("w", encoding="utf-8") as file:
             json.dump({"sha256": _body_digest(body), "body": body}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except BaseException:
-        aside.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
+        temporary.unlink(missing_ok=True)  # half a file would only take space on a full disk
         raise
     sync(path.parent)
 
 
 @contextmanager
-def room(folder: Path, mend: str) -> Iterator[None]:
-    """A full disk, said so that it can be mended."""
+def explain_full_disk(folder: Path, fix: str) -> Iterator[None]:
+    """Add the folder and the fix to the error of a full disk."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise OSError(error.errno, f"no room is left on the disk of {folder}; free some and {mend}") from error
+        raise OSError(error.errno, f"no room is left on the disk of {folder}; free some and {fix}") from error
 
 
-def read_page(path: Path) -> dict[str, Any] | None:
-    """The body of a page; None if it is not what its checksum says."""
+def read_checked_json(path: Path) -> dict[str, Any] | None:
+    """Read what `write_checked_json` wrote; None if it does not match its checksum."""
     try:
         page = json.loads(path.read_text(encoding="utf-8"))
         body: dict[str, Any] = page["body"]

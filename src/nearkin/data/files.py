@@ -1,7 +1,6 @@
-"""Files on disk and files inside a zip, read alike.
+"""Files on disk and files inside a zip, read by the same functions.
 
-A zip need not be unpacked, and a data folder may be read-only: a file is named by one string, either its path or
-`archive.zip!/member`, and that string serves for reading, for reports and for errors.
+A file is named by one string, its path or `archive.zip!/member`. So a zip need not be unpacked, and a data folder may be read-only.
 """
 
 import os
@@ -10,17 +9,17 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-INSIDE = "!/"  # what stands between an archive and its member
+INSIDE = "!/"  # separates an archive from its member
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 UNREAD_SUFFIXES = (".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".orf", ".raf", ".rw2")  # photographs
 
-# One for each archive and process: the list of members of a large zip takes a second to read. Threads may share it.
+# One for each archive and process, since reading the members of a large zip takes a second. Threads share it.
 _open_zips: dict[tuple[str, float, int], zipfile.ZipFile] = {}
 _opening = threading.Lock()
 
 
 def read_bytes(source: str) -> bytes:
-    """The content of a file, or of a member of a zip."""
+    """Bytes of a file, or of a member of a zip."""
     archive, inside, member = source.partition(INSIDE)
     if inside and archive.lower().endswith(".zip"):
         try:
@@ -31,7 +30,7 @@ def read_bytes(source: str) -> bytes:
 
 
 def byte_count(source: str) -> int:
-    """The size of the content, without reading it."""
+    """Size of a file, or of a member of a zip, without reading it."""
     archive, inside, member = source.partition(INSIDE)
     if inside and archive.lower().endswith(".zip"):
         return _zip(archive).getinfo(member).file_size
@@ -44,7 +43,7 @@ def join(place: str | Path, name: str) -> str:
 
 
 def listing(place: str | Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[str]:
-    """Every image in a folder or zip, however deep, in the order of their names; with other `suffixes` every such file."""
+    """All images in a folder or zip at any depth, sorted by name; or all files with other `suffixes`."""
     if str(place).lower().endswith(".zip"):
         names = (name for name in _zip(str(place)).namelist() if is_image(name, suffixes) and "__MACOSX" not in name)
         return sorted(f"{place}{INSIDE}{name}" for name in names)
@@ -52,18 +51,18 @@ def listing(place: str | Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> li
 
 
 def is_image(name: str, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> bool:
-    """By its ending, and not hidden: macOS leaves `._cat.jpg` beside `cat.jpg`."""
+    """Whether a name ends as an image and is not hidden: macOS writes `._cat.jpg` next to `cat.jpg`."""
     return name.lower().endswith(suffixes) and not os.path.basename(name).startswith(".")
 
 
 def folders(place: str | Path) -> list[str]:
-    """Names of the folders directly inside, hidden ones left out."""
+    """Names of the folders directly inside, without hidden ones."""
     with os.scandir(place) as entries:
         return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__MACOSX")))
 
 
 def _walk(folder: str, seen: set[str], suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Follows links, since class folders are often links to where the disk has room; each real folder only once a branch."""
+    """Follow links, since class folders are often links to another disk; each real folder at most once on the way down."""
     real = os.path.realpath(folder)
     if real in seen:
         return

@@ -1,10 +1,10 @@
-"""Image files decoded when they are needed, always to the same shape and always in the same way.
+"""Image files, decoded when they are needed, all to the same shape and in the same way.
 
-- Turned upright by their EXIF orientation.
+- The EXIF orientation is applied.
 - `channels` 1 or 3: gray is repeated into 3, color is weighted into 1 (ITU-R 601: 0.299 R + 0.587 G + 0.114 B).
-- Transparent pixels lie on white; whatever color is stored under them would otherwise show.
-- 16 bits become 8 by the full scale (value / 257), never stretched by what the picture holds.
-- `size`: the short side is resized to it and the center cut out, size x size. Without it, all files must be alike.
+- Transparent pixels are put on white; otherwise the color stored under them would show.
+- 16 bits become 8 by the full scale (value / 257), whatever values the image has.
+- `size`: the short side is resized to it and the center cut out, size x size. Without it, all files must have the same size.
 """
 
 import io
@@ -22,24 +22,32 @@ from torch.nn import functional
 from nearkin.data.files import read_bytes
 
 OnError = Literal["raise", "skip"]
-SKIP = "on_error='skip' (nearkin train: --set data.on_error=skip)"  # as errors propose it, in Python and at the command line
-PROBED = 64  # headers looked at to tell a gray set from a color one
-QUICK_SIDE = 128  # the largest size that an error proposes: whole photographs would take hours, or more memory than there is
+SKIP = "on_error='skip' (nearkin train: --set data.on_error=skip)"  # as error messages say it, for Python and for the command line
+PROBED = 64  # headers read to find out whether a set is gray or color
+QUICK_SIDE = 128  # the largest size that an error message proposes: full photographs would take hours, or too much memory
 GRAY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
 WHITE = (255, 255, 255, 255)
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 
 
 class DamagedImageError(ValueError):
-    """A file that cannot be decoded; the message names it, and the mend where there is one."""
+    """A file that cannot be decoded; the message names the file and, if there is one, the fix.
 
-    def __init__(self, reason: str, mend: str = "") -> None:
-        super().__init__(f"{reason}; {mend}" if mend else reason)
+    Parameters
+    ----------
+    reason : str
+        Which file, and what is wrong with it.
+    fix : str, default=""
+        What to do about it.
+    """
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(f"{reason}; {fix}" if fix else reason)
         self.reason = reason
 
 
-def must_be_whole(reason: str) -> DamagedImageError:
-    """The same where the set must be whole, with what to do about it."""
+def damaged_file_error(reason: str) -> DamagedImageError:
+    """The error for sets opened with on_error="raise", with its fix."""
     return DamagedImageError(reason, f"remove the file, or pass {SKIP} to leave such files out")
 
 
@@ -51,7 +59,7 @@ class Files:
     shape: tuple[int, int, int]  # channels, height, width
     size: int | None = None
     on_error: OnError = "raise"  # what a loader does with a damaged file
-    guessed: bool = False  # the channels were not given but read off some headers
+    guessed: bool = False  # whether the channels were taken from some headers
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -64,10 +72,10 @@ class Files:
             image = _still_gray(image, path)
         if tuple(image.shape) != self.shape:
             (_, h, w), (_, height, width) = image.shape, self.shape
-            side = min(max(min(h, w), min(height, width)), QUICK_SIDE)  # not the smaller of the two, which may be a lone icon's
+            side = min(max(min(h, w), min(height, width)), QUICK_SIDE)  # not the smaller of the two, which may be a single icon
             raise ValueError(
-                f"size: {path} is {w} x {h} where the first is {width} x {height}; "
-                f"give size={side} (nearkin train: --set data.size={side}), say, to resize the short side and cut out the center"
+                f"size: {path} is {w} x {h}, and the first image is {width} x {height}; "
+                f"pass size={side}, say, to resize the short side and cut out the center (nearkin train: --set data.size={side})"
             )
         return image
 
@@ -76,10 +84,10 @@ class Files:
 
 
 def image_files(paths: Sequence[str], size: int | None, channels: int | None, on_error: OnError) -> Files:
-    """Files whose shape is known: from `size` and `channels`, or from a look at the files where those are not given.
+    """Files with their shape: from `size` and `channels`, or from the first files and some headers if those are None.
 
-    Without `channels` a set is color as soon as one of the headers looked at is; if it seemed gray and a color file
-    turns up later, that is an error rather than a picture quietly made gray.
+    Without `channels` a set is color if one of the probed headers is. If all of those are gray, a color file met later is an error; it is
+    not silently converted.
     """
     found = channels or _channels(paths[:: max(1, len(paths) // PROBED)])
     side = (size, size) if size else _first_size(paths)
@@ -87,11 +95,11 @@ def image_files(paths: Sequence[str], size: int | None, channels: int | None, on
 
 
 def decode(path: str, channels: int, size: int | None = None) -> Tensor:
-    """(channels, h, w) uint8; `DamagedImageError` names the file, whatever the decoder stumbled over."""
+    """(channels, h, w) uint8; any error of the decoder becomes a `DamagedImageError` that names the file."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:
-        raise DamagedImageError(f"{path} is not there") from None
+        raise DamagedImageError(f"{path} does not exist") from None
     except Exception as error:  # a zip's members raise errors of many kinds
         raise DamagedImageError(f"{path} cannot be decoded ({_reason(error)})") from error
     return decode_bytes(content, channels, size, name=path)
@@ -106,7 +114,7 @@ def decode_bytes(
     formats: tuple[str, ...] | None = None,
     most_pixels: int | None = None,
 ) -> Tensor:
-    """The same from a file's content. For strangers' files: only these `formats` of Pillow's, and no more than so many pixels."""
+    """The same from the bytes of a file. For untrusted bytes: allow only these `formats` of Pillow's, and at most so many pixels."""
     try:
         with Image.open(io.BytesIO(content), formats=formats) as stored:
             if most_pixels is not None:
@@ -118,7 +126,7 @@ def decode_bytes(
 
 
 def decode_picture(picture: str | Path | Image.Image, channels: int, size: int | None = None) -> Tensor:
-    """The same of a file by its path, or of a picture that Pillow has opened."""
+    """The same for a path, or for an image that Pillow has opened."""
     if isinstance(picture, Image.Image):
         return _as_tensor(_plain(ImageOps.exif_transpose(picture), channels), channels, size)
     return decode(str(picture), channels, size)
@@ -132,7 +140,7 @@ def _as_tensor(image: Image.Image, channels: int, size: int | None) -> Tensor:
 
 
 def _check_pixels(width: int, height: int, size: int | None, most: int) -> None:
-    """As stored, and after the resize too: a picture of 1 x 1,000,000 is small until its short side grows to `size`."""
+    """Check the pixels as stored and after the resize: 1 x 1,000,000 is small until its short side grows to `size`."""
     grown = 0 if size is None else size * size * max(width, height) // max(min(width, height), 1)
     if max(width * height, grown) > most:
         raise ValueError(f"{width} x {height} are more than {most:,} pixels, or become so when resized")
@@ -163,12 +171,12 @@ def recolored(images: Tensor, channels: int) -> Tensor:
 
 
 def _plain(image: Image.Image, channels: int) -> Image.Image:
-    """8 bits, gray or RGB, nothing transparent."""
+    """The image with 8 bits, gray or RGB, without transparency."""
     if image.mode.startswith("I"):  # 16-bit gray; Pillow also hands such files out as 32-bit "I"
         wide = np.asarray(image).astype(np.int64).clip(0, 65535)
         image = Image.fromarray((wide // 257).astype(np.uint8))
     elif image.mode == "F":
-        raise ValueError("its pixels are floating point, whose black and white are not known; save it with 8 or 16 bits")
+        raise ValueError("its pixels are floating point, for which black and white are not defined; save it with 8 or 16 bits")
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         shown = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", shown.size, WHITE), shown)
@@ -186,8 +194,8 @@ def _short_side(image: Image.Image, size: int) -> Image.Image:
 
 def _still_gray(image: Tensor, path: str) -> Tensor:
     if not (torch.equal(image[0], image[1]) and torch.equal(image[0], image[2])):
-        mend = "give channels=3, or channels=1 (nearkin train: save them all in color, or all in gray)"
-        raise ValueError(f"channels: {path} is in color where the files looked at first are gray; {mend}")
+        fix = "pass channels=3 or channels=1 (nearkin train: save all files in color, or all in gray)"
+        raise ValueError(f"channels: {path} is in color, and the files read first are gray; {fix}")
     return image[:1]
 
 
@@ -200,7 +208,7 @@ def _mode(path: str) -> str | None:
     try:
         with Image.open(io.BytesIO(read_bytes(path))) as image:
             return image.mode
-    except Exception:  # a damaged file is met, and named, when it is decoded
+    except Exception:  # a damaged file is reported when it is decoded
         return None
 
 
@@ -213,8 +221,8 @@ def _first_size(paths: Sequence[str]) -> tuple[int, int]:
             return height, width
         except DamagedImageError as error:
             failure = failure or error
-    mend = "give a folder or a table of readable images, or, if those behind them are, remove these files"
-    raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}", mend)
+    fix = "give a folder or a table of readable images, or remove these files if the others are readable"
+    raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}", fix)
 
 
 def _reason(error: Exception) -> str:

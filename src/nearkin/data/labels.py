@@ -1,4 +1,4 @@
-"""Class names to numbers, the same for folders, tables and arrays."""
+"""Class names to class numbers, for folders, tables and arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +10,13 @@ from torch import Tensor
 from nearkin.compose.points import encode_labels
 from nearkin.data.dataset import SPLITS, SYNONYMS
 
-BETWEEN = "|"  # what stands between the members of a set in a table
+SET_SEPARATOR = "|"  # separates the classes of one image in a table
 
 
 def class_numbers(values: Sequence[Any] | np.ndarray, classes: Sequence[str] | None = None) -> tuple[Tensor, tuple[str, ...]]:
-    """(n,) int64 and the names in the order of their numbers: sorted, and whole numbers by value, so that 10 follows 9.
+    """(n,) int64 and the names in the order of their numbers: sorted, and whole numbers by value, so that 10 comes after 9.
 
-    With `classes` the values are numbers into it already.
+    With `classes` the values are positions in it already.
     """
     array = np.asarray(values)
     if classes is not None:
@@ -28,7 +28,7 @@ def class_numbers(values: Sequence[Any] | np.ndarray, classes: Sequence[str] | N
 
 
 def partly_numbered(values: Sequence[Any] | np.ndarray, missing: Sequence[bool] | np.ndarray) -> tuple[Tensor, tuple[str, ...]]:
-    """As `class_numbers` for the values that are there; -1 for those that are `missing` (n,)."""
+    """As `class_numbers`, with -1 for values that are `missing` (n,)."""
     gone = np.asarray(missing, dtype=np.bool_)
     numbers, classes = class_numbers(np.asarray(values)[~gone])
     labels = torch.full((len(gone),), -1)
@@ -38,7 +38,7 @@ def partly_numbered(values: Sequence[Any] | np.ndarray, missing: Sequence[bool] 
 
 def multi_hot(cells: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
     """(n, C) bool and the names: 'a|b' is the set of a and b, an empty cell the empty set."""
-    members = [[name.strip() for name in cell.split(BETWEEN) if name.strip()] for cell in cells]
+    members = [[name.strip() for name in cell.split(SET_SEPARATOR) if name.strip()] for cell in cells]
     classes = sorted({name for some in members for name in some})
     column = {name: at for at, name in enumerate(classes)}
     sets = torch.zeros(len(cells), len(classes), dtype=torch.bool)
@@ -48,7 +48,7 @@ def multi_hot(cells: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
 
 
 def split_name(name: str) -> str | None:
-    """train, validation or test, by any of their usual names; None if it is none of them."""
+    """train, validation or test, for any of their usual names; None for other names."""
     plain = name.strip().lower()
     plain = SYNONYMS.get(plain, plain)
     return plain if plain in SPLITS else None
@@ -56,7 +56,7 @@ def split_name(name: str) -> str | None:
 
 def _numbered(array: np.ndarray, classes: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
     if array.dtype.kind not in "iu":
-        raise ValueError(f"labels are {array.dtype}; beside classes they must be whole numbers into it")
+        raise ValueError(f"labels are {array.dtype}; together with classes they must be whole numbers, positions in classes")
     if array.min() < 0 or array.max() >= len(classes):
         wrong = array.min() if array.min() < 0 else array.max()
         raise ValueError(f"labels holds {wrong}, but classes has {len(classes)} names; labels must run from 0 to {len(classes) - 1}")

@@ -1,4 +1,4 @@
-"""Leaks: the same content in two splits, which makes a test measure memory instead of learning."""
+"""Leaks: the same content in two splits, so that a test measures memorization."""
 
 import hashlib
 from collections import defaultdict
@@ -14,18 +14,42 @@ from nearkin.data.images import Files
 from nearkin.data.progress import Report, Ticker
 
 LISTED = 10
-CHUNK = 10_000  # rows looked at together
-READERS = 8  # disks, and far more so network disks, answer several questions at a time
+CHUNK = 10_000  # rows compared at a time
+READERS = 8  # threads: disks, and even more network disks, serve several reads at once
 
 
 class LeakError(ValueError):
-    """The same content in two splits; the message lists where."""
+    """The same content is in two splits; the message lists where."""
 
 
 def check_leaks(data: Dataset, report: Report | None = None) -> None:
-    """Raises `LeakError` if one content (bytes of the file, or of the array's row) is in more than one split.
+    """Check that no content is in more than one split.
 
-    Only files whose length occurs in two splits are read. Copies that were resized or saved anew are not found.
+    Contents are the bytes of a file, or of an array's row. Only files whose length occurs in two splits are read. Copies that were resized
+    or encoded again are not found.
+
+    Parameters
+    ----------
+    data : Dataset
+        Data with splits.
+    report : callable, optional
+        Called with each line of progress, such as `print`.
+
+    Raises
+    ------
+    LeakError
+        If one content is in two splits; the message lists the first ten.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data import Dataset, check_leaks
+    >>> data = Dataset("toy", torch.tensor([[1.0], [2.0], [1.0]])).with_split(["train", "train", "test"])
+    >>> check_leaks(data)
+    Traceback (most recent call last):
+        ...
+    nearkin.data.leaks.LeakError: toy: the same content is in two splits 1 times; remove one of each, or split by group:
+      toy row 0 [train] = toy row 2 [test]
     """
     found = leaks(data, report)
     if not found:
@@ -55,7 +79,7 @@ def leaks(data: Dataset, report: Report | None = None) -> list[list[int]]:
 
 
 def _across(split: np.ndarray, keys: Sequence[object], rows: Sequence[int]) -> list[list[int]]:
-    """Groups of rows that share a key and stand in different splits."""
+    """Groups of rows that share a key and are in different splits."""
     same: dict[object, list[int]] = defaultdict(list)
     for key, row in zip(keys, rows, strict=True):
         same[key].append(row)

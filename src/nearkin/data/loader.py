@@ -1,10 +1,7 @@
-"""The loader: batches of ids in, batches of images on the device out.
+"""The loader: batches of ids in, batches of images or vectors on the device out.
 
-A small set is decoded once and lives on the device as one uint8 tensor, so that a batch is one indexing. A larger one is
-decoded batch by batch, ahead of use, in worker processes (threads were measured: with 16 they are a fifth as fast). Either way:
-
-    loader = Loader(data, device="cuda")
-    for images, ids in loader(sampler): ...        # uint8 (b, c, h, w) or float32 (b, d), and int64 (b,), on the device
+A small set is decoded once and stays on the device as one uint8 tensor, so that a batch is one indexing. A larger one is decoded batch by
+batch, ahead of use, in worker processes; 16 threads were a fifth as fast.
 """
 
 import os
@@ -16,15 +13,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.images import DamagedImageError, Files, must_be_whole
-from nearkin.data.progress import Report, Ticker, caution
+from nearkin.data.images import DamagedImageError, Files, damaged_file_error
+from nearkin.data.progress import Report, Ticker, warn
 from nearkin.data.sources.sharded import ShardRows
 
 RESIDENT_BYTES = 4 << 30
 PREFETCH = 2  # batches decoded ahead by each worker
-CHUNK = 128  # images of a chunk while the whole set is decoded
-WORTH_WORKERS = 1000  # images; below, starting the workers takes longer than their work
-NAMED = 10  # damaged files named one by one; of the others only the number is told
+CHUNK = 128  # images decoded at a time while the whole set is read
+MIN_FILES_FOR_WORKERS = 1000  # starting workers for fewer takes longer than their work
+NAMED = 10  # damaged files reported by name; of others only the number is reported
 MOST_WORKERS = 16
 
 Ids = Tensor | Sequence[int]
@@ -32,7 +29,45 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Loader:
-    """Serves a data set to a device. `skipped` says which ids were left out as damaged, and why."""
+    """Load batches of a data set to a device.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data.
+    device : torch.device or str, default="cpu"
+        Where the batches go.
+    resident_bytes : int, default=4 GiB
+        Sets up to this size are read once and stay on the device. -1 always streams.
+    workers : int, optional
+        Processes that decode image files; 0 decodes in this process. By default one for each core, at most 16.
+    prefetch : int, default=2
+        Batches that each worker decodes ahead.
+    report : callable, optional
+        Called with each line of progress, such as `print`.
+
+    Attributes
+    ----------
+    skipped : dict of int to str
+        Ids of images left out as damaged, with the reason (for data opened with `on_error="skip"`).
+    resident : Tensor or None
+        The whole set on the device, if it stays there.
+
+    Raises
+    ------
+    ValueError
+        If `workers` or `prefetch` is out of range.
+
+    Examples
+    --------
+    >>> from nearkin import data
+    >>> from nearkin.data.samplers import Shuffled
+    >>> digits = data.open("digits")
+    >>> loader = data.Loader(digits)
+    >>> images, ids = next(loader(Shuffled(len(digits), 64, seed=0)))
+    >>> images.shape, images.dtype, ids.shape
+    (torch.Size([64, 1, 8, 8]), torch.uint8, torch.Size([64]))
+    """
 
     def __init__(
         self,
@@ -45,7 +80,7 @@ class Loader:
         report: Report | None = None,
     ) -> None:
         if workers is not None and workers < 0:
-            raise ValueError(f"workers ({workers}) must be 0 (decode in this process) or more; leave it out for one on each core")
+            raise ValueError(f"workers ({workers}) must be 0 (decode in this process) or more; leave it out for one for each core")
         if prefetch < 1:
             raise ValueError(f"prefetch ({prefetch}) must be at least 1 batch for each worker")
         self.data = data
@@ -57,14 +92,25 @@ class Loader:
         self.resident: Tensor | None = None  # (n, ...) on the device, row by row as in the data set
         if data.nbytes <= resident_bytes:
             self.resident = self._whole().to(self.device)
-            # An id that is not there leads past the end, which is an error on any device; -1 would be the last image.
+            # An unknown id becomes a row past the end, which is an error on any device; -1 would be the last image.
             self._row_of = torch.where(data.row_of < 0, len(data), data.row_of).to(self.device)
 
     def __call__(self, batches: Iterable[Ids]) -> Iterator[Batch]:
-        """Each batch of ids as (points, ids) on the device. Skipped ids are missing from both; an empty batch is left out.
+        """Load batches.
 
-        A set that streams takes batches of ids ahead of use: whoever keeps count of them for a checkpoint counts those that come out,
-        not those that went in.
+        A set that streams takes batches of ids ahead of use, so for a checkpoint count the batches that come out, not those that went in.
+
+        Parameters
+        ----------
+        batches : iterable of Tensor or sequence of int
+            The ids of each batch, such as a sampler.
+
+        Yields
+        ------
+        points : Tensor
+            Images (b, c, h, w) uint8 or vectors (b, d) float32, on the device.
+        ids : Tensor
+            (b,) int64 ids, on the device. Skipped ids are missing from both; empty batches are left out.
         """
         if self.resident is not None:
             served = self._held(self.resident, batches)
@@ -78,12 +124,12 @@ class Loader:
         for batch in batches:
             ids = torch.as_tensor(batch, dtype=torch.int64)
             if ids.device.type == "cpu":
-                self.data.rows(ids)  # names an unknown id; on the device that check would make the host wait
+                self.data.rows(ids)  # raises for an unknown id; on the device this check would make the host wait
             ids = self._unskipped(ids).to(self.device)
             yield resident[self._row_of[ids]], ids
 
     def _sliced(self, batches: Iterable[Ids]) -> Iterator[Batch]:
-        """A tensor too large for the device, or shards on disk: only the batches travel."""
+        """A tensor too large for the device, or shards on disk: only the batches are sent."""
         for batch in batches:
             ids = torch.as_tensor(batch, dtype=torch.int64).cpu()
             yield self._sent(self.data.read(ids), ids, self.device)
@@ -95,7 +141,7 @@ class Loader:
                 self._skip(point, reason, files)
             yield points.to(device, non_blocking=True), ids.to(device, non_blocking=True)
         if len(self.skipped) > before:
-            caution(self.report, f"{self.data.name}: {len(self.skipped):,} of {len(self.data):,} images are damaged and left out")
+            warn(self.report, f"{self.data.name}: {len(self.skipped):,} of {len(self.data):,} images are damaged and left out")
 
     def _with_rows(self, batches: Iterable[Ids]) -> Iterator[tuple[Tensor, list[int]]]:
         for batch in batches:
@@ -104,18 +150,18 @@ class Loader:
 
     def _sent(self, points: Tensor, ids: Tensor, device: torch.device) -> Batch:
         if device.type == "cuda":
-            points = points.pin_memory()  # so that the copy runs beside the work
+            points = points.pin_memory()  # so that the copy overlaps with computation
         return points.to(device, non_blocking=True), ids.to(device, non_blocking=True)
 
     def _whole(self) -> Tensor:
-        """The set as one tensor; rows of damaged files stay black and are never served."""
+        """The set as one tensor; rows of damaged files are black and never returned."""
         if isinstance(self.data.inputs, Tensor):
             return self.data.inputs
         if isinstance(self.data.inputs, ShardRows):
             return self.data.read(self.data.ids)
         whole = torch.zeros(len(self.data), *self.data.shape, dtype=torch.uint8)
         ticker = Ticker(self.report, f"decoding {self.data.name}", len(self.data), "images")
-        workers = self.workers if len(self.data) > WORTH_WORKERS else 0
+        workers = self.workers if len(self.data) > MIN_FILES_FOR_WORKERS else 0
         done = 0
         for images, ids in self._decoded(self.data.inputs, torch.split(self.data.ids, CHUNK), torch.device("cpu"), workers):
             whole[self.data.row_of[ids]] = images
@@ -125,22 +171,22 @@ class Loader:
 
     def _skip(self, point: int, reason: str, files: Files) -> None:
         if files.on_error == "raise":
-            raise must_be_whole(reason)
+            raise damaged_file_error(reason)
         if point not in self.skipped and len(self.skipped) < NAMED:
-            caution(self.report, f"left out: {reason}")
+            warn(self.report, f"left out: {reason}")
         self.skipped[point] = reason
 
     def _unskipped(self, ids: Tensor) -> Tensor:
-        """Known damaged files are not tried again."""
+        """The ids without known damaged files, which are not tried again."""
         if not self.skipped:
             return ids
         return ids[~torch.isin(ids, torch.tensor(list(self.skipped), device=ids.device))]
 
 
 def without_damaged(data: Dataset, report: Report | None = None, workers: int | None = None) -> Dataset:
-    """The same set without the files that cannot be decoded, which are named and counted; every file is tried once.
+    """The same set without the files that cannot be decoded, which are reported; every file is tried once.
 
-    Only for sets opened with on_error="skip": no sampler, split or mean then ever meets them.
+    Only for sets opened with on_error="skip". Do this before samplers, splits and means are made.
     """
     if not isinstance(data.inputs, Files) or data.inputs.on_error != "skip":
         return data
@@ -155,10 +201,10 @@ def without_damaged(data: Dataset, report: Report | None = None, workers: int | 
 
 
 def try_files(data: Dataset, report: Report | None = None, workers: int | None = None) -> dict[int, str]:
-    """Decode every file once and keep none: a wrong size is an error now, not hours later. Which ids were skipped as damaged."""
+    """Decode every file once, so that a wrong size is an error now and not hours later; ids of damaged files with the reason."""
     if not isinstance(data.inputs, Files):
         return {}
-    loader = Loader(data, resident_bytes=-1, workers=workers if len(data) > WORTH_WORKERS else 0, report=report)
+    loader = Loader(data, resident_bytes=-1, workers=workers if len(data) > MIN_FILES_FOR_WORKERS else 0, report=report)
     for _ in loader(torch.split(data.ids, CHUNK)):
         pass
     return loader.skipped
@@ -167,31 +213,31 @@ def try_files(data: Dataset, report: Report | None = None, workers: int | None =
 class _Decoded(NamedTuple):
     images: Tensor
     ids: Tensor
-    damaged: dict[int, str]  # id to reason: words, since an exception does not cross processes unchanged
+    damaged: dict[int, str]  # id to reason; a text, since an exception does not cross processes unchanged
 
 
 class _Decoder:
-    """What a worker is given: the files, and batches as (ids, rows)."""
+    """Decodes batches of (ids, rows) in a worker."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
 
     def __getitem__(self, batch: tuple[Tensor, list[int]]) -> _Decoded | str:
         images, kept, damaged = [], [], {}
-        for place, row in enumerate(batch[1]):
+        for at, row in enumerate(batch[1]):
             try:
                 images.append(self.files.read(row))
-                kept.append(place)
+                kept.append(at)
             except DamagedImageError as error:
-                damaged[int(batch[0][place])] = str(error)
+                damaged[int(batch[0][at])] = str(error)
             except ValueError as error:
-                return str(error)  # sizes or channels that do not fit: nothing that skipping would mend
+                return str(error)  # wrong sizes or channels, which skipping would not fix
         found = torch.stack(images) if images else torch.empty(0, *self.files.shape, dtype=torch.uint8)
         return _Decoded(found, batch[0][kept], damaged)
 
 
 def _cores() -> int:
-    """Those this process may use, which a container or a scheduler can make fewer than the machine has."""
+    """Cores that this process may use; in a container they can be fewer than the machine has."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS and Windows
@@ -203,7 +249,7 @@ def _read_ahead(files: Files, batches: Iterator[tuple[Tensor, list[int]]], worke
     decoder = _Decoder(files)
     served: Iterable[_Decoded | str] = map(decoder.__getitem__, batches)
     if workers:
-        # A generator of its own: the loader would otherwise draw from the global one, and training would differ by how it is fed.
+        # With its own generator: DataLoader would draw from the global one, and training would depend on the number of workers.
         served = DataLoader(
             decoder,  # type: ignore[arg-type]
             batch_size=None,

@@ -1,4 +1,4 @@
-"""One door for all data: `nearkin.data.open("mnist")`, `open("photos/")`, `open("table.csv")`, `open((vectors, labels))`."""
+"""`nearkin.data.open`: one function for known sets, folders, tables, arrays and shards."""
 
 import os
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from typing import get_args
 
 from nearkin.data.dataset import WHOLE, Dataset, Supervision
 from nearkin.data.images import OnError
-from nearkin.data.progress import Report, caution, tell
+from nearkin.data.progress import Report, inform, warn
 from nearkin.data.shards import is_sharded
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, Arrays, open_array_file, open_arrays
 from nearkin.data.sources.catalog import SETS
 from nearkin.data.sources.folder import open_folder
 from nearkin.data.sources.named import known_name, nearest_name, open_named
-from nearkin.data.sources.options import Wanted
+from nearkin.data.sources.options import ReadOptions
 from nearkin.data.sources.sharded import open_sharded
 from nearkin.data.sources.table import TABLE_SUFFIXES, Columns, open_table
 
@@ -38,66 +38,128 @@ def open(
     download: bool = False,
     report: Report | None = None,
 ) -> Dataset:
-    """A data set from wherever it is.
+    """Open a data set: a known set, a folder, a table, arrays or shards.
 
-    what: the name of a known set, which is looked for under `data_root`; a folder of images (a folder for each class, or none;
-        below train/, val/ and test/, or not); a folder of shards, whose vectors stay on disk until they are needed; a table (.csv,
-        .tsv, .parquet) that names images; arrays (.npz, .npy), or arrays in memory: x, (x, y), or a mapping with x, labels, targets,
-        sets, split, groups. A name wins over a folder of that name: write ./mnist for the folder.
-    split: only the points of train, validation or test. Ids stay those of the whole set.
-    supervision: what to learn from, if the data know more than one thing: "classes", "numbers", "sets", or "ids" for nothing.
-    size, channels: resize the short side and cut out the center, size x size; 1 for gray or 3 for color.
-    label_column and its like: what a table's columns are called, where they are not called label, target, split and group;
-        several targets as "x,y", several labels of one image separated by |.
-    on_error: "skip" leaves out files that are missing, empty class folders and (when loading) damaged images, and reports their number.
-    download: fetch official files of a named set that are not there.
-    report: is called with lines of text, such as print.
+    Parameters
+    ----------
+    what : str, path or arrays
+        One of:
+
+        - the name of a known set (`nearkin.data.SETS`), looked for under `data_root`; to open a folder with such a name write ./mnist
+        - a folder of images, with a folder for each class or without classes, and with or without train/, val/ and test/ above them
+        - a table (.csv, .tsv, .parquet) with the path of one image in each row
+        - an array file (.npz, .npy), or arrays in memory: x, a pair (x, y), or a mapping with x and any of labels, targets, sets, split,
+          groups and classes
+        - a folder of shards, which stay on disk until they are read
+
+    data_root : path, default="data"
+        Folder in which known sets are looked for, each in a folder of its own.
+    split : {"train", "validation", "test"}, optional
+        Return only this split. Ids stay those of the whole set.
+    supervision : {"classes", "numbers", "sets", "ids"}, optional
+        What to learn from, for data with more than one kind of label; "ids" uses none. By default the first of classes, sets and numbers;
+        numbers if only `target_columns` is given.
+    size : int, optional
+        Resize the short side of images to `size` and cut out the center, `size` x `size`. Needed if images differ in size.
+    channels : {1, 3}, optional
+        Convert images to gray (1) or color (3). By default as the files are.
+    path_column : str, default="path"
+        Column of a table with the paths, relative to the table's folder.
+    label_column : str, optional
+        Column with the class; several classes of one image are separated by |. By default "label", if there is one.
+    target_columns : str or sequence of str, optional
+        Columns with numbers, as "x,y" or ("x", "y"). By default "target", if there is one.
+    split_column : str, optional
+        Column with train, validation or test. By default "split", if there is one.
+    group_column : str, optional
+        Column with the group. By default "group", if there is one.
+    on_error : {"raise", "skip"}, default="raise"
+        "skip" leaves out missing files, empty class folders and (when loading) damaged images, and reports how many.
+    download : bool, default=False
+        Fetch missing official files of a known set (needs `pip install 'nearkin[download]'`).
+    report : callable, optional
+        Called with each line of progress, such as `print`.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    FileNotFoundError
+        If `what` is neither a known set nor a path, or (`MissingFileError`) if files of a known set are missing.
+    ValueError
+        If an argument or a file has a wrong value; the message names it and the fix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearkin import data
+    >>> data.open("digits")
+    <Dataset digits: 1,797 gray images 8 x 8; 10 classes (0, 1, 2, ...); all 1,797; to learn from: classes>
+    >>> vectors, labels = np.eye(4, dtype=np.float32), np.array(["cat", "cat", "dog", "dog"])
+    >>> data.open((vectors, labels)).classes
+    ('cat', 'dog')
     """
     _check(size, channels, on_error, supervision)
-    wanted = Wanted(split, size, channels, on_error, report)
+    options = ReadOptions(split, size, channels, on_error, report)
     targets = _names(target_columns)
     columns = Columns(path_column, label_column, targets, split_column, group_column)
-    data = _opened(what, Path(data_root), columns, wanted, download)
+    data = _opened(what, Path(data_root), columns, options, download)
     if supervision is None and targets and label_column is None:
-        supervision = "numbers"  # whoever names the targets wants to learn from them
+        supervision = "numbers"  # target columns are named in order to learn from them
     if supervision is not None:
         data = replace(data, by=supervision)
-    tell(report, data.describe())
+    inform(report, data.describe())
     return data if split is None or split == WHOLE else data.part(split)
 
 
-def _opened(what: str | os.PathLike[str] | Arrays, data_root: Path, columns: Columns, wanted: Wanted, download: bool) -> Dataset:
+def _opened(what: str | os.PathLike[str] | Arrays, data_root: Path, columns: Columns, options: ReadOptions, download: bool) -> Dataset:
     if not isinstance(what, str | os.PathLike):
-        return open_arrays(what, wanted)
+        return open_arrays(what, options)
     text = os.fspath(what)
     name = _named(text) if isinstance(what, str) else None
     if name is not None:
         if os.path.exists(text):
-            caution(wanted.report, f"{text} is a known set, and is taken; for what is here under that name write {os.path.join('.', text)}")
-        return open_named(name, data_root, wanted, download)
+            warn(
+                options.report,
+                f"{text} names a known set, which is opened; for the file or folder of that name write {os.path.join('.', text)}",
+            )
+        return open_named(name, data_root, options, download)
     path = Path(text).expanduser()
     if is_sharded(path):
         return Dataset(path.resolve().name, **open_sharded(path))
     if path.is_dir():
-        return open_folder(path, wanted)
+        return open_folder(path, options)
     if not path.exists():
         raise FileNotFoundError(_unknown(text))
     if path.suffix.lower() in TABLE_SUFFIXES:
-        return open_table(path, columns, wanted)
+        return open_table(path, columns, options)
     if path.suffix.lower() in ARRAY_SUFFIXES:
-        return open_array_file(path, wanted)
+        return open_array_file(path, options)
     known = ", ".join((*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
     raise ValueError(f"what: {path} ends with {path.suffix or 'nothing'!r}; give a folder, a file ending with {known}, or a known name")
 
 
-def from_anywhere(what: str) -> str:
-    """The same data as they are called from any folder: known sets keep their name, what is on the disk has its whole path."""
+def absolute_source(what: str) -> str:
+    """The name of a known set as it is, a path as an absolute one: valid in any working directory."""
     path = os.path.expanduser(what)
     return os.path.abspath(path) if what and _named(what) is None and os.path.exists(path) else what
 
 
+def absolute_root(what: str, data_root: str | os.PathLike[str]) -> str:
+    """The absolute path of the data root for a known set that is read from disk; '' for all other data."""
+    name = _named(what)
+    return os.path.abspath(os.path.expanduser(data_root)) if name is not None and SETS[name].folders else ""
+
+
+def same_set(one: str, other: str) -> bool:
+    """Whether both are names of one known set: fashion and Fashion_MNIST are."""
+    return _named(one) is not None and _named(one) == _named(other)
+
+
 def _named(text: str) -> str | None:
-    """The known set of this name; anything with a folder in it is a path."""
+    """The known set of this name, or None; anything with a folder in it is a path."""
     return known_name(text) if os.path.basename(text) == text else None
 
 
@@ -117,7 +179,7 @@ def _check(size: int | None, channels: int | None, on_error: str, supervision: s
     if size is not None and size < 1:
         raise ValueError(f"size ({size}) must be at least 1 pixel; leave it out if all images are of one size")
     if channels not in (None, 1, 3):
-        raise ValueError(f"channels ({channels}) must be 1 (gray) or 3 (color); leave it out to let the images tell")
+        raise ValueError(f"channels ({channels}) must be 1 (gray) or 3 (color); leave it out to take it from the images")
     if on_error not in get_args(OnError):
         raise ValueError(f"on_error {on_error!r} is unknown; choose 'raise' or 'skip'")
     if supervision is not None and supervision not in get_args(Supervision):

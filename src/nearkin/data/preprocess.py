@@ -1,8 +1,8 @@
-"""Preprocessing: from stored pixels to what a network reads, the same for training and for test.
+"""Preprocessing: from stored pixels to the input of a network, the same for training and testing.
 
-Stored pixels are uint8 in 0..255, or floats in 0..1. Every step is a frozen dataclass that is called on a batch
-(b, c, h, w) and gives float32; a tuple of steps is a preprocessing, and `describe` / `restore` take it to JSON and
-back. What a step must learn (a mean, a spread) it learns from training images only, once, and then carries as numbers.
+Stored pixels are uint8 in 0..255, or floats in 0..1. Every step is a frozen dataclass that is called on a batch (b, c, h, w) and returns
+float32. A preprocessing is a tuple of steps; `describe` and `restore` convert it to JSON and back. What a step learns (a mean, a standard
+deviation) it learns once, from training images only.
 """
 
 import dataclasses
@@ -17,21 +17,69 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-CONSTANT = 1e-6  # a spread below this is float32's rounding of a constant image, not contrast
+__all__ = [
+    "BGR_255",
+    "CIFAR",
+    "IMAGENET",
+    "PRESETS",
+    "SVHN",
+    "CenterCrop",
+    "LocalContrast",
+    "Resize",
+    "Standardize",
+    "Step",
+    "describe",
+    "preprocessed",
+    "restore",
+]
+
+CONSTANT = 1e-6  # a standard deviation below this is float32 rounding of a constant image
 
 
 class Step(Protocol):
-    """A preprocessing step."""
+    """The protocol of a preprocessing step: any function of a batch is one."""
 
     def __call__(self, images: Tensor) -> Tensor:
-        """(b, c, h, w) uint8 or float to (b, c, h', w') float32."""
+        """Apply the step.
+
+        Parameters
+        ----------
+        images : Tensor
+            (b, c, h, w) uint8 in 0..255 or float in 0..1.
+
+        Returns
+        -------
+        Tensor
+            (b, c, h', w') float32.
+        """
 
 
 @dataclass(frozen=True)
 class Standardize:
-    """(pixel - mean) / std, one number for each channel or one for all; pixels in 0..1.
+    """Standardize pixels in 0..1: (pixel - mean) / std.
 
-    `reverse_channels` swaps RGB to BGR afterwards, for weights that were trained that way.
+    Parameters
+    ----------
+    mean : tuple of float
+        One number for each channel, or one for all.
+    std : tuple of float
+        The same, all above 0.
+    reverse_channels : bool, default=False
+        Change RGB to BGR afterwards, for weights that were trained that way.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.preprocess import Standardize
+    >>> step = Standardize.fitted(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
+    >>> step
+    Standardize(mean=(0.5,), std=(0.5,), reverse_channels=False)
+    >>> step(torch.full((1, 1, 1, 1), 1.0))
+    tensor([[[[1.]]]])
+
+    References
+    ----------
+    [hao2018anchor], section 4.1
     """
 
     mean: tuple[float, ...]
@@ -46,10 +94,25 @@ class Standardize:
 
     @classmethod
     def fitted(cls, images: Tensor | Iterable[Tensor], per_channel: bool = True) -> Self:
-        """Global zero mean and unit variance over these images: hand in the training images, and only those.
+        """Compute mean and standard deviation of images; pass training images only.
 
-        A batch or an iterable of batches; uint8 is summed in whole numbers, so the order of the images changes nothing. A
-        constant channel is only centerd. `per_channel=False` takes one mean and spread over all channels. [hao2018anchor] section 4.1
+        uint8 is summed in whole numbers, so the order of the images does not matter. A constant channel is only centered.
+
+        Parameters
+        ----------
+        images : Tensor or iterable of Tensor
+            One batch or several, (b, c, h, w).
+        per_channel : bool, default=True
+            One mean and standard deviation for each channel; otherwise one over all channels.
+
+        Returns
+        -------
+        Standardize
+
+        Raises
+        ------
+        ValueError
+            If there are no images.
         """
         count, total, squares = 0, torch.zeros(()), torch.zeros(())
         for batch in [images] if isinstance(images, Tensor) else images:
@@ -59,7 +122,7 @@ class Standardize:
             total = total.to(pixels) + pixels.sum(1)
             squares = squares.to(pixels) + (pixels * pixels).sum(1)
         if not count:
-            raise ValueError("images is empty; hand in the training images")
+            raise ValueError("images is empty; pass the training images")
         scale = 255.0 if total.dtype == torch.int64 else 1.0
         mean, square = total.double() / count / scale, squares.double() / count / scale**2  # (c,)
         if not per_channel:
@@ -81,16 +144,37 @@ CIFAR = Standardize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # as re
 SVHN = Standardize((0.4377, 0.4438, 0.4728), (0.1201, 0.1231, 0.1052))
 IMAGENET = Standardize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 BGR_255 = Standardize((128 / 255, 117 / 255, 104 / 255), (1 / 255,) * 3, reverse_channels=True)  # as released with [lu2019sampling]
-GIVEN = {"cifar": CIFAR, "svhn": SVHN, "imagenet": IMAGENET, "bgr_255": BGR_255}
+PRESETS = {"cifar": CIFAR, "svhn": SVHN, "imagenet": IMAGENET, "bgr_255": BGR_255}
 
 
 @dataclass(frozen=True)
 class LocalContrast:
-    """Local contrast normalization: each channel to zero mean and unit spread, then minus its local mean, over its local spread.
+    """Local contrast normalization: standardize each channel, subtract its local mean, divide by its local standard deviation.
 
-    The local spread divides only where it is above 1, so flat regions stay flat instead of showing their noise. Windows are
-    Gaussian and lie wholly inside the image; the rim they leave is filled with zeros, so the size stays. [taylor2010pose]
-    (their small-NORB code takes size 5). Differs: that code returns the image without its rim.
+    The local standard deviation divides only where it is above 1, so that flat regions do not become noise. Windows are Gaussian and lie
+    inside the image; the border that they leave is filled with zeros, so the size stays.
+
+    Parameters
+    ----------
+    size : int, default=9
+        Side of the window, odd; the code of [taylor2010pose] for small-NORB takes 5.
+    sigma : float, default=1.591
+        Standard deviation of the Gaussian, in pixels.
+
+    Notes
+    -----
+    Differs: the code of [taylor2010pose] returns the image without its border.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.preprocess import LocalContrast
+    >>> LocalContrast(size=3)(torch.zeros(1, 1, 4, 4)).abs().max()
+    tensor(0.)
+
+    References
+    ----------
+    [taylor2010pose]
     """
 
     size: int = 9
@@ -128,7 +212,20 @@ class LocalContrast:
 
 @dataclass(frozen=True)
 class Resize:
-    """The short side to `size` with the shape kept, or (height, width) exactly; bilinear, antialiased, not rounded to whole values."""
+    """Resize images; bilinear, antialiased, without rounding to whole values.
+
+    Parameters
+    ----------
+    size : int or tuple of int
+        The new short side, keeping the aspect ratio; or (height, width).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.preprocess import Resize
+    >>> Resize(8)(torch.zeros(1, 3, 16, 32)).shape
+    torch.Size([1, 3, 8, 16])
+    """
 
     size: int | tuple[int, int]
 
@@ -147,7 +244,20 @@ class Resize:
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """The middle `size` x `size`, or (height, width), of every image."""
+    """Cut out the middle of images.
+
+    Parameters
+    ----------
+    size : int or tuple of int
+        Side of the square, or (height, width).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.preprocess import CenterCrop
+    >>> CenterCrop(8)(torch.zeros(1, 3, 16, 32)).shape
+    torch.Size([1, 3, 8, 8])
+    """
 
     size: int | tuple[int, int]
 
@@ -164,20 +274,40 @@ STEPS: Mapping[str, type] = {step.__name__: step for step in (Standardize, Local
 
 
 def preprocessed(images: Tensor, steps: Sequence[Step]) -> Tensor:
-    """The steps one after the other; with none, the pixels as floats in 0..1."""
+    """Apply steps one after the other; without steps the pixels become floats in 0..1.
+
+    Parameters
+    ----------
+    images : Tensor
+        (b, c, h, w) uint8 in 0..255 or float in 0..1.
+    steps : sequence of Step
+        The steps.
+
+    Returns
+    -------
+    Tensor
+        float32.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.preprocess import CIFAR, CenterCrop, preprocessed
+    >>> preprocessed(torch.zeros(1, 3, 40, 40, dtype=torch.uint8), (CenterCrop(32), CIFAR)).shape
+    torch.Size([1, 3, 32, 32])
+    """
     for step in steps:
         images = step(images)
     return as_float(images)
 
 
 def as_float(images: Tensor) -> Tensor:
-    """uint8 in 0..255 to float32 in 0..1; floats are taken to be there already."""
+    """uint8 in 0..255 to float32 in 0..1; floats are expected to be in 0..1 already."""
     check_images(images)
     return images.float().div(255) if images.dtype == torch.uint8 else images.float()
 
 
 def check_images(images: Any) -> None:
-    """A batch of images, uint8 or float."""
+    """Check that this is a batch of images, uint8 or float."""
     if not isinstance(images, Tensor) or not (images.dtype == torch.uint8 or images.is_floating_point()):
         kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
         raise TypeError(f"images must be a tensor of uint8 (0..255) or of floats (0..1), not {kind}")
@@ -187,22 +317,62 @@ def check_images(images: Any) -> None:
 
 @lru_cache(maxsize=64)
 def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers on a device, sent once: a transfer cannot be recorded in a CUDA graph."""
+    """Numbers on a device, copied there once: a copy cannot be recorded in a CUDA graph."""
     return torch.tensor(values, dtype=torch.float32, device=device)
 
 
 def describe(steps: Sequence[Any]) -> list[dict[str, Any]]:
-    """Steps as plain lists and dicts, ready for JSON."""
+    """Describe steps by plain lists and dicts for JSON.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        Steps of preprocessing or augmentation.
+
+    Returns
+    -------
+    list of dict
+        The name of each step and its options.
+
+    Examples
+    --------
+    >>> from nearkin.data.preprocess import Resize, describe, restore
+    >>> describe((Resize(32),))
+    [{'step': 'Resize', 'size': 32}]
+    >>> restore(describe((Resize(32),)))
+    (Resize(size=32),)
+    """
     return [{"step": type(step).__name__, **dataclasses.asdict(step)} for step in steps]
 
 
 def restore(described: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    """The steps that `describe` wrote down."""
+    """Restore steps from what `describe` returned.
+
+    Parameters
+    ----------
+    described : sequence of mapping
+        The name of each step and its options.
+
+    Returns
+    -------
+    tuple of Step
+
+    Raises
+    ------
+    ValueError
+        If a step or an option is unknown; the message names the nearest known one.
+
+    Examples
+    --------
+    >>> from nearkin.data.preprocess import restore
+    >>> restore([{"step": "CenterCrop", "size": 24}])
+    (CenterCrop(size=24),)
+    """
     return restore_steps(described, STEPS)
 
 
 def restore_steps(described: Sequence[Mapping[str, Any]], known: Mapping[str, type]) -> tuple[Any, ...]:
-    """The same for any table of steps."""
+    """The same for any table of known steps."""
     return tuple(_restored(dict(one), known) for one in described)
 
 
@@ -218,6 +388,6 @@ def _restored(one: dict[str, Any], known: Mapping[str, type]) -> Any:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """' (did you mean ...?)', or nothing when no known name is near."""
+    """' (did you mean ...?)', or '' if no known name is similar."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,7 +1,6 @@
-"""How the data speak: one line at a time, to whoever was handed in as `report`; nothing here prints.
+"""Progress and warnings as lines of text for a function that the caller passes as `report`; nothing here prints.
 
-`report=print` is enough. Work that takes long sends `Progress`, which reads as a line of text and also carries the
-numbers, so that a terminal may draw a bar instead.
+`report=print` is enough. Long work sends `Progress` lines, which also carry their numbers, so that a terminal can draw a bar.
 """
 
 import time
@@ -9,11 +8,34 @@ import warnings
 from collections.abc import Callable
 
 Report = Callable[[str], None]
-PAUSE = 1.0  # seconds between two lines of progress: often enough to see, seldom enough to read
+PAUSE = 1.0  # seconds between two lines of progress
 
 
 class Progress(str):
-    """A line such as 'train.mat: 17 of 170 MB (10 %)' that knows `what`, `done` and `total` (None when unknown)."""
+    """A line of progress, such as 'train.mat: 17.0 of 170.0 MB (10 %)', with its numbers as attributes.
+
+    Parameters
+    ----------
+    what : str
+        What is being done.
+    done : int
+        How much of it is done.
+    total : int or None
+        How much there is to do; None if unknown.
+    unit : str, default=""
+        Unit to print.
+    scale : int, default=1
+        Divide the printed numbers by this.
+
+    Examples
+    --------
+    >>> from nearkin.data import Progress
+    >>> line = Progress("train.mat", 17_000_000, 170_000_000, "MB", 1_000_000)
+    >>> print(line)
+    train.mat: 17.0 of 170.0 MB (10 %)
+    >>> line.done
+    17000000
+    """
 
     what: str
     done: int
@@ -28,7 +50,7 @@ class Progress(str):
 
 
 class Ticker:
-    """Sends progress at most once in `PAUSE` seconds, and always when the total is reached."""
+    """Report progress at most once in `PAUSE` seconds, and always when the total is reached."""
 
     def __init__(self, report: Report | None, what: str, total: int | None, unit: str = "", scale: int = 1) -> None:
         self.report, self.what, self.total, self.unit, self.scale = report, what, total, unit, scale
@@ -42,14 +64,14 @@ class Ticker:
         self.report(Progress(self.what, done, self.total, self.unit, self.scale))
 
 
-def tell(report: Report | None, line: str) -> None:
-    """Good to know: said when somebody listens."""
+def inform(report: Report | None, line: str) -> None:
+    """Report a line, if there is a reporter."""
     if report is not None:
         report(line)
 
 
-def caution(report: Report | None, line: str) -> None:
-    """Must not go unseen (data left out): a Python warning when nobody listens."""
+def warn(report: Report | None, line: str) -> None:
+    """Report a line that must be seen (data were left out); without a reporter it is a Python warning."""
     if report is None:
         warnings.warn(line, stacklevel=3)
     else:

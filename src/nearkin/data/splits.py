@@ -1,7 +1,7 @@
-"""Splits for data that bring none: stratified by class, by group, or by unseen classes; seeded, and kept with the model.
+"""Splits for data without any: stratified by class, by group, or by unseen classes.
 
-Which one is a question about the use. Stratified: new images of the same classes. By group: new subjects, films or days, so that
-images that belong together never stand on both sides. By unseen classes: new classes altogether, as in retrieval.
+Choose by what the model will meet in use. Stratified: new images of the same classes. By group: new subjects, films or days, so images
+that belong together stay in one split. By unseen classes: new classes, as in retrieval.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,64 @@ FRACTIONS: Mapping[str, float] = {"train": 0.8, "validation": 0.1, "test": 0.1}
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Which split every point is in, and how that came about."""
+    """The split of every point, and how it was made.
 
-    names: np.ndarray  # (n,) train, validation or test
+    `partition` and its relatives make one; `data.with_split(made.names)` applies it.
+
+    Parameters
+    ----------
+    names : ndarray
+        (n,) the split of each point: train, validation or test.
+    how : {"stratified", "group", "unseen classes", "random"}
+        Method of the split.
+    fractions : mapping of str to float
+        Requested share of each split.
+    seed : int or None
+        Seed of the random choice.
+
+    Examples
+    --------
+    >>> from nearkin.data import Partition, stratified
+    >>> made = stratified([0] * 8 + [1] * 8, {"train": 0.75, "test": 0.25})
+    >>> made.names.tolist().count("test")
+    4
+    >>> bool((Partition.from_dict(made.as_dict()).names == made.names).all())
+    True
+    """
+
+    names: np.ndarray
     how: How
     fractions: Mapping[str, float]
     seed: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON: the rows of every split."""
+        """Return plain values for JSON, with the rows of every split.
+
+        Returns
+        -------
+        dict
+        """
         rows = {name: np.flatnonzero(self.names == name).tolist() for name in np.unique(self.names).tolist()}
         return {"how": self.how, "seed": self.seed, "fractions": dict(self.fractions), "points": len(self.names), "rows": rows}
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> "Partition":
+        """Restore a partition from what `as_dict` returned.
+
+        Parameters
+        ----------
+        written : mapping
+            As of `as_dict`.
+
+        Returns
+        -------
+        Partition
+
+        Raises
+        ------
+        ValueError
+            If a point is in no split.
+        """
         names = np.full(int(written["points"]), "", dtype="<U10")
         for name, rows in written["rows"].items():
             names[rows] = name
@@ -42,10 +86,37 @@ class Partition:
 
 
 def partition(data: Dataset, how: How | None = None, fractions: Mapping[str, float] = FRACTIONS, seed: int = 0) -> Partition:
-    """A split of a data set; `data.with_split(partition(data).names)` applies it.
+    """Split a data set.
 
-    Unless told: by group if there are groups, stratified if there are classes, and at random otherwise. Stratified, points of unknown
-    class (-1) are all in the first split: on another nothing could be measured by them.
+    Apply the result with `data.with_split(partition(data).names)`.
+
+    Parameters
+    ----------
+    data : Dataset
+        Data to split; splits that it has are ignored.
+    how : {"stratified", "group", "unseen classes", "random"}, optional
+        By default "group" if there are groups, "stratified" if there are classes, else "random". "stratified" puts all points of unknown
+        class (-1) into the first split, since nothing can be measured on them.
+    fractions : mapping of str to float, default={"train": 0.8, "validation": 0.1, "test": 0.1}
+        Share of each split; at least two, adding up to 1.
+    seed : int, default=0
+        Seed of the random choice.
+
+    Returns
+    -------
+    Partition
+
+    Raises
+    ------
+    ValueError
+        If `how` needs groups or classes that the data do not have, or `fractions` are wrong.
+
+    Examples
+    --------
+    >>> from nearkin import data
+    >>> digits = data.open("digits")
+    >>> digits.with_split(data.partition(digits).names).parts
+    {'train': 1437, 'validation': 180, 'test': 180}
     """
     if how is not None and how not in get_args(How):
         raise ValueError(f"how {how!r} is unknown; choose one of {', '.join(get_args(How))}")
@@ -72,9 +143,39 @@ def _stratified_where_known(labels: np.ndarray, fractions: Mapping[str, float], 
 
 
 def set_aside(data: Dataset, fraction: float = 0.1, how: How | None = None, seed: int = 0) -> Partition:
-    """A part of the training points set aside as validation, for data that bring train and test only; the rest stays as it is."""
+    """Move some training points to a validation split, for data with train and test only.
+
+    Parameters
+    ----------
+    data : Dataset
+        Data with a train split.
+    fraction : float, default=0.1
+        Share of the training points to move.
+    how : {"stratified", "group", "unseen classes", "random"}, optional
+        As of `partition`.
+    seed : int, default=0
+        Seed of the random choice.
+
+    Returns
+    -------
+    Partition
+        Of all points; those outside of train keep their split.
+
+    Raises
+    ------
+    ValueError
+        If the data have a validation split already, or no train split.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data import Dataset, set_aside
+    >>> data = Dataset("toy", torch.zeros(20, 2)).with_split(["train"] * 10 + ["test"] * 10)
+    >>> data.with_split(set_aside(data, 0.2).names).parts
+    {'train': 8, 'validation': 2, 'test': 10}
+    """
     if "validation" in data.parts:
-        raise ValueError(f"{data.name} brings a validation split of {data.parts['validation']:,} points already; use that")
+        raise ValueError(f"{data.name} has a validation split of {data.parts['validation']:,} points already; use that")
     train = data.part("train")
     made = partition(train, how, {"train": 1 - fraction, "validation": fraction}, seed)
     names = data.split.astype("<U10")
@@ -85,26 +186,84 @@ def set_aside(data: Dataset, fraction: float = 0.1, how: How | None = None, seed
 def stratified(
     labels: Tensor | np.ndarray, fractions: Mapping[str, float] = FRACTIONS, seed: int = 0, *, how: How = "stratified"
 ) -> Partition:
-    """Every class in the same proportions, as nearly as whole points allow, and at least one point of it in the first split.
+    """Split every class in the same proportions, as nearly as whole points allow.
 
-    What rounding denies one class is owed to the next, so that classes of three points still fill a split of a tenth.
+    Each class has at least one point in the first split. Rounding errors are carried over to the next class, so that many small classes
+    still fill a small split.
+
+    Parameters
+    ----------
+    labels : Tensor or ndarray
+        (n,) class of each point.
+    fractions : mapping of str to float, default={"train": 0.8, "validation": 0.1, "test": 0.1}
+        Share of each split; at least two, adding up to 1.
+    seed : int, default=0
+        Seed of the random choice.
+    how : str, default="stratified"
+        Method to note in the result.
+
+    Returns
+    -------
+    Partition
+
+    Raises
+    ------
+    ValueError
+        If `fractions` are wrong, or there are fewer points than splits.
+
+    Examples
+    --------
+    >>> from nearkin.data import stratified
+    >>> names = stratified([0] * 4 + [1] * 4, {"train": 0.5, "test": 0.5}).names
+    >>> names[:4].tolist().count("train"), names[4:].tolist().count("train")
+    (2, 2)
     """
     values, shares = _checked(labels, fractions)
     generator = np.random.default_rng(seed)
     names = np.full(len(values), "", dtype="<U10")
-    owed = np.zeros(len(shares))
+    carried = np.zeros(len(shares))
     _, sizes = np.unique(values, return_counts=True)
     classes = np.split(np.argsort(values, kind="stable"), np.cumsum(sizes)[:-1])  # the rows of each
     for at in generator.permutation(len(classes)):
         members = generator.permutation(classes[at])
-        counts = _rounded(len(members) * shares + owed, len(members))
-        owed += len(members) * shares - counts
+        counts = _rounded(len(members) * shares + carried, len(members))
+        carried += len(members) * shares - counts
         names[members] = np.repeat(list(fractions), counts)
     return Partition(names, how, dict(fractions), seed)
 
 
 def by_group(groups: Tensor | np.ndarray, fractions: Mapping[str, float] = FRACTIONS, seed: int = 0) -> Partition:
-    """Whole groups, each to the split that is furthest behind its share of points; large groups first."""
+    """Split by group: all points of a group are in the same split.
+
+    Groups are assigned from the largest to the smallest, each to the split that is furthest behind its share of points.
+
+    Parameters
+    ----------
+    groups : Tensor or ndarray
+        (n,) group of each point.
+    fractions : mapping of str to float, default={"train": 0.8, "validation": 0.1, "test": 0.1}
+        Share of the points in each split; at least two, adding up to 1.
+    seed : int, default=0
+        Seed of the random choice.
+
+    Returns
+    -------
+    Partition
+
+    Raises
+    ------
+    ValueError
+        If `fractions` are wrong, or there are fewer groups than splits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearkin.data import by_group
+    >>> groups = np.repeat([0, 1, 2, 3], 5)
+    >>> names = by_group(groups, {"train": 0.5, "test": 0.5}).names
+    >>> [len(set(names[groups == group])) for group in range(4)]
+    [1, 1, 1, 1]
+    """
     values, shares = _checked(groups, fractions)
     found, where, sizes = np.unique(values, return_inverse=True, return_counts=True)
     if len(found) < len(shares):
@@ -123,7 +282,32 @@ def by_group(groups: Tensor | np.ndarray, fractions: Mapping[str, float] = FRACT
 
 
 def unseen_classes(labels: Tensor | np.ndarray, fractions: Mapping[str, float] = FRACTIONS, seed: int | None = 0) -> Partition:
-    """Whole classes, the fractions being of classes. With seed None the first classes train, as is the custom for CUB and Cars."""
+    """Split by class: the classes of one split are in no other, for retrieval of classes that training has not met.
+
+    Parameters
+    ----------
+    labels : Tensor or ndarray
+        (n,) class of each point.
+    fractions : mapping of str to float, default={"train": 0.8, "validation": 0.1, "test": 0.1}
+        Share of the classes in each split; at least two, adding up to 1.
+    seed : int or None, default=0
+        Seed of the random choice. None takes the classes in order, the first for training, as is the custom for CUB and Cars.
+
+    Returns
+    -------
+    Partition
+
+    Raises
+    ------
+    ValueError
+        If `fractions` are wrong, or there are fewer classes than splits.
+
+    Examples
+    --------
+    >>> from nearkin.data import unseen_classes
+    >>> unseen_classes([0, 0, 1, 1], {"train": 0.5, "test": 0.5}, seed=None).names.tolist()
+    ['train', 'train', 'test', 'test']
+    """
     values, shares = _checked(labels, fractions)
     found, where = np.unique(values, return_inverse=True)
     if len(found) < len(shares):
@@ -148,13 +332,13 @@ def _checked(values: Tensor | np.ndarray, fractions: Mapping[str, float]) -> tup
     return array, shares
 
 
-def _rounded(wanted: np.ndarray, total: int, least: int = 0) -> np.ndarray:
-    """Whole numbers that add up to `total`, nearest to what is wanted; the first is at least 1, all at least `least`."""
-    floor = np.full(len(wanted), least)
+def _rounded(exact: np.ndarray, total: int, least: int = 0) -> np.ndarray:
+    """Whole numbers that add up to `total`, nearest to the exact ones; the first is at least 1, all at least `least`."""
+    floor = np.full(len(exact), least)
     floor[0] = max(least, 1)
-    counts: np.ndarray = np.maximum(np.floor(wanted).astype(np.int64), floor)
+    counts: np.ndarray = np.maximum(np.floor(exact).astype(np.int64), floor)
     while (missing := total - int(counts.sum())) != 0:
-        short = wanted - counts
+        short = exact - counts
         at = np.argmax(short) if missing > 0 else np.argmin(np.where(counts > floor, short, np.inf))
         counts[at] += np.sign(missing)
     return counts

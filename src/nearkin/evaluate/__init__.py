@@ -1,6 +1,12 @@
-"""Evaluate: are the neighbors right?"""
+"""Metrics of embeddings: pure functions of embeddings, labels and ids.
 
-from nearkin.evaluate.classification import NOBODY, ClassRow, accuracy, classification, confusion, per_class, predictions
+`classification`, `retrieval`, `clustering`, `regression`, `consistency` and `collapse` each return `Score` objects: a value with its 95%
+interval, its chance level and what was left out. The predictors they score (`knn_predict`, `soft_probabilities`, ...) and the curves over
+pairs (`pr_curve`, `roc_curve`) are here too. All of them accept torch tensors or numpy arrays, exclude a query by its id, take the
+expected value of ties, and clamp a k above the number of candidates and report it. `vote` and `weighted_vote` come from `nearkin.search`.
+"""
+
+from nearkin.evaluate.classification import NO_PREDICTION, ClassRow, accuracy, classification, confusion, per_class, predictions
 from nearkin.evaluate.clustering import agreement, clustering
 from nearkin.evaluate.curves import pair_curves, pr_curve, roc_curve
 from nearkin.evaluate.geometry import collapse, consistency
@@ -21,7 +27,7 @@ from nearkin.evaluate.score import Curve, Score, best
 from nearkin.search.voting import vote, weighted_vote
 
 __all__ = [
-    "NOBODY",
+    "NO_PREDICTION",
     "ClassRow",
     "Curve",
     "Score",

@@ -1,4 +1,4 @@
-"""Classification: how often is the predicted class right, and which classes are taken for which?"""
+"""Classification from neighbors: predictions, accuracy, the confusion matrix and a table of classes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,21 +17,45 @@ from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Measure, exact_scores, inverse_lengths, measure, pair_scores
 from nearkin.search.voting import vote, weighted_vote
 
-WEIGHTED_K, WEIGHTED_TEMPERATURE = 200, 0.07  # [huang2019and]
-NOBODY = torch.iinfo(torch.int64).min  # predicted for a query that has no neighbor left
+WEIGHTED_K, WEIGHTED_TEMPERATURE = 200, 0.07  # as in the text of [huang2019and]; see weighted_knn_predict
+NO_PREDICTION = torch.iinfo(torch.int64).min  # the "class" of a query that exclusion left without neighbors
 NO_NEIGHBOR = "no neighbor left after exclusion"
 
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One line of the per-class table; NaN where nothing was counted."""
+    """One row of the table of `per_class`; NaN where a ratio has no cases.
+
+    Parameters
+    ----------
+    label : int
+        The class.
+    precision : float
+        Share of the predictions of this class that are right.
+    recall : float
+        Share of the queries of this class that were predicted as it.
+    f1 : float
+        Harmonic mean of precision and recall.
+    queries : int
+        Number of queries of this class.
+    predicted : int
+        Number of queries predicted as this class.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.evaluate import per_class
+    >>> row = per_class(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]))[0]
+    >>> row.precision, row.recall
+    (1.0, 0.5)
+    """
 
     label: int
     precision: float
     recall: float
     f1: float
-    queries: int  # of this class
-    predicted: int  # as this class
+    queries: int
+    predicted: int
 
 
 @takes_arrays
@@ -46,10 +70,52 @@ def classification(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """The accuracy of every predictor on neighbors: "1-nn", "10-nn", "weighted 200-nn", "nearest class mean", "soft neighbors".
+    """Measure the accuracy of every neighbor classifier: k-NN, weighted k-NN, nearest class mean and soft neighbors.
 
-    Without references every query is predicted from the others, its own class's mean without it. A query of a class that no
-    reference has cannot be predicted right and counts as an error; the notes say how many there are.
+    A query whose class no reference has cannot be predicted correctly; it counts as an error, and the notes report how many there are.
+    A query without any neighbor after exclusion is left out and counted in `left_out`.
+
+    Parameters
+    ----------
+    queries : Points (n, d)
+        Embeddings and class labels. With ids on both sides, the query itself is excluded from the references by id.
+    references : Points (m, d), optional
+        Embeddings and class labels. By default every query is predicted from the other queries.
+    affinity : Affinity, optional
+        Minus the squared Euclidean distance by default. Pass the affinity that the model was trained with.
+    ks : sequence of int, default (1, 10)
+        The numbers of neighbors of the majority vote.
+    groups : Tensor (n,) or pair of Tensors (n,) and (m,), optional
+        Group numbers; points of the query's group are excluded. A pair is needed when `references` is given.
+    split : str, optional
+        The part of the data that was measured, such as "validation" or "test". Scores of "test" refuse to be compared (see `Score`).
+    draws : int, default 1000
+        Bootstrap resamples of the queries for the 95% interval; 0 for none.
+    seed : int, default 0
+        Seed of the resamples.
+
+    Returns
+    -------
+    dict of str to Score
+        "1-nn", "10-nn", "weighted 200-nn", "nearest class mean", "soft neighbors". A k above the number of references is clamped, and the
+        name shows the k that was used. See `predictions` for the classifiers and their ties.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import Points, classification
+    >>> points = Points(torch.tensor([[0.0], [0.1], [5.0], [5.1], [9.0]]), torch.tensor([0, 0, 1, 1, 2]))
+    >>> scores = classification(points, ks=(1,), draws=0)
+    >>> scores["1-nn"].value
+    0.8
+    >>> scores["1-nn"].notes
+    ('1 queries are of a class that no reference has; they count as errors',)
+    >>> list(scores)
+    ['1-nn', 'weighted 4-nn', 'nearest class mean', 'soft neighbors']
+
+    References
+    ----------
+    [goldberger2005nca], [hao2018anchor], [wu2018instance]
     """
     found = predictions(queries, references, affinity, ks, groups=groups)
     assert queries.labels is not None
@@ -59,14 +125,14 @@ def classification(
 def accuracies(
     predicted: Mapping[str, Tensor], labels: Tensor, known: Tensor | None, *, split: str | None = None, draws: int = DRAWS, seed: int = 0
 ) -> dict[str, Score]:
-    """The score of every prediction (n,) of the `labels` (n,), with a word on those that none of the `known` labels could give."""
-    notes = _hopeless(labels, known)
+    """Score every prediction (n,) against the `labels` (n,), with a note on labels that are not among the `known` ones."""
+    notes = _unknown_classes(labels, known)
     scores = {name: accuracy(one, labels, name=name, split=split, draws=draws, seed=seed) for name, one in predicted.items()}
     return {name: replace(score, notes=notes) for name, score in scores.items()}
 
 
-def _hopeless(labels: Tensor, known: Tensor | None) -> tuple[str, ...]:
-    """A word about queries whose class no reference has."""
+def _unknown_classes(labels: Tensor, known: Tensor | None) -> tuple[str, ...]:
+    """A note on queries whose class no reference has."""
     if known is None:
         _, which, counts = torch.unique(labels, return_inverse=True, return_counts=True)
         number = int((counts[which] == 1).sum())
@@ -85,25 +151,57 @@ def predictions(
     *,
     groups: Groups | None = None,
 ) -> dict[str, Tensor]:
-    """What `classification` scores: the predicted class (n,) by predictor; NOBODY for a query that exclusion left alone.
+    """Predict the class of every query with each neighbor classifier; `classification` scores these.
 
-    k is lowered to the number of references, and the name says the k that was used. The weighted vote takes cosine / 0.07
-    where the affinity is a cosine, else the affinity as it is. Groups, an id that stands twice among the references, and an
-    affinity of the caller's own on queries that stand there have no nearest class mean: nobody could be taken out of it.
+    - "k-nn": the majority class of the k nearest; ties go to the class of the nearest neighbor.
+    - "weighted 200-nn": the class with the largest sum of exp(affinity) over the 200 nearest. For a cosine the temperature is 0.07
+      (see `weighted_knn_predict`); any other affinity is used as it is.
+    - "nearest class mean": the class of the nearest mean; a query among the references is taken out of its own mean first.
+    - "soft neighbors": the class with the largest share of softmax(affinity) over all references.
+
+    Parameters
+    ----------
+    queries : Points (n, d)
+        Embeddings and class labels. With ids on both sides, the query itself is excluded from the references by id.
+    references : Points (m, d), optional
+        Embeddings and class labels. By default every query is predicted from the other queries.
+    affinity : Affinity, optional
+        Minus the squared Euclidean distance by default. Pass the affinity that the model was trained with.
+    ks : sequence of int, default (1, 10)
+        The numbers of neighbors of the majority vote. A k above the number of references is clamped; the name shows the k used.
+    groups : Tensor (n,) or pair of Tensors (n,) and (m,), optional
+        Group numbers; points of the query's group are excluded. A pair is needed when `references` is given.
+
+    Returns
+    -------
+    dict of str to Tensor (n,)
+        The predicted classes; NO_PREDICTION for a query that exclusion left without neighbors. "nearest class mean" is missing where a
+        query cannot be taken out of its class mean: with groups, with an id that occurs twice among the references, and with a custom
+        affinity if queries are among the references.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import Points
+    >>> from nearkin.evaluate import predictions
+    >>> references = Points(torch.tensor([[0.0], [0.1], [5.0]]), torch.tensor([0, 0, 1]))
+    >>> queries = Points(torch.tensor([[0.2], [4.0]]), torch.tensor([0, 1]))
+    >>> predictions(queries, references, ks=(1, 3))["1-nn"]
+    tensor([0, 1])
     """
-    asked = whole_numbers_above_zero(ks)
+    ks = whole_numbers_above_zero(ks)
     comparison = compare(queries, references, affinity, groups)
     m = len(comparison.gallery.embeddings) - (1 if references is None else 0)
     found = {}
-    for k in dict.fromkeys(min(k, max(m, 1)) for k in asked):
+    for k in dict.fromkeys(min(k, max(m, 1)) for k in ks):
         found[f"{k}-nn"] = _voted(comparison, k, comparison.affinity, weighted=False)
     k = min(WEIGHTED_K, max(m, 1))
-    found[f"weighted {k}-nn"] = _voted(comparison, k, sharpened(comparison.affinity), weighted=True)
+    found[f"weighted {k}-nn"] = _voted(comparison, k, with_vote_temperature(comparison.affinity), weighted=True)
     by_mean = _by_class_mean(comparison)
     if by_mean is not None:
         found["nearest class mean"] = by_mean
     shares, classes = soft_probabilities(queries, references, affinity, groups=groups)
-    found["soft neighbors"] = torch.where(shares[:, 0].isnan(), NOBODY, classes[shares.nan_to_num(0.0).argmax(1)])
+    found["soft neighbors"] = torch.where(shares[:, 0].isnan(), NO_PREDICTION, classes[shares.nan_to_num(0.0).argmax(1)])
     return found
 
 
@@ -111,9 +209,38 @@ def predictions(
 def accuracy(
     predicted: Tensor, labels: Tensor, *, name: str = "accuracy", split: str | None = None, draws: int = DRAWS, seed: int = 0
 ) -> Score:
-    """The share of (n,) predictions that equal the (n,) labels; chance is the share of the largest class."""
+    """Measure the share of predictions that equal the labels.
+
+    Chance is the share of the largest class.
+
+    Parameters
+    ----------
+    predicted : Tensor or ndarray (n,) of integers
+        Predicted classes; NO_PREDICTION entries are left out and counted.
+    labels : Tensor or ndarray (n,) of integers
+        True classes.
+    name : str, default "accuracy"
+        The name of the score.
+    split : str, optional
+        The part of the data that was measured, such as "validation" or "test". Scores of "test" refuse to be compared (see `Score`).
+    draws : int, default 1000
+        Bootstrap resamples of the queries for the 95% interval; 0 for none.
+    seed : int, default 0
+        Seed of the resamples.
+
+    Returns
+    -------
+    Score
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.evaluate import accuracy
+    >>> accuracy(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 1, 1, 0]), draws=0)
+    <accuracy 0.75, chance 0.5, 4 counted>
+    """
     predicted, labels = _both(predicted, labels)
-    counted = predicted != NOBODY
+    counted = predicted != NO_PREDICTION
     right = torch.where(counted, (predicted == labels).double(), torch.nan)
     chance = float(torch.unique(labels[counted], return_counts=True)[1].max() / counted.sum()) if bool(counted.any()) else None
     left_out = {NO_NEIGHBOR: int((~counted).sum())}
@@ -122,9 +249,32 @@ def accuracy(
 
 @takes_arrays
 def confusion(predicted: Tensor, labels: Tensor, classes: int | None = None) -> Tensor:
-    """(C, C) counts: row = true class, column = predicted class. Classes are 0..C-1; `encode_labels` makes them so."""
+    """Count every pair of true and predicted class.
+
+    Parameters
+    ----------
+    predicted : Tensor or ndarray (n,) of integers
+        Predicted classes 0..C-1; NO_PREDICTION entries are left out. `nearkin.encode_labels` gives such classes.
+    labels : Tensor or ndarray (n,) of integers
+        True classes 0..C-1.
+    classes : int, optional
+        C; by default the largest class plus 1.
+
+    Returns
+    -------
+    Tensor (C, C) int64
+        Row: true class. Column: predicted class.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.evaluate import confusion
+    >>> confusion(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]))
+    tensor([[1, 1],
+            [0, 1]])
+    """
     predicted, labels = _both(predicted, labels)
-    predicted, labels = predicted[predicted != NOBODY], labels[predicted != NOBODY]
+    predicted, labels = predicted[predicted != NO_PREDICTION], labels[predicted != NO_PREDICTION]
     both = torch.cat([predicted, labels])
     size = classes if classes is not None else int(both.max()) + 1 if len(both) else 0
     if len(both) and (int(both.min()) < 0 or int(both.max()) >= size):
@@ -135,7 +285,29 @@ def confusion(predicted: Tensor, labels: Tensor, classes: int | None = None) -> 
 
 @takes_arrays
 def per_class(predicted: Tensor, labels: Tensor, classes: int | None = None) -> list[ClassRow]:
-    """Precision, recall and F1 of each class, by its number."""
+    """Compute precision, recall and F1 of each class.
+
+    Parameters
+    ----------
+    predicted : Tensor or ndarray (n,) of integers
+        Predicted classes 0..C-1; NO_PREDICTION entries are left out.
+    labels : Tensor or ndarray (n,) of integers
+        True classes 0..C-1.
+    classes : int, optional
+        C; by default the largest class plus 1.
+
+    Returns
+    -------
+    list of ClassRow
+        One row for each class 0..C-1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.evaluate import per_class
+    >>> per_class(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]))[1]
+    ClassRow(label=1, precision=0.5, recall=1.0, f1=0.6666666666666666, queries=1, predicted=2)
+    """
     table = confusion(predicted, labels, classes).cpu()
     hits, queries, as_this = table.diagonal().tolist(), table.sum(1).tolist(), table.sum(0).tolist()
     return [
@@ -145,7 +317,7 @@ def per_class(predicted: Tensor, labels: Tensor, classes: int | None = None) -> 
 
 
 def _voted(comparison: Comparison, k: int, affinity: Affinity, weighted: bool) -> Tensor:
-    """(n,) by the k nearest that are left, NOBODY if none is."""
+    """(n,) the vote of the k nearest after exclusion; NO_PREDICTION if none is left."""
     excluded = comparison.excluded
     sides = [Points(side.embeddings, None, side.ids) for side in (comparison.queries, comparison.gallery)]
     groups = None if excluded.groups is None or excluded.reference_groups is None else (excluded.groups, excluded.reference_groups)
@@ -158,15 +330,15 @@ def _voted(comparison: Comparison, k: int, affinity: Affinity, weighted: bool) -
     weights = found.affinity if weighted else torch.zeros_like(found.affinity)
     alone = ~there[:, 0]
     weights = weights.masked_fill(~there & ~alone[:, None], -torch.inf)
-    return weighted_vote(labels, torch.where(alone[:, None], 0.0, weights)).masked_fill(alone, NOBODY)
+    return weighted_vote(labels, torch.where(alone[:, None], 0.0, weights)).masked_fill(alone, NO_PREDICTION)
 
 
 def _by_class_mean(comparison: Comparison) -> Tensor | None:
-    """(n,) the class of the nearest mean; a query that stands among the references is taken out of its class's mean first."""
+    """(n,) the class of the nearest mean; a query that is among the references is taken out of the mean of its class first."""
     queries, gallery, excluded = comparison.queries.embeddings, comparison.gallery, comparison.excluded
     place = torch.full((len(queries),), -1, device=queries.device) if excluded == Exclusion() else own_places(excluded)
     if place is None:
-        return None  # groups, or an id that stands twice: every query would need means of its own
+        return None  # groups, or an id that occurs twice: every query would need its own means
     inside, how = (place >= 0).nonzero()[:, 0], measure(comparison.affinity)
     if len(inside) and how is None:
         return None
@@ -184,7 +356,10 @@ def _by_class_mean(comparison: Comparison) -> Tensor | None:
 def _without_itself(
     how: Measure, affinity: Affinity, queries: Tensor, selves: Tensor, own: Tensor, number: Tensor, means: Points
 ) -> Tensor:
-    """(n,) the class of the nearest mean, `selves` (n, d) taken out of the mean `own` (n,) of so many; NOBODY if no mean is left."""
+    """(n,) the class of the nearest mean, with `selves` (n, d) taken out of the mean `own` (n,) of `number` (n,) points.
+
+    NO_PREDICTION if no mean is left.
+    """
     assert means.labels is not None
     x, centers = queries.double(), means.embeddings.double()
     without = (centers[own] * number[:, None] - selves.double()) / (number[:, None] - 1).clamp_min(1)
@@ -196,11 +371,11 @@ def _without_itself(
     best, at = scores.masked_fill(two == own[:, None], -torch.inf).max(1)
     stays = (mine >= best) & (number > 1)
     named = torch.where(stays, own, two.gather(1, at[:, None])[:, 0])
-    return torch.where(stays | (best > -torch.inf), means.labels.long()[named], NOBODY)
+    return torch.where(stays | (best > -torch.inf), means.labels.long()[named], NO_PREDICTION)
 
 
-def sharpened(affinity: Affinity) -> Affinity:
-    """The temperature that the weighted vote was published with, for a cosine."""
+def with_vote_temperature(affinity: Affinity) -> Affinity:
+    """A cosine at the temperature of the weighted vote, 0.07; any other affinity unchanged."""
     return cosine(WEIGHTED_TEMPERATURE) if getattr(affinity, "metric", None) == "cosine" else affinity
 
 

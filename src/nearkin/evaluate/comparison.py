@@ -1,7 +1,7 @@
-"""Comparison: queries against a gallery, checked once, with who is kin to whom and who must not be asked.
+"""Queries against a gallery: inputs checked once, with classes and exclusions, ready to be ranked.
 
-Affinities are computed in float64 around the gallery's mean and compared in float32: what differs by less than float32 can
-tell is a tie, and every metric gives a tie its expected value. Equal rows of the gallery always tie.
+Affinities are computed in float64 around the mean of the gallery and compared in float32. Differences below the precision of float32
+are ties, and every metric gives a tie its expected value. Equal rows of the gallery always tie.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ CUDA_NUMBERS = 1 << 26  # 512 MB
 
 
 class Comparison(NamedTuple):
-    """n queries and m gallery points with their classes, and whom each query passes over."""
+    """n queries and m gallery points with their classes, and which points each query excludes."""
 
     queries: Points
     gallery: Points
@@ -41,19 +41,19 @@ class Comparison(NamedTuple):
 
 
 class Ranker(NamedTuple):
-    """A comparison made ready for products: `scores` gives blocks of it."""
+    """A comparison prepared for products: `scores` computes blocks of it."""
 
-    how: Measure | None  # None for an affinity of the caller's own
+    how: Measure | None  # None for a custom affinity
     made: Factors | None
     comparison: Comparison
-    copies: Tensor | None  # (m,) which distinct gallery row each one is, when some are equal
-    own: Tensor | None  # (n,) where the query stands in the gallery, or -1; None when ids or groups make it more than one place
+    copies: Tensor | None  # (m,) index of the distinct row of each gallery point, when some rows are equal
+    own: Tensor | None  # (n,) position of the query in the gallery, or -1; None when more than one point may be excluded
 
     def scores(self, rows: slice) -> Tensor:
-        """(rows, m) float32, larger is nearer; -inf for whom the query passes over."""
+        """(rows, m) float32, larger is nearer; -inf for excluded points."""
         near = self._raw(rows)
         near = near if self.copies is None else near[:, self.copies]
-        if self.own is not None:  # each query in the gallery once at most: no need to compare all ids with all
+        if self.own is not None:  # each query is in the gallery at most once: no need to compare all ids
             row = (self.own[rows] >= 0).nonzero()[:, 0]
             near[row, self.own[rows][row]] = -torch.inf
             return near
@@ -61,7 +61,7 @@ class Ranker(NamedTuple):
         return near if hidden is None else near.masked_fill_(hidden, -torch.inf)
 
     def affinities(self, rows: slice) -> Tensor:
-        """(rows, m) float64, what the affinity says; -inf for whom the query passes over."""
+        """(rows, m) float64 affinities; -inf for excluded points."""
         scores = self.scores(rows).double()
         return scores if self.how is None else self.how.affinity(scores)
 
@@ -75,13 +75,13 @@ class Ranker(NamedTuple):
         return rounded(near, grain(self.how, self.made)[rows, None])
 
     def step(self) -> int:
-        """Rows of one block."""
+        """The number of rows of one block."""
         gallery = self.comparison.gallery.embeddings
         return max((CUDA_NUMBERS if gallery.is_cuda else NUMBERS) // len(gallery), 1)
 
 
 def rounded(near: Tensor, step: Tensor) -> Tensor:
-    """Scores (n, m) as they are compared: float32, after those that differ by less than `step` (n, 1) have become equal."""
+    """Round scores (n, m) to multiples of `step` (n, 1), then to float32, as they are compared."""
     if bool((step > 0).any()):
         near = torch.where(step > 0, (near / step).round_() * step, near)
     return near.float()
@@ -90,9 +90,9 @@ def rounded(near: Tensor, step: Tensor) -> Tensor:
 def compare(
     queries: Points, gallery: Points | None, affinity: Affinity | None, groups: Groups | None = None, *, labeled: bool = True
 ) -> Comparison:
-    """Queries among themselves, each passing over itself, or against a gallery, passing over equal ids."""
-    among = gallery is None
-    if among:
+    """Compare queries among themselves, each without itself, or with a gallery, without equal ids."""
+    leave_one_out = gallery is None
+    if leave_one_out:
         _check(queries, "queries", labeled)
         ids = torch.arange(len(queries.embeddings), device=queries.embeddings.device)
         queries = queries if queries.ids is not None else queries._replace(ids=ids)
@@ -106,15 +106,15 @@ def compare(
     known = queries.ids is not None and gallery.ids is not None
     excluded = Exclusion(queries.ids, gallery.ids) if known else Exclusion()
     if groups is not None:
-        mine, theirs = _groups(groups, among, len(queries.embeddings), len(gallery.embeddings))
+        mine, theirs = _groups(groups, leave_one_out, len(queries.embeddings), len(gallery.embeddings))
         excluded = excluded._replace(groups=mine, reference_groups=theirs)
     affinity = SquaredEuclidean() if affinity is None else affinity
     found = Comparison(queries, gallery, affinity, excluded)
-    return found if known else found._replace(notes=_strangers_inside(found))
+    return found if known else found._replace(notes=_duplicates_note(found))
 
 
 def ranker(comparison: Comparison) -> Ranker:
-    """Everything that is computed once for all blocks."""
+    """Compute what all blocks share."""
     queries, gallery = comparison.queries.embeddings, comparison.gallery.embeddings
     gallery, copies = _distinct(gallery)
     how, own = measure(comparison.affinity), own_places(comparison.excluded)
@@ -128,7 +128,7 @@ def ranker(comparison: Comparison) -> Ranker:
 
 
 def own_places(excluded: Exclusion) -> Tensor | None:
-    """(n,) the one gallery point with the query's id, -1 if there is none; None when that is not all there is to exclude."""
+    """(n,) position of the one gallery point with the query's id, -1 if there is none; None if more than that may be excluded."""
     ids, theirs = excluded.ids, excluded.reference_ids
     if ids is None or theirs is None or excluded.groups is not None:
         return None
@@ -140,35 +140,35 @@ def own_places(excluded: Exclusion) -> Tensor | None:
 
 
 def class_labels(labels: Any, count: int, name: str) -> Tensor:
-    """(n,) whole numbers, or an error that says how to get them."""
+    """Return labels (n,) if they are whole numbers, else raise an error that says how to get them."""
     if not isinstance(labels, Tensor):
         kind = type(labels[0]).__name__ if isinstance(labels, Sequence) and len(labels) else type(labels).__name__
-        raise ValueError(f"{name} hold {kind}, not a tensor of classes; codes, names = nearkin.encode_labels(...) makes one")
+        raise ValueError(f"{name} hold {kind}, not a tensor of classes; convert them with codes, names = nearkin.encode_labels(...)")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(
-            f"{name} are {labels.dtype}; classes are whole numbers: nearkin.encode_labels makes them, regression() takes numbers"
+            f"{name} are {labels.dtype}; classes are whole numbers: use nearkin.encode_labels for names, regression() for numeric targets"
         )
     if labels.shape != (count,):
         raise ValueError(
-            f"{name} have shape {tuple(labels.shape)} for {count} embeddings; give one class for each, and drop points without"
+            f"{name} have shape {tuple(labels.shape)} for {count} embeddings; give one class for each, and remove points without a class"
         )
     return labels
 
 
 def finite(x: Any, name: str) -> Tensor:
-    """(n, d) with at least one row and no NaN."""
+    """Return x (n, d) if it has at least one row and only finite numbers."""
     if not isinstance(x, Tensor) or x.ndim != 2 or 0 in x.shape:
-        shape = tuple(x.shape) if isinstance(x, Tensor) else f"{type(x).__name__}; torch.as_tensor(...) makes one"
+        shape = tuple(x.shape) if isinstance(x, Tensor) else f"{type(x).__name__}; convert it with torch.as_tensor(...)"
         raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
     bad = ~torch.isfinite(x).all(1)
     if bool(bad.any()):
         rows = bad.nonzero()[:5, 0].tolist()
-        raise ValueError(f"{name} hold NaN or infinity in {int(bad.sum())} rows, first in {rows}; nothing is near to those: drop them")
+        raise ValueError(f"{name} hold NaN or infinity in {int(bad.sum())} rows, first in {rows}; remove these rows")
     return x
 
 
 def whole_numbers_above_zero(ks: Sequence[int]) -> tuple[int, ...]:
-    """ks, or an error."""
+    """Return ks without duplicates, or raise an error."""
     for k in ks:
         check_whole("k", k)
     return tuple(dict.fromkeys(ks))
@@ -179,7 +179,7 @@ def _check(points: Points, name: str, labeled: bool) -> None:
         raise ValueError(f"{name} must be Points(embeddings, labels), not {type(points).__name__}")
     finite(points.embeddings, name)
     if labeled and points.labels is None:
-        raise ValueError(f"{name}.labels are missing; are neighbors right? needs them: Points(embeddings, labels)")
+        raise ValueError(f"{name}.labels are missing; this metric needs classes: Points(embeddings, labels)")
     if labeled:
         class_labels(points.labels, len(points.embeddings), f"{name}.labels")
     if points.ids is not None and points.ids.shape != (len(points.embeddings),):
@@ -188,9 +188,9 @@ def _check(points: Points, name: str, labeled: bool) -> None:
         )
 
 
-def _groups(groups: Groups, among: bool, n: int, m: int) -> tuple[Tensor, Tensor]:
+def _groups(groups: Groups, leave_one_out: bool, n: int, m: int) -> tuple[Tensor, Tensor]:
     mine, theirs = groups if isinstance(groups, tuple) else (groups, groups)
-    if not among and not isinstance(groups, tuple):
+    if not leave_one_out and not isinstance(groups, tuple):
         raise ValueError("groups must be a pair, (n,) for the queries and (m,) for the gallery, when a gallery is given")
     for some, count, name in ((mine, n, "queries"), (theirs, m, "gallery points")):
         if some.shape != (count,):
@@ -199,15 +199,15 @@ def _groups(groups: Groups, among: bool, n: int, m: int) -> tuple[Tensor, Tensor
 
 
 def _distinct(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Distinct rows and which of them each row is; x itself and None when no two are equal."""
+    """Return the distinct rows and the index of each row among them; x itself and None when no two are equal."""
     if len(torch.unique(_fingerprints(x))) == len(x):
         return x, None
     rows, which = torch.unique(x, dim=0, return_inverse=True)
     return (x, None) if len(rows) == len(x) else (rows, which)
 
 
-def _strangers_inside(comparison: Comparison) -> tuple[str, ...]:
-    """A word of warning when queries seem to stand in their own gallery, and nobody said so."""
+def _duplicates_note(comparison: Comparison) -> tuple[str, ...]:
+    """A note when queries seem to be in the gallery, but there are no ids to exclude them by."""
     q, r = comparison.queries.embeddings, comparison.gallery.embeddings
     if q.dtype != r.dtype or q.device != r.device:
         return ()
@@ -218,7 +218,7 @@ def _strangers_inside(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _fingerprints(x: Tensor) -> Tensor:
-    """(n,) int64: equal for equal rows, and hardly ever for others."""
+    """(n,) int64 hashes: equal for equal rows, and almost never for others."""
     whole = (x.double() + 0.0).contiguous().view(torch.int64)  # -0.0 is 0.0
     odd = torch.randint(1 << 62, (x.shape[1],), generator=torch.Generator().manual_seed(0)).to(x.device) * 2 + 1
     mixed = (whole ^ (whole >> 29)) * odd

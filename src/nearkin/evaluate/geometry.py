@@ -1,4 +1,4 @@
-"""Geometry: has the embedding collapsed, and are its neighborhoods pure?"""
+"""Geometry of an embedding: how many dimensions it uses, and how pure its neighborhoods are."""
 
 from collections.abc import Sequence
 
@@ -8,25 +8,51 @@ from torch import Tensor
 from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Groups, compare, finite, own_places, whole_numbers_above_zero
-from nearkin.evaluate.retrieval import NO_KIN, few_pairs, retrieval, retrieval_of
+from nearkin.evaluate.retrieval import NO_POSITIVE, few_pairs, retrieval, retrieval_scores
 from nearkin.evaluate.score import DRAWS, Score, mean_score
-from nearkin.search.exact import scored
+from nearkin.search.exact import score_nearest
 from nearkin.search.measure import measure
 
-BLOCKS = 100  # of points that are left out together: second moments of single points would not fit
-ABREAST = 10  # blocks left out whose matrices are taken apart together
-NORMAL = 1.96  # standard errors of a 95 % interval
-CLOSE, CLOSER = 1e-6, 1e-12  # shares of a score, and of the largest there may be, by which two must differ to be no tie in float32
+BLOCKS = 100  # blocks of points for the jackknife: second moments of single points would not fit in memory
+BATCH = 10  # jackknife matrices decomposed at a time
+NORMAL = 1.96  # standard errors of a 95% interval
+CLOSE, CLOSER = 1e-6, 1e-12  # relative to a score, and to the largest possible score: closer scores may tie in float32
 
 
 @takes_arrays
 @torch.no_grad()
 def collapse(points: Points | Tensor, *, split: str | None = None, draws: int = DRAWS, seed: int = 0) -> dict[str, Score]:
-    """effective_rank: how many dimensions (n, d) embeddings use, between 1 and min(n - 1, d); 0 if all are one point.
+    """Measure how many dimensions the embeddings use: the effective rank.
 
-    exp of the entropy of the singular values after centering, each divided by their sum. The interval is the value and 1.96 standard
-    errors either side, from leaving out blocks of points in turn (none with draws = 0): points drawn twice span no new dimension, so a
-    bootstrap would fall short of the value itself.
+        effective_rank = exp(-sum_i p_i log p_i),   p_i = s_i / sum_j s_j
+
+    with s_i the singular values of the centered embeddings. It is between 1 and min(n - 1, d), and 0 if all points are equal. A value far
+    below d means that the embedding has collapsed to few dimensions.
+
+    Parameters
+    ----------
+    points : Points or Tensor or ndarray (n, d)
+        Embeddings; labels are not needed.
+    split : str, optional
+        The part of the data that was measured; see `Score`.
+    draws : int, default 1000
+        0 for no interval; any other number has the same effect. The interval is the value and 1.96 standard errors on either side, by
+        a jackknife over blocks of points: a bootstrap would be too low, since repeated points span no new dimension.
+    seed : int, default 0
+        Seed of the assignment of points to blocks.
+
+    Returns
+    -------
+    dict of str to Score
+        "effective_rank".
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.evaluate import collapse
+    >>> line = torch.arange(10.0)[:, None] * torch.tensor([[1.0, 2.0, 3.0]])
+    >>> round(collapse(line, draws=0)["effective_rank"].value, 3)
+    1.0
     """
     x = finite(points.embeddings if isinstance(points, Points) else points, "points").double()
     x = x - x.mean(0)
@@ -35,20 +61,20 @@ def collapse(points: Points | Tensor, *, split: str | None = None, draws: int = 
     value = float(_effective_rank(moments.sum(0)[None])[0])
     low = high = float("nan")
     if draws and len(blocks) > 1:
-        room = NORMAL * _standard_error(moments)
-        low, high = max(value - room, 0.0), min(value + room, max(value, float(min(len(x) - 1, x.shape[1]))))
+        margin = NORMAL * _standard_error(moments)
+        low, high = max(value - margin, 0.0), min(value + margin, max(value, float(min(len(x) - 1, x.shape[1]))))
     return {"effective_rank": Score("effective_rank", value, low, high, None, None, len(x), split=split)}
 
 
 def _standard_error(moments: Tensor) -> float:
-    """By the jackknife: from the effective ranks without each of the blocks, whose moments (b, d + 1, d + 1) are given."""
+    """The jackknife standard error, from the effective ranks without each of the blocks with moments (b, d + 1, d + 1)."""
     b, whole = len(moments), moments.sum(0)
-    without = torch.cat([_effective_rank(whole - some) for some in torch.split(moments, ABREAST)])
+    without = torch.cat([_effective_rank(whole - some) for some in torch.split(moments, BATCH)])
     return float(((b - 1) / b * (without - without.mean()).square().sum()).sqrt())
 
 
 def _moments(x: Tensor) -> Tensor:
-    """Sums of products of the coordinates and a 1, so that the mean of any mixture of blocks can be taken out."""
+    """Sums of products of the coordinates and a 1, so that the mean of any union of blocks can be subtracted."""
     wide = torch.cat([x, torch.ones_like(x[:, :1])], 1)
     return wide.T @ wide
 
@@ -59,7 +85,7 @@ def _effective_rank(moments: Tensor) -> Tensor:
     sums = moments[:, :-1, -1:]
     scatter = moments[:, :-1, :-1] - sums @ sums.mT / count
     squares = torch.linalg.eigvalsh(scatter).clamp_min(0)
-    # what is left of a dimension after rounding is no dimension
+    # rounding errors are not dimensions
     squares = torch.where(squares > squares.amax(1, keepdim=True) * 1e-13, squares, 0.0)
     singular = squares.sqrt()
     total = singular.sum(1, keepdim=True)
@@ -79,20 +105,58 @@ def consistency(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> dict[str, Score]:
-    """consistency@k: the share of points all of whose k nearest others are of their class, over `selected` (n,) bool if told.
+    """Measure the share of points whose k nearest other points all have their class.
 
-    What neighborhood discovery [huang2019and] relies on. A point without others of its class is left out and counted.
+    Neighborhood discovery relies on this number. A point without another point of its class is left out and counted in `left_out`. Among
+    tied points the expected value over all their orders is taken.
+
+    Parameters
+    ----------
+    points : Points (n, d)
+        Embeddings and class labels.
+    affinity : Affinity, optional
+        Minus the squared Euclidean distance by default.
+    ks : sequence of int, default (1,)
+        The numbers of neighbors. A k above the number of candidates is clamped, and a note reports it.
+    selected : Tensor (n,) bool, optional
+        Average over these points only; all points remain candidates.
+    groups : Tensor (n,), optional
+        Group numbers; points of the query's group are excluded.
+    split : str, optional
+        The part of the data that was measured, such as "validation" or "test". Scores of "test" refuse to be compared (see `Score`).
+    draws : int, default 1000
+        Bootstrap resamples of the queries for the 95% interval; 0 for none.
+    seed : int, default 0
+        Seed of the resamples.
+
+    Returns
+    -------
+    dict of str to Score
+        "consistency@k" for each k.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import Points
+    >>> from nearkin.evaluate import consistency
+    >>> points = Points(torch.tensor([[0.0], [0.1], [0.3], [5.0]]), torch.tensor([0, 0, 1, 1]))
+    >>> consistency(points, draws=0)["consistency@1"].value
+    0.75
+
+    References
+    ----------
+    [huang2019and]
     """
     if selected is not None and (selected.shape != (len(points.embeddings),) or selected.dtype != torch.bool):
-        raise ValueError(f"selected has shape {tuple(selected.shape)} and type {selected.dtype}; give one bool for each of the points")
+        raise ValueError(f"selected has shape {tuple(selected.shape)} and type {selected.dtype}; give one bool for each point")
     found = {}
-    asked = _by_neighbors(points, affinity, whole_numbers_above_zero(ks)) if groups is None else None
-    for name, score in (asked or retrieval(points, None, affinity, ks, groups=groups, draws=0)).items():
+    quick = _by_neighbors(points, affinity, whole_numbers_above_zero(ks)) if groups is None else None
+    for name, score in (quick or retrieval(points, None, affinity, ks, groups=groups, draws=0)).items():
         if not name.startswith("consistency") or score.per_query is None:
             continue
         values, left_out = score.per_query, dict(score.left_out)
         if selected is not None:
-            left_out = {NO_KIN: int((values.isnan() & selected).sum()), "not selected": int((~selected).sum())}
+            left_out = {NO_POSITIVE: int((values.isnan() & selected).sum()), "not selected": int((~selected).sum())}
             values = torch.where(selected, values, torch.nan)
         found[name] = mean_score(
             name, values, chance=score.chance, left_out=left_out, notes=score.notes, split=split, draws=draws, seed=seed
@@ -102,24 +166,24 @@ def consistency(
 
 @torch.no_grad()
 def _by_neighbors(points: Points, affinity: Affinity | None, ks: tuple[int, ...]) -> dict[str, Score] | None:
-    """The consistency that `retrieval` finds, from the nearest few alone; None where those do not tell, or where all are as quick.
+    """The consistency of `retrieval`, from the nearest few points alone; None where they do not suffice, or are not faster.
 
-    Who may be tied at the k-th place is ranked by `retrieval`, which knows what a tie is worth.
+    Queries that may have a tie at rank k are ranked by `retrieval`, which takes the expected value of a tie.
     """
     comparison = compare(points, None, affinity)
     (x, labels, ids), how, n = comparison.queries, measure(comparison.affinity), len(points.embeddings)
     if few_pairs(n, n) or not ks or max(ks) >= n - 1 or how is None or own_places(comparison.excluded) is None:
         return None
     assert labels is not None
-    best = scored(comparison.queries, comparison.queries, max(ks) + 1, comparison.affinity, exclude_same_id=True).best
+    best = score_nearest(comparison.queries, comparison.queries, max(ks) + 1, comparison.affinity, exclude_same_id=True).best
     which, counts = torch.unique(labels, return_inverse=True, return_counts=True)[1:]
-    kin, same = counts[which] - 1, labels[best.positions] == labels[:, None]
-    values = {f"consistency@{k}": torch.where(kin > 0, same[:, :k].all(1).double(), torch.nan) for k in ks}
-    centerd = x.double() - (x.double().mean(0) if how.squared and not how.unit_queries else 0)
-    largest = 1.0 if how.unit_references else 1.0 * how.unit_queries + float(centerd.square().sum(1).max())
+    positives, same = counts[which] - 1, labels[best.positions] == labels[:, None]
+    values = {f"consistency@{k}": torch.where(positives > 0, same[:, :k].all(1).double(), torch.nan) for k in ks}
+    centered = x.double() - (x.double().mean(0) if how.squared and not how.unit_queries else 0)
+    largest = 1.0 if how.unit_references else 1.0 * how.unit_queries + float(centered.square().sum(1).max())
     last = best.affinity[:, [k - 1 for k in ks]]
     gaps = last - best.affinity[:, list(ks)]
-    close = ((gaps <= CLOSE * last.abs() + CLOSER * largest).any(1) & (kin > 0)).nonzero()[:, 0]
+    close = ((gaps <= CLOSE * last.abs() + CLOSER * largest).any(1) & (positives > 0)).nonzero()[:, 0]
     if len(close):
         some = comparison.queries._replace(embeddings=x[close], labels=labels[close], ids=None if ids is None else ids[close])
         ranked = retrieval(some, comparison.queries, affinity, ks, draws=0)
@@ -127,4 +191,4 @@ def _by_neighbors(points: Points, affinity: Affinity | None, ks: tuple[int, ...]
             exactly = ranked[name].per_query
             assert exactly is not None
             column[close] = exactly
-    return retrieval_of((values, kin, torch.full_like(kin, n - 1)), ks, notes=comparison.notes, draws=0)
+    return retrieval_scores((values, positives, torch.full_like(positives, n - 1)), ks, notes=comparison.notes, draws=0)

@@ -1,4 +1,4 @@
-"""Standing: for each of a query's kin, how many strangers stand above it, and how many are tied with it."""
+"""Rank counts: for each positive of a query, how many negatives rank above it, and how many are tied with it."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -6,44 +6,50 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-STEPS = 3  # equals that are looked for one by one
+STEPS = 3  # equal values that are searched step by step
 
 
-class Standing(NamedTuple):
-    """The kin of n queries in falling order, padded to (n, g): one entry for each, or `weight` kin to an entry."""
+class RankCounts(NamedTuple):
+    """The positives of n queries, nearest first, padded to (n, g): one entry for each positive, or for `weight` tied positives."""
 
-    above: Tensor  # strangers strictly nearer
-    tied: Tensor  # strangers equally near
-    kin_above: Tensor  # kin strictly nearer
-    kin_tied: Tensor  # kin equally near, itself included
-    weight: Tensor  # kin that the entry stands for; 0 is padding
-    kin: Tensor  # (n,) R
-    candidates: Tensor  # (n,) all that are ranked
+    above: Tensor  # negatives strictly nearer
+    tied: Tensor  # negatives equally near
+    positives_above: Tensor  # positives strictly nearer
+    positives_tied: Tensor  # positives equally near, itself included
+    weight: Tensor  # number of positives in the entry; 0 is padding
+    positives: Tensor  # (n,) R
+    candidates: Tensor  # (n,) all ranked points
 
     @property
-    def loose(self) -> Tensor:
-        """(n,) where somebody is as near as one of the kin."""
-        tie = (self.tied > 0) | (self.kin_tied > 1) | (self.weight > 1)
+    def has_tie(self) -> Tensor:
+        """(n,) whether any point is tied with a positive."""
+        tie = (self.tied > 0) | (self.positives_tied > 1) | (self.weight > 1)
         return (tie & (self.weight > 0)).any(1)
 
-    def some(self, rows: Tensor) -> "Standing":
-        """Of some of the queries."""
-        return Standing(*(x[rows] for x in self))
+    def some(self, rows: Tensor) -> "RankCounts":
+        """The counts of some of the queries."""
+        return RankCounts(*(x[rows] for x in self))
 
 
-def standing(near: Tensor, spans: Tensor) -> Standing:
-    """From near (n, m) with the gallery sorted by class, the kin of query i in columns spans[i, 0]..spans[i, 1]-1, -inf = not ranked."""
-    return standing_over(lambda: iter([(near, spans)]), max(int((spans[:, 1] - spans[:, 0]).max()), 1))
+def rank_counts(near: Tensor, spans: Tensor) -> RankCounts:
+    """Count from affinities (n, m), -inf where a point is not ranked.
 
-
-def standing_over(parts: Callable[[], Iterator[tuple[Tensor, Tensor]]], most: int) -> Standing:
-    """The same of a gallery that comes part by part, twice: for the kin, at most `most` to a query, and then for everybody.
-
-    Everybody is sorted and the few kin are looked up there: to look up everybody among the kin takes many times as long.
+    The gallery is sorted by class: the positives of query i are in columns spans[i, 0] .. spans[i, 1] - 1.
     """
-    up = _ascending(_all_kin(parts(), most).neg_())
-    kin = up < torch.inf
-    nearer, reached = torch.zeros_like(up, dtype=torch.int64), torch.zeros_like(up, dtype=torch.int64)  # strictly, and at least as near
+    return rank_counts_in_parts(lambda: iter([(near, spans)]), max(int((spans[:, 1] - spans[:, 0]).max()), 1))
+
+
+def rank_counts_in_parts(parts: Callable[[], Iterator[tuple[Tensor, Tensor]]], most: int) -> RankCounts:
+    """The same for a gallery in parts, which are read twice: for the positives, at most `most` for a query, and then for all points.
+
+    All points are sorted and the few positives are looked up: to look up all points among the positives takes many times as long.
+    """
+    up = _ascending(_all_positive(parts(), most).neg_())
+    positives = up < torch.inf
+    nearer, reached = (
+        torch.zeros_like(up, dtype=torch.int64),
+        torch.zeros_like(up, dtype=torch.int64),
+    )  # strictly nearer; at least as near
     candidates = torch.zeros_like(up[:, 0], dtype=torch.int64)
     for near, _ in parts():
         ahead = _ascending(-near)  # +inf, which is not ranked, at the end
@@ -52,16 +58,16 @@ def standing_over(parts: Callable[[], Iterator[tuple[Tensor, Tensor]]], most: in
         reached += _past_equals(ahead, up, before)
         candidates += (near > -torch.inf).sum(1)
     places = torch.arange(up.shape[1], device=up.device).expand_as(up)
-    first = torch.ones_like(kin)  # of equal kin
+    first = torch.ones_like(positives)  # first of equal positives
     first[:, 1:] = up[:, 1:] != up[:, :-1]
-    kin_above = torch.where(first, places, 0).cummax(1).values
-    kin_tied = _past_equals(up, up, places) - kin_above
-    tied = torch.where(kin, reached - nearer - kin_tied, 0)
-    return Standing(nearer - kin_above, tied, kin_above, kin_tied, kin.long(), kin.sum(1), candidates)
+    positives_above = torch.where(first, places, 0).cummax(1).values
+    positives_tied = _past_equals(up, up, places) - positives_above
+    tied = torch.where(positives, reached - nearer - positives_tied, 0)
+    return RankCounts(nearer - positives_above, tied, positives_above, positives_tied, positives.long(), positives.sum(1), candidates)
 
 
 def _ascending(x: Tensor) -> Tensor:
-    """The rows of x (n, m), each sorted, in place where that can be: numpy's sort is many times as quick as torch's on a CPU."""
+    """The rows of x (n, m), each sorted, in place on a CPU, where numpy sorts many times faster than torch."""
     if x.device.type != "cpu":
         return x.sort(dim=1).values
     x.numpy().sort(axis=1)
@@ -69,9 +75,9 @@ def _ascending(x: Tensor) -> Tensor:
 
 
 def _past_equals(rows: Tensor, values: Tensor, at: Tensor) -> Tensor:
-    """Where the values (n, g) end in sorted rows (n, m), when none equal to them stands before `at` (n, g).
+    """The position after the last equal of each value (n, g) in sorted rows (n, m), given that of the first equal, `at` (n, g).
 
-    A few steps, since most have few equals, and a search in the rows where some have more.
+    A few steps, since most have few equals, then a search in the rows with more.
     """
     last = rows.shape[1] - 1
     for _ in range(STEPS):
@@ -81,8 +87,8 @@ def _past_equals(rows: Tensor, values: Tensor, at: Tensor) -> Tensor:
     return at.index_copy(0, more, torch.searchsorted(rows[more], values[more], right=True)) if len(more) else at
 
 
-def _all_kin(parts: Iterator[tuple[Tensor, Tensor]], most: int) -> Tensor:
-    """(n, g) the kin of all parts in no order, -inf where there are fewer."""
+def _all_positive(parts: Iterator[tuple[Tensor, Tensor]], most: int) -> Tensor:
+    """(n, g) the affinities of the positives of all parts, unordered, -inf where there are fewer."""
     held: Tensor | None = None
     for near, spans in parts:
         columns = spans[:, :1] + torch.arange(max(int((spans[:, 1] - spans[:, 0]).max()), 1), device=near.device)
@@ -90,13 +96,13 @@ def _all_kin(parts: Iterator[tuple[Tensor, Tensor]], most: int) -> Tensor:
         if held is None:
             held, filled = near.new_full((len(near), most + 1), -torch.inf), torch.zeros(len(near), dtype=torch.int64, device=near.device)
         there = some > -torch.inf
-        held.scatter_(1, torch.where(there, filled[:, None] + there.cumsum(1) - 1, most), some)  # the last column is for nobody
+        held.scatter_(1, torch.where(there, filled[:, None] + there.cumsum(1) - 1, most), some)  # the last column is discarded
         filled += there.sum(1)
     assert held is not None
     return held[:, :most].contiguous()
 
 
-def single_tie(kin: Tensor, candidates: Tensor) -> Standing:
-    """The standing of an embedding that tells nobody apart: all candidates in one tie. Its worth is the chance level."""
-    nought = torch.zeros_like(kin)[:, None]
-    return Standing(nought, (candidates - kin)[:, None], nought, kin[:, None], kin[:, None], kin, candidates)
+def single_tie(positives: Tensor, candidates: Tensor) -> RankCounts:
+    """The counts of an embedding in which all candidates tie. Its metrics are the chance level."""
+    zero = torch.zeros_like(positives)[:, None]
+    return RankCounts(zero, (candidates - positives)[:, None], zero, positives[:, None], positives[:, None], positives, candidates)

@@ -1,4 +1,4 @@
-"""Regression: how far off are predicted numbers?"""
+"""Regression: the errors of predicted numbers."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,10 +15,39 @@ from nearkin.evaluate.score import DRAWS, Score, interval, mean_score, resamples
 def regression(
     predicted: Tensor, targets: Tensor, *, period: float | None = None, split: str | None = None, draws: int = DRAWS, seed: int = 0
 ) -> dict[str, Score]:
-    """mae, rmse, r2 and spearman of predictions (n,) or (n, t) against targets of the same shape.
+    """Measure the errors of predicted numbers: mae, rmse, r2 and Spearman's correlation.
 
-    Several targets are averaged with equal weight. Chance is the best constant prediction. With `period` (360 for degrees)
-    differences are taken round the circle, and only mae and rmse have a meaning and are given.
+    Chance is the best constant prediction: the median for mae, the mean for rmse and r2.
+
+    Parameters
+    ----------
+    predicted : Tensor or ndarray (n,) or (n, t)
+        Predicted numbers.
+    targets : Tensor or ndarray of the same shape
+        True numbers. Several targets are averaged with equal weight; constant targets are left out of r2 and spearman, with a note.
+    period : float, optional
+        The period of circular targets, such as 360 for degrees: differences are taken on the circle, and only mae and rmse are returned.
+    split : str, optional
+        The part of the data that was measured, such as "validation" or "test". Scores of "test" refuse to be compared (see `Score`).
+    draws : int, default 1000
+        Bootstrap resamples of the queries for the 95% interval; 0 for none.
+    seed : int, default 0
+        Seed of the resamples.
+
+    Returns
+    -------
+    dict of str to Score
+        "mae", "rmse", "r2", "spearman" (ranks of equal values are averaged).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.evaluate import regression
+    >>> found = regression(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1.0, 2.0, 3.0]), draws=0)
+    >>> round(found["mae"].value, 4), found["r2"].value, found["spearman"].value
+    (0.3333, 0.5, 1.0)
+    >>> regression(torch.tensor([359.0]), torch.tensor([1.0]), period=360, draws=0)["mae"].value
+    2.0
     """
     y = numbers(targets, len(targets), "targets")
     p = numbers(predicted, len(y), "predicted")
@@ -44,7 +73,36 @@ def regression(
 
 @takes_arrays
 def angular_error(predicted: Tensor, targets: Tensor, *, split: str | None = None, draws: int = DRAWS, seed: int = 0) -> Score:
-    """The mean angle in degrees between predicted and true directions (n, t), t >= 2; zero vectors are left out and counted."""
+    """Measure the mean angle in degrees between predicted and true directions.
+
+    Chance is 90 degrees.
+
+    Parameters
+    ----------
+    predicted : Tensor or ndarray (n, t), t >= 2
+        Predicted directions of any length. Pairs with a vector of length zero are left out and counted.
+    targets : Tensor or ndarray (n, t)
+        True directions.
+    split : str, optional
+        The part of the data that was measured, such as "validation" or "test". Scores of "test" refuse to be compared (see `Score`).
+    draws : int, default 1000
+        Bootstrap resamples of the queries for the 95% interval; 0 for none.
+    seed : int, default 0
+        Seed of the resamples.
+
+    Returns
+    -------
+    Score
+        "angular_error"; smaller is better.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.evaluate import angular_error
+    >>> angle = angular_error(torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]), draws=0)
+    >>> round(angle.value, 3)
+    90.0
+    """
     y = numbers(targets, len(targets), "targets")
     p = numbers(predicted, len(y), "predicted")
     if p.shape != y.shape or y.ndim != 2 or y.shape[1] < 2:
@@ -52,18 +110,18 @@ def angular_error(predicted: Tensor, targets: Tensor, *, split: str | None = Non
     lengths = p.norm(dim=1), y.norm(dim=1)
     zero = (lengths[0] == 0) | (lengths[1] == 0)
     a, b = p / lengths[0][:, None], y / lengths[1][:, None]
-    # 2 atan2(|a - b|, |a + b|) keeps its digits at 0 and 180 degrees, where acos loses half of them
+    # 2 atan2(|a - b|, |a + b|) is precise at 0 and 180 degrees, where acos loses half of the digits
     angle = torch.rad2deg(2 * torch.atan2((a - b).norm(dim=1), (a + b).norm(dim=1)))
     left_out = {"a vector of length zero": int(zero.sum())}
     values = torch.where(zero, torch.nan, angle)
     return mean_score("angular_error", values, chance=90.0, left_out=left_out, larger_is_better=False, split=split, draws=draws, seed=seed)
 
 
-Figure = Callable[[Tensor, Tensor, Tensor], Tensor]  # weights (s, n), a (n, t), b (n, t) -> (s,)
+Statistic = Callable[[Tensor, Tensor, Tensor], Tensor]  # weights (s, n), a (n, t), b (n, t) -> (s,)
 
 
 class _Resampling(NamedTuple):
-    """What every score of one call shares."""
+    """Settings that all scores of one call share."""
 
     split: str | None
     draws: int
@@ -71,13 +129,13 @@ class _Resampling(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _resampled(name: str, a: Tensor, b: Tensor, figure: Figure, chance: float | None, how: _Resampling) -> Score:
-    """A figure that is no mean over queries, with the middle 95 % of it over resampled queries."""
+def _resampled(name: str, a: Tensor, b: Tensor, statistic: Statistic, chance: float | None, how: _Resampling) -> Score:
+    """A score that is not a mean over queries, with its 95% interval over resampled queries."""
     once = torch.ones(1, len(a), dtype=torch.float64, device=a.device)
-    drawn = [figure(weights.to(a.device).double(), a, b) for weights in resamples(len(a), how.draws, how.seed)]
+    drawn = [statistic(weights.to(a.device).double(), a, b) for weights in resamples(len(a), how.draws, how.seed)]
     values = torch.cat(drawn).cpu() if drawn else torch.empty(0)
     low, high = interval(values[~values.isnan()])
-    return Score(name, float(figure(once, a, b)[0]), low, high, chance, None, len(a), {}, how.notes, name != "rmse", how.split)
+    return Score(name, float(statistic(once, a, b)[0]), low, high, chance, None, len(a), {}, how.notes, name != "rmse", how.split)
 
 
 def _rmse(weights: Tensor, gap: Tensor, _: Tensor) -> Tensor:
@@ -85,14 +143,14 @@ def _rmse(weights: Tensor, gap: Tensor, _: Tensor) -> Tensor:
 
 
 def _r2(weights: Tensor, gap: Tensor, y: Tensor) -> Tensor:
-    """One minus the squared error over that of the mean, averaged over the targets that vary."""
+    """One minus the squared error over that of the mean, averaged over the targets that are not constant."""
     around = y - y.mean(0)
     total = weights @ around.square() - (weights @ around).square() / weights.sum(1, keepdim=True)
     return torch.where(_varies(y), 1 - weights @ gap.square() / total, torch.nan).nanmean(1)
 
 
 def _correlation(weights: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Pearson's correlation, averaged over the targets that vary; of ranks it is Spearman's."""
+    """Pearson's correlation, averaged over the targets that are not constant; on ranks it is Spearman's."""
     a, b, size = a - a.mean(0), b - b.mean(0), weights.sum(1, keepdim=True)
     means = weights @ a / size, weights @ b / size
     together = weights @ (a * b) / size - means[0] * means[1]
@@ -106,7 +164,7 @@ def _varies(y: Tensor) -> Tensor:
 
 
 def _ranks(x: Tensor) -> Tensor:
-    """(n, t) ranks from 1, the mean of their places for equals."""
+    """(n, t) ranks from 1, averaged over equal values."""
     turned = x.T.contiguous()
     ordered = turned.sort(dim=1).values
     first, last = torch.searchsorted(ordered, turned), torch.searchsorted(ordered, turned, right=True)
@@ -115,4 +173,4 @@ def _ranks(x: Tensor) -> Tensor:
 
 def _constant_targets(y: Tensor) -> tuple[str, ...]:
     still = int((~_varies(y)).sum())
-    return (f"{still} of {y.shape[1]} targets never vary and are left out of r2 and spearman",) if still else ()
+    return (f"{still} of {y.shape[1]} targets are constant and are left out of r2 and spearman",) if still else ()

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.data.corrections import points_of
+from nearkin.data.corrections import source_names
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import Files, decode_bytes
-from nearkin.data.loader import WORTH_WORKERS, Loader
-from nearkin.data.progress import Report, Ticker, tell
+from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
+from nearkin.data.progress import Report, Ticker, inform
 from nearkin.index import thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.local import LocalIndex
@@ -170,11 +170,11 @@ class Collection:
         -------
         Added
         """
-        sources = points_of(data)
+        sources = source_names(data)
         known = self.index.known_sources(sources)
         fresh = [row for row, source in enumerate(sources) if source not in known]
         if len(fresh) < len(data):
-            tell(report, f"{len(data) - len(fresh):,} of {len(data):,} points are already in the index")
+            inform(report, f"{len(data) - len(fresh):,} of {len(data):,} points are already in the index")
         if not fresh:
             return Added(0, len(data), 0)
         added = 0
@@ -288,7 +288,7 @@ def build_index(
         collection = Collection(folder, model, LocalIndex.create(place, **about))
         added = collection.add(data, report)
     if backend != "exact":
-        tell(report, f"building {backend} over {collection.index.count:,} points")
+        inform(report, f"building {backend} over {collection.index.count:,} points")
         collection.index.build(backend)
     return collection, added
 
@@ -329,10 +329,10 @@ def model_version(folder: Path) -> str:
 
 def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[int], report: Report | None) -> Iterator[Entries]:
     """The points in these rows with their embeddings, in batches."""
-    workers = None if len(rows) > WORTH_WORKERS else 0
+    workers = None if len(rows) > MIN_FILES_FOR_WORKERS else 0
     loader = Loader(data, device=model.device, resident_bytes=0, workers=workers, report=report)
     ticker = Ticker(report, f"indexing {data.name}", len(rows), "points")
-    splits, sources, done = _splits(folder, data), points_of(data), 0
+    splits, sources, done = _splits(folder, data), source_names(data), 0
     for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(list(rows))], BATCH)):
         at = data.rows(ids.cpu()).tolist()
         yield Entries(

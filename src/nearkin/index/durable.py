@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from nearkin.data.disk import as_new, aside_of, digest, read_page, sync, write_page
+from nearkin.data.disk import digest, read_checked_json, set_default_permissions, sync, temporary_name, write_checked_json
 
 PATIENCE = 60.0  # seconds that a writer waits for another one
 MANIFEST, LOCK = "manifest.json", "lock"
@@ -32,7 +32,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]
     _list_file(path)
     try:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
-        as_new(path)
+        set_default_permissions(path)
         sync(path)
     except BaseException:
         path.unlink(missing_ok=True)  # a partial file would only fill the disk
@@ -68,13 +68,13 @@ def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool) -> Non
 
 def write_manifest(path: Path, body: Mapping[str, Any]) -> None:
     """Replace the manifest; after a crash there is either the old one or the new one."""
-    _list_file(aside_of(path))
-    write_page(path, body)
+    _list_file(temporary_name(path))
+    write_checked_json(path, body)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The body of the manifest, if it is undamaged."""
-    body = read_page(path)
+    body = read_checked_json(path)
     if body is None:
         raise IndexDamagedError(f"{path} is damaged: it does not match its own checksum; rebuild the index")
     return body

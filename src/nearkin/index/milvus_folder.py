@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nearkin.data.disk import read_page, write_page
+from nearkin.data.disk import read_checked_json, write_checked_json
 from nearkin.index.milvus import MilvusIndex
 from nearkin.index.milvus_load import Progress
 
@@ -28,7 +28,7 @@ class Address:
 def address(folder: str | Path) -> Address | None:
     """Where the index of a model folder is, if it is in Milvus."""
     page = Path(folder) / ADDRESS
-    body = read_page(page) if page.exists() else None
+    body = read_checked_json(page) if page.exists() else None
     return None if body is None else Address(body["uri"], body["name"])
 
 
@@ -61,7 +61,7 @@ def create_in_milvus(
         if not keep:
             raise
         index = open_in_milvus(place, about["model"])
-    write_page(folder / ADDRESS, {"uri": place.uri, "name": place.name})
+    write_checked_json(folder / ADDRESS, {"uri": place.uri, "name": place.name})
     return index
 
 

@@ -1,8 +1,8 @@
-"""Small evaluations as two launches: value and gradient recorded as CUDA graphs over the same memory, and replayed.
+"""Replay small evaluations as two launches: value and gradient, recorded as CUDA graphs over the same memory.
 
-At a few thousand points an evaluation is over a dozen launches of microseconds each, and the host is the bottleneck. The third
-call with the same shapes is recorded. Inputs are copied in and answers copied out, so nothing a caller holds is ever
-overwritten; what the gradient needs of the value stays inside. A handful of shapes are kept.
+With a few thousand points an evaluation takes more than a dozen launches of microseconds each, and the host is the bottleneck. The third
+call with the same shapes is recorded. Inputs are copied in and results copied out, so no tensor of the caller is ever
+overwritten; what the gradient needs from the value stays inside. At most KEPT recordings are kept.
 """
 
 from collections import OrderedDict
@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor
 
-MOST_PAIRS = 1 << 29  # above, the arithmetic hides the launches
+MOST_PAIRS = 1 << 29  # above this, the arithmetic takes longer than the launches
 KEPT = 16  # recordings
 
 Tensors = Sequence[Tensor | None]
@@ -20,7 +20,7 @@ Backward = Callable[[Tensors, Sequence[Tensor], Tensor], tuple[Tensor, ...]]  # 
 
 
 class Recording:
-    """One evaluation with its memory. `turn` counts the values computed: a gradient belongs to one of them."""
+    """One recorded evaluation and its memory. `turn` counts the values computed, so that a gradient can name its value."""
 
     def __init__(self, forward: Forward, backward: Backward, tensors: Tensors) -> None:
         self.turn = 0
@@ -34,18 +34,18 @@ class Recording:
         self._warm = False
 
     def value(self, tensors: Tensors) -> tuple[Tensor, Tensor]:
-        """Value and valid, of the caller's own."""
+        """Return value and valid as copies that belong to the caller."""
         self._compute(tensors)
         return self._outputs[0].clone(), self._outputs[1].clone()
 
     def gradient(self, turn: int, tensors: Tensors, upstream: Tensor) -> tuple[Tensor, ...]:
-        """The gradients of the value computed at `turn`, which is computed again if another came in between."""
+        """Return the gradients of the value computed at `turn`; that value is computed again if another one came in between."""
         if turn != self.turn:
             self._compute(tensors)
         torch.mul(upstream, self._outputs[2], out=self._pull)
-        if not self._warm:  # compiled before it is recorded
+        if not self._warm:  # the kernels must be compiled before they are recorded
             found = self._backward(self._inputs, self._outputs[3:], self._pull)
-            self._warm = True  # and not if it ran out of memory
+            self._warm = True  # not reached if memory ran out
             return found
         if self._backward_graph is None:
             self._backward_graph, self._gradients = _captured(lambda: self._backward(self._inputs, self._outputs[3:], self._pull))
@@ -60,7 +60,7 @@ class Recording:
 
 
 def _alike(inputs: Tensors) -> list[tuple[list[int], list[Tensor]]]:
-    """The inputs of each type, and their places: those are copied together."""
+    """Group the inputs by type, with their positions: one call copies each group."""
     there = [(place, t) for place, t in enumerate(inputs) if t is not None]
     kinds = {t.dtype for _, t in there}
     return [([place for place, t in there if t.dtype == kind], [t for _, t in there if t.dtype == kind]) for kind in kinds]
@@ -70,13 +70,13 @@ _seen: OrderedDict[Hashable, int | Recording] = OrderedDict()
 
 
 def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hashable) -> Recording | None:
-    """The recording of an evaluation that depends on nothing but its tensors and `key`; None for the first two calls."""
+    """Return the recording of an evaluation that depends only on its tensors and `key`; None for the first two calls."""
     if torch.cuda.is_current_stream_capturing():
         return None
     signature = (key, _stream(tensors), *[None if t is None else (t.shape, t.dtype) for t in tensors])
     known = _seen.pop(signature, 0)
     if isinstance(known, int):
-        known = known + 1 if known < 2 else Recording(forward, backward, tensors)  # compiled by the first, warm after the second
+        known = known + 1 if known < 2 else Recording(forward, backward, tensors)  # the first call compiles, the second warms up
     _seen[signature] = known
     while len(_seen) > KEPT:
         _seen.popitem(last=False)
@@ -84,7 +84,7 @@ def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hasha
 
 
 def _stream(tensors: Tensors) -> tuple[torch.device, int]:
-    """Where an evaluation runs. As Triton asks for it: `torch.cuda.current_stream` makes an object of it, on the host's time."""
+    """Device and raw stream of an evaluation. `torch.cuda.current_stream` would build an object each time, which costs host time."""
     assert tensors[0] is not None
     device = tensors[0].device
     return device, torch._C._cuda_getCurrentRawStream(device.index)

@@ -1,6 +1,6 @@
-"""Which engine evaluates a piece of work: Triton on CUDA, numba tiles or plain torch tiles on the CPU.
+"""Choose the engine of an evaluation: Triton on CUDA, numba tiles or plain torch tiles on the CPU.
 
-numba and Triton are looked for when they are first needed, never when the package is imported.
+numba and Triton are imported when they are first needed, never when the package is imported.
 """
 
 import os
@@ -11,17 +11,43 @@ from typing import cast
 
 from torch import Tensor
 
-from nearkin.kernels.tiled import TorchTiles
-from nearkin.kernels.work import Engine
+from nearkin.kernels.contract import Engine
+from nearkin.kernels.torch_tiles import TorchTiles
 
 ENGINES = ("auto", "dense", "torch", "numba", "triton")
 PRECISIONS = ("highest", "high", "fast")
 
 
 def choose(engine: str, queries: Tensor, precision: str) -> Engine:
-    """The engine by name, or the best one for where the queries live.
+    """Return the engine with this name, or the fastest one for the device of the queries.
 
-    `precision` is Triton's: `highest` keeps float32's digits, `high` rounds products to tf32, `fast` to float16.
+    Parameters
+    ----------
+    engine : {"auto", "torch", "numba", "triton"}
+        "auto" takes Triton on CUDA, numba on the CPU, and torch tiles where the first choice is not installed. "dense" is refused: it
+        means that the objective builds the full matrix itself.
+    queries : Tensor (n, d)
+        Only its device matters.
+    precision : {"highest", "high", "fast"}
+        For Triton only. "highest" keeps the digits of float32, "high" rounds products to tf32, "fast" to float16.
+
+    Returns
+    -------
+    Engine
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown, or the engine does not run on the device of the queries.
+    ImportError
+        If the engine is not installed; the message names the package.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.kernels import choose
+    >>> choose("torch", torch.zeros(2, 3), "highest")
+    TorchTiles(block=512)
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is unknown; choose one of {', '.join(PRECISIONS)}")
@@ -47,7 +73,7 @@ def _best(device: str) -> str:
 
 @lru_cache(1)
 def _has_triton() -> bool:
-    """Asked once in a process, so that a machine without Triton hears of it once."""
+    """Cached, so that a machine without Triton warns once in a process."""
     if find_spec("triton"):
         return True
     warnings.warn("Triton is not installed: CUDA tensors go through the slower torch tiles (pip install triton)", stacklevel=4)
@@ -75,7 +101,7 @@ def _triton(device: str, precision: str) -> Engine:
 
 @lru_cache
 def _triton_engine(precision: str) -> Engine:
-    """One for each precision: small evaluations wait for the host, which would make one every time and compare it with the last."""
+    """One engine for each precision: small evaluations wait for the host, which would otherwise build and compare one each time."""
     if find_spec("triton") is None:
         raise ImportError("engine 'triton' needs Triton: pip install triton (or use engine='torch')")
     from nearkin.kernels.triton_engine import Precision, TritonEngine

@@ -1,9 +1,9 @@
-"""How a piece of work is cut into tiles, and which pairs are set apart from them.
+"""Cut an evaluation into tiles, and find the pairs that are handled one by one.
 
-An engine sweeps tiles in which every pair is a plain right or wrong candidate. The few pairs that are not (a query's
-own copy, a listed neighbor) become holes in the tiles and are handled one by one in `apart.py`. When the queries are
-their own references, s_ij = s_ji, so only the tiles on and above the diagonal are visited and each serves both
-directions; a pair that is special in one direction is then set apart in both.
+In a tile every pair is an ordinary positive or negative candidate. The few pairs that are not (a query and itself, a listed
+neighbor) are masked in the tiles and handled one by one in `single_pairs.py`. When the queries are their own
+references, s_ij = s_ji, so only the tiles on and above the diagonal are visited and each serves both directions; a pair
+that is special in one direction is then a single pair in both.
 """
 
 from typing import NamedTuple
@@ -11,22 +11,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearkin.kernels.work import Work, sizes
+from nearkin.kernels.contract import Work, sizes
 
-NO_CANDIDATE, RIGHT, WRONG = 0, 1, 2
+NO_CANDIDATE, POSITIVE, NEGATIVE = 0, 1, 2
 FAR = 1024.0  # squared length in bits above which float32 affinities are off by more than a gradient's 2e-5
 
 
-class Apart(NamedTuple):
-    """Pairs outside the sweep, by row, then column."""
+class SinglePairs(NamedTuple):
+    """Pairs that are masked in the tiles, sorted by row, then column."""
 
     rows: Tensor  # (p,) int64
     columns: Tensor  # (p,) int64
-    kind: Tensor  # (p,) int64: NO_CANDIDATE, RIGHT or WRONG
+    kind: Tensor  # (p,) int64: NO_CANDIDATE, POSITIVE or NEGATIVE
 
 
 class Tile(NamedTuple):
-    """Rows top .. bottom - 1 against columns left .. right - 1, with its holes as positions inside it."""
+    """Rows top .. bottom - 1 against columns left .. right - 1, with the masked pairs as positions inside the tile."""
 
     row: int  # which block of rows
     column: int  # which block of columns
@@ -34,13 +34,13 @@ class Tile(NamedTuple):
     bottom: int
     left: int
     right: int
-    mirrored: bool  # the transposed tile is this one's duty too
-    hole_rows: Tensor
-    hole_columns: Tensor
+    mirrored: bool  # this tile serves the transposed tile too
+    masked_rows: Tensor
+    masked_columns: Tensor
 
 
-def lopsided(work: Work) -> bool:
-    """Are these own references for which "j is right for i" is not "i is right for j"?
+def asymmetric(work: Work) -> bool:
+    """Return whether the queries are their own references, but "j is positive for i" is not "i is positive for j".
 
     Spans of sorted classes cut the positions into consecutive runs, the same for both directions; any other spans
     are evaluated as two separate sets.
@@ -55,7 +55,7 @@ def lopsided(work: Work) -> bool:
 
 
 def as_two_sets(work: Work) -> Work:
-    """The same pairs with the queries standing as separate references."""
+    """The same pairs, with the queries as a separate set of references."""
     return work._replace(references=work.queries, reference_gradient=True)
 
 
@@ -66,39 +66,39 @@ def square_lengths(points: Tensor) -> Tensor:
 
 
 def longest(*lengths: Tensor) -> float:
-    """The largest square length: inf or nan if any embedding is, and above FAR float32 would lose an affinity's fraction."""
+    """The largest square length; inf or nan if any embedding is. Above FAR, float32 would lose the fraction of an affinity."""
     return float(torch.cat(lengths).max())
 
 
-def nowhere(work: Work) -> tuple[Tensor, Tensor]:
-    """The summaries of embeddings with an inf or a nan among them: nan, as every choice looks at all of them."""
+def nan_summaries(work: Work) -> tuple[Tensor, Tensor]:
+    """Summaries of nan, for embeddings that contain an inf or a nan: every sum runs over all of them."""
     broken = torch.full((len(work.queries),), torch.nan, dtype=torch.float64, device=work.queries.device)
     return broken, broken.clone()
 
 
-def set_apart(work: Work) -> Apart:
-    """The pairs that are listed or skipped, and in a symmetric sweep their mirror images."""
+def find_single_pairs(work: Work) -> SinglePairs:
+    """Find the pairs that are listed or skipped; when the queries are their own references, their mirror images too."""
     n, m, _ = sizes(work)
     if work.references is None and work.listed is None and work.skip is not None and _only_themselves(work.skip):
         every = torch.arange(n, device=work.skip.device)
-        return Apart(every, every, torch.full_like(every, NO_CANDIDATE))
+        return SinglePairs(every, every, torch.full_like(every, NO_CANDIDATE))
     skipped, listed = _keys(work.skip, n, m, work.queries), _keys(work.listed, n, m, work.queries)
     keys = torch.cat([skipped, listed])
     if work.references is None:
         keys = torch.cat([keys, keys % m * m + keys // m])
     keys = torch.unique(keys)
     rows, columns = keys // m, keys % m
-    kind = torch.full_like(keys, WRONG)
+    kind = torch.full_like(keys, NEGATIVE)
     if work.span is not None:
         low, high = work.span[rows].unbind(1)
-        kind[(low <= columns) & (columns < high)] = RIGHT
-    kind[torch.searchsorted(keys, listed)] = RIGHT
+        kind[(low <= columns) & (columns < high)] = POSITIVE
+    kind[torch.searchsorted(keys, listed)] = POSITIVE
     kind[torch.searchsorted(keys, skipped)] = NO_CANDIDATE
-    return Apart(rows, columns, kind)
+    return SinglePairs(rows, columns, kind)
 
 
 def _only_themselves(skip: Tensor) -> bool:
-    """The commonest case by far, and it needs no sorting."""
+    """Whether each query skips exactly itself: the most frequent case, which needs no sorting."""
     return skip.shape[1] == 1 and torch.equal(skip[:, 0], torch.arange(len(skip), device=skip.device))
 
 
@@ -109,20 +109,20 @@ def _keys(positions: Tensor | None, n: int, m: int, like: Tensor) -> Tensor:
     return (row * m + positions)[positions >= 0]
 
 
-def tiles(work: Work, apart: Apart, block: int) -> list[Tile]:
+def tiles(work: Work, singles: SinglePairs, block: int) -> list[Tile]:
     """All tiles in row order; on and above the diagonal when the queries are their own references."""
     n, m, _ = sizes(work)
     own = work.references is None
     down, across = -(-n // block), -(-m // block)
-    place = apart.rows // block * across + apart.columns // block
+    place = singles.rows // block * across + singles.columns // block
     order = torch.argsort(place, stable=True)
     ends = torch.searchsorted(place[order], torch.arange(down * across + 1, device=place.device)).tolist()
-    rows, columns = apart.rows[order] % block, apart.columns[order] % block
+    rows, columns = singles.rows[order] % block, singles.columns[order] % block
     none, found = rows[:0], []
     for i in range(down):
         for j in range(i if own else 0, across):
             start, end = ends[i * across + j], ends[i * across + j + 1]
-            holes = (rows[start:end], columns[start:end]) if start < end else (none, none)
+            masked = (rows[start:end], columns[start:end]) if start < end else (none, none)
             edges = (i * block, min((i + 1) * block, n), j * block, min((j + 1) * block, m))
-            found.append(Tile(i, j, *edges, own and j > i, *holes))
+            found.append(Tile(i, j, *edges, own and j > i, *masked))
     return found

@@ -1,4 +1,4 @@
-"""What entropies over all pairs need, from half of them: sums of 2^u and of u 2^u with u = scale (x_i . x_j - 1), on BLAS tiles."""
+"""Sums that entropies over all pairs need, from half of the pairs: 2^u and u 2^u with u = scale (x_i . x_j - 1), on BLAS tiles."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +15,7 @@ _F = np.float32
 
 @inner(True)
 def _row(tile: Array, i: int, scale: Scalar, total: Array, weighted: Array) -> tuple[Scalar, Scalar]:
-    """One row's two sums; the columns' go into the arrays."""
+    """Return the two sums of one row; add the terms to the sums of the columns."""
     row = tile[i]
     whole, costly = _F(0), _F(0)
     for j in range(row.size):

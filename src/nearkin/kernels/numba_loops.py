@@ -1,16 +1,16 @@
 """The loops over one tile, compiled by numba: exponentials, online sums, gradient weights.
 
 A tile holds dot products; the affinity is s_ij = scale * tile_ij + minus_rows_i + minus_columns_j, where the two
-"minus" terms are the negated square lengths (zeros for an inner product). A pair set apart is a HOLE. Row i is right in
-columns spans[i, 0] .. spans[i, 1] - 1 (counted from the first column of all; the tile's first is `left`) and wrong
-elsewhere, in both directions alike. Targets are None where pairs are right or wrong: numba then compiles no costs.
+"minus" terms are the negated square lengths (zeros for an inner product). A single pair holds MASKED. The positives of row i are
+columns spans[i, 0] .. spans[i, 1] - 1 (counted from the first column of all; the tile starts at `left`); all other columns
+are negatives, in both directions. Targets are None where pairs are positive or negative: numba then compiles no costs.
 
-The trap on a CPU is the exponential, not the product: so there is one per pair and pass, of a shift shared by the tile,
-and both the row's and the column's sum read it (`summarize`, `weigh`). What the shared shift does not suit, because sums
-leave the range in which float32 is exact to rounding, is done with a shift for every row (`summarize_each`, `weigh_each`);
-so are the far points, whose tiles are float64.
+On a CPU the exponential costs more than the product. So each pass takes one exponential per pair, with a shift shared by the
+tile, and both the row's and the column's sum use it (`summarize`, `weigh`). Where sums under the shared shift leave the range
+in which float32 is exact to rounding, every row gets its own shift (`summarize_each`, `weigh_each`); so do the tiles of
+far points, which are float64.
 
-All in one file: numba's cache on disk looks at the file of the function it is asked for, not at those of its callees.
+All in one file: numba's cache on disk checks the file of the compiled function, not the files of the functions it calls.
 """
 
 import math
@@ -24,30 +24,30 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Scalar = Any  # float32 or float64, as the tile is
 
-_ORDERED = {"nnan", "ninf", "nsz", "contract", "arcp"}  # all but reassociation, which would cancel the rounding trick
+_ORDERED = {"nnan", "ninf", "nsz", "contract", "arcp"}  # all except reassociation, which would undo the rounding by _ROUND
 _F = np.float32
 _ROUND = _F(1.5 * 2**23 + 127)  # x + _ROUND holds round(x) + 127 in its last bits: the exponent of 2^round(x)
 _C0, _C1, _C2, _C3, _C4, _C5 = (_F(c) for c in (1.0000001192, 0.693146944, 0.240221202, 0.0555071309, 0.00967554096, 0.00132764713))
 _LOWEST, _HIGHEST = _F(-127), _F(100)  # 2^-127 comes out as 0; sums of 2^100 are still finite
 _REACH = 86.0
-_LEAST, _MOST = _F(2.0**-_REACH), _F(2.0**100)  # a sum in between has lost nothing that counts to underflow or to the clamp
-_TINY = _F(2.0**-100)  # of weights, the largest of which is about 1: less counts as nothing, lest products with points be subnormal
+_LEAST, _MOST = _F(2.0**-_REACH), _F(2.0**100)  # a sum in this range has lost nothing relevant to underflow or to the clamp
+_TINY = _F(2.0**-100)  # weights below this become 0 (the largest is about 1), so that no product with a point is subnormal
 SPREAD = 180.0  # bits between the largest and the smallest log-sum that one gradient shift can serve
-HOLE = -1e30
-_NOWHERE = -1e29
-_RIGHT, _WRONG = 0, 1
-PARTS = 3  # of a row: wrong, right, wrong; passed in, lest LLVM unroll what it takes for a constant
+MASKED = -1e30
+_NEARLY_MASKED = -1e29
+_POSITIVE, _NEGATIVE = 0, 1
+PARTS = 3  # of a row: negatives, positives, negatives; an argument, so that LLVM does not unroll it as a constant
 
 
 def inner(fastmath: bool | set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A function for compiled callers only: it has no wrapper for Python, and lives in its callers' cache."""
+    """Compile a function for compiled callers only: it has no wrapper for Python, and is cached with its callers."""
     njit: Any = numba.njit
     options = {"fastmath": fastmath, "nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast(Callable[[Callable[..., Any]], Callable[..., Any]], njit(**options))
 
 
 def outer(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled for Python, and kept on disk where some cache folder can be written, else compiled in every process."""
+    """Compile a function for Python; cached on disk where a cache folder is writable, else compiled in every process."""
     options: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
     try:
         return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
@@ -89,11 +89,11 @@ def _costs(target: Array, targets: Array, out: Array) -> None:
 
 @inner(True)
 def _top(tile: Array, i: int, scale: Scalar, minus: Array, spans: Array, parts: int, left: int, kind: int) -> Scalar:
-    """A row's largest affinity of one kind, less the row's own part; at most HOLE without candidates."""
-    top = tile.dtype.type(HOLE)
+    """The largest affinity of one kind in a row, without the term of the row; at most MASKED without candidates."""
+    top = tile.dtype.type(MASKED)
     for number in range(parts):
         start, end = _edge(spans, i, number - 1, parts, left, minus.size), _edge(spans, i, number, parts, left, minus.size)
-        if start < end and (kind == _RIGHT) == (number == 1):
+        if start < end and (kind == _POSITIVE) == (number == 1):
             row, its_minus = tile[i, start:end], minus[start:end]
             for j in range(row.size):
                 top = max(top, its_minus[j] + scale * row[j])
@@ -104,8 +104,8 @@ def _top(tile: Array, i: int, scale: Scalar, minus: Array, spans: Array, parts: 
 def _sum(
     tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, cost: Array | None, down: Array, kind: int
 ) -> tuple[Scalar, Scalar]:
-    """Sum of 2^(base + minus_j + scale tile_ij) over columns, and of that times the cost; each term goes `down` its column too."""
-    # Slices are taken here, not by the caller: it would count references, by calls that clear the loop's registers.
+    """Sum of 2^(base + minus_j + scale tile_ij) over columns, and of that times the cost; each term is also added `down` its column."""
+    # Slice here, not in the caller: its reference counting would clear the registers of the loop.
     row, its_minus, out, costly_out = tile[i, start:end], minus[start:end], down[kind, 0, start:end], down[kind, 1, start:end]
     total, costly = _F(0), _F(0)
     if cost is None:
@@ -151,7 +151,7 @@ def _power(exponent: Scalar) -> Scalar:
 
 @inner(True)
 def _suits(total: Scalar, shift: Scalar, sums: Array, i: int, kind: int) -> bool:
-    """Is a sum under the shared shift exact enough, by itself or beside what its row has already?
+    """Return whether a sum under the shared shift is exact enough, by itself or relative to what its row has already.
 
     The logarithm is read off the exponent: a call to log2 would push the inner loop's constants out of their registers.
     """
@@ -168,7 +168,7 @@ def _sample(tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array,
     total, count = 0.0, 0
     for i in range(0, len(tile), max(1, len(tile) // 8)):
         top = _top(tile, i, scale, minus_columns, spans, parts, left, kind)
-        if top > _NOWHERE:
+        if top > _NEARLY_MASKED:
             total += top + minus_rows[i]
             count += 1
     return float(math.floor(total / max(count, 1)))
@@ -179,9 +179,9 @@ def summarize(
     tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
     targets_rows: Array | None, targets_columns: Array | None, rows: Array, bad: Array, shifts: Array, down: Array,
 ) -> int:  # fmt: skip
-    """Add a tile to its rows' running sums; the number of (row, kind) marked in `bad` (n, 2) and not added.
+    """Add a tile to the running sums of its rows; return how many (row, kind) were marked in `bad` (n, 2) and not added.
 
-    `rows` (n, 2, 3) in float64: for right and wrong the shift, the sum, the sum with costs. The shared `shifts` (2,) and
+    `rows` (n, 2, 3) in float64: for positives and negatives the shift, the sum, the sum with costs. The shared `shifts` (2,) and
     the columns' sums under them, `down` (2, 2, m) of zeros, are left for `merge_columns`.
     """
     n, m = tile.shape
@@ -217,9 +217,9 @@ def summarize_each(
     tile: Array, scale: Scalar, minus_rows: Array, minus_columns: Array, spans: Array, parts: int, left: int,
     targets_rows: Array | None, targets_columns: Array | None, rows: Array, bad: Array,
 ) -> int:  # fmt: skip
-    """Add those rows of a tile to their running sums that are marked in `bad` (n, 2), each under a shift of its own.
+    """Add the rows of a tile that are marked in `bad` (n, 2) to their running sums, each under its own shift.
 
-    The number of them that had any candidate.
+    Return how many of them had any candidate.
     """
     n, m = tile.shape
     count = 0
@@ -229,14 +229,14 @@ def summarize_each(
         if targets_rows is not None:
             _costs(targets_rows[i], targets_columns, cost)
         for kind in range(2):
-            top = _top(tile, i, scale, minus_columns, spans, parts, left, kind) if bad[i, kind] else tile.dtype.type(HOLE)
-            if top < _NOWHERE:
+            top = _top(tile, i, scale, minus_columns, spans, parts, left, kind) if bad[i, kind] else tile.dtype.type(MASKED)
+            if top < _NEARLY_MASKED:
                 continue
             count += 1
             shift = float(math.ceil(top + minus_rows[i]))
             for number in range(parts):
                 start, end = _edge(spans, i, number - 1, parts, left, m), _edge(spans, i, number, parts, left, m)
-                if start < end and (kind == _RIGHT) == (number == 1):
+                if start < end and (kind == _POSITIVE) == (number == 1):
                     base = minus_rows[i] - tile.dtype.type(shift)
                     total, costly = _sum(tile, i, start, end, scale, base, minus_columns, cost, unused, 0)
                     _merge(rows, i, kind, shift, total, costly)
@@ -245,15 +245,15 @@ def summarize_each(
 
 @outer
 def merge_columns(down: Array, shifts: Array, spans: Array, top: int, height: int, columns: Array) -> bool:
-    """Add a tile's column sums to the columns' running sums; False, and nothing added, if the shared shifts do not suit.
+    """Add the column sums of a tile to the running sums of the columns; False, with nothing added, if the shared shifts do not suit.
 
-    `spans` are the columns' own: where there is nothing of a kind among the tile's rows top .. top + height - 1, a zero is right.
+    `spans` are those of the columns: where the rows top .. top + height - 1 hold nothing of a kind, its sum is rightly zero.
     """
     for add in range(2):
         for j in range(down.shape[2]):
             low, high = max(spans[j, 0], top), min(spans[j, 1], top + height)
             for kind in range(2):
-                there = high > low if kind == _RIGHT else high - low < height
+                there = high > low if kind == _POSITIVE else high - low < height
                 if add:
                     _merge(columns, j, kind, shifts[kind], down[kind, 0, j], down[kind, 1, j])
                 elif there and not _suits(down[kind, 0, j], shifts[kind], columns, j, kind):
@@ -272,7 +272,7 @@ def _amounts(pull: Array, lse: Array, shift: Scalar, sign: Scalar, out: Array) -
 
 @inner(True)
 def _counting(h: Scalar) -> Scalar:
-    """A weight, or 0 for one too small to count: x86 takes a hundred times as long over subnormal numbers, and BLAS would meet them."""
+    """Return the weight, or 0 if it is below _TINY: subnormal numbers in BLAS are a hundred times slower on x86."""
     return h if abs(h) >= _TINY else _F(0)
 
 
@@ -306,7 +306,7 @@ def _weigh_twice(
     tile: Array, i: int, start: int, end: int, scale: Scalar, base: Scalar, minus: Array, mine: Scalar, theirs: Array,
     cost: Array | None, mean: Scalar, means: Array, down: Array, kind: int, their_base: Scalar, their_minus: Array,
 ) -> Scalar:  # fmt: skip
-    """The same with one exponential for the row's shift and one for each column's."""
+    """The same with two exponentials for each pair: one under the shift of the row, one under that of the column."""
     row, its_minus, them, out = tile[i, start:end], minus[start:end], theirs[kind, start:end], down[start:end]
     its_their_minus = their_minus[kind, start:end]
     total = _F(0)
@@ -338,7 +338,7 @@ def weigh(
 ) -> None:  # fmt: skip
     """Replace a tile of dots by its gradient weights W_ij + W_ji, and add their sums to `rows` and to `columns`.
 
-    `lse` (2, n) holds the log-sums over right and wrong in float64, -HOLE where the pull is 0; all others of the tile lie
+    `lse` (2, n) holds the log-sums over positives and negatives in float64, -MASKED where the pull is 0; all others of the tile lie
     within SPREAD / 2 of `shifts` (2,).
     """
     n, m = tile.shape
@@ -346,7 +346,7 @@ def weigh(
     down = np.zeros(m, _F)
     mine, theirs = np.zeros((2, n), _F), np.zeros((2, m), _F)
     for kind in range(2):
-        sign = -1.0 if kind == _RIGHT else 1.0
+        sign = -1.0 if kind == _POSITIVE else 1.0
         _amounts(pull_rows, lse_rows[kind], shifts[kind], sign, mine[kind])
         _amounts(pull_columns, lse_columns[kind], shifts[kind], sign, theirs[kind])
     for i in range(n):
@@ -369,14 +369,14 @@ def weigh_each(
     targets_rows: Array | None, targets_columns: Array | None, lse_rows: Array, lse_columns: Array,
     pull_rows: Array, pull_columns: Array, mean_rows: Array, mean_columns: Array, rows: Array, columns: Array,
 ) -> None:  # fmt: skip
-    """The same for log-sums however far apart, from two exponentials a pair."""
+    """The same for log-sums at any distance, from two exponentials for each pair."""
     n, m = tile.shape
     cost = None if targets_columns is None else np.zeros(m, _F)
     down, their_minus, theirs = np.zeros(m, _F), np.zeros((2, m), tile.dtype), np.zeros((2, m), _F)
     for kind in range(2):
-        for j in range(m):  # as array expressions these would cost numba four seconds of compiling
+        for j in range(m):  # as array expressions these would take numba four seconds more to compile
             their_minus[kind, j] = minus_columns[j] - lse_columns[kind, j]
-            theirs[kind, j] = -pull_columns[j] if kind == _RIGHT else pull_columns[j]
+            theirs[kind, j] = -pull_columns[j] if kind == _POSITIVE else pull_columns[j]
     for i in range(n):
         if targets_rows is not None:
             _costs(targets_rows[i], targets_columns, cost)
@@ -385,7 +385,7 @@ def weigh_each(
             if start < end:
                 rows[i] += _weigh_twice(
                     tile, i, start, end, scale, minus_rows[i] - tile.dtype.type(lse_rows[kind, i]), minus_columns,
-                    -pull_rows[i] if kind == _RIGHT else pull_rows[i], theirs, cost, mean_rows[i], mean_columns, down, kind,
+                    -pull_rows[i] if kind == _POSITIVE else pull_rows[i], theirs, cost, mean_rows[i], mean_columns, down, kind,
                     minus_rows[i], their_minus,
                 )  # fmt: skip
     for j in range(m):

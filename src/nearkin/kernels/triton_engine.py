@@ -1,10 +1,10 @@
-"""The GPU engine: two fused passes over all pairs in Triton, in O((n + m) d) memory, without a host synchronization.
+"""The GPU engine: two fused passes over all pairs in Triton, in O((n + m) d) memory, without host synchronization.
 
 `fast`     16-bit floats scaled to the data's range: tf32's mantissa at twice its rate
 `high`     tf32
 `highest`  every operand as the sum of two 16-bit floats (22 bits), three products per product: float32 for most purposes
 
-What the passes read is made in `triton_prepare.py`; they are `triton_summaries.py` and `triton_gradients.py`.
+The passes are in `triton_summaries.py` and `triton_gradients.py`; `triton_prepare.py` prepares what they read.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,24 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import triton_prepare as prepare
-from nearkin.kernels.tiled import TorchTiles
+from nearkin.kernels.contract import Engine, Form, Values, Work, sizes
+from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_gradients import gradients_kernel
-from nearkin.kernels.triton_single_pairs import ENTRIES, Holes, holes_of, listed_gradients_kernel, listed_sums_kernel
+from nearkin.kernels.triton_single_pairs import ENTRIES, PairLists, listed_gradients_kernel, listed_sums_kernel, pair_lists
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
 from nearkin.kernels.triton_tuning import CAST, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
 from nearkin.kernels.triton_values import values_kernel
-from nearkin.kernels.work import Engine, Form, Values, Work, sizes
 
 __all__ = ["MOST_TARGETS", "Precision", "TritonEngine"]
 
-MOST_TARGETS = 8  # costs of more dimensions are left to the plain engine
+MOST_TARGETS = 8  # with more target dimensions the torch engine computes the costs
 _SLIVER = 32  # columns that the loops over mixed tiles take at a time
-_PART_BYTES = 64 << 20  # what the parts of a split gradient may take together
+_PART_BYTES = 64 << 20  # memory of all parts of a split gradient
 _QUERIES, _REFERENCES, _OWN = 0, 1, 2  # whose gradient a pass computes: the roles of `triton_gradients.py`
 
 
 class _Setting(NamedTuple):
-    """All that is known before any data is read."""
+    """What is known before any data is read."""
 
     n: int
     m: int
@@ -66,7 +66,7 @@ class _Points(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """What `triton_prepare.py` makes."""
+    """The output of `triton_prepare.py`."""
 
     queries: _Points
     references: _Points
@@ -85,7 +85,7 @@ class _Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class TritonEngine:
-    """See the module. `scheme` and `tiles` replace what the precision stands for; they are there for tuning."""
+    """The Triton engine. `scheme` and `tiles` override the choices of the precision; use them for tuning only."""
 
     precision: Precision
     scheme: str | None = None
@@ -130,13 +130,13 @@ class TritonEngine:
             return plain.gradients(work, first, second, pull)
         work = _tidy(work)
         here = self._setting("gradients", work)
-        wanted = [_OWN] if here.own else [_QUERIES, _REFERENCES] if work.reference_gradient else [_QUERIES]
+        roles = [_OWN] if here.own else [_QUERIES, _REFERENCES] if work.reference_gradient else [_QUERIES]
         if here.n == 0 or here.m == 0:
-            found = [work.queries.new_zeros(here.m if role == _REFERENCES else here.n, here.d) for role in wanted]
+            found = [work.queries.new_zeros(here.m if role == _REFERENCES else here.n, here.d) for role in roles]
         else:
             summary = _Summary(*(x.float().contiguous() for x in (first, second, pull)))
             ready = _prepared(work, here, summary)
-            found = [_gradient(role, work, here, ready, summary) for role in wanted]
+            found = [_gradient(role, work, here, ready, summary) for role in roles]
         return found[0], found[1] if len(found) > 1 else None
 
     def _setting(self, which: Pass, work: Work) -> _Setting:
@@ -153,7 +153,7 @@ class TritonEngine:
 
 
 def _plain_engine(work: Work) -> Engine | None:
-    """The engine for what the kernels do not cover: float64, and costs over many target dimensions."""
+    """The engine for what these kernels do not cover: float64, and costs over many target dimensions."""
     many = work.targets is not None and work.targets[0].shape[1] > MOST_TARGETS
     return TorchTiles() if many or work.queries.dtype == torch.float64 else None
 
@@ -180,15 +180,15 @@ def _processors(device: torch.device) -> int:
 
 
 def _parts(tile: Tile, row_blocks: int, tiles: int, device: torch.device, bytes_each: int = 0) -> tuple[int, int]:
-    """Into how many parts the columns are split so that few row blocks still fill the chip, and the tiles of each."""
-    wanted = tile.parts
-    if wanted == 0:
+    """Return how many parts the columns are split into, so that few row blocks still fill the chip, and the tiles of each part."""
+    count = tile.parts
+    if count == 0:
         fill = _processors(device)
-        wanted = 1 if row_blocks >= 3 * fill else -(-6 * fill // row_blocks)
-        wanted = min(wanted, -(-tiles // 2))
+        count = 1 if row_blocks >= 3 * fill else -(-6 * fill // row_blocks)
+        count = min(count, -(-tiles // 2))
     if bytes_each:
-        wanted = min(wanted, max(1, _PART_BYTES // bytes_each))
-    each = -(-tiles // max(1, min(wanted, tiles)))
+        count = min(count, max(1, _PART_BYTES // bytes_each))
+    each = -(-tiles // max(1, min(count, tiles)))
     return -(-tiles // each), each
 
 
@@ -197,7 +197,7 @@ def _empty(like: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Ten
 
 
 def _positions(work: Work, absent: Tensor) -> tuple[Tensor, Tensor]:
-    """Span and skip; any tensor stands for one that is absent, since it is never read."""
+    """Return span and skip, with a placeholder for an absent one, which is never read."""
     span, skip = (absent if x is None else x for x in (work.span, work.skip))
     return span, skip
 
@@ -206,11 +206,11 @@ def _skip_each(work: Work) -> int:
     return 0 if work.skip is None else work.skip.shape[1]
 
 
-def _holes(role: int, work: Work, here: _Setting, tiles_each: int, absent: Tensor) -> Holes:
-    """Of a pass with such rows and lists; stand-ins where there are no lists."""
+def _pair_lists(role: int, work: Work, here: _Setting, tiles_each: int, absent: Tensor) -> PairLists:
+    """Return the single pairs of a pass; placeholders where there are no lists."""
     if here.mode != prepare.LISTED:
-        return Holes(absent, absent, absent, absent)
-    return holes_of(work, role != _REFERENCES, role != _QUERIES, here.tile[:2], tiles_each)
+        return PairLists(absent, absent, absent, absent)
+    return pair_lists(work, role != _REFERENCES, role != _QUERIES, here.tile[:2], tiles_each)
 
 
 def _constants(here: _Setting) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _constants(here: _Setting) -> dict[str, Any]:
 
 
 def _buffers(like: Tensor, here: _Setting, gradient: bool) -> _Ready:
-    """Memory for what the passes read; the scalars stand for what is not needed."""
+    """Allocate what the passes read; `scalars` is the placeholder for what is not needed."""
     scalars = _empty(like, prepare.SCALARS)
     turned = gradient and here.scheme.rounding != CAST
 
@@ -251,7 +251,7 @@ def _buffers(like: Tensor, here: _Setting, gradient: bool) -> _Ready:
 
 
 def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
-    """Run `triton_prepare.py`."""
+    """Run the kernels of `triton_prepare.py`."""
     queries, gradient = work.queries, summary is not None
     references = queries if work.references is None else work.references
     ready = _buffers(queries, here, gradient)
@@ -281,49 +281,49 @@ def _prepared(work: Work, here: _Setting, summary: _Summary | None) -> _Ready:
 
 
 def _summaries(work: Work, here: _Setting, ready: _Ready) -> tuple[Tensor, Tensor]:
-    """The forward pass, and where the references were split the joining of its parts; then the listed pairs."""
+    """Run the first pass, merge its parts where the references were split, then add the listed pairs."""
     row_blocks, tiles = -(-here.n // here.tile.rows), -(-here.m // here.tile.columns)
     parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device)
     first, second = _empty(work.queries, 2, parts, here.n).unbind(0)
     rows, columns = ready.queries, ready.references
-    holes = _holes(_QUERIES, work, here, each, ready.plan)
+    pairs = _pair_lists(_QUERIES, work, here, each, ready.plan)
     summaries_kernel[(row_blocks, parts)](
         rows.z, rows.y, columns.z, columns.bias, columns.y, ready.scalars, ready.plan, *_positions(work, ready.plan),
-        holes.columns, holes.begins, holes.rounds, first, second,
+        pairs.columns, pairs.begins, pairs.most_pairs, first, second,
         here.n, len(rows.bias), len(columns.bias), here.reference_blocks, tiles, each, _skip_each(work), **_constants(here),
     )  # fmt: skip
-    right, wrong = first[0], second[0]
+    positive, negative = first[0], second[0]
     if parts > 1:
-        right, wrong = _empty(first, 2, here.n).unbind(0)
-        merge_kernel[(-(-here.n // 128),)](first, second, right, wrong, here.n, parts, BLOCK=128, MODE=here.mode)
+        positive, negative = _empty(first, 2, here.n).unbind(0)
+        merge_kernel[(-(-here.n // 128),)](first, second, positive, negative, here.n, parts, BLOCK=128, MODE=here.mode)
     if here.mode == prepare.LISTED:
         listed_sums_kernel[(here.n,)](
-            rows.z, columns.z, columns.bias, ready.scalars, holes.columns, holes.kinds, holes.begins, right,
+            rows.z, columns.z, columns.bias, ready.scalars, pairs.columns, pairs.kinds, pairs.begins, positive,
             here.n, len(rows.bias), len(columns.bias), parts,
             D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, E=ENTRIES, num_warps=1,
         )  # fmt: skip
-    return right, wrong
+    return positive, negative
 
 
 def _gradient(role: int, work: Work, here: _Setting, ready: _Ready, summary: _Summary) -> Tensor:
-    """The pass whose rows are queries, references, or both."""
+    """Run the gradient pass whose rows are queries, references, or both."""
     rows, columns, row_count, col_count = ready.queries, ready.references, here.n, here.m
     if role == _REFERENCES:
         rows, columns, row_count, col_count = columns, rows, col_count, row_count
     row_blocks, tiles = -(-row_count // here.tile.rows), -(-col_count // here.tile.columns)
     parts, each = _parts(here.tile, row_blocks, tiles, work.queries.device, 4 * row_count * here.d)
-    holes = _holes(role, work, here, each, ready.plan)
+    pairs = _pair_lists(role, work, here, each, ready.plan)
     out = _empty(work.queries, parts, row_count, here.d)
     gradients_kernel[(row_blocks, parts, here.padded // here.chunk)](
         rows.z, rows.bias, rows.y, *columns, ready.table, ready.stats, ready.wide, ready.scalars, ready.plan,
-        *_positions(work, ready.plan), holes.columns, holes.begins, holes.rounds, *summary, out,
+        *_positions(work, ready.plan), pairs.columns, pairs.begins, pairs.most_pairs, *summary, out,
         row_count, col_count, here.d, len(rows.bias), len(columns.bias),
         here.query_blocks, here.reference_blocks, tiles, each, _skip_each(work),
         ROLE=role, SQUARED=here.squared, ROUND=here.scheme.rounding, FINE=here.scheme.fine, HEIGHT=here.height, **_constants(here),
     )  # fmt: skip
     if here.mode == prepare.LISTED:
         listed_gradients_kernel[(row_count, here.padded // here.chunk)](
-            rows.z, rows.bias, columns.z, columns.bias, ready.scalars, holes.columns, holes.kinds, holes.begins, *summary, out,
+            rows.z, rows.bias, columns.z, columns.bias, ready.scalars, pairs.columns, pairs.kinds, pairs.begins, *summary, out,
             row_count, here.d, len(rows.bias), len(columns.bias), parts,
             D=here.padded, DC=here.chunk, SPLIT=here.scheme.split, ROLE=role, SQUARED=here.squared, E=ENTRIES, num_warps=1,
         )  # fmt: skip

@@ -7,9 +7,9 @@ A tile holds H_ab, the weight of row point a and column point b, and adds H Z_b 
     ROLE 2  the queries are their own references     H_ab = W_ab + W_ba = 2^(s - c) (A_a + A_b)
 
 A shift is a query's log-sum without its own norm, so that s - (shift_q - |q|^2) = 2 q.r - |r|^2 - shift_q: the query's norm
-is in no exponent. In role 2 c is the middle of the column block's shift - norm and A_a = pull_a 2^(c + |z_a|^2 - shift_a): one
-exp2 per pair. Where these lie too far apart for that, `spread_kernel` has made the tile a mixed one, or has asked for two exps
-in the hot loop.
+is in no exponent. In role 2 c is the middle of shift - norm over the column block and A_a = pull_a 2^(c + |z_a|^2 - shift_a): one
+exp2 per pair. Where the shifts differ too much for that, `spread_kernel` marks the tile as mixed, or selects two exps in the hot
+loop.
 """
 # mypy: ignore-errors
 # ruff: noqa: N803, PLR0912, PLR0915, SIM102, SIM108
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from nearkin.kernels.triton_prepare import _CAST, _LISTED, _TARGETS, _TF32, to_tf32
-from nearkin.kernels.triton_single_pairs import first_at, punched
+from nearkin.kernels.triton_single_pairs import first_pair_from, mask_pairs
 from nearkin.kernels.triton_tiles import _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points
 
 
@@ -46,7 +46,7 @@ def _outgoing(
 ):  # fmt: skip
     """W of a mixed tile (BM, BN), whose owners (the queries) are the rows, or the columns if DOWN; u = 2 q.r - |r|^2.
 
-    With lists everybody is wrong here; the holes are punched afterwards.
+    With lists every pair is a negative here; the single pairs are masked afterwards.
     """
     if DOWN:
         first, second, weight = first[None, :], second[None, :], weight[None, :]
@@ -58,9 +58,9 @@ def _outgoing(
     elif MODE == _LISTED:
         x = u - second
     else:
-        right = _in_span(span, owners, others, count, DOWN)
-        x = u - tl.where(right, first, second)
-        weight = tl.where(right, -weight, weight)
+        positive = _in_span(span, owners, others, count, DOWN)
+        x = u - tl.where(positive, first, second)
+        weight = tl.where(positive, -weight, weight)
     if MODE != _LISTED:
         x = tl.where(_among(skip, skip_each, owners, others, count, DOWN, BM, BN), float("-inf"), x)
     return tl.exp2(x) * weight
@@ -71,20 +71,20 @@ def _one_exp(
     dots, cost, columns, kind, block, per_dot, col_bias, table, stats, line, blocks, row_norm, shift, other, weight,
     MODE: tl.constexpr, ROLE: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """H of a tile whose pairs are all alike; 0 for a mixed one."""
-    right = (kind == 1).to(tl.int32)
+    """H of a tile whose pairs are all of one kind; 0 for a mixed one."""
+    positive = (kind == 1).to(tl.int32)
     gate = tl.where(kind == 2, float("inf"), 0.0)
     row_shift = shift
     if MODE != _TARGETS:
-        row_shift = tl.where(right == 1, shift, other)
-    sign = 1.0 - 2.0 * right
+        row_shift = tl.where(positive == 1, shift, other)
+    sign = 1.0 - 2.0 * positive
     if ROLE == 1:
-        # The norm first, as in the summary: a query with one reference in reach then gives it a weight of 1 to the last digit.
-        e = tl.exp2(dots * per_dot - (row_norm + gate)[:, None] - tl.load(table + right * line + columns)[None, :])
+        # The norm first, as in the summary: a query with one close reference then gives it a weight of exactly 1.
+        e = tl.exp2(dots * per_dot - (row_norm + gate)[:, None] - tl.load(table + positive * line + columns)[None, :])
         if MODE == _TARGETS:
             h = e * (cost * tl.load(table + 4 * line + columns)[None, :] - tl.load(table + 5 * line + columns)[None, :])
         else:
-            h = e * tl.load(table + (4 + right) * line + columns)[None, :]
+            h = e * tl.load(table + (4 + positive) * line + columns)[None, :]
     elif ROLE == 0:
         e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (row_shift + gate - HEIGHT)[:, None])
         if MODE == _TARGETS:
@@ -92,11 +92,11 @@ def _one_exp(
         else:
             h = e * sign
     else:
-        middle = tl.load(stats + right * blocks + block)
-        # Its rounding is in the columns' share only, and no larger than that of the exponent itself.
+        middle = tl.load(stats + positive * blocks + block)
+        # Its rounding affects only the columns' share, and is no larger than that of the exponent itself.
         level = row_norm + middle
-        mine = sign * weight * tl.exp2(tl.minimum(level - row_shift, 100.0))  # a mixed tile's may be large, but must be finite
-        theirs = tl.load(table + (2 + right) * line + columns)
+        mine = sign * weight * tl.exp2(tl.minimum(level - row_shift, 100.0))  # in a mixed tile it may be large, but must be finite
+        theirs = tl.load(table + (2 + positive) * line + columns)
         e = tl.exp2(dots * per_dot - tl.load(col_bias + columns)[None, :] - (level + gate)[:, None])
         h = mine[:, None] + theirs[None, :]
         if MODE == _TARGETS:
@@ -107,26 +107,26 @@ def _one_exp(
 
 @triton.jit
 def _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_norm, shift, other, weight, MODE: tl.constexpr):
-    """The same for own references whose shifts lie too far apart to share an exp."""
-    right = (kind == 1).to(tl.int32)
+    """The same for own references whose shifts differ too much to share an exp."""
+    positive = (kind == 1).to(tl.int32)
     gate = tl.where(kind == 2, float("inf"), 0.0)
     scaled = dots * per_dot
-    theirs = tl.exp2(scaled - (row_norm + gate)[:, None] - tl.load(table + right * line + columns)[None, :])
+    theirs = tl.exp2(scaled - (row_norm + gate)[:, None] - tl.load(table + positive * line + columns)[None, :])
     row_shift = shift
     if MODE != _TARGETS:
-        row_shift = tl.where(right == 1, shift, other)
+        row_shift = tl.where(positive == 1, shift, other)
     mine = tl.exp2(scaled - tl.load(col_bias + columns)[None, :] - (row_shift + gate)[:, None])
     if MODE == _TARGETS:
         back = cost * tl.load(table + 4 * line + columns)[None, :] - tl.load(table + 5 * line + columns)[None, :]
         h = mine * (weight[:, None] * (cost - other[:, None])) + theirs * back
     else:
-        h = mine * ((1.0 - 2.0 * right) * weight)[:, None] + theirs * tl.load(table + (4 + right) * line + columns)[None, :]
+        h = mine * ((1.0 - 2.0 * positive) * weight)[:, None] + theirs * tl.load(table + (4 + positive) * line + columns)[None, :]
     return h
 
 
 @triton.jit(do_not_specialize=["row_count", "col_count", "blocks", "width", "tiles", "tiles_each"])
 def gradients_kernel(
-    row_z, row_bias, row_y, col_z, col_zt, col_bias, col_y, table, stats, wide, scalars, plan, span, skip, holes, begins, rounds,
+    row_z, row_bias, row_y, col_z, col_zt, col_bias, col_y, table, stats, wide, scalars, plan, span, skip, pair_columns, begins, most_pairs,
     first, second, pull, out, row_count, col_count, d, row_padded, col_padded, blocks, width, tiles, tiles_each, skip_each,
     D: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr,
     MODE: tl.constexpr, ROLE: tl.constexpr, SQUARED: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, FINE: tl.constexpr,
@@ -149,7 +149,7 @@ def gradients_kernel(
         a_low = _points(row_z, row0, row_plane, D, BM, DC)
     per_dot = tl.load(scalars)
     row_norm = tl.load(row_bias + rows)
-    # kinds + block * step is the kind of a tile, whichever side the queries stand on.
+    # kinds + block * step is the kind of a tile, whether the queries are rows or columns.
     if ROLE == 1:
         kinds, step = plan + row0 // G, width
         shift, other, weight = row_norm, row_norm, row_norm
@@ -159,7 +159,7 @@ def gradients_kernel(
         other = tl.load(second + rows, mask=there, other=0.0)
         if MODE == _TARGETS:
             other = other / tl.load(scalars + 4)
-        # With queries in the rows alone, the pull is a factor of the whole row, left for the end.
+        # With queries as rows only, the pull is a factor of the whole row and is applied at the end.
         weight = tl.full([BM], 2.0**HEIGHT, tl.float32)
         if ROLE == 2:
             weight = tl.load(pull + rows, mask=there, other=0.0) / tl.load(scalars + 3)
@@ -168,7 +168,7 @@ def gradients_kernel(
     if MODE == _LISTED:
         at = begins + tl.program_id(1).to(tl.int64) * row_count + rows
         cursor, last = tl.load(at, mask=there, other=0), tl.load(at + row_count, mask=there, other=0)
-        rounds_of = rounds + tl.program_id(0) * tiles
+        most_pairs_of = most_pairs + tl.program_id(0) * tiles
 
     far = 0
     if ROLE == 2:
@@ -186,7 +186,7 @@ def gradients_kernel(
                 MODE, ROLE, HEIGHT,
             )  # fmt: skip
             if MODE == _LISTED:
-                h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, rounds_of + tile)
+                h, cursor = mask_pairs(h, 0.0, columns, start + BN, pair_columns, cursor, last, most_pairs_of + tile)
             if SQUARED:
                 sums += tl.sum(h, 1)
             acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)
@@ -201,7 +201,7 @@ def gradients_kernel(
                 cost = _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T)
                 h = _two_exps(dots, cost, columns, kind, per_dot, col_bias, table, line, row_norm, shift, other, weight, MODE)
                 if MODE == _LISTED:
-                    h, cursor = punched(h, 0.0, columns, start + BN, holes, cursor, last, rounds_of + tile)
+                    h, cursor = mask_pairs(h, 0.0, columns, start + BN, pair_columns, cursor, last, most_pairs_of + tile)
                 if SQUARED:
                     sums += tl.sum(h, 1)
                 acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)
@@ -231,9 +231,18 @@ def gradients_kernel(
                     span, skip, skip_each, columns, rows, col_count, MODE, True, BM, BS,
                 )  # fmt: skip
             if MODE == _LISTED:
-                # The cursor of the hot loop is past these.
+                # The cursor of the hot loop is past these pairs.
                 earlier = tl.load(begins + tl.program_id(1).to(tl.int64) * row_count + rows, mask=there, other=0)
-                h, _ = punched(h, 0.0, columns, start + BS, holes, first_at(holes, earlier, last, start), last, rounds_of + start // BN)
+                h, _ = mask_pairs(
+                    h,
+                    0.0,
+                    columns,
+                    start + BS,
+                    pair_columns,
+                    first_pair_from(pair_columns, earlier, last, start),
+                    last,
+                    most_pairs_of + start // BN,
+                )
             if SQUARED:
                 sums += tl.sum(h, 1)
             acc = _accumulated(acc, h, b, b_low, b_turned, ROUND, FINE, INPUT)

@@ -1,8 +1,8 @@
-"""What the Triton passes read instead of the caller's tensors: rounded points, their norms, and a plan of the tiles.
+"""Prepare what the Triton passes read instead of the caller's tensors: rounded points, their norms, and a plan of the tiles.
 
-Two launches. `extent_kernel` finds the largest magnitudes (16-bit floats are used relative to them) and sorts tiles
-into all wrong, all right and mixed; `prepare_kernel` then rounds the points, takes the norms OF THE ROUNDED values (so
-that duplicates stay at distance zero) and marks the tiles with a skipped pair as mixed (lists have `triton_holes.py` for
+Two launches. `extent_kernel` finds the largest magnitudes (16-bit floats are used relative to them) and sorts tiles into
+all negative, all positive and mixed; `prepare_kernel` then rounds the points, takes the norms OF THE ROUNDED values (so that
+duplicates stay at distance zero) and marks the tiles with a skipped pair as mixed (for lists, `triton_single_pairs.py` does
 that). Everything is padded to whole blocks: padded points are zeros whose bias is +inf, so that no load of the hot loops
 needs a mask.
 """
@@ -14,9 +14,9 @@ import triton.language as tl
 
 from nearkin.kernels.triton_tuning import CAST, TF32
 
-# How the right references are known.
+# How the positives are given.
 SPAN, LISTED, TARGETS = 0, 1, 2
-# What the plan says of a tile: 0 all wrong (or, with targets, no special pair), 1 all right, 2 mixed.
+# Kinds of tiles in the plan: 0 all negative (or, with targets, no skipped pair), 1 all positive, 2 mixed.
 
 _SPAN, _LISTED, _TARGETS = tl.constexpr(SPAN), tl.constexpr(LISTED), tl.constexpr(TARGETS)
 _CAST, _TF32 = tl.constexpr(CAST), tl.constexpr(TF32)
@@ -31,12 +31,12 @@ _TARGET_EXPONENT = tl.constexpr(-2)
 # Weights are at most 2^HEIGHT (labels; costs of targets add up to 3 bits): small ones stay clear of fp16's subnormals.
 HEIGHT, TARGET_HEIGHT = 12, 10
 
-# Rows of the column table: what a query's column brings to a gradient tile.
-#   labels:  0, 1 shift (wrong, right)   2, 3 signed weight relative to the block's middle   4, 5 signed weight
+# Rows of the column table: what the column of a query contributes to a gradient tile.
+#   labels:  0, 1 shift (negatives, positives)   2, 3 signed weight relative to the block's middle   4, 5 signed weight
 #   targets: 0 shift   2 relative weight   3 the same times the mean cost   4 weight   5 weight times the mean cost
 # A shift is a log-sum without the query's own norm (see `triton_summaries.py`).
 TABLE_ROWS = 6
-# Rows of the block statistics: middle of shift - norm (wrong, right), their half width (wrong, right).
+# Rows of the block statistics: middle of shift - norm (negatives, positives), their half width (negatives, positives).
 STATS_ROWS = 4
 # Rows of the extents: largest |point|, |pull|, |target|; 1 where spans are not classes.
 EXTENT_ROWS = 4
@@ -86,7 +86,7 @@ def _largest_target(targets, origin, block, count, G: tl.constexpr, T: tl.conste
 
 @triton.jit
 def _plan_row(span, plan, block, n, m, width, G: tl.constexpr, MODE: tl.constexpr):
-    """Kinds of the tiles of one query block, from the outermost and innermost ends of its spans."""
+    """Store the kinds of the tiles of one query block, from the outermost and innermost ends of its spans."""
     rows = block * G + tl.arange(0, G)
     there = rows < n
     if MODE == _SPAN:
@@ -102,15 +102,15 @@ def _plan_row(span, plan, block, n, m, width, G: tl.constexpr, MODE: tl.constexp
         left, right = at * G, tl.minimum(at * G + G, m)
         kind = tl.zeros([_SCAN], tl.int32)
         if MODE == _SPAN:
-            apart = (left >= wide_high) | (right <= wide_low)
+            outside = (left >= wide_high) | (right <= wide_low)
             within = (left >= tight_low) & (right <= tight_high)
-            kind = tl.where(apart, 0, tl.where(within, 1, 2))
+            kind = tl.where(outside, 0, tl.where(within, 1, 2))
         tl.store(plan + block.to(tl.int64) * width + at, kind.to(tl.uint8), mask=at < width)
 
 
 @triton.jit
 def _not_classes(span, block, n, G: tl.constexpr):
-    """1 if some row's span is not a run of rows with that same span around it, so that right(i, j) may differ from right(j, i)."""
+    """1 if some row's span is not a run of rows with that same span around it, so that positive(i, j) may differ from positive(j, i)."""
     rows = block * G + tl.arange(0, G)
     there = rows < n
     at = span + rows.to(tl.int64) * 2
@@ -186,7 +186,7 @@ def _round_block(
 
 @triton.jit
 def to_tf32(x):
-    """Rounded to 10 bits of mantissa, away from zero at a tie: the matrix units would cut instead."""
+    """Rounded to 10 bits of mantissa, away from zero at a tie: the matrix units would truncate instead."""
     return ((x.to(tl.int32, bitcast=True) + 0x1000) & ~0x1FFF).to(tl.float32, bitcast=True)
 
 
@@ -223,7 +223,7 @@ def _middle(shift, norm, there):
 def _from_middle(middle, norm, shift):
     """2^(middle - (shift - norm)), the difference of large numbers in float64.
 
-    A shift may lie far below the middle; then the power is not used (see `spread_kernel`) but must be finite.
+    A shift may be far below the middle; then the power is not used (see `spread_kernel`) but must be finite.
     """
     difference = middle.to(tl.float64) + norm.to(tl.float64) - shift.to(tl.float64)
     return tl.exp2(tl.minimum(difference.to(tl.float32), 100.0))
@@ -237,15 +237,15 @@ def _table_block(
     rows = block * G + tl.arange(0, G)
     there = rows < n
     weight = pull_scale * tl.load(pull + rows, mask=there, other=0.0)
-    right = tl.load(first + rows, mask=there, other=0.0)
-    wrong = tl.load(second + rows, mask=there, other=0.0)
+    positive = tl.load(first + rows, mask=there, other=0.0)
+    negative = tl.load(second + rows, mask=there, other=0.0)
     if MODE == _TARGETS:
-        mean = wrong * cost_scale
-        wrong = right
-    middle, half = _middle(wrong, norm, there)
-    relative = weight * _from_middle(middle, norm, wrong)
+        mean = negative * cost_scale
+        negative = positive
+    middle, half = _middle(negative, norm, there)
+    relative = weight * _from_middle(middle, norm, negative)
     line = padded.to(tl.int64)
-    tl.store(table + rows, tl.where(there, wrong, float("inf")))
+    tl.store(table + rows, tl.where(there, negative, float("inf")))
     tl.store(table + 2 * line + rows, relative)
     tl.store(table + 4 * line + rows, weight)
     tl.store(stats + block, middle)
@@ -254,9 +254,9 @@ def _table_block(
         tl.store(table + 3 * line + rows, relative * mean)
         tl.store(table + 5 * line + rows, weight * mean)
     else:
-        middle, half = _middle(right, norm, there)
-        tl.store(table + line + rows, tl.where(there, right, float("inf")))
-        tl.store(table + 3 * line + rows, -weight * _from_middle(middle, norm, right))
+        middle, half = _middle(positive, norm, there)
+        tl.store(table + line + rows, tl.where(there, positive, float("inf")))
+        tl.store(table + 3 * line + rows, -weight * _from_middle(middle, norm, positive))
         tl.store(table + 5 * line + rows, -weight)
         tl.store(stats + blocks + block, middle)
         tl.store(stats + 3 * blocks + block, half)
@@ -315,10 +315,10 @@ def prepare_kernel(
 
 @triton.jit(do_not_specialize=["blocks", "extents"])
 def spread_kernel(stats, extent, plan, wide, blocks, extents, MODE: tl.constexpr):
-    """Launch 3, for the gradient of own references: which tiles may use one exp for both directions of a pair?
+    """Launch 3, for the gradient of own references: find the tiles that may use one exp for both directions of a pair.
 
-    2^(s - middle) serves both if all shifts lie within _SPREAD bits of the column block's middle. Tiles where they do
-    not become mixed; where they are many in a row of tiles, its hot loop uses two exps instead (`wide`).
+    2^(s - middle) serves both if all shifts lie within _SPREAD bits of the middle of the column block. Tiles where they do
+    not become mixed; a row with many such tiles uses two exps in its hot loop instead (`wide`).
     """
     block = tl.program_id(0)
     skewed = 0.0
@@ -329,19 +329,19 @@ def spread_kernel(stats, extent, plan, wide, blocks, extents, MODE: tl.constexpr
     for start in range(0, blocks, _SCAN):
         at = start + tl.arange(0, _SCAN)
         kind = tl.load(row + at, mask=at < blocks, other=2)
-        count += tl.sum(_apart(stats, block, at, kind, blocks).to(tl.int32), 0)
+        count += tl.sum(_too_far(stats, block, at, kind, blocks).to(tl.int32), 0)
     many = (count * 8 > blocks).to(tl.int32)
     tl.store(wide + block, many)
     for start in range(0, blocks, _SCAN):
         at = start + tl.arange(0, _SCAN)
         kind = tl.load(row + at, mask=at < blocks, other=2)
-        leave = skewed + _apart(stats, block, at, kind, blocks).to(tl.int32) * (1 - many)
+        leave = skewed + _too_far(stats, block, at, kind, blocks).to(tl.int32) * (1 - many)
         tl.store(row + at, tl.where(leave > 0, 2, kind).to(tl.uint8), mask=at < blocks)
 
 
 @triton.jit
-def _apart(stats, block, others, kind, blocks):
-    """Are the shifts of a plain tile too far from the column block's middle?"""
+def _too_far(stats, block, others, kind, blocks):
+    """Whether the shifts of a tile of one kind are too far from the middle of the column block."""
     lot = (kind == 1).to(tl.int32) * blocks
     mine, my_half = tl.load(stats + lot + block), tl.load(stats + lot + 2 * blocks + block)
     middle = tl.load(stats + lot + others, mask=others < blocks, other=0.0)

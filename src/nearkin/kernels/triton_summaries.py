@@ -1,13 +1,13 @@
 """Summaries of all queries in one pass: two running log-sum-exps per row, row-parallel and without atomics.
 
-Each program owns a block of queries and a range of reference tiles, and goes over the range twice. The hot loop takes
-tiles in which every pair is alike (all right, or all wrong, nobody skipped); it has no branch and no mask, and a tile
-of the other sort passes through it with weight 2^-inf. The second loop takes those: class borders and skipped pairs.
-It works on slivers of BS columns, so that its masks do not cost the hot loop registers. With lists there is no second
-loop: listed and skipped pairs are left out in the first, and come in `triton_holes.py`.
+Each program owns a block of queries and a range of reference tiles, and visits the range twice. The hot loop takes tiles of one
+kind (all positive or all negative, none skipped); it has no branch and no mask, and a mixed tile passes through it with
+weight 2^-inf. The second loop takes the mixed tiles: class borders and skipped pairs. It works on slivers of BS columns, so
+that its masks do not cost the hot loop registers. With lists there is no second loop: listed and skipped pairs are masked in
+the first, and are added in `triton_single_pairs.py`.
 
-A query's own |q|^2 is in all of its affinities and is left out of its log-sums, which are of 2 q.r - |r|^2: far from the
-middle it would take their last digits, and it cancels in all that is made of them.
+The |q|^2 of a query is part of all of its affinities and is left out of its log-sums, which are of 2 q.r - |r|^2: far from the
+center it would cost their last digits, and it cancels in everything that is computed from them.
 """
 # mypy: ignore-errors
 # ruff: noqa: N803, PLR0912, PLR0915
@@ -16,13 +16,13 @@ import triton
 import triton.language as tl
 
 from nearkin.kernels.triton_prepare import _LISTED, _TARGETS
-from nearkin.kernels.triton_single_pairs import punched
+from nearkin.kernels.triton_single_pairs import mask_pairs
 from nearkin.kernels.triton_tiles import LOWEST, _among, _column_tile, _costs, _dots, _in_span, _mixed_range, _points, log_sum
 
 
 @triton.jit
 def _grown(top, total, u, gate):
-    """A running log-sum-exp (top, total) after one more tile; a gate of +inf leaves it as it was."""
+    """Add one tile to a running log-sum-exp (top, total); a gate of +inf leaves it unchanged."""
     new = tl.maximum(top, tl.max(u, 1) - gate)
     e = tl.exp2(u - (new + gate)[:, None])
     return new, total * tl.exp2(top - new), e
@@ -30,7 +30,7 @@ def _grown(top, total, u, gate):
 
 @triton.jit(do_not_specialize=["n", "width", "tiles", "tiles_each"])
 def summaries_kernel(
-    row_z, row_y, col_z, col_bias, col_y, scalars, plan, span, skip, holes, begins, rounds, first, second,
+    row_z, row_y, col_z, col_bias, col_y, scalars, plan, span, skip, pair_columns, begins, most_pairs, first, second,
     n, row_padded, col_padded, width, tiles, tiles_each, skip_each,
     D: tl.constexpr, DC: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BS: tl.constexpr, G: tl.constexpr, T: tl.constexpr,
     MODE: tl.constexpr, SPLIT: tl.constexpr, INPUT: tl.constexpr, STAGES: tl.constexpr,
@@ -47,9 +47,9 @@ def summaries_kernel(
         a_low = _points(row_z, row0, row_plane, D, BM, DC)
     per_dot = tl.load(scalars)
     kinds = plan + (row0 // G).to(tl.int64) * width
-    # Labels: the sums over right and wrong ones; targets: one sum, and in `right` its cost-weighted twin.
+    # Labels: the sums over positives and negatives; targets: one sum, and in `positive_total` its cost-weighted twin.
     top, total = tl.full([BM], LOWEST, tl.float32), tl.zeros([BM], tl.float32)
-    right_top, right_total = top, total
+    positive_top, positive_total = top, total
     if MODE == _LISTED:
         at = begins + tl.program_id(1).to(tl.int64) * n + rows
         cursor, last = tl.load(at, mask=rows < n, other=0), tl.load(at + n, mask=rows < n, other=0)
@@ -65,19 +65,21 @@ def summaries_kernel(
         u = dots * per_dot - bias[None, :]
         if MODE == _TARGETS:
             new, scaled, e = _grown(top, total, u, gate)
-            right_total = right_total * tl.exp2(top - new)
-            right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T), 1)
+            positive_total = positive_total * tl.exp2(top - new)
+            positive_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BN, T), 1)
             top, total = new, scaled + tl.sum(e, 1)
         elif MODE == _LISTED:
-            u, cursor = punched(u, float("-inf"), columns, start + BN, holes, cursor, last, rounds + tl.program_id(0) * tiles + tile)
+            u, cursor = mask_pairs(
+                u, float("-inf"), columns, start + BN, pair_columns, cursor, last, most_pairs + tl.program_id(0) * tiles + tile
+            )
             top, total, e = _grown(top, total, u, gate)
             total += tl.sum(e, 1)
         else:
-            right = kind == 1
-            new, sums, e = _grown(tl.where(right, right_top, top), tl.where(right, right_total, total), u, gate)
+            positive = kind == 1
+            new, sums, e = _grown(tl.where(positive, positive_top, top), tl.where(positive, positive_total, total), u, gate)
             sums += tl.sum(e, 1)
-            right_top, right_total = tl.where(right, new, right_top), tl.where(right, sums, right_total)
-            top, total = tl.where(right, top, new), tl.where(right, total, sums)
+            positive_top, positive_total = tl.where(positive, new, positive_top), tl.where(positive, sums, positive_total)
+            top, total = tl.where(positive, top, new), tl.where(positive, total, sums)
 
     begin, end = from_tile, from_tile
     if MODE != _LISTED:
@@ -92,29 +94,29 @@ def summaries_kernel(
             u = tl.where(_among(skip, skip_each, rows, columns, n, False, BM, BS), float("-inf"), u)
             if MODE == _TARGETS:
                 new, scaled, e = _grown(top, total, u, 0.0)
-                right_total = right_total * tl.exp2(top - new)
-                right_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BS, T), 1)
+                positive_total = positive_total * tl.exp2(top - new)
+                positive_total += tl.sum(e * _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM, BS, T), 1)
                 top, total = new, scaled + tl.sum(e, 1)
             else:
-                right = _in_span(span, rows, columns, n, False)
-                top, total, e = _grown(top, total, tl.where(right, float("-inf"), u), 0.0)
+                positive = _in_span(span, rows, columns, n, False)
+                top, total, e = _grown(top, total, tl.where(positive, float("-inf"), u), 0.0)
                 total += tl.sum(e, 1)
-                right_top, right_total, e = _grown(right_top, right_total, tl.where(right, u, float("-inf")), 0.0)
-                right_total += tl.sum(e, 1)
+                positive_top, positive_total, e = _grown(positive_top, positive_total, tl.where(positive, u, float("-inf")), 0.0)
+                positive_total += tl.sum(e, 1)
 
     at = tl.program_id(1).to(tl.int64) * n + rows
     if MODE == _TARGETS:
         tl.store(first + at, log_sum(top, total), mask=rows < n)
-        mean = tl.where(total == 0, 0.0, right_total / total) * tl.load(scalars + 4)
+        mean = tl.where(total == 0, 0.0, positive_total / total) * tl.load(scalars + 4)
         tl.store(second + at, mean, mask=rows < n)
     else:
-        tl.store(first + at, log_sum(right_top, right_total), mask=rows < n)
+        tl.store(first + at, log_sum(positive_top, positive_total), mask=rows < n)
         tl.store(second + at, log_sum(top, total), mask=rows < n)
 
 
 @triton.jit(do_not_specialize=["n", "parts"])
 def merge_kernel(first_parts, second_parts, first, second, n, parts, BLOCK: tl.constexpr, MODE: tl.constexpr):
-    """Summaries of the parts of a split, in order, as one."""
+    """Merge the summaries of the parts of a split, in order."""
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = rows < n
     top, total = tl.full([BLOCK], LOWEST, tl.float32), tl.zeros([BLOCK], tl.float32)

@@ -1,6 +1,6 @@
-"""What both Triton passes do with a tile: load points, multiply them, and tell special pairs.
+"""What both Triton passes do with a tile: load points, multiply them, and find single pairs.
 
-Functions of this kind have one way out: Triton compiles what follows a `return` even where a constant rules it out.
+These functions have one `return` at the end: Triton compiles what follows a `return` even where a constant excludes it.
 """
 # mypy: ignore-errors
 # ruff: noqa: N803, SIM108
@@ -12,12 +12,12 @@ from nearkin.kernels.triton_prepare import _CAST
 
 _SCAN = tl.constexpr(256)
 _MANY = tl.constexpr(1 << 30)
-LOWEST = tl.constexpr(-1e30)  # below any affinity, yet finite: the difference of two is no nan
+LOWEST = tl.constexpr(-1e30)  # below any affinity, but finite: the difference of two is not nan
 
 
 @triton.jit
 def log_sum(top, total):
-    """log2 of a sum that is `total` times 2^top; -inf for a sum of nothing, and nan for a broken one: it must show in the loss."""
+    """log2 of a sum that is `total` times 2^top; -inf for an empty sum, and nan for a broken one: it must show in the loss."""
     return tl.where(total == 0, float("-inf"), top + tl.log2(tl.where(total == 0, 1.0, total)))
 
 
@@ -40,7 +40,7 @@ def _column_tile(
     col_z, col_zt, start, chunk, plane, padded,
     D: tl.constexpr, DC: tl.constexpr, BN: tl.constexpr, ROUND: tl.constexpr, SPLIT: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """A tile of column points: as rounded, what the rounding left, and transposed; the first again where there is no such."""
+    """A tile of column points: as rounded, what the rounding left, and transposed; the first again where one does not exist."""
     b = _points(col_z + chunk, start, 0, D, BN, DC)
     b_low, b_turned = b, b
     if SPLIT:
@@ -94,7 +94,7 @@ def _costs(row_y, col_y, rows, columns, row_padded, col_padded, BM: tl.constexpr
 
 @triton.jit
 def _among(positions, each, owners, others, count, DOWN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """(BM, BN): is the other point among its owner's positions? Owners are the rows, or the columns if DOWN."""
+    """(BM, BN): whether the other point is among the positions of its owner. Owners are the rows, or the columns if DOWN."""
     found = tl.zeros([BM, BN], tl.int1)
     for e in range(each):
         position = tl.load(positions + owners.to(tl.int64) * each + e, mask=owners < count, other=-1).to(tl.int32)
@@ -107,23 +107,23 @@ def _among(positions, each, owners, others, count, DOWN: tl.constexpr, BM: tl.co
 
 @triton.jit
 def _in_span(span, owners, others, count, DOWN: tl.constexpr):
-    """(BM, BN): is the other point within its owner's span?"""
+    """(BM, BN): whether the other point is within the span of its owner."""
     low = tl.load(span + owners.to(tl.int64) * 2, mask=owners < count, other=0).to(tl.int32)
     high = tl.load(span + owners.to(tl.int64) * 2 + 1, mask=owners < count, other=0).to(tl.int32)
     if DOWN:
-        right = (others[:, None] >= low[None, :]) & (others[:, None] < high[None, :])
+        positive = (others[:, None] >= low[None, :]) & (others[:, None] < high[None, :])
     else:
-        right = (others[None, :] >= low[:, None]) & (others[None, :] < high[:, None])
-    return right
+        positive = (others[None, :] >= low[:, None]) & (others[None, :] < high[:, None])
+    return positive
 
 
 @triton.jit
 def _mixed_range(kinds, step, from_tile, to_tile, BN: tl.constexpr, G: tl.constexpr):
-    """The first mixed tile and the one after the last: mostly a short stretch about the rows' own class."""
+    """The first mixed tile and the one after the last: mostly a short stretch around the class of the rows."""
     begin, end = from_tile + _MANY, from_tile
     for start in range(from_tile, to_tile, _SCAN):
         at = start + tl.arange(0, _SCAN)
         mixed = tl.load(kinds + at * BN // G * step, mask=at < to_tile, other=0) == 2
         begin = tl.minimum(begin, tl.min(tl.where(mixed, at, _MANY), 0))
         end = tl.maximum(end, tl.max(tl.where(mixed, at + 1, 0), 0))
-    return tl.minimum(begin, end), end  # without any, nothing: a begin of _MANY times the slivers would overflow
+    return tl.minimum(begin, end), end  # an empty range if there is none: _MANY times the slivers would overflow

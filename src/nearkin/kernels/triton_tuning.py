@@ -1,4 +1,4 @@
-"""What can be chosen about the Triton engine: how operands are rounded, and the shape of the tiles. No GPU is needed to import it."""
+"""Settings of the Triton engine: how operands are rounded, and the shape of the tiles. Importing this needs no GPU."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -17,9 +17,9 @@ class Scheme(NamedTuple):
 
     dtype: torch.dtype
     rounding: int
-    split: bool  # affinities from operands of two terms, the product of the small ones left out
+    split: bool  # affinities from operands of two terms; the product of the two small terms is left out
     fine: bool  # the gradient's products too
-    dot_input: str = "tf32"  # what Triton makes of float32 operands
+    dot_input: str = "tf32"  # how Triton multiplies float32 operands
 
 
 SCHEMES: Mapping[str, Scheme] = {
@@ -30,7 +30,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "bf16x3": Scheme(torch.bfloat16, CAST, split=True, fine=True),
     "tf32x3": Scheme(torch.float32, NONE, split=False, fine=False, dot_input="tf32x3"),
 }
-# What the precisions stand for. fp16x3 carries 22 bits where bf16x3 carries 16, at the same cost.
+# The scheme of each precision. fp16x3 carries 22 bits where bf16x3 carries 16, at the same cost.
 SCHEME_OF: Mapping[str, str] = {"fast": "fp16", "high": "tf32", "highest": "fp16x3"}
 
 
@@ -45,8 +45,8 @@ class Tile(NamedTuple):
     registers: int | None = None  # the most a thread may use, so that more programs fit on a multiprocessor
 
 
-# By pass, scheme and chunk of dimensions (the next larger one listed is used). Meant for the H200: programs of four
-# warps, two to four of them on a multiprocessor, so that one's exps run under another's matrix products.
+# By pass, scheme and chunk of dimensions (the next larger one listed is used). Tuned on the H200: programs of four warps, two to
+# four of them on a multiprocessor, so that the exps of one overlap with the matrix products of another.
 TILES: Mapping[tuple[Pass, str], Mapping[int, Tile]] = {
     ("summaries", "fp16"): {64: Tile(128, 64, 4, 3, registers=128), 128: Tile(128, 64, 4, 3), 256: Tile(64, 64, 4, 2)},
     ("summaries", "tf32"): {64: Tile(128, 64, 4, 3), 128: Tile(64, 64, 4, 3)},
@@ -72,7 +72,7 @@ def dimensions(d: int, scheme: Scheme) -> tuple[int, int]:
 
 
 def tile_of(which: Pass, scheme: str, d: int, scattered: bool) -> Tile:
-    """The tile to use. Scattered special pairs (skipped positions in a bank) cost less the smaller the tiles they spoil."""
+    """Return the tile to use. Scattered single pairs (skipped positions in a bank) make whole tiles slow, so they get smaller ones."""
     table = TILES[which, _ALIKE.get(scheme, scheme)]
     _, chunk = dimensions(d, SCHEMES[scheme])
     tile = table[min(listed for listed in table if listed >= chunk)]

@@ -1,4 +1,4 @@
-"""`values_of` as one launch: a dozen of torch's would take as long as a small pass."""
+"""`values_of` as one launch: a dozen launches by torch would take as long as a small pass."""
 # mypy: ignore-errors
 # ruff: noqa: N803
 
@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 _LN2 = tl.constexpr(0.6931471805599453)
-_TINY = tl.constexpr(1e-8)  # below, log(1 + e) is e to float32's last digit
+_TINY = tl.constexpr(1e-8)  # below this, log(1 + e) is e to the last digit of float32
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -19,15 +19,15 @@ def values_kernel(
     there = rows < n
     a = tl.load(first + rows, mask=there, other=0.0)
     b = tl.load(second + rows, mask=there, other=0.0)
-    right, wrong = a != float("-inf"), b != float("-inf")  # nan counts as there: broken embeddings must show in the loss
+    positive, negative = a != float("-inf"), b != float("-inf")  # nan counts as present: broken embeddings must show in the loss
     if TARGETS:
-        counts = right
-        cost, pull = b, tl.where(right, slope, 0.0)
-        a = tl.where(right, a, 0.0)
+        counts = positive
+        cost, pull = b, tl.where(positive, slope, 0.0)
+        a = tl.where(positive, a, 0.0)
     else:
-        # A gap of -inf costs nothing and pushes nowhere, one of inf (nobody right) costs 1.
-        counts = right if LOG else right | wrong
-        gap = tl.where(counts & wrong if LOG else counts, b - a, float("-inf")).to(tl.float64)  # in base-2 units
+        # A gap of -inf has loss 0 and no gradient; a gap of inf (no positive) has loss 1.
+        counts = positive if LOG else positive | negative
+        gap = tl.where(counts & negative if LOG else counts, b - a, float("-inf")).to(tl.float64)  # in base-2 units
         e = tl.exp2(-tl.abs(gap))
         if LOG:
             cost = _LN2 * tl.maximum(gap, 0.0) + tl.where(e < _TINY, e, tl.log(1.0 + e))
@@ -35,8 +35,8 @@ def values_kernel(
         else:
             cost = tl.where(gap > 0, 1.0, e) / (1.0 + e)
             pull = e / ((1.0 + e) * (1.0 + e)) * slope
-        a = tl.where(right, a, tl.where(wrong, b, 0.0))
-        b = tl.where(wrong, b, a)
+        a = tl.where(positive, a, tl.where(negative, b, 0.0))
+        b = tl.where(negative, b, a)
     tl.store(value + rows, cost.to(tl.float32), mask=there)
     tl.store(valid + rows, counts.to(tl.uint8), mask=there)
     tl.store(weight + rows, pull.to(tl.float32), mask=there)

@@ -1,7 +1,7 @@
-"""Models: encoders from images or vectors to embeddings, and the model folder that training leaves behind.
+"""Models: networks from images or vectors to embeddings, and the model folder that training writes.
 
-`build` makes a network from its name, `adapt` puts a head on one of yours, `load` opens a model folder. Names are imported when first
-used: the command line reads the paths of a folder before torch is loaded.
+`build` makes a network from its name (`NETWORKS`, timm's and torchvision's), `adapt` puts a head on a network of yours, and `load` opens a
+model folder as a `Model`, which encodes inputs, finds their neighbors among the training points and predicts labels from those.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any
 from nearkin import _lazy_exports
 
 _HOMES = {
-    "nearkin.models.adapters": (
-        "adapt",
-        "parameter_groups",
-    ),
+    "nearkin.models.adapters": ("adapt",),
     "nearkin.models.catalog": (
         "NETWORKS",
         "build",
         "channels_last",
         "options_of",
     ),
-    "nearkin.models.convnet": ("convnet",),
-    "nearkin.models.features": (
+    "nearkin.models.small_convnet": ("convnet",),
+    "nearkin.models.layer_outputs": (
         "features",
         "layers",
     ),
@@ -38,17 +35,16 @@ __all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0
 
 if TYPE_CHECKING:
     from nearkin.models.adapters import adapt as adapt
-    from nearkin.models.adapters import parameter_groups as parameter_groups
     from nearkin.models.catalog import NETWORKS as NETWORKS
     from nearkin.models.catalog import build as build
     from nearkin.models.catalog import channels_last as channels_last
     from nearkin.models.catalog import options_of as options_of
-    from nearkin.models.convnet import convnet as convnet
-    from nearkin.models.features import features as features
-    from nearkin.models.features import layers as layers
     from nearkin.models.folder import Model as Model
     from nearkin.models.folder import load as load
     from nearkin.models.head import Head as Head
+    from nearkin.models.layer_outputs import features as features
+    from nearkin.models.layer_outputs import layers as layers
+    from nearkin.models.small_convnet import convnet as convnet
     from nearkin.models.weights import convert_weights as convert_weights
     from nearkin.models.weights import load_weights as load_weights
 

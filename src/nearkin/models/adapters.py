@@ -1,8 +1,7 @@
-"""Other people's networks as bodies under our head: `timm:NAME`, `torchvision:NAME`, or any nn.Module.
+"""Networks of other libraries as bodies under our head: `timm:NAME`, `torchvision:NAME`, or any nn.Module.
 
-Neither library is needed until it is asked for, and nothing is ever downloaded: weights come from a local file. A frozen body is
-left as it is, its batch-normalization statistics included; otherwise it is fine-tuned, at a learning rate of its own if
-`parameter_groups` is given one.
+Neither library is needed until it is named, and nothing is ever downloaded: weights come from a local file. A frozen body stays
+as it is, its batch-normalization statistics included; otherwise it is fine-tuned.
 """
 
 from importlib import import_module
@@ -11,13 +10,13 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from nearkin.models.features import nearest_name
+from nearkin.data.preprocess import nearest_name
 from nearkin.models.head import Head, ImageShape, UnitLength, check_image_shape, features_after
 from nearkin.models.weights import load_weights
 
 
 class Adapted(nn.Module):
-    """A body and a head; a frozen body has no gradients and stays in evaluation mode whatever `train()` says."""
+    """A body and a head; a frozen body has no gradients and stays in evaluation mode, also after `train()`."""
 
     def __init__(self, body: nn.Module, head: nn.Module, frozen: bool) -> None:
         super().__init__()
@@ -45,9 +44,41 @@ def adapt(
     normalize: bool = False,
     frozen: bool = False,
 ) -> nn.Module:
-    """Any module that makes one tensor of a batch; its output, flattened, is what the head reads.
+    """Put a head on a network of yours.
 
-    Without `dimension` the module's output is the embedding itself. `image_shape` is the shape of one input: (d,) for vectors.
+    Parameters
+    ----------
+    module : nn.Module
+        The body: any module that returns one tensor for a batch. Its output is flattened for the head.
+    image_shape : tuple of int
+        Shape of one input: (channels, height, width) for images, (d,) for vectors.
+    dimension : int, optional
+        Size of the embedding. By default there is no linear layer, and the flattened output is the embedding.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    frozen : bool, default=False
+        Train the head only; the body keeps its weights and its batch-normalization statistics.
+
+    Returns
+    -------
+    nn.Module
+        With the parts `body` and `head`.
+
+    Raises
+    ------
+    TypeError
+        If `module` is not an nn.Module, or does not return a tensor.
+    ValueError
+        If it cannot read inputs of this shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from nearkin.models import adapt
+    >>> network = adapt(nn.Conv2d(3, 8, 3), (3, 8, 8), dimension=16, normalize=True)
+    >>> network(torch.zeros(2, 3, 8, 8)).shape
+    torch.Size([2, 16])
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be an nn.Module, not {type(module).__name__}")
@@ -66,11 +97,11 @@ def from_timm(
     weights: str | Path | None = None,
     frozen: bool = False,
 ) -> nn.Module:
-    """One of timm's models without its classifier; `weights` is a local file of that model, its classifier left out."""
+    """A model of timm without its classifier; `weights` is a local file of that model, whose classifier is ignored."""
     channels = check_image_shape(image_shape)[0]
     timm = _library("timm", "timm")
     if not timm.is_model(model):
-        raise ValueError(f"timm has no model {model!r}{nearest_name(model, timm.list_models())}; timm.list_models() has them all")
+        raise ValueError(f"timm has no model {model!r}{nearest_name(model, timm.list_models())}; timm.list_models() lists all")
     body = timm.create_model(model, pretrained=False, num_classes=0, in_chans=channels)
     if weights is not None:
         classifier = body.pretrained_cfg.get("classifier", "fc")
@@ -87,11 +118,11 @@ def from_torchvision(
     weights: str | Path | None = None,
     frozen: bool = False,
 ) -> nn.Module:
-    """One of torchvision's classification models without its last linear layer; `weights` is a local file of that model."""
+    """A classification model of torchvision without its last linear layer; `weights` is a local file of that model."""
     channels = check_image_shape(image_shape)[0]
     if channels != 3:
         raise ValueError(
-            f"image_shape {tuple(image_shape)} has {channels} channels, torchvision's models read 3; repeat the channel, or use timm"
+            f"image_shape {tuple(image_shape)} has {channels} channels, and torchvision's models read 3; repeat the channel, or use timm"
         )
     models = _library("torchvision", "torchvision.models")
     known = models.list_models(models)
@@ -100,7 +131,7 @@ def from_torchvision(
             f"torchvision has no model {model!r}{nearest_name(model, known)} that classifies; the models are {', '.join(known)}"
         )
     body = models.get_model(model, weights=None)
-    body.aux_logits = False  # two of them would give their helper classifiers' output, too, while training
+    body.aux_logits = False  # in training two of the models would return the outputs of auxiliary classifiers, too
     classifier = [name for name, layer in body.named_modules() if isinstance(layer, nn.Linear)][-1:]
     for name in classifier:
         parent, _, leaf = name.rpartition(".")
@@ -108,21 +139,6 @@ def from_torchvision(
     if weights is not None:
         load_weights(body, weights, cut=classifier)
     return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen)
-
-
-def parameter_groups(network: nn.Module, rate: float, *, body_rate: float | None = None) -> list[dict[str, Any]]:
-    """The trained parameters for an optimizer, the body's at a learning rate of its own; frozen ones are left out."""
-    trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
-    head = [p for name, p in trained if name.startswith("head.")]
-    body = [p for name, p in trained if not name.startswith("head.")]
-    if not trained:
-        raise ValueError("the network has nothing to train; unfreeze its body or give it a dimension, so that it has a head")
-    if body_rate is None:
-        return [{"params": [p for _, p in trained], "lr": rate}]
-    if not head:
-        raise ValueError(f"body_rate ({body_rate}) needs a network with a trained `head`; wrap it with adapt(module, ..., dimension=...)")
-    groups = [{"params": head, "lr": rate}, {"params": body, "lr": body_rate}]
-    return [group for group in groups if group["params"]]
 
 
 def _library(name: str, module: str) -> Any:

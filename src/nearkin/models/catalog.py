@@ -1,4 +1,4 @@
-"""The one door to all networks: a name, the shape of the input, the size of the embedding, and the network's own options."""
+"""`build`: any network from its name, the shape of its input, the size of the embedding, and its own options."""
 
 import inspect
 import math
@@ -9,20 +9,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from nearkin.data.preprocess import nearest_name
 from nearkin.models.adapters import from_timm, from_torchvision
 from nearkin.models.alexnet import alexnet
-from nearkin.models.convnet import convnet
-from nearkin.models.features import nearest_name
 from nearkin.models.hao2018 import hao2018_cifar10, hao2018_cifar100, hao2018_mnist, hao2018_mnist_2d
 from nearkin.models.head import ImageShape, check_image_shape
 from nearkin.models.mlp import linear, mlp
 from nearkin.models.mobilenet import mobilenet_v2
 from nearkin.models.ren2014 import ren2014_cifar, ren2014_mnist
 from nearkin.models.resnet import resnet18, resnet50, resnet101
+from nearkin.models.small_convnet import convnet
 from nearkin.models.taylor2010 import taylor2010
 
 Builder = Callable[..., nn.Module]
 
+# The networks that `build` knows, by name; `build` also takes timm:NAME and torchvision:NAME.
 NETWORKS: dict[str, Builder] = {
     "convnet": convnet,
     "linear": linear,
@@ -41,9 +42,7 @@ NETWORKS: dict[str, Builder] = {
     "mobilenet-v2": mobilenet_v2,
 }
 LIBRARIES: dict[str, Builder] = {"timm": from_timm, "torchvision": from_torchvision}  # timm:NAME, torchvision:NAME
-
-
-SHARED = ("image_shape", "dimension_in", "dimension", "normalize")  # what build() itself takes for every network
+SHARED = ("image_shape", "dimension_in", "dimension", "normalize")  # the arguments of build() for all networks
 
 
 def build(
@@ -55,12 +54,42 @@ def build(
     normalize: bool = False,
     **options: Any,
 ) -> nn.Module:
-    """A network from its name, for images of (channels, height, width) or vectors of `dimension_in` numbers.
+    """Build a network from its name.
 
-    `dimension` is the size of the embedding (the document's own when None), `normalize` gives it unit length. The options of a
-    network are the other arguments of its function; `options_of(name)` lists them.
+    Give either `image_shape` or `dimension_in`. Networks for vectors (mlp, linear) also take images, as rows of pixels.
 
-    >>> build("ren2014-mnist", image_shape=(1, 28, 28), dimension=2, pooling="ceil")
+    Parameters
+    ----------
+    name : str
+        A key of `NETWORKS`, timm:NAME or torchvision:NAME.
+    image_shape : tuple of int, optional
+        (channels, height, width) of the images.
+    dimension_in : int, optional
+        Length of the vectors.
+    dimension : int, optional
+        Size of the embedding. By default that of the network's paper, or the network's own default.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    **options : Any
+        Options of the network; `options_of(name)` lists them with their defaults.
+
+    Returns
+    -------
+    nn.Module
+        With a part named `head`.
+
+    Raises
+    ------
+    ValueError
+        If the name or an option is unknown, or the network cannot read such inputs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.models import build
+    >>> network = build("ren2014-mnist", image_shape=(1, 28, 28), dimension=2, pooling="ceil")
+    >>> network(torch.zeros(5, 1, 28, 28)).shape
+    torch.Size([5, 2])
     """
     builder = _builder(name)
     given: dict[str, Any] = {**_input(name, builder, image_shape, dimension_in), "normalize": normalize}
@@ -77,19 +106,54 @@ def build(
 
 
 def channels_last(network: nn.Module) -> nn.Module:
-    """The network with weights laid out channels last: torch then computes in that layout, in which convolutions and pools are quicker."""
+    """Store the weights of a network channels last, so that torch computes in that layout, which is faster for convolutions.
+
+    Parameters
+    ----------
+    network : nn.Module
+        Any network; it is changed in place.
+
+    Returns
+    -------
+    nn.Module
+        The same network.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from nearkin.models import channels_last
+    >>> channels_last(nn.Conv2d(3, 8, 3)).weight.is_contiguous(memory_format=torch.channels_last)
+    True
+    """
     laid: nn.Module = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return laid
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """The options of a network and their defaults."""
+    """List the options of a network with their defaults.
+
+    Parameters
+    ----------
+    name : str
+        As of `build`.
+
+    Returns
+    -------
+    dict
+
+    Examples
+    --------
+    >>> from nearkin.models import options_of
+    >>> options_of("convnet")
+    {'widths': (16, 32, 64), 'size': 3, 'hidden': 64}
+    """
     parameters = inspect.signature(_builder(name)).parameters
     return {option: parameter.default for option, parameter in parameters.items() if option not in SHARED}
 
 
 def loads_itself(name: str) -> bool:
-    """Whether the network takes `weights` and `frozen` as options, since the names in the file are those of its body alone."""
+    """Whether the network takes `weights` and `frozen` as options, since its weight files are of the body only."""
     return ":" in name or (name in NETWORKS and "frozen" in options_of(name))
 
 
@@ -104,7 +168,7 @@ def _builder(name: str) -> Builder:
 
 
 def _input(name: str, builder: Builder, image_shape: ImageShape | None, dimension_in: int | None) -> Mapping[str, Any]:
-    """Under the name the builder gives it. Networks for vectors take images as rows of pixels; the other way round cannot be."""
+    """The input shape under the builder's own name for it. Networks for vectors read images as rows of pixels."""
     if (image_shape is None) == (dimension_in is None):
         raise ValueError("give image_shape=(channels, height, width) or dimension_in, one of the two")
     if image_shape is not None:
@@ -112,5 +176,5 @@ def _input(name: str, builder: Builder, image_shape: ImageShape | None, dimensio
     if "dimension_in" in inspect.signature(builder).parameters:
         return {"dimension_in": dimension_in if image_shape is None else math.prod(image_shape)}
     if image_shape is None:
-        raise ValueError(f"{name} reads images, not vectors of {dimension_in} numbers; give image_shape, or take mlp or linear")
+        raise ValueError(f"{name} reads images, not vectors of {dimension_in} numbers; give image_shape, or use mlp or linear")
     return {"image_shape": image_shape}

@@ -1,11 +1,11 @@
-"""A model folder: what training leaves behind and everything else starts from.
+"""A model folder: what training writes and everything else reads.
 
-    model.json              what goes in, which network, how inputs are prepared, the metric, and why this objective
+    model.json              inputs, network, preprocessing, metric, objective and the reason for it
     run.json                the Run that made it
-    weights.safetensors     the last weights; best.safetensors those that did best on the validation part, if there is one
-    objective.safetensors   the objective's own parameters and state
-    references.safetensors  embeddings of the training part with their labels or targets: what predictions look at. By the best weights
-                            where there are any; references-last.safetensors are then those of the last. Binary codes are kept packed
+    weights.safetensors     the last weights; best.safetensors those that were best on the validation part, if there is one
+    objective.safetensors   parameters and state of the objective
+    references.safetensors  embeddings of the training part with their labels or targets, for predictions. By the best weights if there are
+                            any; references-last.safetensors are then those of the last. Binary codes are stored packed
     split.json, metrics.json, log.jsonl, README.md (the model card), checkpoints/
 
 Nothing in it is a pickle.
@@ -39,7 +39,41 @@ Inputs = Tensor | np.ndarray | Picture | Sequence[Picture] | Sequence[np.ndarray
 
 
 class Model:
-    """A trained network with what it takes to use it. `load` makes one."""
+    """A trained network with its preprocessing, its metric and the embeddings of its training points. `load` opens one.
+
+    Parameters
+    ----------
+    network : nn.Module
+        The network.
+    about : dict
+        The content of model.json.
+    references : Points, optional
+        Embeddings of the training points with their labels, for `neighbors` and `predict`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from nearkin import Points
+    >>> from nearkin.models import Model, build
+    >>> network = build("linear", dimension_in=2, dimension=2)
+    >>> with torch.no_grad():
+    ...     _ = network.head.linear.weight.copy_(torch.eye(2))
+    >>> about = {"kind": "vectors", "shape": [2], "prepare": [], "metric": "squared_euclidean", "supervision": "classes"}
+    >>> about |= {"classes": ["cat", "dog"], "network": {"name": "linear", "dimension": 2}}
+    >>> model = Model(network, about, Points(torch.tensor([[0.0, 0.0], [5.0, 5.0]]), torch.tensor([0, 1])))
+    >>> model
+    <Model linear: vectors 2 to 2 numbers, 2 references>
+    >>> queries = np.array([[1.0, 0.0], [4.0, 5.0]], dtype=np.float32)
+    >>> model.encode(queries)
+    array([[1., 0.],
+           [4., 5.]], dtype=float32)
+    >>> model.neighbors(queries, k=1).positions
+    tensor([[0],
+            [1]])
+    >>> [model.classes[number] for number in model.predict(queries, k=1)]
+    ['cat', 'dog']
+    """
 
     def __init__(self, network: nn.Module, about: dict[str, Any], references: Points | None = None) -> None:
         self.network = network.eval()
@@ -50,29 +84,30 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the network."""
         return next(self.network.parameters(), torch.zeros(())).device
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number."""
+        """Class names in the order of their numbers."""
         return tuple(self.about["classes"])
 
     @property
     def binary(self) -> bool:
-        """Whether it was trained for codes: its embeddings are then +-1."""
+        """Whether it was trained for binary codes; its embeddings are then +-1."""
         return bool(self.about["metric"] == "hamming")
 
     @property
     def smooth_affinity(self) -> Affinity:
-        """An affinity with a gradient for the network's own outputs: for codes their product with the other's signs."""
+        """An affinity with a gradient for the network's outputs: for binary codes the inner product, otherwise `affinity`."""
         return InnerProduct() if self.binary else self.affinity
 
     @property
     def soft_affinity(self) -> Affinity | None:
-        """The affinity whose softmax says who is a neighbor: at the temperature of the training.
+        """The affinity whose softmax gives neighbor probabilities: at the temperature of the training.
 
-        Where that is not known, Euclidean distances go without one, and of cosines, which all lie in -1..1, no softmax would say anything.
+        If the temperature is unknown, it is 1 for Euclidean distances. For cosines the result is None: they all lie in -1..1, so their
+        softmax at temperature 1 is almost uniform.
         """
         if "temperature" not in self.about:
             return None if self.about["metric"] == "cosine" else self.affinity
@@ -81,10 +116,27 @@ class Model:
 
     @torch.no_grad()
     def encode(self, inputs: Inputs, batch_size: int = 512) -> Tensor | np.ndarray:
-        """Embeddings (n, d): of images (n, c, h, w) uint8 or float in 0..1, of vectors (n, d), or of pictures: files by path, or Pillow's.
+        """Compute embeddings.
 
-        Channels may also come last, and of gray images they may be missing. A tensor gives a tensor, anything else a numpy array. A model
-        for codes gives +-1; `codes` packs them.
+        Parameters
+        ----------
+        inputs : Tensor, ndarray, path, Pillow image, or a sequence of these
+            Images (n, c, h, w) uint8 or float in 0..1 (channels may also be last, and gray images may be without), vectors (n, d), or image
+            files and Pillow images, which are converted to the model's size.
+        batch_size : int, default=512
+            Inputs computed at a time; lower it if memory runs out.
+
+        Returns
+        -------
+        Tensor or ndarray
+            (n, d) embeddings: a tensor for a tensor, otherwise an array. Those of a model for binary codes are +-1; `codes` packs them.
+
+        Raises
+        ------
+        ValueError
+            If the inputs have another shape or range than the model reads.
+        DamagedImageError
+            If a file cannot be decoded.
         """
         points = self._read(inputs)
         mode = self.network.training
@@ -97,25 +149,72 @@ class Model:
         return embeddings.to(inputs.device) if isinstance(inputs, Tensor) else embeddings.cpu().numpy()
 
     def codes(self, inputs: Inputs) -> np.ndarray:
-        """(n, ceil(d / 8)) uint8: the signs of the embedding, eight in a byte."""
+        """Compute packed binary codes: the signs of the embeddings, eight in a byte.
+
+        Parameters
+        ----------
+        inputs : Tensor, ndarray, path, Pillow image, or a sequence of these
+            As of `encode`.
+
+        Returns
+        -------
+        ndarray
+            (n, ceil(d / 8)) uint8.
+        """
         return pack(self.encode(inputs))
 
     def neighbors(self, inputs: Inputs, k: int = 10) -> Neighbors:
-        """The k nearest training points of each input, as positions among `references`, with affinities."""
+        """Find the nearest training points of each input.
+
+        Parameters
+        ----------
+        inputs : Tensor, ndarray, path, Pillow image, or a sequence of these
+            As of `encode`.
+        k : int, default=10
+            Number of neighbors.
+
+        Returns
+        -------
+        Neighbors
+            Positions (n, k) in `references`, and affinities (n, k), nearest first.
+
+        Raises
+        ------
+        ValueError
+            If the model folder has no references.
+        """
         embeddings = torch.as_tensor(self.encode(inputs)).to(self.device)
         return nearest(embeddings, self._known().embeddings, k, self.affinity)
 
     def predict(self, inputs: Inputs, k: int = 10) -> Tensor | np.ndarray:
-        """By the k nearest training points: the majority's class number, or the mean of their targets."""
+        """Predict labels from the nearest training points: the majority's class, or the mean of their targets.
+
+        Parameters
+        ----------
+        inputs : Tensor, ndarray, path, Pillow image, or a sequence of these
+            As of `encode`.
+        k : int, default=10
+            Number of neighbors.
+
+        Returns
+        -------
+        Tensor or ndarray
+            (n,) class numbers, positions in `classes`; or (n, t) numbers.
+
+        Raises
+        ------
+        ValueError
+            If the model has no references, or was trained without labels.
+        """
         known = self._known()
         if known.labels is None:
-            raise ValueError("this model was trained without labels and can predict none; use neighbors()")
-        labels, answering, classes = known.labels, known.embeddings, self.about["supervision"] == "classes"
-        if classes and bool((labels < 0).any()):  # points whose class is not known have none to tell
-            labels, answering = labels[labels >= 0], answering[labels >= 0]
-        asked = torch.as_tensor(self.encode(inputs)).to(self.device)
-        theirs = labels[nearest(asked, answering, k, self.affinity).positions]
-        found = vote(theirs) if classes else theirs.float().mean(1)
+            raise ValueError("this model was trained without labels, so it cannot predict any; use neighbors()")
+        labels, references, classes = known.labels, known.embeddings, self.about["supervision"] == "classes"
+        if classes and bool((labels < 0).any()):  # points of unknown class have no vote
+            labels, references = labels[labels >= 0], references[labels >= 0]
+        queries = torch.as_tensor(self.encode(inputs)).to(self.device)
+        votes = labels[nearest(queries, references, k, self.affinity).positions]
+        found = vote(votes) if classes else votes.float().mean(1)
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
 
     def _known(self) -> Points:
@@ -136,35 +235,63 @@ class Model:
         some: Any = [inputs] if isinstance(inputs, Picture) else inputs.to_numpy() if hasattr(inputs, "to_numpy") else inputs  # a DataFrame
         if not isinstance(some, Tensor) and len(some) and isinstance(some[0], Picture):
             if len(shape) != 3:
-                raise ValueError(f"this model reads vectors of {shape[0]} numbers, not image files")
-            channels, side = brought_to(self.about)
+                raise ValueError(f"inputs are images, and this model reads vectors of {shape[0]} numbers; pass an array (n, {shape[0]})")
+            channels, side = channels_and_size(self.about)
             assert channels is not None
             some = torch.stack([pictures.decode_picture(picture, channels, side) for picture in some])
         points = some if isinstance(some, Tensor) else torch.from_numpy(np.ascontiguousarray(some))
-        if len(shape) == 3 and tuple(points.shape[1:]) != shape:  # as files of arrays have them
+        if len(shape) == 3 and tuple(points.shape[1:]) != shape:  # channels last, or missing
             points = points[:, None] if points.ndim == 3 else points.movedim(-1, 1) if points.ndim == 4 else points
         if not len(points) or tuple(points.shape[1:]) != shape:
             raise ValueError(f"inputs have shape {tuple(np.shape(some))}; this model reads (n, {', '.join(map(str, shape))})")
-        if self._wants_fractions and points.is_floating_point() and float(points.max()) > 2:
-            raise ValueError(f"inputs reach {float(points.max()):g}, and floats are pixels in 0..1: divide them by 255, or pass uint8")
+        if self._reads_unit_range and points.is_floating_point() and float(points.max()) > 2:
+            raise ValueError(
+                f"inputs reach {float(points.max()):g}, but pixels as floats must be in 0..1; divide them by 255, or pass uint8"
+            )
         return points
 
     @property
-    def _wants_fractions(self) -> bool:
-        """Whether it was trained with pixels in 0..1: an estimator's images may be of any scale."""
+    def _reads_unit_range(self) -> bool:
+        """Whether it was trained with pixels in 0..1; images of an estimator may have any scale."""
         return any(isinstance(step, preprocess.Standardize) and max(step.mean) <= 1 for step in self.prepare)
 
 
 def load(folder: str | Path, which: Literal["best", "last"] = "best", device: str | torch.device | None = None) -> Model:
-    """A model from its folder; "best" falls back to the last weights when there was no validation part."""
+    """Open a model folder.
+
+    Parameters
+    ----------
+    folder : path
+        The folder that training wrote.
+    which : {"best", "last"}, default="best"
+        The weights that were best on the validation part, or the last ones; without a validation part there are only the last.
+    device : str or torch.device, optional
+        Where to compute. By default cuda if there is one, else cpu.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder is not a model folder, or its training has not finished.
+
+    Examples
+    --------
+    >>> import nearkin
+    >>> model = nearkin.load("runs/photos")  # doctest: +SKIP
+    >>> model.predict(["query.jpg"])  # doctest: +SKIP
+    array([3])
+    """
     folder = Path(folder)
     about = about_of(folder)
     network = build_network(_without_first_weights(about))
     best, there = folder / "best.safetensors", folder / "references.safetensors"
     weights = best if which == "best" and best.exists() else folder / "weights.safetensors"
     if not weights.exists():
-        told = f"{weights} is not there: the training has not come to its end"
-        raise FileNotFoundError(f"{told}; `nearkin train --resume {quote(str(folder))}` goes on with it")
+        missing = f"{weights} does not exist: the training has not finished"
+        raise FileNotFoundError(f"{missing}; `nearkin train --resume {quote(str(folder))}` resumes it")
     if best.exists() and which == "last":
         there = folder / "references-last.safetensors"
     network.load_state_dict(load_file(weights))
@@ -174,19 +301,19 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
 
 
 def about_of(folder: Path) -> dict[str, Any]:
-    """What model.json says."""
+    """Read model.json."""
     about: dict[str, Any] = json.loads(model_page(folder).read_text(encoding="utf-8"))
     return about
 
 
 def _without_first_weights(about: dict[str, Any]) -> dict[str, Any]:
-    """The same description without the file that training started from: the folder has weights of its own, and must do without it."""
+    """The same description without the weights that training started from, since the folder has its own."""
     options = {name: value for name, value in about["network"]["options"].items() if name != "weights"}
     return {**about, "network": {**about["network"], "options": options}}
 
 
-def brought_to(about: dict[str, Any]) -> tuple[int | None, int | None]:
-    """(channels, side) that other people's pictures are brought to; no side where the model's are not square, nothing for vectors."""
+def channels_and_size(about: dict[str, Any]) -> tuple[int | None, int | None]:
+    """(channels, side) to convert images to for this model; side None if its images are not square, both None for vectors."""
     if about["kind"] != "images":
         return None, None
     channels, height, width = about["shape"]
@@ -194,16 +321,16 @@ def brought_to(about: dict[str, Any]) -> tuple[int | None, int | None]:
 
 
 def build_network(about: dict[str, Any]) -> nn.Module:
-    """The network that model.json describes, with fresh weights."""
+    """Build the network that model.json describes, with new weights."""
     chosen, shape = about["network"], tuple(about["shape"])
-    if len(shape) == 3:  # preparation may crop
+    if len(shape) == 3:  # preprocessing may crop
         shape = tuple(preprocess.preprocessed(torch.zeros(1, *shape), preprocess.restore(about["prepare"])).shape[1:])
     kind: dict[str, Any] = {"image_shape": shape} if len(shape) == 3 else {"dimension_in": shape[0]}
     return build(chosen["name"], **kind, dimension=chosen["dimension"], normalize=chosen["normalize"], **chosen["options"])
 
 
 def kept_references(known: Points, *, binary: bool) -> dict[str, Tensor]:
-    """What references.safetensors holds: embeddings (n, d), or codes (n, ceil(d / 8)), with labels and ids where there are any."""
+    """The content of references.safetensors: embeddings (n, d), or codes (n, ceil(d / 8)), with labels and ids if there are any."""
     kept = {"codes": torch.from_numpy(pack(known.embeddings))} if binary else {"embeddings": known.embeddings}
     more = {"labels": known.labels, "ids": known.ids}
     return {**kept, **{name: tensor for name, tensor in more.items() if tensor is not None}}

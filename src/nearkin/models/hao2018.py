@@ -1,4 +1,4 @@
-"""[hao2018anchor]'s four networks, as data: rows of (maps, layers) for its blocks Conv0.x to Conv3.x. [hao2018anchor] table 1
+"""The four networks of [hao2018anchor], table 1: rows of (maps, layers) for the blocks Conv0.x to Conv3.x.
 
 Every layer is 3 x 3, padding 1, batch normalization, ReLU; 2 x 2 max-pools follow Conv1, Conv2 and Conv3, dropout follows the
 first two pools. The last layer is linear, without normalization or ReLU, because anchors have negative coordinates.
@@ -37,7 +37,31 @@ def hao2018(
     dropout: float = 0.1,
     conv_bias: bool = True,
 ) -> nn.Module:
-    """One row of the table. `dropout` is the document's p: 0, 0.1, 0.25 or 0.5; its best results have 0.1."""
+    """Build a network of table 1.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        A row of the table.
+    image_shape : tuple of int
+        (channels, height, width) of the images.
+    dimension : int, default=256
+        Size of the embedding.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    dropout : float, default=0.1
+        p of the paper, which tries 0, 0.1, 0.25 and 0.5; its best results have 0.1.
+    conv_bias : bool, default=True
+        Give convolutions a bias.
+
+    Returns
+    -------
+    nn.Module
+
+    References
+    ----------
+    [hao2018anchor], table 1
+    """
     maps_in = check_image_shape(image_shape)[0]
     check_share("dropout", dropout, below_one=True)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
@@ -56,7 +80,7 @@ def hao2018(
     return nn.Sequential(layers)
 
 
-hao2018_mnist_2d = partial(hao2018, MNIST, dimension=2, dropout=0.0)  # its figure 2
+hao2018_mnist_2d = partial(hao2018, MNIST, dimension=2, dropout=0.0)  # figure 2
 hao2018_mnist = partial(hao2018, MNIST, dimension=256)
 hao2018_cifar10 = partial(hao2018, CIFAR10, dimension=256)
 hao2018_cifar100 = partial(hao2018, CIFAR100, dimension=512)

@@ -1,7 +1,7 @@
 """The head: from a network's last features to the embedding, with or without unit length.
 
-Every network here ends in a `Head` named `head`; what comes before it is the body. So the two can be told apart by name: to
-give them learning rates of their own, to freeze one, to read the features below the embedding.
+Every network here ends in a `Head` named `head`; everything before it is the body. The name separates the two: to give them different
+learning rates, to freeze one, or to read the features below the embedding.
 """
 
 import math
@@ -19,7 +19,32 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class Head(nn.Module):
-    """A linear map to `dimension`, then tanh (only [ren2014convolutional] may mean that), then unit length, where asked for."""
+    """The last layer of a network: a linear map, optionally followed by tanh and by unit length.
+
+    Parameters
+    ----------
+    features : int
+        Numbers of each input, flattened.
+    dimension : int
+        Size of the embedding.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    bias : bool, default=True
+        Add a bias.
+    output : {"linear", "tanh"}, default="linear"
+        Non-linearity after the linear map; "tanh" is one reading of [ren2014convolutional].
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.models import Head
+    >>> Head(12, 4, normalize=True)(torch.ones(2, 3, 2, 2)).norm(dim=1).detach().round(decimals=4)
+    tensor([1., 1.])
+
+    References
+    ----------
+    [ren2014convolutional]
+    """
 
     def __init__(self, features: int, dimension: int, *, normalize: bool = False, bias: bool = True, output: Output = "linear") -> None:
         super().__init__()
@@ -31,6 +56,18 @@ class Head(nn.Module):
         self.output = output
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map features to embeddings.
+
+        Parameters
+        ----------
+        x : Tensor
+            (n, ...) features, which are flattened.
+
+        Returns
+        -------
+        Tensor
+            (n, dimension) embeddings.
+        """
         x = self.linear(x.flatten(1))
         if self.output == "tanh":
             x = x.tanh()
@@ -38,19 +75,19 @@ class Head(nn.Module):
 
 
 class UnitLength(nn.Module):
-    """A head for bodies whose output is the embedding already."""
+    """A head for bodies whose output is already the embedding."""
 
     def forward(self, x: Tensor) -> Tensor:
         return unit_length(x.flatten(1))
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Each row over its 2-norm; in float32 at least, because bfloat16 knows a length to two digits only."""
+    """Divide each row by its 2-norm; in float32 at least, because bfloat16 has two digits only."""
     return functional.normalize(x.float() if x.dtype in HALF else x, dim=1)
 
 
 def features_after(body: nn.Module, image_shape: tuple[int, ...]) -> int:
-    """How many numbers the body makes of one image: found by sending a black one through, in evaluation mode, modes put back after."""
+    """Numbers that a body returns for one image, found with a black one in evaluation mode; all modes are restored."""
     like = next(body.parameters(), torch.zeros(()))
     modes = [(module, module.training) for module in body.modules()]
     body.eval()
@@ -59,17 +96,17 @@ def features_after(body: nn.Module, image_shape: tuple[int, ...]) -> int:
             result = body(torch.zeros(1, *image_shape, dtype=like.dtype, device=like.device))
     except RuntimeError as error:
         shape = " x ".join(map(str, image_shape))
-        raise ValueError(f"images of {shape} do not go through this network ({error}); resize them or choose another network") from error
+        raise ValueError(f"this network cannot read images of {shape} ({error}); resize them or choose another network") from error
     finally:
         for module, mode in modes:
             module.training = mode
     if not isinstance(result, Tensor):
-        raise TypeError(f"the network gives a {type(result).__name__}, not a tensor; wrap it so that it gives its features alone")
+        raise TypeError(f"the network returns a {type(result).__name__}, not a tensor; wrap it so that it returns its features only")
     return math.prod(result.shape[1:])
 
 
 def check_image_shape(image_shape: Any) -> ImageShape:
-    """(channels, height, width)."""
+    """Check (channels, height, width)."""
     if len(tuple(image_shape)) != 3 or any(not isinstance(n, int) or n < 1 for n in image_shape):
         raise ValueError(f"image_shape {tuple(image_shape)} must be (channels, height, width), whole numbers above 0")
     channels, height, width = image_shape

@@ -1,4 +1,4 @@
-"""For vectors: a linear map, and layers of them. A head on somebody else's embeddings is the commonest job of all."""
+"""Networks for vectors, such as embeddings of another model: a linear map, and a multilayer perceptron."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,7 +14,23 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "ta
 
 
 def linear(dimension_in: int, dimension: int = 64, *, normalize: bool = False, bias: bool = False) -> nn.Module:
-    """z = A x: the map of linear NCA. A bias moves all points alike, so distances do not see it; cosines do."""
+    """Build the map of linear NCA: z = A x.
+
+    Parameters
+    ----------
+    dimension_in : int
+        Length of the vectors.
+    dimension : int, default=64
+        Size of the embedding.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    bias : bool, default=False
+        Add a bias. It changes cosines, but not distances.
+
+    Returns
+    -------
+    nn.Module
+    """
     check_whole("dimension_in", dimension_in)
     return nn.Sequential(OrderedDict([("head", Head(dimension_in, dimension, normalize=normalize, bias=bias))]))
 
@@ -29,7 +45,29 @@ def mlp(
     batch_norm: bool = False,
     dropout: float = 0.0,
 ) -> nn.Module:
-    """Layers `fc1`, `fc2`, ... of `hidden` units, then the head; images are taken as rows of pixels."""
+    """Build a multilayer perceptron; it reads images as rows of pixels.
+
+    Parameters
+    ----------
+    dimension_in : int
+        Length of the vectors.
+    dimension : int, default=64
+        Size of the embedding.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    hidden : sequence of int, default=(256,)
+        Units of the layers fc1, fc2, ...
+    activation : {"relu", "gelu", "tanh"}, default="relu"
+        Non-linearity of these layers.
+    batch_norm : bool, default=False
+        Add batch normalization to each of them.
+    dropout : float, default=0
+        Probability of dropout after each of them.
+
+    Returns
+    -------
+    nn.Module
+    """
     check_whole("dimension_in", dimension_in)
     check_choice("activation", activation, tuple(ACTIVATIONS))
     check_share("dropout", dropout, below_one=True)

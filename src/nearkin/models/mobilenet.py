@@ -1,7 +1,7 @@
 """MobileNetV2 as a body under our head, with torchvision's own names, so that its ImageNet weights load as they are.
 
-Inverted residuals: widen by 1 x 1, filter each map by itself with 3 x 3, narrow by 1 x 1 without a non-linearity, and add the input
-where the shapes agree. Small (2.2 million weights) and, pretrained, a good start for fine-tuning on few images. [sandler2018mobilenet]
+Inverted residuals: widen by 1 x 1, filter each map separately with 3 x 3, narrow by 1 x 1 without a non-linearity, and add the input
+if the shapes agree. It is small (2.2 million weights) and, pretrained, suits fine-tuning on few images. [sandler2018mobilenet]
 """
 
 from pathlib import Path
@@ -66,7 +66,29 @@ def mobilenet_v2(
     weights: str | Path | None = None,
     frozen: bool = False,
 ) -> nn.Module:
-    """For images of any size; `weights` is torchvision's file of this model (its classifier is left out), which reads color."""
+    """Build MobileNetV2, for images of any size.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        (channels, height, width) of the images.
+    dimension : int or None, default=64
+        Size of the embedding; None takes the 1,280 features.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    weights : path, optional
+        Local file of torchvision's weights for color images; its classifier is ignored.
+    frozen : bool, default=False
+        Train the head only.
+
+    Returns
+    -------
+    nn.Module
+
+    References
+    ----------
+    [sandler2018mobilenet]
+    """
     body = MobileNetV2(check_image_shape(image_shape)[0])
     if weights is not None:
         load_weights(body, weights, cut=("classifier",))

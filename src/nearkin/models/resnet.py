@@ -1,7 +1,7 @@
-"""Residual networks for small images, as released with [huang2019and] (and with the instance discrimination it extends).
+"""Residual networks for small images, as released with [huang2019and] and [wu2018instance].
 
-A 3 x 3 stem of stride 1 without a pool, four stages of 64, 128, 256 and 512 maps that halve the image three times, the mean
-over what is left, a linear layer with bias. The release ends in unit length: normalize=True. [huang2019and] [wu2018instance]
+A 3 x 3 stem of stride 1 without a pool, four stages of 64, 128, 256 and 512 maps that halve the image three times, the mean over the
+remaining pixels, a linear layer with bias. The released networks have unit length: normalize=True.
 """
 
 from collections import OrderedDict
@@ -19,7 +19,7 @@ BOTTLENECK_FROM = 50  # deeper networks squeeze to a quarter before the 3 x 3
 
 
 class Residual(nn.Module):
-    """ReLU(convolutions(x) + shortcut(x)); the shortcut is x itself wherever the shapes agree."""
+    """ReLU(convolutions(x) + shortcut(x)); the shortcut is x itself if the shapes agree."""
 
     def __init__(self, convolutions: nn.Module, maps_in: int, maps: int, stride: int) -> None:
         super().__init__()
@@ -34,9 +34,28 @@ class Residual(nn.Module):
 def resnet(
     depth: int, image_shape: ImageShape, dimension: int = 128, *, normalize: bool = False, stem: Literal["small", "large"] = "small"
 ) -> nn.Module:
-    """Depth 18, 50 or 101, for images of any size (made for 32 x 32). The stem "large" is that of photographs: 7 x 7 and a pool.
+    """Build a residual network, for images of any size (made for 32 x 32).
 
-    It makes a quarter of each side, so that 128 x 128 costs what 32 x 32 does.
+    Parameters
+    ----------
+    depth : {18, 50, 101}
+        Number of layers.
+    image_shape : tuple of int
+        (channels, height, width) of the images.
+    dimension : int, default=128
+        Size of the embedding.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    stem : {"small", "large"}, default="small"
+        "large" is the stem for photographs, 7 x 7 and a pool, which quarters each side: 128 x 128 then costs as much as 32 x 32.
+
+    Returns
+    -------
+    nn.Module
+
+    References
+    ----------
+    [huang2019and], [wu2018instance]
     """
     maps = check_image_shape(image_shape)[0]
     if stem not in ("small", "large"):
@@ -70,7 +89,7 @@ def _bottleneck(maps_in: int, width: int, stride: int) -> Residual:
 
 
 def _convolution(maps_in: int, maps: int, size: int, stride: int = 1) -> nn.Sequential:
-    """Without bias: the batch normalization after it has one."""
+    """A convolution without bias, since the batch normalization after it has one."""
     return nn.Sequential(nn.Conv2d(maps_in, maps, size, stride, padding=size // 2, bias=False), nn.BatchNorm2d(maps))
 
 

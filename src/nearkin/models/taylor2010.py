@@ -1,4 +1,4 @@
-"""[taylor2010pose]'s C-NCAR network: two sparse true convolutions, |tanh|, average pools with learned gain, linear code. [taylor2010pose]
+"""The C-NCAR network of [taylor2010pose]: two sparse true convolutions, |tanh|, average pools with learned gain, linear code.
 
     x1_j = |tanh(x0 * k1_j + b1_j)|                                   eq. (28)
     x2_j = beta2_j down(x1_j, 5)                                      eq. (29)
@@ -6,11 +6,11 @@
     x4_j = beta4_j down(x3_j, 4)                                      eq. (31)
     z    = A flatten(x4)                                              eq. (32)
 
-`*` is convolution (the filter is turned by 180 degrees), not the correlation other software calls so; down(x, m) the mean over
-m x m; M_j four of the input maps, drawn once by `seed` and kept in the state_dict. Differs: eq. (31) prints x4 on both sides.
+`*` is convolution (with the filter rotated by 180 degrees), not correlation, which torch calls convolution; down(x, m) is the mean over
+m x m; M_j are four of the input maps, drawn once by `seed` and stored in the state_dict. Differs: eq. (31) prints x4 on both sides.
 
-Sizes are of the main paper: 128 x 128, 16 and 32 maps of 9 x 9, 32 dimensions, 28,144 parameters. The small variant for 64 x 64 has
-filters of 5 x 5: 64, 60, 12, 8, 2. Start values are those of the authors' published sibling network.
+Sizes are those of the main paper: 128 x 128, 16 and 32 maps of 9 x 9, 32 dimensions, 28,144 parameters. The small variant for 64 x 64 has
+filters of 5 x 5: 64, 60, 12, 8, 2. Initial values are those of a related network that the authors published.
 """
 
 from collections import OrderedDict
@@ -24,7 +24,7 @@ from nearkin.models.head import Head, ImageShape, check_image_shape
 
 
 class SparseConvolution(nn.Module):
-    """Each output map reads `connections` of the input maps only; the filters of those, and no others, exist."""
+    """A convolution whose output maps each read `connections` of the input maps; only those filters exist."""
 
     inputs: Tensor
 
@@ -44,14 +44,14 @@ class SparseConvolution(nn.Module):
 
 
 class AbsTanh(nn.Module):
-    """f(u) = |tanh u|; its slope at 0 is taken as 0."""
+    """f(u) = |tanh u|, with slope 0 at 0."""
 
     def forward(self, u: Tensor) -> Tensor:
         return u.tanh().abs()
 
 
 class GainedPool(nn.Module):
-    """beta_j times the mean over m x m windows that do not overlap."""
+    """beta_j times the mean over m x m windows without overlap."""
 
     def __init__(self, maps: int, m: int) -> None:
         super().__init__()
@@ -73,7 +73,40 @@ def taylor2010(
     connections: int = 4,
     seed: int = 0,
 ) -> nn.Module:
-    """The network; for 64 x 64 images take size=5."""
+    """Build the network; for images of 64 x 64 pass size=5.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        (channels, height, width) of the images.
+    dimension : int, default=32
+        Size of the embedding.
+    normalize : bool, default=False
+        Give embeddings unit length.
+    maps : tuple of int, default=(16, 32)
+        Maps of the two convolutions.
+    size : int, default=9
+        Side of the filters.
+    pools : tuple of int, default=(5, 4)
+        Sides of the two pools.
+    connections : int, default=4
+        Input maps of each map of the second convolution.
+    seed : int, default=0
+        Seed of the choice of these maps.
+
+    Returns
+    -------
+    nn.Module
+
+    Raises
+    ------
+    ValueError
+        If the image's sides do not divide evenly; the message names the nearest that do.
+
+    References
+    ----------
+    [taylor2010pose], equations 28 to 32
+    """
     channels, height, width = check_image_shape(image_shape)
     check_whole("size", size)
     if not 1 <= connections <= maps[0]:
@@ -96,20 +129,20 @@ def taylor2010(
 
 
 def _left_over(name: str, side: int, size: int, pools: tuple[int, int]) -> int:
-    """What is left of a side after both layers; windows that do not come out even would drop the image's edge unseen."""
+    """A side after both layers. Windows that do not divide it evenly are an error: they would silently drop the image's edge."""
     left = _through(side, size, pools)
     if left:
         return left
     fitting = [n for n in range(1, 2 * side + 20 * size) if _through(n, size, pools)]
     near = sorted(sorted(fitting, key=lambda n: abs(n - side))[:2])
     raise ValueError(
-        f"image {name} ({side}) does not come out even with filters of {size} and pools of {pools[0]} and {pools[1]}; "
+        f"image {name} ({side}) cannot be divided evenly by filters of {size} and pools of {pools[0]} and {pools[1]}; "
         f"resize the images to {' or '.join(map(str, near))}, or choose other size and pools"
     )
 
 
 def _through(side: int, size: int, pools: tuple[int, int]) -> int:
-    """The side after both layers, 0 if it does not come out even."""
+    """A side after both layers, 0 if it cannot be divided evenly."""
     for m in pools:
         side -= size - 1
         if side < m or side % m:

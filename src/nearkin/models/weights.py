@@ -1,6 +1,6 @@
-"""Weights from files. Only safetensors are read: a pickle can run anything.
+"""Weights from files. Only safetensors are read, since a pickle can run any code.
 
-A `.pth` is converted once, with torch's reader that admits nothing but tensors, to a `.safetensors` beside it.
+A `.pth` file is converted once, with torch's reader for tensors only, to a `.safetensors` file next to it.
 """
 
 import os
@@ -14,37 +14,94 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearkin.data.disk import as_new
+from nearkin.data.disk import set_default_permissions
 
 PICKLES = (".pth", ".pt", ".bin", ".tar", ".ckpt")
-WRAPPERS = ("state_dict", "model", "model_state_dict", "net")  # under which training scripts bury the weights
+WRAPPERS = ("state_dict", "model", "model_state_dict", "net")  # keys under which training scripts store the weights
 
 
 def load_weights(module: nn.Module, path: str | Path, cut: Sequence[str] = ()) -> None:
-    """Fill the module from a local file. `cut` names layers of the file's network that this one does without (its classifier)."""
+    """Load weights from a local file into a module.
+
+    Parameters
+    ----------
+    module : nn.Module
+        The network to fill.
+    path : path
+        A .safetensors file, or a .pth file, which is converted first.
+    cut : sequence of str, default=()
+        Layers in the file to ignore, such as its classifier.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is damaged, or its weights are those of another network.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from safetensors.torch import save_file
+    >>> from torch import nn
+    >>> from nearkin.models import load_weights
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_file({"weight": torch.ones(1, 2), "classifier.weight": torch.ones(9, 1)}, f"{folder}/w.safetensors")
+    ...     load_weights(layer, f"{folder}/w.safetensors", cut=("classifier",))
+    >>> layer.weight.tolist()
+    [[1.0, 1.0]]
+    """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"weights {str(path)!r} is no file; give a local .safetensors or .pth (nothing is downloaded)")
+        raise FileNotFoundError(f"weights {str(path)!r} is not a file; give a local .safetensors or .pth (nothing is downloaded)")
     if path.suffix in PICKLES:
         path = convert_weights(path)
     try:
         stored = load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"weights {str(path)!r} is not a whole safetensors file ({error}); fetch it again") from error
+        raise ValueError(f"weights {str(path)!r} is not a complete safetensors file ({error}); fetch it again") from error
     stored = {name: value for name, value in stored.items() if not any(name == c or name.startswith(f"{c}.") for c in cut)}
-    wanted = module.state_dict()
-    counters = {name for name in wanted if name.endswith("num_batches_tracked")}  # old files have none, and none is needed
-    missing, unknown = sorted(wanted.keys() - stored.keys() - counters), sorted(stored.keys() - wanted.keys())
+    expected = module.state_dict()
+    counters = {name for name in expected if name.endswith("num_batches_tracked")}  # old files have none, and none is needed
+    missing, unknown = sorted(expected.keys() - stored.keys() - counters), sorted(stored.keys() - expected.keys())
     if missing or unknown:
         raise ValueError(f"weights {str(path)!r} are of another network: {_some('missing', missing)}; {_some('unknown', unknown)}")
     for name, value in stored.items():
-        if value.shape != wanted[name].shape:
-            raise ValueError(f"weights {str(path)!r}: {name} has shape {tuple(value.shape)}, the network's has {tuple(wanted[name].shape)}")
+        if value.shape != expected[name].shape:
+            raise ValueError(f"weights {str(path)!r}: {name} has shape {tuple(value.shape)}, the network's {tuple(expected[name].shape)}")
     module.load_state_dict(stored, strict=False)
 
 
 def convert_weights(path: str | Path) -> Path:
-    """From `.pth` to a `.safetensors` beside it, unless a newer one is there; code in the pickle is refused, not run."""
+    """Convert a .pth file to a .safetensors file next to it, unless there is a newer one; code in the pickle is not run.
+
+    Parameters
+    ----------
+    path : path
+        A file that torch.save wrote: a state dict, or a dict with one.
+
+    Returns
+    -------
+    Path
+        The .safetensors file.
+
+    Raises
+    ------
+    ValueError
+        If the file holds other things than tensors, or is damaged.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from nearkin.models import convert_weights
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save({"state_dict": {"weight": torch.ones(2)}}, f"{folder}/w.pth")
+    ...     convert_weights(f"{folder}/w.pth").name
+    'w.safetensors'
+    """
     path = Path(path)
     target = path.with_suffix(".safetensors")
     if target.is_file() and target.stat().st_mtime >= path.stat().st_mtime:
@@ -54,10 +111,10 @@ def convert_weights(path: str | Path) -> Path:
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ValueError(f"weights {str(path)!r} holds more than tensors, or is damaged; ask its author for safetensors") from error
     tensors = _tensors(loaded, path)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")  # under its name only when whole
+    partial = target.with_name(f"{target.name}.{os.getpid()}.part")  # renamed when it is complete
     try:
         save_file({name: value.detach().clone().contiguous() for name, value in tensors.items()}, partial)
-        as_new(partial)
+        set_default_permissions(partial)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -65,12 +122,12 @@ def convert_weights(path: str | Path) -> Path:
 
 
 def _tensors(loaded: Any, path: Path) -> dict[str, Tensor]:
-    """The state dict, dug out of what training scripts wrap it in, without the prefix of data-parallel training."""
+    """The state dict out of what training scripts wrap it in, without the prefix of data-parallel training."""
     for wrapper in WRAPPERS:
         if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
             loaded = loaded[wrapper]
     if not isinstance(loaded, Mapping) or not loaded or not all(isinstance(value, Tensor) for value in loaded.values()):
-        raise ValueError(f"weights {str(path)!r} holds no dict of tensors, also not under {', '.join(WRAPPERS)}; save network.state_dict()")
+        raise ValueError(f"weights {str(path)!r} holds no dict of tensors, not even under {', '.join(WRAPPERS)}; save network.state_dict()")
     wrapped = all(str(name).startswith("module.") for name in loaded)
     return {str(name).removeprefix("module.") if wrapped else str(name): value for name, value in loaded.items()}
 

@@ -1,12 +1,18 @@
-"""Objectives: each is a composition with its equation and source, and a class that takes (embeddings, labels)."""
+"""Objectives: the losses by name, each with its equation and its papers.
+
+An objective is a `torch.nn.Module`: call it with embeddings and labels, and call `update` after the optimizer's step. Most are
+compositions of references, affinity, relation and criterion from `nearkin.compose`; `NeighborhoodObjective` makes new ones.
+"""
 
 from nearkin.objectives.angular_margin import LargeMarginSoftmax
 from nearkin.objectives.class_vectors import Hinge, NearestClassMean, NormalizedSoftmax, ProxyNCA, Softmax
+from nearkin.objectives.direct_regression import DirectRegression
 from nearkin.objectives.instances import InstanceDiscrimination, NeighborhoodDiscovery
 from nearkin.objectives.neighborhood import NeighborhoodObjective
 from nearkin.objectives.objective import Last, Objective
 from nearkin.objectives.pair_coupled import Angular, LiftedStructure
 from nearkin.objectives.pairs_and_triplets import Contrastive, NPair, Triplet
+from nearkin.objectives.papers import cite
 from nearkin.objectives.pseudo_labels import DeepCluster, NoiseAsTargets
 from nearkin.objectives.soft_neighbors import NCA, NCARegression
 from nearkin.objectives.top_k import PrecisionAtK
@@ -19,6 +25,7 @@ __all__ = [
     "CenterPull",
     "Contrastive",
     "DeepCluster",
+    "DirectRegression",
     "Hinge",
     "InstanceDiscrimination",
     "LargeMarginSoftmax",
@@ -37,4 +44,5 @@ __all__ = [
     "Softmax",
     "Triplet",
     "WeightedSum",
+    "cite",
 ]

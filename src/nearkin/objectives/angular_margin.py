@@ -1,5 +1,7 @@
-"""Angular margins on a learned head: the affinity of the own class depends on the relation, so these stand beside the
-four-slot composition."""
+"""Angular margins on a learned head.
+
+The affinity of the own class depends on the label, which the four-part composition does not allow, so this is an objective of its own.
+"""
 
 import math
 from typing import Any
@@ -16,15 +18,55 @@ from nearkin.objectives.objective import Objective
 
 
 class LargeMarginSoftmax(Objective):
-    """L-Softmax: the own class must win although its angle is multiplied by m.
+    """L-Softmax: a classifier in which the own class must win although its angle is multiplied by m.
 
         own logit |w_y| |x| psi(theta),   psi = (-1)^j cos(m theta) - 2 j   on theta in [j pi / m, (j + 1) pi / m]
         annealed: (lambda cos theta + psi) / (1 + lambda),   lambda = max(lambda_min, base (1 + gamma step)^-power)
 
-    No bias; m = 1 is a plain softmax. The step counts calls of `update`, one after each optimizer step.
+    theta is the angle between the embedding x and the class vector w_y. The margin comes in gradually: lambda starts at `base`,
+    where the loss is nearly a softmax, and falls with every call of `update`.
+
+    Parameters
+    ----------
+    num_classes : int
+        Number of classes C; labels are 0..C-1.
+    dimension : int
+        The embedding's size d.
+    m : {1, 2, 3, 4}, default=4
+        Factor of the angle, the margin. 1 is a plain softmax without bias; a larger m is harder to train.
+    base : float, default=1000.0
+        lambda at the start. 0 turns the annealing off and applies the margin in full from the first step.
+    gamma : float, default=2.5e-5
+        Speed of the annealing. With the defaults half of the margin is in after about 8,700 steps, so raise it for a shorter
+        training.
+    power : float, default=35.0
+        Exponent of the annealing.
+    lambda_min : float, default=0.0
+        lambda never falls below this; raise it (to 5, for example) if training becomes unstable as the margin comes in.
+
+    Notes
+    -----
+    Call `objective.update(...)` after every optimizer step, or the margin never comes in. The step is saved in the
+    `state_dict`. There is no bias, and it takes no `references=`.
+
+    Differs: cos(m theta) is computed by the Chebyshev polynomial; the annealing constants are those of the authors' public
+    training files.
+
+    References
+    ----------
     [liu2016large] eq. (4)-(8)
-    Differs: cos(m theta) by the Chebyshev polynomial; the annealing constants are those of the authors' public training files. They have
-    half of the margin in after some 8,700 steps: a shorter training needs a larger gamma.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import LargeMarginSoftmax
+    >>> _ = torch.manual_seed(0)
+    >>> objective = LargeMarginSoftmax(num_classes=3, dimension=4, m=2, gamma=1e-3)
+    >>> embeddings, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    >>> loss = objective(embeddings, labels)
+    >>> objective.update(embeddings, labels)
+    >>> int(objective.step)
+    1
     """
 
     keys = ("liu2016large",)
@@ -42,7 +84,7 @@ class LargeMarginSoftmax(Objective):
     ) -> None:
         super().__init__()
         if m not in (1, 2, 3, 4):
-            raise ValueError(f"m ({m}) must be 1, 2, 3 or 4")
+            raise ValueError(f"m ({m}) must be 1, 2, 3 or 4: it is the factor of the angle")
         self.m, self.base, self.gamma, self.power, self.lambda_min = m, base, gamma, power, lambda_min
         self.references = Proxies(num_classes, dimension)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
@@ -59,12 +101,18 @@ class LargeMarginSoftmax(Objective):
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
-        """One optimizer step has passed: the margin comes in a little more."""
+        """Count one optimizer step, which lowers lambda; call it after each.
+
+        Parameters
+        ----------
+        embeddings, labels, ids : optional
+            Ignored; they are there because every objective takes them.
+        """
         self.step += 1
 
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:
-            raise ValueError("LargeMarginSoftmax has its own class vectors and takes no references=")
+            raise ValueError("LargeMarginSoftmax has its own class vectors and takes no references=; leave it out")
         assert batch.labels is not None
         x, w = batch.embeddings, self.references(batch).embeddings
         own = w[batch.labels]  # (n, d)
@@ -75,15 +123,26 @@ class LargeMarginSoftmax(Objective):
         return Outcome(values, torch.ones_like(values), torch.full((), len(x) * len(w), device=x.device))
 
     def annealed(self, step: Tensor) -> Tensor:
-        """Lambda after so many steps: the margin has a share of 1 / (1 + lambda) in the own logit, so a short training hardly meets it."""
+        """Return lambda after a number of steps; the margin's share of the own logit is 1 / (1 + lambda).
+
+        Parameters
+        ----------
+        step : Tensor
+            Number of optimizer steps, of any shape and of a float type.
+
+        Returns
+        -------
+        Tensor
+            lambda, of the same shape.
+        """
         return (self.base * (1 + self.gamma * step) ** -self.power).clamp_min(self.lambda_min)
 
     def _psi(self, cosine: Tensor) -> Tensor:
-        """The lowered cosine, mixed with the plain one as the annealing says."""
+        """psi of a cosine, mixed with the plain cosine by lambda."""
         turns = sum((cosine < math.cos(j * math.pi / self.m)).to(cosine.dtype) for j in range(1, self.m))
-        last, chebyshev = torch.ones_like(cosine), cosine  # cos((j - 1) angle), cos(j angle)
+        previous, chebyshev = torch.ones_like(cosine), cosine  # cos((j - 1) angle), cos(j angle)
         for _ in range(1, self.m):
-            last, chebyshev = chebyshev, 2 * cosine * chebyshev - last
+            previous, chebyshev = chebyshev, 2 * cosine * chebyshev - previous
         sign = 1 - 2 * (turns % 2)
         mix = self.annealed(self.step.to(cosine.dtype))
         return (mix * cosine + sign * chebyshev - 2 * turns) / (1 + mix)

@@ -1,4 +1,4 @@
-"""Direct regression: a learned linear head says the targets outright, and no neighbor is asked. The baseline of NCA regression."""
+"""Direct regression: a learned linear head predicts the targets, without neighbors. The baseline of NCA regression."""
 
 import torch
 from torch import Tensor, nn
@@ -7,16 +7,41 @@ from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Supervision
 from nearkin.compose.validation import check_whole
-from nearkin.objectives import inputs as door
+from nearkin.objectives import inputs
 from nearkin.objectives.objective import Objective
 
 
 class DirectRegression(Objective):
-    """The squared error of a learned linear head. For neighbors, use the layer before the head.
+    """Direct regression: the squared error of a learned linear head.
 
-        L = mean_i |W z_i + b - y_i|^2
+        loss = mean_i |W z_i + b - y_i|^2
 
-    Targets are (n,) or (n, t), with t told beforehand as `targets`. Ordinary least squares on a network; it is no paper's own.
+    The baseline to compare `NCARegression` with. For neighbors, search in the embeddings z, the layer before the head.
+
+    Parameters
+    ----------
+    dimension : int
+        The embedding's size d.
+    targets : int, default=1
+        How many numbers each sample has, t.
+
+    Notes
+    -----
+    It is ordinary least squares on top of a network and has no paper of its own. It takes no `references=`. Give
+    `objective.parameters()` to the optimizer.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import DirectRegression
+    >>> objective = DirectRegression(dimension=2)
+    >>> _ = objective.head.weight.data.copy_(torch.tensor([[1.0, 2.0]]))
+    >>> _ = objective.head.bias.data.fill_(0.5)
+    >>> embeddings = torch.tensor([[1.0, 1.0], [0.0, -1.0]])
+    >>> objective.predict(embeddings).tolist()
+    [[3.5], [-1.5]]
+    >>> objective(embeddings, torch.tensor([3.0, -2.5])).item()
+    0.625
     """
 
     def __init__(self, dimension: int, targets: int = 1) -> None:
@@ -34,21 +59,32 @@ class DirectRegression(Objective):
 
     @torch.no_grad()
     def predict(self, embeddings: Tensor) -> Tensor:
-        """The targets the head says, (n, t)."""
-        embeddings = door.check_embeddings(embeddings)
-        door.check_dimension(embeddings, self.known_dimension())
-        return self._said(embeddings)
+        """Return the targets that the head predicts.
+
+        Parameters
+        ----------
+        embeddings : Tensor of shape (n, d)
+            The network's output.
+
+        Returns
+        -------
+        Tensor of shape (n, t)
+            Predicted targets. No gradient flows through it.
+        """
+        embeddings = inputs.check_embeddings(embeddings)
+        inputs.check_dimension(embeddings, self.known_dimension())
+        return self._predicted(embeddings)
 
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:
-            raise ValueError("DirectRegression asks no neighbors and takes no references=")
+            raise ValueError("DirectRegression uses no neighbors and takes no references=; leave it out")
         assert batch.labels is not None
-        given, known = batch.labels.shape[1], self.head.out_features
-        if given != known:
-            raise ValueError(f"labels have {given} numbers for each point, but this objective was built for {known}; give targets={given}")
-        values = (self._said(batch.embeddings) - batch.labels).square().sum(1)  # (n,)
+        passed, known = batch.labels.shape[1], self.head.out_features
+        if passed != known:
+            raise ValueError(f"labels have {passed} columns, but this objective was built for {known}; build it with targets={passed}")
+        values = (self._predicted(batch.embeddings) - batch.labels).square().sum(1)  # (n,)
         return Outcome(values, torch.ones_like(values), torch.zeros((), dtype=torch.int64, device=values.device))
 
-    def _said(self, embeddings: Tensor) -> Tensor:
+    def _predicted(self, embeddings: Tensor) -> Tensor:
         weight, bias = self.head.weight.to(embeddings.dtype), self.head.bias.to(embeddings.dtype)
         return embeddings @ weight.T + bias  # (n, t)

@@ -12,8 +12,8 @@ from torch import Tensor
 from nearkin.compose.criterion import soft_hinge
 from nearkin.compose.log_sums import log_ratio
 from nearkin.compose.outcome import Outcome
-from nearkin.kernels.soft_neighbors import Soft
-from nearkin.kernels.work import Work, sizes
+from nearkin.kernels.autograd import Soft
+from nearkin.kernels.contract import Work, sizes
 
 
 def pairwise(queries: Tensor, near: Tensor, squared: bool, temperature: float) -> Tensor:

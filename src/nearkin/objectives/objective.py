@@ -1,5 +1,7 @@
-"""Objective: what every loss of nearkin can do. Call it with embeddings and labels, add its parameters to the
-optimizer, and call `update` after the optimizer's step."""
+"""Objective: the interface that every loss of nearkin shares.
+
+Call it with embeddings and labels, pass its parameters to the optimizer, and call `update` after the optimizer's step.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
@@ -10,102 +12,245 @@ from torch import Tensor, nn
 from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Supervision
-from nearkin.objectives import inputs as door
+from nearkin.objectives import inputs
 
 
 class Deployment(NamedTuple):
-    """How embeddings trained by an objective are searched: the index's metric, and the temperature of its softmax, if it trained one."""
+    """How to search embeddings that an objective has trained.
+
+    Parameters
+    ----------
+    metric : str, default="squared_euclidean"
+        The metric of the search index, a name of `nearkin.compose.METRICS`.
+    temperature : float or None, default=None
+        The temperature of the softmax that the objective trained; None if it trained none.
+
+    Examples
+    --------
+    >>> from nearkin import NCA
+    >>> NCA(temperature=0.1, metric="cosine").deployment()
+    Deployment(metric='cosine', temperature=0.1)
+    """
 
     metric: str = "squared_euclidean"
     temperature: float | None = None
 
 
 class Last:
-    """What the last call did. The counts stay on the device until they are read."""
+    """Counts of an objective's last call, kept as `objective.last`.
+
+    A query is *valid* if the objective could compute a value for it, and *skipped* otherwise: in most objectives a query
+    without a positive is skipped, because there is nothing it could find. Skipped queries have value 0 and weight 0, so
+    they change neither the mean nor the gradient. The counts stay on the device until you read them, so that training
+    does not wait for them; each property below except `queries`, `skipped_mask` and `active_on_device` waits once.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        Value and weight of every query, as the objective's `outcome` returned them.
+
+    Examples
+    --------
+    The third point is the only one of its class: it has no positive and is skipped.
+
+    >>> import torch
+    >>> from nearkin import NCA
+    >>> objective = NCA()
+    >>> loss = objective(torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0, 0, 1]))
+    >>> objective.last
+    Last(queries=3, valid=2, skipped=1, active=4, clamped=0)
+    >>> objective.last.skipped_mask
+    tensor([False, False,  True])
+    """
 
     def __init__(self, outcome: Outcome) -> None:
-        self._weight = _cut(outcome.weight)
-        self._active = _cut(outcome.active)
+        self._weight = _without_graph(outcome.weight)
+        self._active = _without_graph(outcome.active)
         self._clamped = outcome.clamped
 
     @property
     def queries(self) -> int:
-        """How many queries came."""
+        """Number of queries in the batch."""
         return len(self._weight)
 
     @property
     def valid(self) -> int:
-        """How many of them could be valid."""
+        """Number of queries that have a value and count in the mean."""
         return int((self._weight > 0).sum())
 
     @property
+    def skipped(self) -> int:
+        """Number of queries that were skipped, because they had no positive or no candidate: `queries - valid`."""
+        return self.queries - self.valid
+
+    @property
     def skipped_mask(self) -> Tensor:
-        """(n,) True where a query could not be valid: nothing right, or nothing at all, to choose."""
+        """Boolean tensor (n,) on the embeddings' device, True where a query was skipped."""
         return self._weight == 0
 
     @property
     def active(self) -> int:
-        """How many pairs or triplets bore on the value."""
+        """Number of pairs or triplets that contributed to the loss. It falls toward 0 when a margin is met everywhere."""
         return int(self._active)
 
     @property
     def active_on_device(self) -> Tensor:
-        """The same as a tensor, which can be added up without waiting; in a recorded step it holds each replay's count."""
+        """`active` as a tensor on the device, to add up without waiting; in a CUDA graph it holds each replay's count."""
         return self._active
 
     @property
     def clamped(self) -> int:
-        """How many queries had fewer than k candidates, so that k was lowered for them."""
+        """Number of queries with fewer than k candidates, for which k was lowered to that number."""
         return 0 if self._clamped is None else int(self._clamped)
 
     def __repr__(self) -> str:
-        return f"Last(queries={self.queries}, valid={self.valid}, active={self.active}, clamped={self.clamped})"
+        counts = f"queries={self.queries}, valid={self.valid}, skipped={self.skipped}, active={self.active}, clamped={self.clamped}"
+        return f"Last({counts})"
 
 
-def _cut(x: Tensor) -> Tensor:
-    """Without the graph it may hang on; most hang on none."""
+def _without_graph(x: Tensor) -> Tensor:
+    """The tensor detached, if it has a graph; most have none."""
     return x.detach() if x.requires_grad else x
 
 
 class Objective(nn.Module, ABC):
-    """A price for embeddings. `keys` names its papers in papers.bib; `supervision` says what its labels are."""
+    """Base class of all objectives: a loss over the embeddings of a batch.
+
+    An objective is a `torch.nn.Module`. Use it in a training loop in three places:
+
+    1. give its parameters to the optimizer, `[*network.parameters(), *objective.parameters()]`;
+    2. call it: `loss = objective(embeddings, labels)`;
+    3. call `objective.update(embeddings, labels, ids=ids)` after `optimizer.step()`.
+
+    Save `objective.state_dict()` with the network: it holds learned class vectors, memory banks, centers and annealing
+    steps. To write an objective of your own, first try `NeighborhoodObjective`, which composes one from references,
+    affinity, relation and criterion. If yours does not fit, subclass `Objective` and define `supervision` and `outcome`.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        The papers of the objective, as keys of papers.bib; `nearkin.cite` prints them as BibTeX.
+    refresh_every : int
+        Number of epochs between two calls of `refresh`; 0 if it needs none.
+    discovers : bool
+        Whether training looks for neighborhoods between epochs and passes them to `trust`.
+    last : Last or None
+        Counts of the last call: valid and skipped queries, active pairs. None before the first call.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import CenterLoss
+    >>> _ = torch.manual_seed(0)
+    >>> network, objective = torch.nn.Linear(8, 2), CenterLoss(num_classes=3, dimension=2)
+    >>> optimizer = torch.optim.SGD([*network.parameters(), *objective.parameters()], lr=0.1)
+    >>> x, labels = torch.randn(12, 8), torch.arange(3).repeat(4)
+    >>> for _ in range(5):
+    ...     embeddings = network(x)
+    ...     loss = objective(embeddings, labels)
+    ...     optimizer.zero_grad()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     objective.update(embeddings, labels)  # the class centers follow the embeddings
+    """
 
     keys: ClassVar[tuple[str, ...]] = ()
-    refresh_every: int = 0  # epochs between two calls of `refresh`; 0: never
-    discovers: ClassVar[bool] = False  # whether training looks for neighborhoods between epochs and hands them to `trust`
+    refresh_every: int = 0
+    discovers: ClassVar[bool] = False
     last: Last | None = None
 
     @property
     @abstractmethod
     def supervision(self) -> Supervision:
-        """What the labels are: classes, numbers, sets, or ids alone."""
+        """What labels the objective takes: "classes", "numbers", "sets" or "ids".
+
+        "classes" are integers (n,), "numbers" are targets (n,) or (n, t), "sets" are multi-hot rows (n, C), and with
+        "ids" the objective takes no labels but needs `ids=`.
+        """
 
     @abstractmethod
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
-        """The price of every query; `references` replace the objective's own when given."""
+        """Compute the value and the weight of every query; `forward` calls this after it has checked its arguments.
+
+        Parameters
+        ----------
+        batch : Points
+            The queries: embeddings (n, d), labels as `supervision` says, and ids (n,) or None.
+        references : Points or None
+            The points to choose among instead of the objective's own, or None.
+
+        Returns
+        -------
+        Outcome
+            `values` (n,), `weight` (n,) with 0 for skipped queries, `active` and, where k was lowered, `clamped`.
+        """
 
     def known_classes(self) -> int | None:
-        """C, when labels must be 0..C-1."""
+        """Return C if the objective holds one vector for each of C classes, so that labels must be 0..C-1; else None."""
         return None
 
     def known_dimension(self) -> int | None:
-        """d, when the objective holds vectors of its own that embeddings must match."""
+        """Return d if the objective holds vectors of its own that embeddings must match in size; else None."""
         return None
 
     def deployment(self) -> Deployment:
-        """The metric to search with after training. Distances, unless the objective was trained with another affinity."""
+        """Return the metric to search with after training: that of the affinity it was trained with, else squared Euclidean.
+
+        Returns
+        -------
+        Deployment
+            The metric and the temperature.
+        """
         return Deployment()
 
     def recordable(self, queries: int) -> bool:
-        """Whether a step with so many queries reads nothing back to the host, so that a CUDA graph can hold it."""
+        """Return whether a training step can be recorded in a CUDA graph, because it reads no value back to the host.
+
+        Parameters
+        ----------
+        queries : int
+            Number of rows of the batch.
+
+        Returns
+        -------
+        bool
+            True if it can.
+        """
         return True
 
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
-        """Move the objective's own state (bank, centers, annealing), after the optimizer's step; most have none."""
+        """Move the objective's own state: memory bank, class centers or annealing step.
+
+        Call it once after each optimizer step. Neither the call nor `backward` changes that state, so gradient
+        accumulation and evaluation are safe. Objectives without state do nothing here, so a training loop can always
+        call it. Learned class vectors (proxies, heads) are parameters and are moved by the optimizer instead.
+
+        Parameters
+        ----------
+        embeddings : Tensor of shape (n, d)
+            The embeddings of the step; no gradient flows from here.
+        labels : Tensor, array or list, optional
+            As in the call.
+        ids : Tensor, array or list of shape (n,), optional
+            As in the call. Objectives with a memory bank require it.
+        """
         return None
 
     def refresh(self, seed: int) -> str | None:
-        """Between epochs, every `refresh_every` of them: look at all samples again. Return why training cannot go on, or None."""
+        """Look at all samples again, between epochs. Objectives with pseudo-labels use it; the others do nothing.
+
+        Training calls it every `refresh_every` epochs; your own loop should do the same.
+
+        Parameters
+        ----------
+        seed : int
+            Decides what is drawn at random.
+
+        Returns
+        -------
+        str or None
+            Why training must stop, or None to continue.
+        """
         return None
 
     def forward(
@@ -117,26 +262,56 @@ class Objective(nn.Module, ABC):
         references: Points | None = None,
         reduction: Reduction = "mean",
     ) -> Tensor:
-        """The loss: a scalar, or with reduction="none" the value of every query (0 where it could not be valid).
+        """Compute the loss of a batch. Call the objective itself, `objective(embeddings, labels)`, not this method.
 
-        embeddings: (n, d). labels: what `supervision` says. ids: (n,) the samples' numbers, needed as soon as a
-        sample can meet itself elsewhere: twice in a batch, in a bank, in `references`. references: Points to choose
-        among instead of the objective's own. The arithmetic is float32 or float64, also under autocast.
+        The arithmetic is float32, or float64 for float64 embeddings, also under autocast: half-precision embeddings are
+        converted first, and their gradient comes back in half precision.
+
+        Parameters
+        ----------
+        embeddings : Tensor of shape (n, d)
+            The network's output, one row for each sample. Every row is a query and, in most objectives, also a
+            reference of the other rows. Rows need not be sorted by class.
+        labels : Tensor, array or list, optional
+            What `supervision` names: integer classes (n,), numbers (n,) or (n, t), or multi-hot sets (n, C).
+            Objectives with supervision "ids" ignore it. Encode names with `nearkin.encode_labels` first.
+        ids : Tensor, array or list of shape (n,), optional
+            The samples' numbers in the data set. They tell whether two rows are the same sample, so that a sample is
+            never its own neighbor. Pass them as soon as a sample can occur elsewhere: twice in the batch, in a memory
+            bank or in `references`. Without ids the rows of a batch count as different samples.
+        references : Points, optional
+            Points(embeddings, labels, ids) to choose neighbors among instead of the objective's own. Requires ids on
+            both sides; `nearkin.compose.fresh_ids(m)` makes ids for references that are none of the queries.
+        reduction : {"mean", "sum", "none"}, default="mean"
+            "mean" and "sum" reduce over the valid queries, each with its weight. "none" returns the value of every
+            query, 0 where it was skipped.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or (n,) with reduction="none". If no query is valid, the loss is 0 and still has a graph, so
+            `backward` works and gives zero gradients.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has the wrong type, shape, device or values: NaN in the embeddings, float labels for a class
+            objective, unknown classes, a batch of one class only. The message names the argument and the fix.
         """
-        door.check_reduction(reduction)
+        inputs.check_reduction(reduction)
         with torch.autocast(embeddings.device.type if isinstance(embeddings, Tensor) else "cpu", enabled=False):
             batch = self._checked(embeddings, labels, ids)
             if references is not None:
-                references = door.check_references(references, batch, self.supervision)
+                references = inputs.check_references(references, batch, self.supervision)
             outcome = self.outcome(batch, references)
             self.last = Last(outcome)
             return reduce(outcome, reduction)
 
     def _checked(self, embeddings: Any, labels: Any, ids: Any) -> Points:
-        embeddings = door.check_embeddings(embeddings)
-        door.check_dimension(embeddings, self.known_dimension())
-        checked = door.check_labels(labels, self.supervision, embeddings)
+        embeddings = inputs.check_embeddings(embeddings)
+        inputs.check_dimension(embeddings, self.known_dimension())
+        checked = inputs.check_labels(labels, self.supervision, embeddings)
         known = self.known_classes()
         if known is not None and checked is not None:
-            door.check_known(checked, known)
-        return Points(embeddings, checked, door.check_ids(ids, embeddings))
+            inputs.check_known(checked, known)
+        return Points(embeddings, checked, inputs.check_ids(ids, embeddings))

@@ -1,5 +1,7 @@
-"""Pair-coupled losses: both ends of a right pair look for wrong ones, so they read reference-to-reference affinities and
-stand beside the four-slot composition instead of bending it."""
+"""Pair-coupled losses: both ends of a positive pair look for negatives.
+
+They read affinities between references, which the four-part composition does not have, so they are objectives of their own.
+"""
 
 import math
 from abc import abstractmethod
@@ -15,12 +17,12 @@ from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Related, SameLabel, Supervision
 from nearkin.compose.validation import check_choice, check_positive, check_whole
-from nearkin.objectives import inputs as door
+from nearkin.objectives import inputs
 from nearkin.objectives.objective import Objective
 
 
 class PairCoupled(Objective):
-    """All right pairs of the batch, each against the wrong ones of both its ends."""
+    """Base of losses over all positive pairs of the batch, each compared with the negatives of both its ends."""
 
     @property
     def supervision(self) -> Supervision:
@@ -29,27 +31,51 @@ class PairCoupled(Objective):
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:
             raise ValueError(
-                f"{type(self).__name__} couples pairs of the batch and takes no references=; use another objective with a bank"
+                f"{type(self).__name__} compares pairs within the batch and takes no references=; "
+                "leave it out, or use an objective such as NCA, Triplet or PrecisionAtK"
             )
         if batch.ids is None:
             batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
         assert batch.labels is not None
-        door.check_two_classes(batch.labels)
+        inputs.check_two_classes(batch.labels)
         return self.pairs(batch.embeddings, SameLabel()(batch, batch))
 
     @abstractmethod
     def pairs(self, embeddings: Tensor, relation: Related) -> Outcome:
-        """Price every query by its right pairs."""
+        """Compute the value of every query from its positive pairs."""
 
 
 class LiftedStructure(PairCoupled):
-    """Lifted structured embedding: a right pair against all the wrong ones of both its ends.
+    """Lifted structured embedding: a positive pair against all negatives of both its ends.
 
         1/(2 |P|) sum_((i,j) in P) [ log( sum_(k in N_i) e^(margin - d_ik) + sum_(l in N_j) e^(margin - d_jl) ) + d_ij ]+^2
 
-    One log-sum-exp a query, never a matrix of pairs against pairs. The unit is the pair: the mean is over right pairs.
+    P are the positive pairs, N_i the negatives of i, d Euclidean distances. A usual baseline of published comparisons.
+
+    Parameters
+    ----------
+    margin : float, default=1.0
+        Distance by which negatives should exceed positives. It is in units of the embedding, so normalize the embeddings, or
+        adapt it to their scale.
+
+    Notes
+    -----
+    The unit is the pair: the mean is over positive pairs. Memory is O(n^2): one log-sum-exp for each query, never a matrix of
+    pairs by pairs. It takes no `references=`.
+
+    Differs: distances are computed from differences, with gradient 0 at distance 0.
+
+    References
+    ----------
     [song2016lifted] eq. (4)
-    Differs: distances from differences, with gradient 0 at distance 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import LiftedStructure
+    >>> embeddings, labels = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 0, 1])
+    >>> round(LiftedStructure()(embeddings, labels).item(), 4)  # [log(e^(1 - 2) + e^(1 - 1)) + 1]^2 / 2
+    0.8623
     """
 
     keys = ("song2016lifted",)
@@ -63,22 +89,52 @@ class LiftedStructure(PairCoupled):
         right, wrong = right_and_wrong(relation)
         near = Euclidean()(embeddings, embeddings)  # (n, n), -d
         some = wrong.any(1)
-        rival = torch.where(some, logsumexp(self.margin + near, wrong), torch.full_like(near[:, 0], -1e30))
-        value = torch.logaddexp(rival[:, None], rival[None, :]) - near
+        opposing = torch.where(some, logsumexp(self.margin + near, wrong), torch.full_like(near[:, 0], -1e30))
+        value = torch.logaddexp(opposing[:, None], opposing[None, :]) - near
         hinge = torch.where(right, value, torch.zeros_like(value)).clamp_min(0)
         count = right.sum(1)
         return Outcome(hinge.square().sum(1) / (2 * count.clamp_min(1)), count.to(near.dtype), (hinge > 0).sum())
 
 
 class Angular(PairCoupled):
-    """The angle at a wrong neighbor of the triangle it forms with a right pair is held below alpha degrees.
+    """Angular loss: in the triangle of a positive pair and a negative, the angle at the negative stays below alpha degrees.
 
-        mean over right pairs (a, p) of log(1 + sum_n exp(4 t (a + p) . n - 2 (1 + t) a . p)),   t = tan(alpha)^2
+        mean over positive pairs (a, p) of log(1 + sum_n exp(4 t (a + p) . n - 2 (1 + t) a . p)),   t = tan(alpha)^2
 
-    All three are unit vectors. choice="misplaced" takes only the sets that Prec@k moves, for `k` and `margin`: right ones outside
-    the k nearest of a, and the wrong ones that stand in their places.
-    [wang2017angular] eq. (6)-(8); [lu2019sampling] for those sets
-    Differs: every right pair of the batch; negatives are normalized too; add NPair with WeightedSum for the combined loss.
+    All three are unit vectors. Unlike a distance margin, the angle does not depend on the scale of a class.
+
+    Parameters
+    ----------
+    alpha : float, default=45.0
+        Upper bound of the angle in degrees, in (0, 60]; the paper uses 36 to 55.
+    choice : {"all", "misplaced"}, default="all"
+        Which pairs and negatives count: all, or only those that Prec@k would move, that is positives outside the k nearest of a
+        and the negatives in their places.
+    k : int, default=5
+        Number of neighbors, for "misplaced" only.
+    margin : float, default=0.1
+        Cosine margin that decides which neighbors are nearest, for "misplaced" only.
+
+    Notes
+    -----
+    The unit is the pair: the mean is over positive pairs. It takes no `references=`. The paper adds it to the N-pair loss; see
+    the example.
+
+    Differs: every positive pair of the batch; negatives are normalized, too; the combined loss is a `WeightedSum` with `NPair`.
+
+    References
+    ----------
+    [wang2017angular] eq. (6)-(8)
+    [lu2019sampling] for the sets of "misplaced"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import Angular, NPair, WeightedSum
+    >>> embeddings, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> round(Angular()(embeddings, labels).item(), 4)  # log(1 + 2 exp(0)): everything is orthogonal
+    1.0986
+    >>> combined = WeightedSum({"npair": (1.0, NPair()), "angular": (2.0, Angular())})
     """
 
     keys = ("wang2017angular", "lu2019sampling")
@@ -86,7 +142,7 @@ class Angular(PairCoupled):
     def __init__(self, alpha: float = 45.0, choice: Literal["all", "misplaced"] = "all", k: int = 5, margin: float = 0.1) -> None:
         super().__init__()
         if not 0 < alpha <= 60:
-            # Beyond 60 degrees the exponents of opposite vectors span more than float32 holds.
+            # Beyond 60 degrees the exponents of opposite vectors exceed the range of float32.
             raise ValueError(f"alpha ({alpha}) must lie in (0, 60] degrees; the paper uses 36 to 55")
         check_choice("choice", choice, ("all", "misplaced"))
         check_whole("k", k)
@@ -98,18 +154,18 @@ class Angular(PairCoupled):
         t = math.tan(math.radians(self.alpha)) ** 2
         directions = unit(embeddings)
         s = directions @ directions.T
-        rivals = wrong
+        opposed = wrong
         if self.choice == "misplaced":
-            right, rivals = misplaced(s, relation, self.k, self.margin)
-        # sum_n exp(4t s_an + 4t s_pn) over the common wrong ones is a product of matrices; row maxima keep it in range.
+            right, opposed = misplaced(s, relation, self.k, self.margin)
+        # sum_n exp(4t s_an + 4t s_pn) over the common negatives is a matrix product; row maxima keep it in range.
         power = (4 * t * s).masked_fill(~wrong, -torch.inf)
         some = wrong.any(1)
         peak = torch.where(some, power.detach().amax(1), torch.zeros_like(s[:, 0]))
         weight = (power - peak[:, None]).exp()
-        both = weight.masked_fill(~rivals, 0) @ weight.T
-        rival = torch.where(both > 0, both, torch.ones_like(both)).log() + peak[:, None] + peak[None, :]
-        rival = torch.where(both > 0, rival, torch.full_like(rival, -1e30))
+        both = weight.masked_fill(~opposed, 0) @ weight.T
+        opposing = torch.where(both > 0, both, torch.ones_like(both)).log() + peak[:, None] + peak[None, :]
+        opposing = torch.where(both > 0, opposing, torch.full_like(opposing, -1e30))
         count = right.sum(1)
-        value = torch.where(right, soft_hinge(rival - 2 * (1 + t) * s), torch.zeros_like(s)).sum(1)
+        value = torch.where(right, soft_hinge(opposing - 2 * (1 + t) * s), torch.zeros_like(s)).sum(1)
         valid = right.any(1) & some
         return Outcome(value / count.clamp_min(1) * valid, (count * valid).to(s.dtype), (right & some[:, None]).sum())

@@ -17,8 +17,8 @@ from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Layout
 from nearkin.compose.routes import Composition
-from nearkin.kernels.soft_neighbors import soft_neighbors
-from nearkin.kernels.work import Form, Work, positions_of
+from nearkin.kernels.autograd import soft_neighbors
+from nearkin.kernels.contract import Form, Work, positions_of
 from nearkin.objectives.listed_neighbors import each, pairwise, weighed
 
 Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent

@@ -1,4 +1,4 @@
-"""Top-k precision: push the wrong neighbors out of the k nearest, and look at nothing else."""
+"""Top-k precision: push the negatives out of the k nearest neighbors, and ignore everything else."""
 
 from dataclasses import dataclass
 
@@ -14,19 +14,58 @@ from nearkin.objectives.neighborhood import NeighborhoodObjective
 
 
 class PrecisionAtK(NeighborhoodObjective):
-    """Prec@k: the gap in summed cosine between the k nearest and the best k there could be.
+    """Prec@k: the gap in summed cosine between the k nearest neighbors and the best k that were possible.
 
         s'_ij = cos(z_i, z_j) + margin [y_i != y_j]
-        loss  = topsum_k(s') - [topsum_a(s' of kin) + topsum_(k-a)(s' of others)],   a = min(k, number of kin)
+        loss  = topsum_k(s') - [topsum_a(s' of positives) + topsum_(k-a)(s' of negatives)],   a = min(k, number of positives)
 
-    An upper bound of margin times the wrong neighbors in the top k (Theorem 1). A collapsed embedding is a stationary
-    point, with loss k * margin in this form. The authors' released code departs from their text; each departure is an option:
-    `log_sum_exp` adds a soft top-1 term to every top-k sum, `covariance` adds that weight times |Cov - I|_F of the unit
-    embeddings, and `class_balanced` takes the mean of every class (reduction="sum" sums them, as there); margin 0.05 or 0.2 there.
-    Their covariance term, 0.1 of it, stands beside a sum over the C classes of a batch; here it counts with each: 0.1 / C is theirs.
-    `memory` lets every query choose among that many embeddings of earlier batches, too; it needs the embedding's `dimension`.
-    [lu2019sampling] eq. (4)-(10), in one closed form without cases; [wang2020xbm] for the memory
-    Differs: the mean over queries, not the sum; exactly k neighbors under ties (with the printed >= Theorem 1 is false).
+    Use it for retrieval, if all that counts is which samples are among the k nearest. Only negatives inside the top k and
+    the positives that they displace have a gradient.
+
+    Parameters
+    ----------
+    k : int, default=5
+        Number of neighbors. Take the k at which you will search, or somewhat less. Queries with fewer than k candidates use
+        all of them (counted in `objective.last.clamped`).
+    margin : float, default=0.1
+        Added to the cosine of every negative, so that positives must lead by that much.
+    log_sum_exp : bool, default=False
+        Add a soft top-1 term to every top-k sum, as the authors' released code does.
+    covariance : float, default=0.0
+        Weight of |Cov - I|_F of the unit embeddings, which keeps the embedding from collapsing. The released code has 0.1
+        next to a sum over the C classes of a batch; here the term counts with each class, so 0.1 / C is theirs.
+    class_balanced : bool, default=False
+        Average within each class first, so that all classes count alike; reduction="sum" then sums the classes, as the
+        released code does.
+    memory : int, default=0
+        How many embeddings of earlier batches every query can choose among as well. Needs `dimension`, and `ids=` in the
+        call. Try a few thousand if batches are small.
+    dimension : int, default=0
+        The embedding's size; required with `memory`.
+
+    Notes
+    -----
+    The loss is an upper bound of margin times the number of negatives in the top k (theorem 1 of the paper). An embedding that
+    has collapsed to one point is a stationary point, with loss k * margin. The released code departs from the paper; each
+    departure is a parameter above, and its margin is 0.05 or 0.2.
+
+    Differs: the mean over queries, not the sum; exactly k neighbors under ties, because with the printed >= theorem 1 is false.
+
+    References
+    ----------
+    [lu2019sampling] eq. (4)-(10), in one closed form without cases
+    [wang2020xbm] for the memory
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import PrecisionAtK
+    >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> objective = PrecisionAtK(k=1)
+    >>> objective(embeddings, torch.tensor([0, 0, 1, 1]))  # every nearest neighbor is a positive
+    tensor(0.)
+    >>> objective(embeddings, torch.tensor([0, 1, 1, 0]), reduction="none")
+    tensor([0.9955, 0.9955, 0.9955, 0.9955])
     """
 
     keys = ("lu2019sampling", "wang2020xbm")
@@ -56,14 +95,14 @@ class PrecisionAtK(NeighborhoodObjective):
 
 @dataclass(frozen=True)
 class CovarianceSpread:
-    """weight * |Cov(unit embeddings) - I|_F, which a collapsed batch pays for; the identity itself is out of reach."""
+    """weight * |Cov(unit embeddings) - I|_F: a penalty on collapsed batches."""
 
     weight: float
 
     def __call__(self, embeddings: Tensor) -> Tensor:
-        centerd = unit(embeddings)
-        centerd = centerd - centerd.mean(0)
-        covariance = centerd.T @ centerd / max(len(centerd) - 1, 1)
+        centered = unit(embeddings)
+        centered = centered - centered.mean(0)
+        covariance = centered.T @ centered / max(len(centered) - 1, 1)
         excess: Tensor = covariance - torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
         spread: Tensor = self.weight * excess.square().sum().sqrt()
         return spread

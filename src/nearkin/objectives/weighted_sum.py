@@ -18,9 +18,32 @@ from nearkin.objectives.objective import Deployment, Objective
 
 
 class WeightedSum(nn.Module):
-    """The sum of weight * objective over named terms; it is called, updated and saved like any objective.
+    """The weighted sum of several objectives, called, updated and saved as one.
 
+        loss = sum_t weight_t objective_t(embeddings, labels)
+
+    Parameters
+    ----------
+    terms : mapping of str to (float, Objective or WeightedSum)
+        Name, weight and objective of every term. Sums can be nested. All terms get the same labels, ids and references.
+
+    Attributes
+    ----------
+    terms : torch.nn.ModuleDict
+        The objectives by name.
+    weights : dict of str to float
+        The weights by name; change them during training if you like.
+    keys : tuple of str
+        The papers of all terms.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import Angular, NPair, WeightedSum
     >>> both = WeightedSum({"npair": (1.0, NPair()), "angular": (2.0, Angular())})
+    >>> loss = both(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+    >>> both.last["npair"]
+    Last(queries=4, valid=2, skipped=2, active=2, clamped=0)
     """
 
     keys: tuple[str, ...] = ()  # the papers of all its terms
@@ -31,34 +54,63 @@ class WeightedSum(nn.Module):
     def __init__(self, terms: "Mapping[str, tuple[float, Objective | WeightedSum]]") -> None:
         super().__init__()
         if not terms:
-            raise ValueError("terms is empty; give at least one name: (weight, objective)")
+            raise ValueError("terms is empty; pass at least one, {name: (weight, objective)}")
         self.weights = {name: float(weight) for name, (weight, _) in terms.items()}
         self.terms = nn.ModuleDict({name: objective for name, (_, objective) in terms.items()})
         for name, term in self.terms.items():
             if not isinstance(term, Objective | WeightedSum):
-                raise TypeError(f"term {name!r} is a {type(term).__name__}; a term is (weight, objective)")
+                raise TypeError(f"term {name!r} is a {type(term).__name__}; a term must be (weight, objective)")
         self.keys = tuple(dict.fromkeys(key for term in self.named_objectives().values() for key in term.keys))
 
     @property
     def last(self) -> dict[str, Any]:
-        """What the last call did, term by term; a sum inside a sum gives its own dictionary."""
+        """Counts of the last call for every term by name; a nested sum has a dictionary of its own."""
         return {name: term.last for name, term in self.named_objectives().items()}
 
     def named_objectives(self) -> dict[str, "Objective | WeightedSum"]:
+        """Return the terms by name, without their weights."""
         return {name: term for name, term in self.terms.items() if isinstance(term, Objective | WeightedSum)}
 
     def deployment(self) -> Deployment:
-        """Distances: its terms need not agree on a metric."""
+        """Return the metric to search with after training: squared Euclidean, because its terms need not agree on another.
+
+        Returns
+        -------
+        Deployment
+            The metric; no temperature.
+        """
         return Deployment()
 
     def recordable(self, queries: int) -> bool:
-        """Whether every term reads nothing back to the host for so many queries."""
+        """Return whether a training step can be recorded in a CUDA graph: every term must allow it.
+
+        Parameters
+        ----------
+        queries : int
+            Number of rows of the batch.
+
+        Returns
+        -------
+        bool
+            True if it can.
+        """
         return all(term.recordable(queries) for term in self.named_objectives().values())
 
     def forward(
         self, embeddings: Tensor, labels: Any = None, *, ids: Any = None, references: Points | None = None, reduction: Reduction = "mean"
     ) -> Tensor:
-        """As every objective's; each term reduces by its own rule before it is weighed."""
+        """Compute the weighted sum; each term reduces by its own rule before it is weighted.
+
+        Parameters
+        ----------
+        embeddings, labels, ids, references, reduction
+            As for every `Objective`; all terms get the same ones.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or (n,) with reduction="none".
+        """
         values = [
             self.weights[name] * term(embeddings, labels, ids=ids, references=references, reduction=reduction)
             for name, term in self.terms.items()
@@ -66,16 +118,57 @@ class WeightedSum(nn.Module):
         return torch.stack(values).sum(0)
 
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
-        """Move the state of every term."""
+        """Move the state of every term; call it after each optimizer step.
+
+        Parameters
+        ----------
+        embeddings, labels, ids
+            As for every `Objective`; all terms get the same ones.
+        """
         for term in self.named_objectives().values():
             term.update(embeddings, labels, ids=ids)
 
 
 class CenterPull(NeighborhoodObjective):
-    """Every point is drawn to its class's moving center: mean |x_i - c_(y_i)|^2 / 2. Alone, it collapses to a point.
+    """Pull every embedding to the moving center of its class.
 
-    [wen2016discriminative] eq. (2)-(4)
+        loss = mean_i |x_i - c_(y_i)|^2 / 2,   c_j -= rate sum_(y_i = j) (c_j - x_i) / (1 + n_j)
+
+    Alone it collapses: all embeddings at one point cost nothing. Add it to another objective with `WeightedSum`, or use
+    `CenterLoss`.
+
+    Parameters
+    ----------
+    num_classes : int
+        Number of classes C; labels are 0..C-1.
+    dimension : int
+        The embedding's size d.
+    rate : float, default=0.5
+        How far `update` moves a center toward the mean of its class in the batch. Lower it for small batches.
+
+    Notes
+    -----
+    The centers start at zero. They are state, not parameters, and move only in `update`, with the class's n_j samples of the
+    batch.
+
     Differs: the mean over the batch, not the sum; the centers move in `update`, after the optimizer's step.
+
+    References
+    ----------
+    [wen2016discriminative] eq. (2)-(4)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import CenterPull
+    >>> objective = CenterPull(num_classes=2, dimension=1)
+    >>> embeddings, labels = torch.tensor([[2.0], [4.0]]), torch.tensor([0, 1])
+    >>> objective(embeddings, labels)  # (2^2 / 2 + 4^2 / 2) / 2
+    tensor(5.)
+    >>> objective.update(embeddings, labels)
+    >>> objective.references.vectors  # a quarter of the way: rate 1/2, one sample of each class
+    tensor([[0.5000],
+            [1.0000]])
     """
 
     keys = ("wen2016discriminative",)
@@ -89,19 +182,53 @@ class CenterPull(NeighborhoodObjective):
             return super().outcome(batch, references)
         assert batch.labels is not None
         centers = self.references(batch).embeddings
-        there = (batch.labels >= 0) & (batch.labels < len(centers))
-        own = centers[torch.where(there, batch.labels, 0)]  # (n, d): nobody else's center is looked at
-        values = torch.where(there, (batch.embeddings - own).square().sum(1) / 2, 0)
-        return Outcome(values, there.to(values.dtype), there.sum())
+        known = (batch.labels >= 0) & (batch.labels < len(centers))
+        own = centers[torch.where(known, batch.labels, 0)]  # (n, d): only the own center is read
+        values = torch.where(known, (batch.embeddings - own).square().sum(1) / 2, 0)
+        return Outcome(values, known.to(values.dtype), known.sum())
 
 
 class CenterLoss(WeightedSum):
-    """Softmax plus a pull to the class's center.
+    """Center loss: a softmax classifier plus a pull to the center of the class.
 
-        -log softmax(W f + b)_y + (weight / 2) mean |x_i - c_(y_i)|^2,   c_j -= rate sum_(y_i = j) (c_j - x_i) / (1 + n_j)
+        -log softmax(W x + b)_y + (weight / 2) mean |x_i - c_(y_i)|^2,   c_j -= rate sum_(y_i = j) (c_j - x_i) / (1 + n_j)
 
-    [wen2016discriminative] eq. (5)
+    A classifier with compact classes, so that distances within the embedding mean something.
+
+    Parameters
+    ----------
+    num_classes : int
+        Number of classes C; labels are 0..C-1.
+    dimension : int
+        The embedding's size d.
+    weight : float, default=0.003
+        Weight of the pull. A larger one gives more compact classes; too large a one collapses them.
+    rate : float, default=0.5
+        How far `update` moves a center toward the mean of its class in the batch.
+
+    Notes
+    -----
+    It is a `WeightedSum` of `Softmax` and `CenterPull`, named "softmax" and "center". Give `objective.parameters()` to the
+    optimizer, and call `update` after its step.
+
     Differs: as CenterPull.
+
+    References
+    ----------
+    [bridle1990softmax]
+    [wen2016discriminative] eq. (5)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import CenterLoss
+    >>> _ = torch.manual_seed(0)
+    >>> objective = CenterLoss(num_classes=3, dimension=2)
+    >>> embeddings, labels = torch.randn(6, 2), torch.tensor([0, 1, 2, 0, 1, 2])
+    >>> loss = objective(embeddings, labels)
+    >>> objective.update(embeddings, labels)
+    >>> sorted(objective.last)
+    ['center', 'softmax']
     """
 
     keys = ("bridle1990softmax", "wen2016discriminative")

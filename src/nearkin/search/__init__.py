@@ -1,5 +1,13 @@
-"""Search: the one k-nearest function everything else asks."""
+"""Exact k-nearest-neighbor search, under the same affinity that an objective was trained with.
+
+`nearest` is the one search function of nearkin: discovery, evaluation, indexes and the server all call it. It ranks in float64, breaks
+ties by position, excludes a query's own id or group, and accepts references larger than memory. `nearest_codes`, `pack` and `unpack` do the
+same for binary codes by Hamming distance. `vote` and `weighted_vote` turn the labels of neighbors into a predicted class.
+"""
 
 from nearkin.search.exact import Neighbors, nearest
+from nearkin.search.hamming import nearest_codes
+from nearkin.search.packing import pack, unpack
+from nearkin.search.voting import vote, weighted_vote
 
-__all__ = ["Neighbors", "nearest"]
+__all__ = ["Neighbors", "nearest", "nearest_codes", "pack", "unpack", "vote", "weighted_vote"]

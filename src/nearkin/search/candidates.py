@@ -1,7 +1,7 @@
-"""Candidates: who may be among the k nearest, by products alone; and everybody who may, where products cannot tell.
+"""Candidates for the k nearest, from products alone, in torch: for CUDA, and for a CPU without numba.
 
-Torch engine, for CUDA and for a CPU without numba. The best K of a row lie in the K columns-groups with the best maxima, so
-`topk`, which is slow, sees one number for each group and then only the groups that count.
+The K best of a row lie in the K groups of columns with the largest maxima. So `topk`, which is slow, first sees one number
+for each group and then only the columns of the best groups.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ CUDA_NUMBERS = 1 << 28  # products held at once: 1 GB in float32
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """No tf32: the bound on the products' error counts on float32's own digits."""
+    """Switch tf32 off: the error bound of the products assumes full float32 precision."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
@@ -29,24 +29,24 @@ def full_precision() -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def candidates(made: Factors, wanted: int, excluded: Exclusion) -> tuple[Tensor, Tensor]:
-    """The `wanted` largest products of every query and their columns, in no order; -inf and -1 where there are fewer."""
+def candidates(made: Factors, count: int, excluded: Exclusion) -> tuple[Tensor, Tensor]:
+    """Return the `count` largest products of every query and their columns, unordered; -inf and -1 where there are fewer."""
     n, m = len(made.queries), len(made.references)
     rows, columns = _tile(made.queries.device, m)
     parts = []
     for top in range(0, n, rows):
         best: tuple[Tensor, Tensor] | None = None
         for left in range(0, m, columns):
-            values, found = _largest(_products(made, slice(top, top + rows), slice(left, left + columns), excluded), wanted)
+            values, found = _largest(_products(made, slice(top, top + rows), slice(left, left + columns), excluded), count)
             here = values, torch.where(values > -torch.inf, found + left, -1)
-            best = here if best is None else _larger(best, here, wanted)
+            best = here if best is None else _merge_largest(best, here, count)
         assert best is not None
         parts.append(best)
     return torch.cat([values for values, _ in parts]), torch.cat([found for _, found in parts])
 
 
-def survivors(made: Factors, rows: Tensor, floor: Tensor, excluded: Exclusion) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pairs (place in `rows`, column) whose product reaches the row's `floor`, row by row, in tiles from left to right."""
+def pairs_reaching(made: Factors, rows: Tensor, floor: Tensor, excluded: Exclusion) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the pairs (index in `rows`, column) whose product reaches the `floor` of the row, sorted by row, tile after tile."""
     m = len(made.references)
     _, columns = _tile(made.queries.device, m)
     for left in range(0, m, columns):
@@ -56,36 +56,36 @@ def survivors(made: Factors, rows: Tensor, floor: Tensor, excluded: Exclusion) -
 
 
 def _products(made: Factors, rows: slice | Tensor, columns: slice, excluded: Exclusion) -> Tensor:
-    """(rows, columns) products, -inf where masked."""
+    """(rows, columns) products, -inf where excluded."""
     products = torch.addmm(made.minus[columns], made.queries[rows], made.references[columns].T)
     hidden = excluded.mask(rows, columns)
     return products if hidden is None else products.masked_fill_(hidden, -torch.inf)
 
 
-def _largest(x: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
-    """Row-wise: the `wanted` largest of x (n, m) and their columns, in no order, any among equals."""
+def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Row-wise: the `count` largest of x (n, m) and their columns, unordered; any of them among equals."""
     n, m = x.shape
-    if m <= wanted:
+    if m <= count:
         return x, torch.arange(m, device=x.device).expand(n, m)
-    whole = m // GROUP  # groups; group g holds the columns g, g + whole, ...: a maximum over rows of a matrix, which is fast
-    if whole < 2 * wanted:
-        values, columns = x.topk(wanted, dim=1, sorted=False)
+    whole = m // GROUP  # groups; group g holds the columns g, g + whole, ...: its maximum is a fast reduction over rows
+    if whole < 2 * count:
+        values, columns = x.topk(count, dim=1, sorted=False)
         return values, columns
     tops = x[:, : whole * GROUP].view(n, GROUP, whole).amax(1)  # (n, whole)
-    groups = tops.topk(wanted, dim=1, sorted=False).indices  # (n, wanted)
+    groups = tops.topk(count, dim=1, sorted=False).indices  # (n, count)
     columns = (groups[:, :, None] + whole * torch.arange(GROUP, device=x.device)).flatten(1)
     if whole * GROUP < m:
         rest = torch.arange(whole * GROUP, m, device=x.device).expand(n, -1)
         columns = torch.cat([columns, rest], 1)
-    values, at = x.gather(1, columns).topk(wanted, dim=1, sorted=False)
+    values, at = x.gather(1, columns).topk(count, dim=1, sorted=False)
     return values, columns.gather(1, at)
 
 
-def _larger(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], wanted: int) -> tuple[Tensor, Tensor]:
+def _merge_largest(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
     values, columns = torch.cat([a[0], b[0]], 1), torch.cat([a[1], b[1]], 1)
-    if values.shape[1] <= wanted:
+    if values.shape[1] <= count:
         return values, columns
-    values, at = values.topk(wanted, dim=1, sorted=False)
+    values, at = values.topk(count, dim=1, sorted=False)
     return values, columns.gather(1, at)
 
 

@@ -1,4 +1,4 @@
-"""What `nearest` is given: checked, lifted to floats, and cut into blocks where it is larger than memory."""
+"""The inputs of `nearest`: checked, converted to floats, and cut into blocks."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -19,23 +19,23 @@ References = Points | Tensor | np.ndarray | Shards | Iterable[Points | Tensor | 
 
 
 def blocks(references: References, like: Tensor, block: int | None) -> Iterator[Points]:
-    """Consecutive references, a block at a time and where the queries are."""
-    given: Iterable[Points | Tensor | np.ndarray]
+    """Yield consecutive blocks of references, on the device of the queries."""
+    parts: Iterable[Points | Tensor | np.ndarray]
     if isinstance(references, Shards):
-        references = map(_of_shard, references.blocks())
-    given = [references] if isinstance(references, Points | Tensor | np.ndarray) else references
-    if isinstance(given, str) or not isinstance(given, Iterable):
+        references = map(_shard_points, references.blocks())
+    parts = [references] if isinstance(references, Points | Tensor | np.ndarray) else references
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
         raise ValueError(f"references must be a tensor (n, d) with at least one row, not {type(references).__name__}")
-    return chain.from_iterable(_cut(some, like, block) for some in given)
+    return chain.from_iterable(_blocks_of(some, like, block) for some in parts)
 
 
-def _of_shard(shard: Shard) -> Points:
-    """Ids that are texts stay on disk: they are nobody's number."""
+def _shard_points(shard: Shard) -> Points:
+    """The points of a shard; text ids are left out, since only integers can be compared with the ids of queries."""
     ids = torch.from_numpy(np.array(shard.ids)) if shard.ids.dtype == np.int64 else None
     return Points(shard.vectors, None, ids)  # type: ignore[arg-type]
 
 
-def _cut(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
+def _blocks_of(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
     whole = some if isinstance(some, Points) else Points(some)  # type: ignore[arg-type]
     whole = whole._replace(ids=as_tensors(whole.ids))
     _check_shape(whole, "references")
@@ -43,15 +43,15 @@ def _cut(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) ->
     step = block or max(SEGMENT // x.shape[1], 1)
     for start in range(0, len(x), step):
         part = x[start : start + step]
-        # a copy: an array mapped from a file may be read-only, and stays on disk otherwise
+        # a copy: a memory-mapped array may be read-only
         tensor = torch.from_numpy(np.array(part)).to(like.device) if isinstance(part, np.ndarray) else part
         ids = None if whole.ids is None else whole.ids[start : start + step]
-        yield _lifted(Points(tensor, None, ids), "references", start)
+        yield _as_float(Points(tensor, None, ids), "references", start)
 
 
-def exclusion(asked: Points, some: Points, same_id: bool, groups: tuple[Tensor, Tensor] | None, start: int) -> Exclusion:
-    """Who is passed over in one block of references, the first of which is number `start`."""
-    excluded = Exclusion(asked.ids, some.ids) if same_id else Exclusion()
+def exclusion(queries: Points, some: Points, same_id: bool, groups: tuple[Tensor, Tensor] | None, start: int) -> Exclusion:
+    """The exclusion of one block of references, the first of which has position `start`."""
+    excluded = Exclusion(queries.ids, some.ids) if same_id else Exclusion()
     if groups is None:
         return excluded
     theirs = groups[1][start : start + len(some.embeddings)]
@@ -61,22 +61,22 @@ def exclusion(asked: Points, some: Points, same_id: bool, groups: tuple[Tensor, 
 
 
 def checked_points(points: Points | Tensor, name: str) -> Points:
-    """Points in float32 or float64, finite, with at least one row."""
-    given = as_tensors(points if isinstance(points, Points) else Points(points))
-    if not isinstance(given.embeddings, Tensor):
-        kind = type(given.embeddings).__name__
-        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {kind}; torch.as_tensor(...) makes one")
-    _check_shape(given, name)
-    return _lifted(given, name, 0)
+    """Return points in float32 or float64, finite, with at least one row."""
+    checked = as_tensors(points if isinstance(points, Points) else Points(points))
+    if not isinstance(checked.embeddings, Tensor):
+        kind = type(checked.embeddings).__name__
+        raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {kind}; convert it with torch.as_tensor(...)")
+    _check_shape(checked, name)
+    return _as_float(checked, name, 0)
 
 
-def _lifted(points: Points, name: str, start: int) -> Points:
-    """In float32 or float64, and finite."""
+def _as_float(points: Points, name: str, start: int) -> Points:
+    """Convert to float32 unless float64, and check that all values are finite."""
     x = points.embeddings
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
-    if not all(math.isfinite(end) for end in torch.aminmax(x)):  # NaN shows in both; faster than a mask
+    if not all(math.isfinite(end) for end in torch.aminmax(x)):  # NaN shows in both ends; faster than a mask
         rows = ((~torch.isfinite(x)).any(1).nonzero()[:5, 0] + start).tolist()
-        raise ValueError(f"{name} hold NaN or infinity, first in rows {rows}; nothing is near to those: drop them")
+        raise ValueError(f"{name} hold NaN or infinity, first in rows {rows}; remove these rows")
     return points._replace(embeddings=x)
 
 
@@ -90,14 +90,14 @@ def _check_shape(points: Points, name: str) -> None:
 
 
 def check_numbers(k: int, block: int | None) -> None:
-    """k and the block size are whole and above 0."""
+    """Check that k and the block size are whole numbers above 0."""
     check_whole("k", k)
     if block is not None:
         check_whole("block", block)
 
 
 def check_groups(groups: tuple[Tensor, Tensor] | None, queries: Tensor) -> tuple[Tensor, Tensor] | None:
-    """One number for each query; those of the references are counted as they come."""
+    """Check that there is one group for each query; those of the references are counted block by block."""
     if groups is None:
         return None
     groups = as_tensors(groups)
@@ -109,7 +109,7 @@ def check_groups(groups: tuple[Tensor, Tensor] | None, queries: Tensor) -> tuple
 
 
 def check_sides(queries: Points, references: Points, exclude: bool) -> None:
-    """Both sides of one dimension, and with ids where they are needed."""
+    """Check that both sides have the same dimension, and ids where they are needed."""
     a, b = queries.embeddings.shape[1], references.embeddings.shape[1]
     if a != b:
         raise ValueError(f"queries have {a} dimensions and references {b}; both must come from the same network")

@@ -1,4 +1,4 @@
-"""The compiled loop of the Hamming search: distances of a block are counted without a branch, and few of them are looked at twice."""
+"""The compiled loop of the Hamming search: distances of a block are counted without a branch, and few are looked at twice."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from numba.extending import intrinsic
 
 from nearkin.search.numba_scan import Array, compiled
 
-BLOCK = 4096  # references whose words stay in the nearest cache
+BLOCK = 4096  # references whose words stay in the L1 cache
 
 
 def _bits_set(_context: Any, word: Any) -> Any:
-    """How many bits of a word are set, by the machine's own instruction."""
+    """The number of bits set in a word, by one machine instruction."""
     return word(word), lambda _context, builder, _signature, arguments: builder.ctpop(arguments[0])
 
 
@@ -20,7 +20,7 @@ _ones: Any = intrinsic(_bits_set)
 
 @compiled(set())
 def _put(positions: Array, distances: Array, held: int, position: int, distance: int) -> int:
-    """One more in a row that is kept in order, behind its equals, the last one falling out; how many there are now."""
+    """Insert one entry into a sorted row, after its equals; the last entry drops out. Return the number of entries."""
     k = positions.size
     at = min(held, k - 1)
     while at > 0 and distances[at - 1] > distance:
@@ -32,13 +32,13 @@ def _put(positions: Array, distances: Array, held: int, position: int, distance:
 
 @compiled(set())
 def nearest_rows(queries: Array, references: Array, skip: Array, positions: Array, distances: Array) -> None:
-    """Fill positions and distances (r, k) for queries (r, w) and references (w, m) of 64-bit words, turned so that they stand in line."""
+    """Fill positions and distances (r, k) for queries (r, w) and references (w, m) of 64-bit words, transposed for contiguous reads."""
     words, m = references.shape
     rows, k = positions.shape
     held = np.zeros(rows, np.int64)
-    bound = np.full(rows, 64 * words + 1, np.int64)  # only what is below can still come in
+    bound = np.full(rows, 64 * words + 1, np.int64)  # only smaller distances can still enter
     far, passes = np.empty(BLOCK, np.uint64), np.zeros(BLOCK, np.uint8)
-    eights = passes.view(np.uint64)  # eight that do not pass are skipped with one look
+    eights = passes.view(np.uint64)  # eight columns that do not pass are skipped by one comparison
     for left in range(0, m, BLOCK):
         width = min(BLOCK, m - left)
         passes[:] = 0

@@ -1,6 +1,6 @@
-"""The CPU's search, compiled: a tile of products is read once, and only what beats a row's K-th best is looked at twice.
+"""The search on a CPU, compiled: a tile of products is read once, and only products above the K-th best of a row are read again.
 
-BLAS fills a tile that stays in cache; every product is compared with the row's threshold, and a heap takes the few that pass.
+BLAS fills a tile that stays in cache; every product is compared with the threshold of its row, and a heap takes the few that pass.
 Threads own whole rows, so nothing is merged.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import PAIRED, Factors, Measure
-from nearkin.search.threads import dealt_out
+from nearkin.search.threads import run_in_threads
 
 Array = NDArray[Any]
 ROWS, COLUMNS = 512, 1024
@@ -23,7 +23,7 @@ _ORDERED = {"nnan", "nsz", "contract"}  # infinities are used
 
 
 def compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compiled without the lock, and kept on disk where some cache folder can be written."""
+    """Compile without the GIL; cached on disk where a cache folder is writable."""
 
     def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
         options: dict[str, Any] = {"fastmath": fastmath, "nogil": True, "error_model": "numpy"}
@@ -42,18 +42,18 @@ def scan(
     left: int,
     values: Array,
     columns: Array,
-    whose: Array,
-    who: Array,
-    whose_group: Array,
-    who_group: Array,
+    query_ids: Array,
+    reference_ids: Array,
+    query_groups: Array,
+    reference_groups: Array,
 ) -> None:
-    """Push what beats the smallest of each row's heap `values` (r, K), smallest first, `columns` beside it.
+    """Push products above the smallest of each heap `values` (r, K), smallest first, with their `columns` (r, K).
 
-    `whose` (r, 1) or (r, 0) and `who` (m, 1) or (m, 0): ids, or nothing; equal ones are passed over. Groups likewise.
+    `query_ids` (r, 1) or (r, 0) and `reference_ids` (m, 1) or (m, 0): equal ids are excluded; width 0 excludes nothing. Groups likewise.
     """
     width, size = tile.shape[1], values.shape[1]
     passes = np.zeros((width + 7) // 8 * 8, np.uint8)
-    eights = passes.view(np.uint64)  # what no column of eight passes is skipped with one look
+    eights = passes.view(np.uint64)  # eight columns that do not pass are skipped by one comparison
     for i in range(tile.shape[0]):
         row, heap, where = tile[i], values[i], columns[i]
         least = heap[0]
@@ -64,11 +64,11 @@ def scan(
                 continue
             for j in range(8 * eight, min(8 * eight + 8, width)):
                 value = row[j] + minus[j]
-                if value <= least:  # it has risen since
+                if value <= least:  # the threshold has risen since
                     continue
-                if whose.shape[1] and whose[i, 0] == who[left + j, 0]:
+                if query_ids.shape[1] and query_ids[i, 0] == reference_ids[left + j, 0]:
                     continue
-                if whose_group.shape[1] and whose_group[i, 0] == who_group[left + j, 0]:
+                if query_groups.shape[1] and query_groups[i, 0] == reference_groups[left + j, 0]:
                     continue
                 at = 0
                 while True:  # sift down
@@ -109,9 +109,9 @@ def score(queries: Array, references: Array, q_unit: Array, r_unit: Array, squar
 
 
 def order(scores: Array, columns: Array) -> None:
-    """Sort each row by score, largest first, among equals by column; -1 stands last.
+    """Sort each row by score, largest first, then by column; -1 comes last.
 
-    By numpy, which is as quick up to some sixty to a row: a sort takes numba 7 s to compile, twice as long as all the rest.
+    In numpy, which is as fast for up to about 60 entries: numba takes 7 s to compile a sort, twice as long as everything else here.
     """
     by = np.lexsort((columns, -scores))
     scores[:], columns[:] = np.take_along_axis(scores, by, 1), np.take_along_axis(columns, by, 1)
@@ -127,7 +127,7 @@ def all_scores(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple
 
 
 def scores_of(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], rows: Tensor, columns: Tensor) -> Tensor:
-    """(p,) float64: the exact scores of pairs, by the very loop that scores candidates."""
+    """(p,) float64: the exact scores of pairs, by the loop that scores candidates."""
     scores, r = np.empty((len(rows), 1)), references.contiguous().numpy()
     step = max(PAIRED // queries.shape[1], 1)
     for start in range(0, len(rows), step):
@@ -137,26 +137,26 @@ def scores_of(how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[
     return torch.from_numpy(scores[:, 0])
 
 
-def _facing(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple[Array, Array]:
-    """Both sides as columns, (n, 1) and (m, 1); (n, 0) and (m, 0) when nothing is passed over by them."""
+def _as_columns(mine: Tensor | None, theirs: Tensor | None, n: int, m: int) -> tuple[Array, Array]:
+    """Both sides as columns, (n, 1) and (m, 1); (n, 0) and (m, 0) when nothing is excluded."""
     if mine is None or theirs is None:
         return np.empty((n, 0), np.int64), np.empty((m, 0), np.int64)
     return mine.long()[:, None].numpy(), theirs.long()[:, None].numpy()
 
 
 def candidates(
-    how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], made: Factors, wanted: int, excluded: Exclusion
+    how: Measure, queries: Tensor, references: Tensor, to_unit: tuple[Tensor, Tensor], made: Factors, count: int, excluded: Exclusion
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(n, wanted): exact scores and columns, in order, and (n,) the smallest product among them: no other product is larger."""
+    """Return exact scores and columns (n, count), in order, and the smallest product among them (n,): no other product is larger."""
     n, m = len(queries), len(references)
-    size = min(wanted, m)
+    size = min(count, m)
     scores, columns = np.empty((n, size)), np.full((n, size), -1, np.int64)
     least = np.empty(n, np.float32)
     turned = [part.T.contiguous() for part in torch.split(made.references, COLUMNS)]
     minus, q, r = made.minus.numpy(), queries.contiguous().numpy(), references.contiguous().numpy()
     q_unit, r_unit = (x.numpy() for x in to_unit)
-    whose, who = _facing(excluded.ids, excluded.reference_ids, n, m)
-    whose_group, who_group = _facing(excluded.groups, excluded.reference_groups, n, m)
+    query_ids, reference_ids = _as_columns(excluded.ids, excluded.reference_ids, n, m)
+    query_groups, reference_groups = _as_columns(excluded.groups, excluded.reference_groups, n, m)
 
     def work(rows: slice) -> None:
         mine = made.queries[rows]
@@ -166,10 +166,20 @@ def candidates(
             tile = buffer[: len(mine) * part.shape[1]].view(len(mine), -1)
             torch.mm(mine, part, out=tile)
             left = number * COLUMNS
-            scan(tile.numpy(), minus[left : left + part.shape[1]], left, heap, found, whose[rows], who, whose_group[rows], who_group)
+            scan(
+                tile.numpy(),
+                minus[left : left + part.shape[1]],
+                left,
+                heap,
+                found,
+                query_ids[rows],
+                reference_ids,
+                query_groups[rows],
+                reference_groups,
+            )
         least[rows] = heap[:, 0]
         score(q[rows], r, q_unit[rows], r_unit, how.squared, found, scores[rows])
         order(scores[rows], found)
 
-    dealt_out(work, n, ROWS)
+    run_in_threads(work, n, ROWS)
     return torch.from_numpy(scores), torch.from_numpy(columns), torch.from_numpy(least)

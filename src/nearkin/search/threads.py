@@ -1,4 +1,4 @@
-"""Rows dealt out to threads: each takes whole pieces and runs its products alone, so no result depends on timing."""
+"""Run pieces of rows on threads; each piece runs its products on one thread, so no result depends on timing."""
 
 import threading
 from collections.abc import Callable
@@ -9,8 +9,8 @@ import torch
 _one_at_a_time = threading.RLock()  # torch's number of threads is a setting of the whole process
 
 
-def dealt_out(work: Callable[[slice], None], n: int, most: int) -> None:
-    """work(rows) for consecutive pieces of n rows, at most `most` long, on as many threads as torch has."""
+def run_in_threads(work: Callable[[slice], None], n: int, most: int) -> None:
+    """Call work(rows) for consecutive pieces of n rows, each at most `most` long, on as many threads as torch uses."""
     with _one_at_a_time:
         threads = torch.get_num_threads()
         step = min(most, -(-n // threads))
@@ -21,7 +21,7 @@ def dealt_out(work: Callable[[slice], None], n: int, most: int) -> None:
             return
         torch.set_num_threads(1)
         try:
-            # OpenMP keeps the number of threads by thread: a new one has to be told
+            # OpenMP sets the number of threads per thread: each new thread needs its own setting
             with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
                 list(pool.map(work, pieces))
         finally:

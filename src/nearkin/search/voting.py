@@ -1,18 +1,35 @@
-"""Voting: from the labels of k neighbors to one class."""
+"""Votes: from the labels of k neighbors to one class."""
 
 import torch
 from torch import Tensor
 
 from nearkin.compose.points import takes_arrays
 
-ALMOST = 1 - 1e-12  # weights that differ by less are equal: they were only added in another order
+ALMOST = 1 - 1e-12  # sums that differ by less are equal: they were only added in another order
 
 
 @takes_arrays
 def vote(labels: Tensor) -> Tensor:
-    """(n, k) labels of neighbors, nearest first, to the majority label (n,).
+    """Return the majority class among the neighbors of every query.
 
-    Among classes with equally many votes, the one with the nearest member wins.
+    Among classes with equally many votes, the class of the nearest neighbor wins.
+
+    Parameters
+    ----------
+    labels : Tensor or ndarray (n, k) of integers
+        The classes of the k neighbors, nearest first.
+
+    Returns
+    -------
+    Tensor (n,)
+        Of the type of the labels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.search import vote
+    >>> vote(torch.tensor([[2, 1, 1], [2, 1, 0]]))
+    tensor([1, 2])
     """
     if labels.ndim != 2 or labels.shape[1] == 0 or labels.is_floating_point():
         raise ValueError(
@@ -23,9 +40,36 @@ def vote(labels: Tensor) -> Tensor:
 
 @takes_arrays
 def weighted_vote(labels: Tensor, log_weights: Tensor) -> Tensor:
-    """(n, k) labels of neighbors, nearest first, and their log-weights to the label with the largest sum of weights (n,).
+    """Return the class with the largest sum of weights among the neighbors of every query.
 
-    The largest log-weight of a row is taken off first, so that no weight overflows. Among equals the nearest member wins.
+    Among classes with equal sums, the class of the nearest neighbor wins. Weights never overflow: the largest log-weight of a row is
+    subtracted first.
+
+    Parameters
+    ----------
+    labels : Tensor or ndarray (n, k) of integers
+        The classes of the k neighbors, nearest first.
+    log_weights : Tensor or ndarray (n, k)
+        The logarithms of their weights, such as cosine / temperature. -inf leaves a neighbor out.
+
+    Returns
+    -------
+    Tensor (n,)
+        Of the type of the labels.
+
+    Examples
+    --------
+    A low temperature favors the nearest neighbor, a high one the majority:
+
+    >>> import torch
+    >>> from nearkin.search import weighted_vote
+    >>> labels, cosines = torch.tensor([[0, 1, 1]]), torch.tensor([[0.9, 0.8, 0.8]])
+    >>> weighted_vote(labels, cosines / 0.07), weighted_vote(labels, cosines / 1.0)
+    (tensor([0]), tensor([1]))
+
+    References
+    ----------
+    [wu2018instance]
     """
     n, k = labels.shape
     weights = (log_weights - log_weights.amax(1, keepdim=True)).double().exp()  # (n, k), the largest is 1

@@ -1,7 +1,7 @@
-"""Train: from a run and its data to a model folder; resumable, and the same on several ranks.
+"""Train a network: from a run and its data to a model folder. Trainings resume, and run on several ranks.
 
-`Run` describes one training, `fit` is the loop on one page, `discover` and what stands beside it find neighborhoods in data without
-labels. Names are imported when first used: the command line reads a run before torch is loaded.
+`Run` configures a training, and `train` runs it. `fit` is a training loop in one function. `discover` and the functions next
+to it find neighborhoods in data without labels. Names are imported on first use, so that the command line can read a run without torch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,14 @@ from nearkin import _lazy_exports
 
 _HOMES = {
     "nearkin.train.config": (
+        "CodesChoice",
+        "DataChoice",
+        "DiscoveryChoice",
+        "NetworkChoice",
+        "OptimizerChoice",
+        "Part",
         "Run",
+        "ScheduleChoice",
         "override",
     ),
     "nearkin.train.loop": ("fit",),
@@ -21,16 +28,26 @@ _HOMES = {
         "mutual",
         "keep_only",
         "agreement",
+        "curriculum",
     ),
+    "nearkin.train.reporter": ("Reporter",),
     "nearkin.train.training": ("train",),
     "nearkin.train.iterative_quantization": ("IterativeQuantization",),
 }
 __all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from nearkin.train.config import CodesChoice as CodesChoice
+    from nearkin.train.config import DataChoice as DataChoice
+    from nearkin.train.config import DiscoveryChoice as DiscoveryChoice
+    from nearkin.train.config import NetworkChoice as NetworkChoice
+    from nearkin.train.config import OptimizerChoice as OptimizerChoice
+    from nearkin.train.config import Part as Part
     from nearkin.train.config import Run as Run
+    from nearkin.train.config import ScheduleChoice as ScheduleChoice
     from nearkin.train.config import override as override
     from nearkin.train.discovery import agreement as agreement
+    from nearkin.train.discovery import curriculum as curriculum
     from nearkin.train.discovery import discover as discover
     from nearkin.train.discovery import keep_only as keep_only
     from nearkin.train.discovery import mutual as mutual
@@ -38,6 +55,7 @@ if TYPE_CHECKING:
     from nearkin.train.discovery import weights as weights
     from nearkin.train.iterative_quantization import IterativeQuantization as IterativeQuantization
     from nearkin.train.loop import fit as fit
+    from nearkin.train.reporter import Reporter as Reporter
     from nearkin.train.training import train as train
 
 

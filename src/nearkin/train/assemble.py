@@ -58,7 +58,7 @@ def cut(run: Run, data: Dataset) -> Cut:
         raise ValueError(
             f"data.validation ({choice.validation}) and data.test ({choice.test}) leave nothing to train on: their sum must be below 1"
         )
-    if data.answers is None and data.labels is None and choice.split == "given":
+    if data.point_labels is None and data.labels is None and choice.split == "given":
         choice = replace(choice, validation=0.0, test=0.0)
     kinds: dict[str, Any] = {"stratified": "stratified", "group": "group", "classes": "unseen classes"}
     how = kinds.get(choice.split)
@@ -123,7 +123,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         objective,
         optimizer,
         read=_reader(loader),
-        answers=None if train.answers is None else train.answers.to(device),
+        answers=None if train.point_labels is None else train.point_labels.to(device),
         prepare=Prepare(preprocess.restore(about["prepare"]), train.kind),
         augment=augmented,
         generator=torch.Generator(device).manual_seed(run.seed + 1),
@@ -233,7 +233,7 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
         mixed = in_batch and not without_labels(objective)
         labels = train.labels if mixed and train.supervision == "classes" and len(train) > batch else None
         drop = len(train) > batch and len(train) % batch != 0
-        strata = train.inputs.homes if isinstance(train.inputs, ShardRows) else None
+        strata = train.inputs.shard_of if isinstance(train.inputs, ShardRows) else None
         mine = {"drop_last": drop, "strata": strata, **options}
         return samplers.Shuffled(len(train), min(batch, len(train)), seed=seed, labels=labels, **mine)
     if train.labels is None:

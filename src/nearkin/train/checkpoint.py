@@ -1,8 +1,8 @@
-"""Checkpoints that survive a power cut: safetensors and JSON, checksummed, written aside, synced, then renamed.
+"""Checkpoints that survive a power cut: written to a temporary folder, synced, then renamed.
 
-A checkpoint is a folder `step-00000123` with `tensors.safetensors` and `state.json`, which holds the checksum of the
-tensors and of itself. It appears under its name only when it is whole. Nothing in it is a pickle. Those that are to stay
-are called after what they stand for, too: `step-00000123-round-0`.
+A checkpoint is a folder `step-00000123` with `tensors.safetensors` and `state.json`, which holds checksums of both files. The
+folder gets its name only when it is complete. Nothing in it is a pickle. Checkpoints that are kept for good carry a name:
+`step-00000123-round-0`.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nearkin.data.disk import as_new, digest, sync
+from nearkin.data.disk import digest, set_default_permissions, sync
 
 KEEP = 2  # the newest, and one to fall back on
 Report = Callable[[str], None]
 
 
 class Checkpoint(NamedTuple):
-    """Where a training stands."""
+    """The state of a training after a step."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -32,44 +32,44 @@ class Checkpoint(NamedTuple):
 
 
 def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], *, stays: str = "") -> Path:
-    """Write a checkpoint; older ones beyond the last two are removed only after it stands, but those that `stay` by a name."""
+    """Write a checkpoint, then remove all but the newest two; a checkpoint with a name in `stays` is never removed."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "-".join(["step", f"{step:08d}", *([stays] if stays else [])])
-    aside = folder / f".writing-{target.name}-{os.getpid()}"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    data = aside / "tensors.safetensors"
+    temporary = folder / f".writing-{target.name}-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    data = temporary / "tensors.safetensors"
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, data)
-    as_new(data)
+    set_default_permissions(data)
     sync(data)
     body = json.dumps({"step": step, "tensors_sha256": digest(data), "state": dict(state)}, sort_keys=True)
-    page = aside / "state.json"
-    page.write_text(json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}), encoding="utf-8")
-    sync(page)
-    sync(aside)
+    state_file = temporary / "state.json"
+    state_file.write_text(json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}), encoding="utf-8")
+    sync(state_file)
+    sync(temporary)
     if target.exists():
         shutil.rmtree(target)
-    aside.rename(target)
+    temporary.rename(target)
     sync(folder)
     _tidy(folder)
     return target
 
 
 def name_of_newest(folder: Path) -> str | None:
-    """What the newest checkpoint is called, whole or not; None when there is none."""
+    """The name of the newest checkpoint, complete or not; None if there is none."""
     found = _saved(folder)
     return found[-1].name if found else None
 
 
 def newest(folder: Path, report: Report | None = None) -> Checkpoint | None:
-    """The newest checkpoint that is whole; a damaged one is passed over with a word. None when there is none."""
+    """The newest checkpoint whose checksums match, or None; damaged ones are reported and skipped."""
     found = _saved(folder)[::-1]
     for path, before in zip_longest(found, found[1:]):
         try:
             return _load(path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # whatever an edited page may hold
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # a damaged or edited file may raise any of these
             if report is not None:
-                then = "beginning anew: there is none before it" if before is None else f"going back to {before.name}"
+                then = "there is no earlier one, so training starts over" if before is None else f"using {before.name}"
                 report(f"checkpoint {path.name} is damaged ({error}); {then}")
     return None
 
@@ -90,8 +90,8 @@ def _load(path: Path) -> Checkpoint:
 
 
 def _tidy(folder: Path) -> None:
-    passing = [path for path in _saved(folder) if path.name.count("-") == 1]
-    for old in passing[:-KEEP]:
+    unnamed = [path for path in _saved(folder) if path.name.count("-") == 1]
+    for old in unnamed[:-KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     for unfinished in folder.glob(".writing-*"):
         shutil.rmtree(unfinished, ignore_errors=True)

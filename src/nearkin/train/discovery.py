@@ -1,8 +1,8 @@
-"""Discovery: which neighborhoods of an unlabeled set to trust, and when.
+"""Neighborhood discovery: which neighborhoods of an unlabeled set to trust.
 
-A point's neighborhood is its k nearest others and itself. It is trusted by the entropy of the point's own soft choice among all
-points: a low one says that few others are near, and that they are much nearer than the rest. [huang2019and] eq. (1), (5), (6)
-Wherever a tensor is asked for, a numpy array will do.
+The neighborhood of a point is the point and its k nearest others. It is trusted by the entropy of the point's soft choice among
+all points: low entropy means that a few points are near, and much nearer than the rest. [huang2019and] eq. (1), (5), (6)
+All functions accept numpy arrays for tensors.
 """
 
 import math
@@ -21,23 +21,66 @@ from nearkin.compose.validation import check_positive, check_share, check_whole
 from nearkin.data.shards import Shards
 from nearkin.search import nearest
 
-BLOCK = 512  # rows and columns of similarities held at once: a tile that stays in the cache
-CUDA_BLOCK = 8192  # there a tile must be large enough that launches do not count: 256 MB
+BLOCK = 512  # rows and columns of similarities held at once: a tile that fits the cache
+CUDA_BLOCK = 8192  # large enough to hide kernel launches: a tile of 256 MB
 
 
 class Neighborhoods(NamedTuple):
-    """What was found for every point, row i for id i."""
+    """The neighborhoods found by `discover`; row i belongs to the point with id i.
 
-    table: Tensor  # (n, k) ids of the nearest others, nearest first
-    entropy: Tensor  # (n,) nats, 0 to log n; the lower, the more trusted
+    Attributes
+    ----------
+    table : Tensor of shape (n, k)
+        Ids of the nearest other points, nearest first.
+    entropy : Tensor of shape (n,)
+        Entropy in nats, 0 to log n. Lower is more trusted.
+    """
+
+    table: Tensor
+    entropy: Tensor
 
 
 @torch.no_grad()
 def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighborhoods:
-    """The k nearest others by cosine of each of `vectors` (n, d), and the entropy of its soft choice among all n, itself included.
+    r"""Find the k nearest others of every point by cosine, and the entropy of its soft choice among all points.
 
-    Ties go to the smaller id. Nothing n x n is held. Of shards, which may be larger than memory, row i is their i-th point, and two
-    row groups are held at a time.
+    .. math::
+        H_i = -\sum_j p_{ij} \log p_{ij}, \qquad p_{ij} = \frac{\exp(x_i \cdot x_j / t)}{\sum_k \exp(x_i \cdot x_k / t)}
+
+    over vectors x scaled to length 1; the sums include the point itself. Nothing of size n x n is held.
+
+    Parameters
+    ----------
+    vectors : Tensor of shape (n, d), or Shards
+        The points. Shards may be larger than memory: two row groups are held at a time, and row i is their i-th point.
+    k : int, default=1
+        Neighbors per point.
+    temperature : float, default=0.1
+        t. Lower values look only at the nearest points.
+    block : int, default=None
+        Rows and columns of similarities held at once. None chooses by device.
+
+    Returns
+    -------
+    Neighborhoods
+        ``table`` (n, k), ids of the neighbors, nearest first, ties to the smaller id; and ``entropy`` (n,).
+
+    Raises
+    ------
+    ValueError
+        If there are not more than k points, or a vector holds NaN or infinity.
+
+    References
+    ----------
+    [huang2019and] eq. (1) and (5)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.train import discover
+    >>> found = discover(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]))
+    >>> found.table[:, 0].tolist()
+    [1, 0, 3, 2]
     """
     if isinstance(vectors, Shards):
         full = [number for number, record in enumerate(vectors.records) if record["rows"]]
@@ -51,10 +94,10 @@ def discover(vectors: Tensor | Shards, k: int = 1, temperature: float = 0.1, *, 
 
 @torch.no_grad()
 def neighborhoods_of(shards: Shards, number: int, k: int = 1, temperature: float = 0.1, *, block: int | None = None) -> Neighborhoods:
-    """What `discover` finds for the points of one shard among those of all."""
+    """What `discover` finds for the points of one shard among all points."""
     check_whole("number", number, 0, "shards are numbered from 0")
     if number >= len(shards.records):
-        raise ValueError(f"number ({number}) is no shard; there are {len(shards.records)}, numbered from 0")
+        raise ValueError(f"number ({number}) must be below the number of shards ({len(shards.records)})")
     start = shards.starts()[number]
     x = torch.from_numpy(np.array(shards.read(number).vectors))
     own = Points(x, None, torch.arange(start, start + len(x)))
@@ -65,7 +108,7 @@ def neighborhoods_of(shards: Shards, number: int, k: int = 1, temperature: float
 def neighborhoods_among(
     own: Points, others: Callable[[], Iterator[Points]], n: int, k: int, temperature: float, *, block: int | None = None
 ) -> Neighborhoods:
-    """What `discover` finds for some points among all n, which `others` yields in order, part by part, with ids 0..n-1; twice."""
+    """What `discover` finds for some points among all n. `others` yields all points in order, with ids 0..n-1; it is called twice."""
     _check_settings(n, k, temperature, block)
     found = nearest(own, others(), k, cosine(), exclude_same_id=True)
     x, scale, step = unit(own.embeddings), math.log2(math.e) / temperature, block or _block_on(own.embeddings)
@@ -83,7 +126,7 @@ def neighborhoods_among(
 
 
 def _numbered(shards: Shards) -> Iterator[Points]:
-    """All points, a row group at a time, with their numbers for ids."""
+    """All points, one row group at a time, with their positions as ids."""
     start = 0
     for some in shards.blocks():
         yield Points(torch.from_numpy(np.array(some.vectors)), None, torch.arange(start, start + len(some.ids)))
@@ -94,8 +137,8 @@ def _numbered(shards: Shards) -> Iterator[Points]:
 def entropies(vectors: Tensor, temperature: float = 0.1, *, block: int | None = None) -> Tensor:
     """(n,) entropies -sum_j p_ij log p_ij of p_ij = exp(x_i . x_j / t) / sum_k exp(x_i . x_k / t) over unit `vectors` (n, d), in nats.
 
-    With s = x_i . x_j - 1 <= 0, the largest being the point's own 0, and Z the sum of exp(s / t): H = log Z - sum p s / t. Every block of
-    pairs serves both of its sides.
+    With s = x_i . x_j - 1 <= 0, which is 0 for the point itself, and Z the sum of exp(s / t): H = log Z - sum p s / t. Similarities
+    are symmetric, so every block of pairs is computed once and serves its rows and its columns.
     """
     x = unit(_checked(vectors, 1, temperature, block))
     scale = math.log2(math.e) / temperature
@@ -135,7 +178,35 @@ def _pair_sums(x: Tensor, scale: float, block: int) -> Tensor:
 
 
 def trusted(entropy: Tensor, share: float) -> Tensor:
-    """(n,) truth values: the `share` of points with the lowest entropy, rounded down; among equals the earlier. [huang2019and] eq. (6)"""
+    """Choose the share of points with the lowest entropy.
+
+    Parameters
+    ----------
+    entropy : Tensor of shape (n,)
+        From `discover`.
+    share : float
+        Share of points to trust, 0 to 1; the number of points is rounded down.
+
+    Returns
+    -------
+    Tensor of shape (n,)
+        Booleans. Among equal entropies the earlier points are chosen.
+
+    See Also
+    --------
+    weights : Weights by rank instead of a choice.
+
+    References
+    ----------
+    [huang2019and] eq. (6)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.train import trusted
+    >>> trusted(torch.tensor([0.3, 0.1, 0.9, 0.2]), share=0.5).tolist()
+    [False, True, False, True]
+    """
     entropy = _checked_entropy(entropy, share)
     chosen = torch.zeros(len(entropy), dtype=torch.bool, device=entropy.device)
     count = math.floor(len(entropy) * share + 1e-9)  # 50,000 * 0.7 is 34,999.999 in floats
@@ -144,9 +215,35 @@ def trusted(entropy: Tensor, share: float) -> Tensor:
 
 
 def weights(entropy: Tensor, share: float) -> Tensor:
-    """(n,) trust by rank instead of all or nothing: (1 - u)^((1 - share) / share), u = 0 .. 1 from the lowest entropy to the highest.
+    r"""Weigh points by the rank of their entropy, instead of trusting all or nothing.
 
-    The mean weight is the share, as in `trusted`; everybody counts in full at 1 and nobody at 0. Points of equal entropy weigh alike.
+    .. math::
+        w = (1 - u)^{(1 - s) / s}
+
+    where s is the share and u runs from 0 for the lowest entropy to 1 for the highest. The mean weight is s, as in `trusted`.
+
+    Parameters
+    ----------
+    entropy : Tensor of shape (n,)
+        From `discover`.
+    share : float
+        Mean weight s, 0 to 1. At 1 all weights are 1, at 0 all are 0.
+
+    Returns
+    -------
+    Tensor of shape (n,)
+        Weights between 0 and 1; equal for equal entropies.
+
+    See Also
+    --------
+    trusted : A choice instead of weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.train import weights
+    >>> weights(torch.tensor([0.3, 0.1, 0.9, 0.2]), share=0.5).tolist()
+    [0.375, 0.875, 0.125, 0.625]
     """
     entropy = _checked_entropy(entropy, share)
     if share == 0:
@@ -158,20 +255,82 @@ def weights(entropy: Tensor, share: float) -> Tensor:
 
 
 def curriculum(rounds: int, one_off: bool = False) -> tuple[float, ...]:
-    """The share trusted in each round after the instance round: r / R, or everything at once."""
+    """Return the share of points to trust in each round after the instance round.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of rounds R.
+    one_off : bool, default=False
+        Trust all points in every round.
+
+    Returns
+    -------
+    tuple of float
+        r / R for r = 1..R, or all ones.
+
+    References
+    ----------
+    [huang2019and]
+
+    Examples
+    --------
+    >>> from nearkin.train import curriculum
+    >>> curriculum(4)
+    (0.25, 0.5, 0.75, 1.0)
+    """
     check_whole("rounds", rounds, 1, "each trusts a share")
     return (1.0,) * rounds if one_off else tuple(r / rounds for r in range(1, rounds + 1))
 
 
 def mutual(table: Tensor) -> Tensor:
-    """(n, k) truth values: whether a neighbor has the point among its own neighbors, too."""
+    """Find the neighbors that have the point among their own neighbors, too.
+
+    Parameters
+    ----------
+    table : Tensor of shape (n, k)
+        Ids of neighbors, from `discover`.
+
+    Returns
+    -------
+    Tensor of shape (n, k)
+        Booleans.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.train import mutual
+    >>> mutual(torch.tensor([[1], [0], [0]])).tolist()
+    [[True], [True], [False]]
+    """
     table = table_of(table)
     ids = torch.arange(len(table), device=table.device)
     return (table[table] == ids[:, None, None]).any(2)
 
 
 def keep_only(table: Tensor, kept: Tensor) -> Tensor:
-    """The table (n, k) with the point's own id in the place of what is not `kept` (n, k)."""
+    """Replace the neighbors that are not kept by the point's own id, which objectives read as no neighbor.
+
+    Parameters
+    ----------
+    table : Tensor of shape (n, k)
+        Ids of neighbors, from `discover`.
+    kept : Tensor of shape (n, k)
+        Booleans, such as `mutual` returns.
+
+    Returns
+    -------
+    Tensor of shape (n, k)
+        The new table.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.train import keep_only, mutual
+    >>> table = torch.tensor([[1], [0], [0]])
+    >>> keep_only(table, mutual(table)).tolist()
+    [[1], [0], [2]]
+    """
     table = table_of(table)
     kept = truths_of("kept", kept, tuple(table.shape))
     ids = torch.arange(len(table), device=table.device)
@@ -179,21 +338,49 @@ def keep_only(table: Tensor, kept: Tensor) -> Tensor:
 
 
 class Agreement(NamedTuple):
-    """How many (point, neighbor) pairs there are whose classes are both known, and how many of them are of one class."""
+    """How many (point, neighbor) pairs have the same class.
+
+    Attributes
+    ----------
+    pairs : int
+        Pairs whose classes are both known.
+    right : int
+        Pairs of the same class among them.
+    """
 
     pairs: int
     right: int
 
     @property
     def share(self) -> float:
-        """Of the pairs that are of one class; NaN without any pair."""
+        """Share of pairs of the same class; NaN if there are no pairs."""
         return self.right / self.pairs if self.pairs else math.nan
 
 
 def agreement(table: Tensor, labels: Tensor, chosen: Tensor | None = None) -> Agreement:
-    """How many pairs of the `chosen` (n,) points and their neighbors are of one class; for reporting only.
+    """Count the pairs of points and neighbors that have the same class. For reporting only.
 
-    Pairs in which a class is not known (-1), and a point's own id, which stands for a neighbor that was not kept, are left out.
+    Parameters
+    ----------
+    table : Tensor of shape (n, k)
+        Ids of neighbors, from `discover`.
+    labels : Tensor of shape (n,)
+        Classes; -1 where the class is not known.
+    chosen : Tensor of shape (n,), default=None
+        Booleans: count only these points. None counts all.
+
+    Returns
+    -------
+    Agreement
+        ``pairs``, ``right`` and ``share``. Pairs with an unknown class are left out, and so are entries that hold the point's
+        own id (see `keep_only`).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.train import agreement
+    >>> agreement(torch.tensor([[1], [0], [0]]), torch.tensor([5, 5, 7])).share
+    0.6666666666666666
     """
     table = table_of(table)
     labels = labels_of(labels, len(table))
@@ -214,17 +401,16 @@ def _checked(given: Any, k: int, temperature: float, block: int | None) -> Tenso
         raise ValueError(f"vectors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give floats (n, d)")
     _check_settings(len(vectors), k, temperature, block)
     if not bool(torch.isfinite(vectors).all()):
-        raise ValueError("vectors hold NaN or infinity; nothing is near to those")
+        raise ValueError("vectors hold NaN or infinity; remove those rows")
     return vectors
 
 
 def _check_settings(n: int, k: int, temperature: float, block: int | None) -> None:
     if n < 2:
-        raise ValueError(f"the number of points ({n}) must be at least 2, for a point's neighbors are others; give more points")
+        raise ValueError(f"the number of points ({n}) must be at least 2; give more points")
     check_whole("k", k, 1, "it is the number of neighbors")
     if k >= n:
-        others = f"a point has {n - 1} others; choose such a k, or give more points"
-        raise ValueError(f"k ({k}) must be at least 1 and below the number of points ({n}): {others}")
+        raise ValueError(f"k ({k}) must be below the number of points ({n}); lower k, or give more points")
     check_positive("temperature", temperature)
     if block is not None:
         check_whole("block", block, 1, "it is the number of rows held at once")
@@ -234,9 +420,9 @@ def _checked_entropy(given: Any, share: float) -> Tensor:
     check_share("share", share)
     entropy = tensor_of("entropy", given)
     if entropy.ndim != 1 or not entropy.is_floating_point():
-        raise ValueError(f"entropy has shape {tuple(entropy.shape)} and type {entropy.dtype}; give floats (n,), one for each point")
+        raise ValueError(f"entropy has shape {tuple(entropy.shape)} and type {entropy.dtype}; give floats (n,), one per point")
     bad = (~torch.isfinite(entropy)).nonzero()[:, 0]
     if len(bad):
-        where = f"in {len(bad)} of {len(entropy)} places, first in {bad[:5].tolist()}"
-        raise ValueError(f"entropy holds NaN or infinity {where}; give one finite number for each point")
+        where = f"in {len(bad)} of {len(entropy)} entries, first in {bad[:5].tolist()}"
+        raise ValueError(f"entropy holds NaN or infinity {where}; give one finite number per point")
     return entropy

@@ -1,4 +1,4 @@
-"""A model for other runtimes: ONNX, held against the model itself."""
+"""Export a model to ONNX and compare the result with the model."""
 
 import logging
 import warnings
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from nearkin.models.folder import Model
 
-TOLERANCE = 1e-4
+TOLERANCE = 1e-4  # largest difference, relative to the largest output
 
 
 class _Whole(nn.Module):
-    """Preparation and network as one graph: raw pixels in 0..255 (or vectors) in, embeddings out."""
+    """Preprocessing and network as one graph, from raw pixels in 0..255 (or vectors) to embeddings."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class _Whole(nn.Module):
 
 
 def to_onnx(model: Model, path: Path) -> dict[str, Any]:
-    """Write the ONNX file; the largest difference to the model on random inputs, or why it was not measured."""
+    """Write the ONNX file; returns its path and the largest difference to the model on random inputs, or why it was not measured."""
     try:
         import onnx  # noqa: F401
     except ImportError as error:
@@ -59,7 +59,7 @@ def to_onnx(model: Model, path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter's remarks on itself and on libraries that nobody asked for stay unsaid; its errors are raised."""
+    """Silence warnings and log lines of the exporter; its errors are still raised."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -83,5 +83,5 @@ def _parity(whole: nn.Module, path: Path, shape: tuple[int, ...]) -> dict[str, A
         mine = whole(inputs)
     difference = float((mine - theirs).abs().max() / mine.abs().max().clamp_min(1e-12))
     if difference > TOLERANCE:
-        raise ValueError(f"the exported network differs by {difference:.1e} of the largest value; do not use {path}")
+        raise ValueError(f"the exported network differs from the model by {difference:.1e} of the largest value; do not use {path}")
     return {"parity": difference}

@@ -1,4 +1,4 @@
-"""What happens to inputs on their way to the network, by the names a run gives: preparation, the same for all, and augmentation."""
+"""From the names in a run to the steps that change inputs: preprocessing, the same for all inputs, and augmentation."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,21 +14,21 @@ from nearkin.train.objective_choice import WITHOUT_LABELS
 
 
 def _crop(size: int) -> tuple[Any, ...]:
-    """A random `size` x `size` of every image, flipped or not. [lu2019sampling]"""
+    """A random `size` x `size` crop of every image, flipped half of the time. [lu2019sampling]"""
     return (augment.PadAndCrop(0, size), augment.HorizontalFlip())
 
 
 def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, color: bool = True) -> tuple[Any, ...]:
-    """What [huang2019and] released: crops of at least a share `scale` of the area, colors changed, a fifth gray; no flip unless told.
+    """The augmentation released by [huang2019and]: crops of at least the share `scale` of the area, color changes, a fifth gray.
 
-    `color` false, which gray images have unless told, is brightness and contrast alone.
+    `flip` adds horizontal flips. Without `color`, which is the default for gray images, only brightness and contrast change.
     """
     jitter = augment.ColorJitter(hue=hue) if color else augment.ColorJitter(saturation=0.0, hue=0.0)
     steps = (augment.RandomResizedCrop(scale=(scale, 1.0)), jitter, *((augment.Grayscale(0.2),) if color else ()))
     return (augment.HorizontalFlip(), *steps) if flip else steps
 
 
-AUTOMATIC_HUE = 0.1  # of color images without labels, where nobody named an augmentation; docs/results.md, options beyond the paper
+AUTOMATIC_HUE = 0.1  # for augment.name=auto on color images without labels; it did better than the paper's 0.4
 AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "none": lambda: (),
     "shift": lambda pixels=2: (augment.PadAndCrop(pixels),),
@@ -42,17 +42,17 @@ OF_VECTORS = ("none", "swap")
 
 
 def preparation(run: Run, train: Dataset) -> Sequence[Any]:
-    """The steps; `crop` among the options cuts the middle out first, where training may cut at random (augment.name=crop).
+    """The preprocessing steps. The option `crop` cuts out the center first (training may crop at random, augment.name=crop).
 
-    `mean` and `std` are given constants, a number or a list of one for each channel; without them standardize takes the training part's.
+    `mean` and `std` are a number, or a list with one per channel. Without them, standardize measures the training part.
     """
     if train.kind == "vectors":
         return ()
     name, options = run.preprocess.name, dict(run.preprocess.options)
     makers: dict[str, Callable[..., Any]] = {"standardize": _standardize, "auto": _standardize, "local_contrast": preprocess.LocalContrast}
-    makers |= {given: partial(_as_it_is, step) for given, step in preprocess.GIVEN.items()}
+    makers |= {known: partial(_unchanged, step) for known, step in preprocess.PRESETS.items()}
     if name not in makers:
-        raise ValueError(f"preprocess {name!r} is unknown; choose standardize, local_contrast, {', '.join(preprocess.GIVEN)}")
+        raise ValueError(f"preprocess {name!r} is unknown; choose standardize, local_contrast, {', '.join(preprocess.PRESETS)}")
     crop = options.pop("crop", None)
     filled = {"train": train} if makers[name] is _standardize else {}
     check_options(f"preprocess {name}", options, makers[name], filled=filled, besides=("crop",))
@@ -64,12 +64,12 @@ def _standardize(train: Dataset, per_channel: bool = True, mean: Any = None, std
     if mean is not None and std is not None:
         return preprocess.Standardize(_numbers(mean), _numbers(std))
     if mean is not None or std is not None:
-        raise ValueError("preprocess.options.mean and preprocess.options.std go together; give both, or neither")
+        raise ValueError("preprocess.options.mean and preprocess.options.std belong together; set both, or neither")
     some = train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
     return preprocess.Standardize.fitted((train.read(part) for part in torch.split(some, 1000)), per_channel)
 
 
-def _as_it_is(step: preprocess.Standardize) -> preprocess.Standardize:
+def _unchanged(step: preprocess.Standardize) -> preprocess.Standardize:
     return step
 
 
@@ -78,7 +78,7 @@ def _numbers(given: Any) -> tuple[float, ...]:
 
 
 class Prepare:
-    """Inputs as the network wants them: images through their steps, vectors as they are."""
+    """Inputs as the network takes them: images after preprocessing, vectors unchanged."""
 
     def __init__(self, steps: Sequence[Any], kind: str) -> None:
         self.steps, self.kind = steps, kind
@@ -90,10 +90,11 @@ class Prepare:
 
 
 def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
-    """The named one; "auto" is none for objectives that are told answers; where there are none to tell, discovery's for images and swaps
-    for vectors, of which a network would otherwise learn each by heart.
+    """The augmentation steps.
 
-    Discovery's changes the hue by less than the paper's, which "discovery" keeps when it is named, and flips nothing, as letters want it.
+    "auto" is no augmentation for objectives that use labels. Without labels it is "discovery" for images and "swap" for vectors:
+    a network could otherwise memorize every input. Its hue changes less than in the paper, and it does not flip, which would
+    turn letters into others. Name "discovery" to get the paper's values.
     """
     name, options = run.augment.name, dict(run.augment.options)
     if name == "auto":
@@ -104,9 +105,9 @@ def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
     if name not in AUGMENTATIONS:
         raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
     if train.kind == "vectors" and name not in OF_VECTORS:
-        raise ValueError(f"augment {name!r} changes images, and {train.name} has vectors; set augment.name=none or swap")
+        raise ValueError(f"augment {name!r} is for images, and {train.name} has vectors; set augment.name=none or swap")
     if train.kind != "vectors" and name == "swap":
-        raise ValueError(f"augment {name!r} changes vectors, and {train.name} has {train.kind}; set augment.name=none, or one of images")
+        raise ValueError(f"augment {name!r} is for vectors, and {train.name} has {train.kind}; set augment.name=none, or one for images")
     check_options(f"augment {name}", options, AUGMENTATIONS[name])
     made = AUGMENTATIONS[name](**options)
     steps = made if isinstance(made, tuple) else (made,)
@@ -118,6 +119,6 @@ def _check_views(run: Run, augmentation: tuple[Any, ...]) -> None:
     if run.views < 1:
         raise ValueError(f"views ({run.views}) must be at least 1")
     if run.views > 1 and not augmentation:
-        raise ValueError(f"views ({run.views}) of an image that nothing happens to are the same; name an augmentation, or set views=1")
+        raise ValueError(f"views ({run.views}) are all equal without augmentation; set augment.name, or views=1")
     if run.views > 1 and run.references == "training_set":
-        raise ValueError("references=training_set sees every point once a step: set views=1")
+        raise ValueError("references=training_set uses every point once per step; set views=1")

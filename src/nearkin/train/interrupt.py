@@ -1,8 +1,10 @@
-"""Ctrl-C while a training runs: the first is heard where a checkpoint can be written, between two steps; the second at once.
+"""Stop a training cleanly on Ctrl-C (SIGINT) or SIGTERM: write a checkpoint between two steps, then stop.
 
-Whoever ends a process may tell it twice (`timeout` tells the process and then its group): what comes with the first is the first.
+A second signal stops at once. Some programs send a signal twice (`timeout` signals the process and then its group), so
+signals that arrive within `TOGETHER` seconds of the first count as one.
 """
 
+import os
 import signal
 import threading
 import time
@@ -10,21 +12,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-TOGETHER = 0.3  # seconds: nobody presses twice as quickly
+TOGETHER = 0.3  # seconds: faster than a person presses Ctrl-C twice
+
+# Held only where the disposition is still Python's own. An ignored signal stays ignored: `nohup` and background jobs of
+# scripts rely on it. Handlers of the embedding program stay in place.
+DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 class Interrupt:
-    """Whether Ctrl-C was pressed since `held` began."""
+    """Whether a stop was requested since `held` began."""
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._process = os.getpid()
 
     @property
     def asked(self) -> bool:
         return self._since is not None
 
     def heard(self, number: int, frame: FrameType | None) -> None:
-        """A signal handler."""
+        """Handle a signal: note the first one, raise KeyboardInterrupt on the second."""
+        if os.getpid() != self._process:  # a forked worker inherits this handler but has no checkpoint to write
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -34,16 +44,20 @@ class Interrupt:
 
 @contextmanager
 def held(interrupt: Interrupt) -> Iterator[None]:
-    """Ctrl-C waits until whoever trains looks at `interrupt.asked`. Handlers of others are left alone, and so are other threads."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, interrupt.heard)
+    """Delay SIGINT and SIGTERM until the training loop reads `interrupt.asked`.
+
+    Does nothing outside the main thread, where Python allows no signal handlers.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    ours = {number: default for number, default in DEFAULTS.items() if main and signal.getsignal(number) is default}
+    for number in ours:
+        signal.signal(number, interrupt.heard)
     try:
         yield
     except RuntimeError as error:
-        if interrupt.asked:  # the terminal tells worker processes, too, which may be gone by now
+        if interrupt.asked:  # the terminal signals worker processes, too; one that has ended makes the loader fail
             raise KeyboardInterrupt from error
         raise
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, default in ours.items():
+            signal.signal(number, default)

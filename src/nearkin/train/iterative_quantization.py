@@ -8,12 +8,51 @@ from nearkin.compose.validation import check_whole
 
 
 class IterativeQuantization:
-    """Codes for embeddings that were not trained for it: center, project on the first principal directions V, rotate by R.
+    r"""Binary codes for embeddings that were not trained for them.
 
-        min_R |B - V R|^2,   B = sign(V R),   R orthogonal
+    Center the embeddings, project them on the first principal directions, V, and rotate them by R:
 
-    B and R are found in turn, each the best for the other, so the loss never rises; `losses_` holds it, a number of a value.
+    .. math::
+        \min_R \|B - V R\|^2, \qquad B = \operatorname{sign}(V R), \quad R \text{ orthogonal}
+
+    B and R are optimized in turn, so the loss never rises.
+
+    Parameters
+    ----------
+    bits : int
+        Length of the codes, at most the dimension of the embeddings.
+    iterations : int, default=50
+        Updates of B and R.
+    seed : int, default=0
+        Seed of the first rotation.
+
+    Attributes
+    ----------
+    center_ : Tensor of shape (d,)
+        Mean of the embeddings.
+    directions_ : Tensor of shape (d, bits)
+        Principal directions.
+    rotation_ : Tensor of shape (bits, bits)
+        R.
+    losses_ : list of float
+        Mean squared difference between B and V R, before every update.
+
+    See Also
+    --------
+    CodesChoice : Train a network for binary codes.
+
+    References
+    ----------
     [gong2011iterative] eq. (2)-(3)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.train import IterativeQuantization
+    >>> x = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))
+    >>> codes = IterativeQuantization(bits=4).fit(x).transform(x) > 0
+    >>> codes.shape
+    torch.Size([100, 4])
     """
 
     def __init__(self, bits: int, iterations: int = 50, seed: int = 0) -> None:
@@ -23,18 +62,34 @@ class IterativeQuantization:
         self.losses_: list[float] = []
 
     def fit(self, x: Tensor) -> "IterativeQuantization":
-        """Learn center, directions and rotation from x (n, d)."""
+        """Learn center, directions and rotation.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, d)
+            Embeddings, at least two rows.
+
+        Returns
+        -------
+        IterativeQuantization
+            The fitted object.
+
+        Raises
+        ------
+        ValueError
+            If `bits` is above d, or x holds NaN or infinity.
+        """
         n, d = _checked(x)
         if self.bits > d:
-            raise ValueError(f"bits ({self.bits}) must be at most the embedding's {d} dimensions")
+            raise ValueError(f"bits ({self.bits}) must be at most the dimension of x ({d})")
         if n < 2:
-            raise ValueError("x has one row; a rotation is learned from two or more")
+            raise ValueError("x has one row; give at least 2")
         x = x.detach().double()
         self.center_ = x.mean(0)
-        centerd = x - self.center_
-        _, directions = torch.linalg.eigh(centerd.T @ centerd / n)  # ascending
+        centered = x - self.center_
+        _, directions = torch.linalg.eigh(centered.T @ centered / n)  # ascending
         self.directions_ = directions.flip(1)[:, : self.bits]  # (d, bits)
-        v = centerd @ self.directions_  # (n, bits)
+        v = centered @ self.directions_  # (n, bits)
         drawn = torch.from_numpy(np.random.default_rng(self.seed).normal(size=(self.bits, self.bits))).to(x.device)
         rotation = torch.linalg.qr(drawn).Q
         self.losses_ = []
@@ -43,17 +98,28 @@ class IterativeQuantization:
             code = torch.where(turned >= 0, 1.0, -1.0).double()
             self.losses_.append(float((code - turned).square().mean()))
             left, _, right = torch.linalg.svd(v.T @ code)
-            rotation = left @ right  # orthogonal Procrustes: the R that brings V nearest to B
+            rotation = left @ right  # orthogonal Procrustes: the R that minimizes |B - V R|
         self.rotation_ = rotation
         return self
 
     def transform(self, x: Tensor) -> Tensor:
-        """(n, bits) numbers whose signs are the codes, of the type of x."""
+        """Rotate embeddings so that their signs are the codes.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        Tensor of shape (n, bits)
+            Numbers whose signs are the codes, of the dtype of x.
+        """
         if not hasattr(self, "rotation_"):
-            raise ValueError("fit() comes before transform()")
+            raise ValueError("this IterativeQuantization is not fitted; call fit before transform")
         _, d = _checked(x)
         if d != len(self.center_):
-            raise ValueError(f"x has {d} dimensions where {len(self.center_)} were fitted")
+            raise ValueError(f"x has {d} dimensions, and fit saw {len(self.center_)}")
         turned: Tensor = (x.detach().double() - self.center_.to(x.device)) @ (self.directions_ @ self.rotation_).to(x.device)
         return turned.to(x.dtype)
 
@@ -62,5 +128,5 @@ def _checked(x: Tensor) -> tuple[int, int]:
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(f"x has shape {tuple(x.shape)}; give (n, d) with at least one row")
     if not bool(torch.isfinite(x).all()):
-        raise ValueError("x holds NaN or infinity; nothing can be rotated with those: drop them")
+        raise ValueError("x holds NaN or infinity; remove those rows")
     return x.shape[0], x.shape[1]

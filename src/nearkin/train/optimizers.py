@@ -1,4 +1,4 @@
-"""How weights and learning rates move: shared by network training and linear fits."""
+"""Optimizers and learning rate schedules."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -12,9 +12,9 @@ from nearkin.train.config import OptimizerChoice, ScheduleChoice
 
 
 def make_optimizer(choice: OptimizerChoice, groups: Iterable[dict[str, Any]], device: torch.device) -> torch.optim.Optimizer:
-    """SGD, Adam or conjugate gradient over parameter groups, each with its `rate` relative to the run's learning rate.
+    """SGD, Adam or conjugate gradient over parameter groups, each with a `rate` relative to the run's learning rate.
 
-    On CUDA the learning rate is a tensor and the update is fused, so that a captured graph can follow a schedule.
+    On CUDA the learning rate is a tensor and the update is fused, so that a recorded graph can follow a schedule.
     """
     cuda = device.type == "cuda"
     rate: Any = torch.tensor(choice.learning_rate, device=device) if cuda else choice.learning_rate
@@ -29,7 +29,7 @@ def make_optimizer(choice: OptimizerChoice, groups: Iterable[dict[str, Any]], de
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group its share of the learning rate, in place where the rate is a tensor."""
+    """Set the learning rate of every group, in place if it is a tensor: a recorded graph reads that tensor."""
     for group in optimizer.param_groups:
         value = rate * group.get("rate", 1.0)
         if isinstance(group["lr"], Tensor):
@@ -39,22 +39,22 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 class Schedule(Protocol):
-    """The learning rate as a multiple of the first one."""
+    """The learning rate as a multiple of the run's."""
 
     def factor(self, step: int, steps: int | None = None) -> float:
-        """For the step about to be made; of so many `steps`, where they are others than the schedule was made for."""
+        """The factor for a step; `steps` is the total, if it differs from the one the schedule was made for."""
         ...
 
     def epoch_ended(self, objective: float) -> None:
-        """Told the mean objective of the epoch that has just ended."""
+        """Receive the mean loss of the epoch that has ended."""
         ...
 
     def state(self) -> dict[str, float]:
-        """What must be remembered to go on."""
+        """What a checkpoint must store."""
         ...
 
     def restore(self, state: dict[str, float]) -> None:
-        """Go on from there."""
+        """Resume from a stored state."""
         ...
 
 
@@ -90,7 +90,7 @@ class Planned:
 
 
 class Plateau:
-    """[ren2014convolutional]'s rule: when the objective has not fallen for `patience` epochs, multiply the rate by `factor`."""
+    """The rule of [ren2014convolutional]: after `patience` epochs without a lower loss, multiply the rate by `factor`."""
 
     def __init__(self, choice: ScheduleChoice, steps: int) -> None:
         self.choice, self.steps = choice, steps
@@ -140,7 +140,7 @@ def conjugate_gradient(
 
 
 class ConjugateGradient(torch.optim.Optimizer):
-    """`conjugate_gradient` as a torch optimizer: one step is `iterations` line searches, and keeps nothing for the next.
+    """`conjugate_gradient` as a torch optimizer: one step is `iterations` line searches, without memory of earlier steps.
 
     The closure must clear the gradients, compute them, and return the same loss for the same parameters.
     """
@@ -154,18 +154,18 @@ class ConjugateGradient(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """The loss after the last line search."""
         if closure is None:
-            raise ValueError("conjugate gradient evaluates the loss many times in a step: pass a closure")
-        moving = [p for group in self.param_groups for p in group["params"]]
+            raise ValueError("conjugate gradient evaluates the loss several times per step; pass a closure")
+        parameters = [p for group in self.param_groups for p in group["params"]]
 
         def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-            unflat(vector, moving)
+            unflat(vector, parameters)
             loss = float(closure())
-            return loss, np.concatenate([_slope(p) for p in moving])
+            return loss, np.concatenate([_slope(p) for p in parameters])
 
-        start = flat(moving)
+        start = flat(parameters)
         first = evaluate(start)[0]
         found, trace = conjugate_gradient(evaluate, start, self.iterations)
-        unflat(found, moving)
+        unflat(found, parameters)
         return torch.tensor(trace[-1] if trace else first)
 
 
@@ -191,9 +191,9 @@ def unflat(vector: np.ndarray, parameters: Iterable[nn.Parameter]) -> None:
 
 
 def steady_rate(rates: list[float], objectives: list[float]) -> float:
-    """[ren2014convolutional]'s rule read off a learning-rate sweep: the largest rate at which the objective still falls steadily.
+    """The rule of [ren2014convolutional] on a learning-rate sweep: the largest rate at which the loss still falls steadily.
 
-    The sweep is smoothed; the rate is the last one before the smoothed objective turns up for good, halved once for safety.
+    The losses are smoothed. The result is half the rate at their minimum, for safety.
     """
     values = np.asarray(objectives, dtype=np.float64)
     finite = np.isfinite(values)

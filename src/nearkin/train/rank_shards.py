@@ -1,7 +1,7 @@
-"""Each rank reads its own shards: which those are, and this rank's share of every batch.
+"""Each rank reads its own shards: which shards those are, and this rank's share of every batch.
 
-Batches are drawn from all points and are the same for any number of ranks; a rank takes those of its points that stand in its
-shards. A training therefore goes on with another number of ranks where it stopped.
+Batches are drawn from all points and are the same for any number of ranks. A rank takes the points of a batch that are in its own
+shards. A training can therefore resume with another number of ranks.
 """
 
 import torch
@@ -14,49 +14,49 @@ from nearkin.train import ranks
 
 
 def reads_own(data: Dataset) -> bool:
-    """Whether the data are shards that several ranks divide among themselves."""
+    """Whether the data are shards that are divided among several ranks."""
     return isinstance(data.inputs, ShardRows) and ranks.count() > 1
 
 
 def divide(data: Dataset) -> None:
-    """Let this rank keep its own shards in memory, and the others' only in passing."""
+    """Keep only this rank's own shards in memory."""
     if not reads_own(data):
         return
     assert isinstance(data.inputs, ShardRows)
     full = _full(data.inputs)
     if len(full) < ranks.count():
         raise ValueError(
-            f"{data.name} has {len(full)} shards for {ranks.count()} ranks, and each rank reads its own; "
+            f"{data.name} has {len(full)} shards for {ranks.count()} ranks, and every rank needs at least one; "
             "write smaller shards (nearkin embed --shard-rows), or start fewer ranks"
         )
-    data.inputs.held.keep(full[dist.get_rank() :: ranks.count()])
+    data.inputs.cache.keep(full[dist.get_rank() :: ranks.count()])
 
 
 def owners(data: Dataset, ids: Tensor) -> Tensor:
-    """(b,) the rank that reads each of these points: shards are dealt out one by one."""
+    """(b,) the rank that reads each of these points; shards are assigned to ranks in turn."""
     assert isinstance(data.inputs, ShardRows)
-    table = torch.zeros(len(data.inputs.held.shards.records), dtype=torch.int64)
+    table = torch.zeros(len(data.inputs.cache.shards.records), dtype=torch.int64)
     full = _full(data.inputs)
     table[torch.tensor(full)] = torch.arange(len(full)) % ranks.count()
-    return table[data.inputs.homes[data.rows(ids)]]
+    return table[data.inputs.shard_of[data.rows(ids)]]
 
 
 def everyone_reads(data: Dataset, ids: Tensor) -> bool:
-    """Whether each rank has some of these points in its own shards."""
+    """Whether every rank has some of these points in its own shards."""
     return reads_own(data) and int(torch.bincount(owners(data, ids), minlength=ranks.count()).min()) > 0
 
 
 def mine(data: Dataset, ids: Tensor) -> Tensor:
-    """This rank's share of a batch of ids: those in its own shards, or an even part where there are no shards."""
+    """This rank's share of a batch of ids: those in its own shards, or an even part if the data are not shards."""
     if not reads_own(data):
         return ranks.share(ids)
-    if not everyone_reads(data, ids):  # found by all ranks alike, so that none waits for another
-        raise ValueError(f"a batch of {len(ids)} holds no point of some rank's shards; raise batch_size, or write shards of one size")
+    if not everyone_reads(data, ids):  # all ranks find this, so none of them waits for another
+        raise ValueError(f"a batch of {len(ids)} contains no point of some rank's shards; raise batch_size, or write shards of equal size")
     return ids[owners(data, ids) == dist.get_rank()]
 
 
 def put_back(rows: Tensor, ids: Tensor, order: Tensor) -> Tensor:
-    """What the ranks computed for their own ids, gathered and in this order of ids; every rank has it all."""
+    """Gather what the ranks computed for their own ids, in the order of `order`; every rank gets all rows."""
     rows, ids = ranks.gather(rows.contiguous()), ranks.gather(ids.to(rows.device))
     place = torch.empty(int(ids.max()) + 1, dtype=torch.int64, device=ids.device)
     place[ids] = torch.arange(len(ids), device=ids.device)
@@ -64,4 +64,4 @@ def put_back(rows: Tensor, ids: Tensor, order: Tensor) -> Tensor:
 
 
 def _full(rows: ShardRows) -> list[int]:
-    return [number for number, record in enumerate(rows.held.shards.records) if record["rows"]]
+    return [number for number, record in enumerate(rows.cache.shards.records) if record["rows"]]

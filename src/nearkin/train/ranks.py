@@ -1,9 +1,9 @@
-"""Several ranks as one: every rank embeds its share of the batch, sees the whole, and the gradient is that of one process.
+"""Several ranks as one: every rank embeds its share of the batch and sees all of it; the gradient is that of one process.
 
-Embeddings, labels and ids of all ranks are gathered in rank order; every rank prices the joined batch and keeps the
-gradient of its own rows. Summed over ranks, the network's gradient is exactly the joined batch's; the objective's own
-parameters get their whole gradient on every rank, so theirs is not summed. Batch normalization uses each rank's own
-statistics, as it does everywhere else; its running averages are then averaged over ranks.
+Embeddings, labels and ids of all ranks are gathered in rank order. Every rank computes the loss of the whole batch and keeps the
+gradient of its own rows. Summed over ranks, the gradient of the network is exactly that of the whole batch. The objective's own
+parameters get their complete gradient on every rank, so theirs is not summed. Batch normalization uses the statistics of each
+rank, as usual; its running averages are averaged over ranks.
 """
 
 import os
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 
 def start(device: str | torch.device | None = None) -> tuple[int, torch.device]:
-    """Join the group that torchrun describes, if it does; this rank, and its device: the one named, or its own GPU if there are any."""
+    """Join the process group if torchrun started one. Returns the rank and its device: the named one, else its own GPU, else the CPU."""
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return 0, place
@@ -25,21 +25,21 @@ def start(device: str | torch.device | None = None) -> tuple[int, torch.device]:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
     if not dist.is_initialized():
-        # Its functions take the group of the moment they are imported for a default and would keep it, and its threads, beyond `stop`;
-        # a gloo thread that lets go of a tensor while Python ends then aborts the process.
+        # Imported before the group exists: its functions keep the current group as a default argument, which would keep gloo's
+        # threads alive after `stop`. A gloo thread that frees a tensor while Python exits aborts the process.
         import_module("torch.distributed.nn.functional")
         dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
     return dist.get_rank(), place
 
 
 def wait_for_all() -> None:
-    """Go on when every rank is here."""
+    """Wait until every rank has reached this call."""
     if dist.is_initialized():
         dist.barrier()
 
 
 def is_first() -> bool:
-    """Whether this is the rank that writes and speaks."""
+    """Whether this is the rank that writes files and reports."""
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
@@ -55,19 +55,19 @@ def count() -> int:
 
 
 def number() -> int:
-    """Which of them this one is, from 0."""
+    """The number of this rank, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def share(ids: Tensor) -> Tensor:
-    """This rank's rows of a batch of ids: contiguous, as even as they can be."""
+    """This rank's rows of a batch of ids: contiguous, of nearly equal size."""
     if count() == 1:
         return ids
     return torch.tensor_split(ids, count())[dist.get_rank()]
 
 
 def gather(rows: Tensor) -> Tensor:
-    """The rows of all ranks in rank order, uneven shares included; the gradient goes back to this rank's own rows."""
+    """The rows of all ranks in rank order; shares may differ in size. The gradient goes back to this rank's rows."""
     if count() == 1:
         return rows
     gathered: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
@@ -90,12 +90,12 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Tensor:
-        # Every rank holds the whole loss, so its own rows' gradient is already complete here.
+        # Every rank computes the whole loss, so the gradient of its own rows is complete.
         return upstream[0][ctx.start : ctx.start + ctx.length]
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Add up the ranks' gradients of the network: each saw only its own rows."""
+    """Sum the gradients of the network over ranks: each rank has only those of its own rows."""
     if count() == 1:
         return
     for p in parameters:
@@ -106,7 +106,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 @torch.no_grad()
 def align(module: nn.Module) -> None:
-    """Parameters as on rank 0, and floating buffers averaged: before the first step, and before a checkpoint."""
+    """Copy the parameters of rank 0 and average floating buffers; called before the first step and before a checkpoint."""
     if count() == 1:
         return
     for p in module.parameters():

@@ -1,4 +1,4 @@
-"""The learning-rate finder: one short training whose rate grows at every step, thrown away afterwards."""
+"""The learning-rate finder: a short training whose rate grows at every step; its weights are discarded."""
 
 import json
 import math
@@ -18,29 +18,29 @@ from nearkin.train.step import Step
 
 LOWEST, HIGHEST = 1e-5, 10.0
 STEPS = 100
-LOST = 2.0  # times the first objective: beyond, a larger rate only makes it worse
+LOST = 2.0  # times the first loss: stop there, a larger rate only makes it worse
 
 
 class Sweep(NamedTuple):
-    """The objective while the rate grew, and the rate to take."""
+    """The losses while the rate grew, and the rate to use."""
 
     rates: list[float]
     objectives: list[float]
     rate: float
 
     def save(self, path: Path) -> None:
-        """As JSON."""
+        """Write the sweep as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self._asdict(), indent=1) + "\n", encoding="utf-8")
 
 
 def find_rate(run: Run, train: Dataset, device: torch.device, reporter: Reporter | None = None, steps: int = STEPS) -> Sweep:
-    """Sweep the rate geometrically over `steps` steps from the run's own first weights; stops early where the objective is lost.
+    """Sweep the rate geometrically over `steps` steps from the run's initial weights; stop early when the loss diverges.
 
-    The rate is `steady_rate`'s: the largest at which the objective still falls steadily. [ren2014convolutional]
+    The rate to use comes from `steady_rate`: the largest at which the loss still falls steadily. [ren2014convolutional]
     """
     if run.optimizer.name == "conjugate_gradient":
-        raise ValueError("optimizer.name=conjugate_gradient searches its own rates; the finder is for sgd and adam")
+        raise ValueError("optimizer.name=conjugate_gradient needs no learning rate; use --find-rate with sgd or adam")
     if steps < 2:
         raise ValueError(f"steps ({steps}) must be at least 2")
     parts = assemble(replace(run, references="objective"), train, device)
@@ -61,7 +61,7 @@ def find_rate(run: Run, train: Dataset, device: torch.device, reporter: Reporter
 
 
 def _value(step: Step, ids: Tensor) -> float:
-    """The objective of one step; NaN where the embeddings have become so."""
+    """The loss of one step; NaN if the embeddings are NaN or infinite."""
     try:
         return float(step(ids))
     except ValueError as error:

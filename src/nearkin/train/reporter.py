@@ -1,4 +1,4 @@
-"""What training tells whoever listens. Nothing below the command line prints."""
+"""How training reports progress. Nothing below the command line prints: it calls a reporter."""
 
 import json
 import time
@@ -10,27 +10,71 @@ Figures = Mapping[str, Any]
 
 
 class Reporter(Protocol):
-    """Somebody who listens: a progress bar, plain lines, a test."""
+    """Receives the progress of a training: a progress bar, plain lines, a test.
+
+    Pass an object with these four methods as `reporter` to `nearkin.train.train`.
+
+    Examples
+    --------
+    >>> class Losses:
+    ...     def __init__(self):
+    ...         self.losses = []
+    ...     def message(self, line): ...
+    ...     def started(self, steps, done): ...
+    ...     def step(self, done, figures): ...
+    ...     def epoch(self, figures):
+    ...         self.losses.append(figures["loss"])
+    >>> from nearkin.train import Reporter
+    >>> reporter: Reporter = Losses()
+    """
 
     def message(self, line: str) -> None:
-        """Something worth reading."""
+        """Receive a line of text.
+
+        Parameters
+        ----------
+        line : str
+            What was chosen, found or skipped; warnings begin with "warning".
+        """
         ...
 
     def started(self, steps: int, done: int) -> None:
-        """How many steps there will be, and how many were made before."""
+        """Receive the length of the training, before its first step.
+
+        Parameters
+        ----------
+        steps : int
+            Steps of the whole training.
+        done : int
+            Steps already made, if the training is resumed.
+        """
         ...
 
     def step(self, done: int, figures: Figures) -> None:
-        """A step was made."""
+        """Receive the figures of a step.
+
+        Parameters
+        ----------
+        done : int
+            Steps made so far.
+        figures : mapping
+            ``loss``, ``rate`` and, if the objective counts them, ``valid`` queries.
+        """
         ...
 
     def epoch(self, figures: Figures) -> None:
-        """An epoch has ended."""
+        """Receive the figures of an epoch that has ended.
+
+        Parameters
+        ----------
+        figures : mapping
+            ``epoch``, ``loss``, ``steps``, ``points_per_second``, and the results of validation.
+        """
         ...
 
 
 class Silence:
-    """Nobody."""
+    """A reporter that ignores everything."""
 
     def message(self, line: str) -> None: ...
 
@@ -42,7 +86,7 @@ class Silence:
 
 
 class Log:
-    """Every message and epoch as a line of JSON, always, beside whatever else is listening."""
+    """Writes every message and epoch as a line of JSON, and forwards everything to another reporter."""
 
     def __init__(self, path: Path, listener: Reporter) -> None:
         self.path, self.listener = path, listener
@@ -52,20 +96,20 @@ class Log:
             file.write(json.dumps({"time": round(time.time(), 3), "kind": kind, **content}) + "\n")
 
     def message(self, line: str) -> None:
-        """Write it down and hand it on."""
+        """Write and forward."""
         self._write("message", {"text": line})
         self.listener.message(line)
 
     def started(self, steps: int, done: int) -> None:
-        """Write it down and hand it on."""
+        """Write and forward."""
         self._write("started", {"steps": steps, "done": done})
         self.listener.started(steps, done)
 
     def step(self, done: int, figures: Figures) -> None:
-        """Only handed on: a line for every step would be most of the file."""
+        """Forward only: a line per step would fill the file."""
         self.listener.step(done, figures)
 
     def epoch(self, figures: Figures) -> None:
-        """Write it down and hand it on."""
+        """Write and forward."""
         self._write("epoch", figures)
         self.listener.epoch(figures)

@@ -1,4 +1,4 @@
-"""Everything that decides the next step, as named tensors and plain values; and back."""
+"""The complete state of a training as named tensors and plain values, and back."""
 
 import hashlib
 from typing import Any
@@ -9,11 +9,11 @@ from torch import Tensor
 from nearkin.data import Dataset
 from nearkin.train.assemble import Parts
 
-LOOKED_AT = 64  # points of an array
+SAMPLED = 64  # rows of an array that enter its fingerprint
 
 
 def capture_state(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Network, objective, optimizer, random numbers as tensors; schedule and sampler as plain values."""
+    """Network, objective, optimizer and random generators as tensors; schedule and sampler as plain values."""
     tensors = {f"network.{name}": value for name, value in parts.network.state_dict().items()}
     tensors |= {f"objective.{name}": value for name, value in parts.objective.state_dict().items()}
     numbers: dict[str, dict[str, Any]] = {}
@@ -32,13 +32,13 @@ def capture_state(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Put it all back where it was."""
+    """Restore what `capture_state` returned."""
     kept = _under("objective.", tensors)
     for name, value in parts.objective.state_dict().items():
         if name in kept and kept[name].shape != value.shape:
             raise ValueError(
-                f"{name} in the checkpoint is {tuple(kept[name].shape)}, in this run {tuple(value.shape)}: "
-                "resume with the data and the settings that the training was begun with"
+                f"{name} has shape {tuple(kept[name].shape)} in the checkpoint and {tuple(value.shape)} in this run; "
+                "resume with the data and the settings that the training started with"
             )
     parts.network.load_state_dict(_under("network.", tensors))
     parts.objective.load_state_dict(kept)
@@ -48,10 +48,10 @@ def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
         slots.setdefault(int(index), {})[slot] = value
     groups = parts.optimizer.state_dict()["param_groups"]
     parts.optimizer.load_state_dict({"state": slots, "param_groups": groups})
-    for parameter, moving in parts.optimizer.state.items():
-        for name, value in moving.items():
+    for parameter, moments in parts.optimizer.state.items():
+        for name, value in moments.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
-                moving[name] = torch.empty_like(parameter).copy_(value)  # laid out as the parameter, which fused steps insist on
+                moments[name] = torch.empty_like(parameter).copy_(value)  # fused steps need the memory layout of the parameter
     parts.schedule.restore(state["schedule"])
     parts.sampler.load_state_dict(state["sampler"])
     torch.set_rng_state(tensors["random.torch"])
@@ -61,7 +61,7 @@ def restore_state(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
 
 
 def _restore_generator(generator: torch.Generator, kept: Tensor) -> None:
-    """Where the checkpoint is of another kind of device, whose numbers cannot be drawn here, others that follow from it."""
+    """Set the generator; if the checkpoint comes from another kind of device, derive a new seed from its state."""
     if len(kept) == len(generator.get_state()):
         generator.set_state(kept)
     else:
@@ -69,9 +69,9 @@ def _restore_generator(generator: torch.Generator, kept: Tensor) -> None:
 
 
 def mark_of(train: Dataset) -> str:
-    """A digest that tells a training part from others of its size: the names of its files, or some of its numbers, and all answers."""
+    """A fingerprint of a training part: the names of its files, or some rows of its array, and all labels."""
     if isinstance(train.inputs, Tensor):
-        rows = torch.linspace(0, len(train) - 1, min(len(train), LOOKED_AT)).long()
+        rows = torch.linspace(0, len(train) - 1, min(len(train), SAMPLED)).long()
         digest = hashlib.sha256(train.inputs[rows].numpy().tobytes())
     else:
         digest = hashlib.sha256("\n".join(source.rpartition("/")[2] for source in train.sources).encode())  # folders may move

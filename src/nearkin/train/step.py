@@ -1,4 +1,4 @@
-"""One training step, from ids to moved weights; and the same step recorded as a CUDA graph."""
+"""One training step, from ids to updated weights, and the same step as a CUDA graph."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +14,10 @@ from nearkin.train.relaxation import quantization_gap, relaxed
 
 
 class Step:
-    """Read, augment, embed, price, step, update: in that order, and in the open.
+    """Read, augment, embed, compute the loss, update the weights, update the references: in that order.
 
-    `read` gives the inputs of a batch of ids on the device. The network may run in bfloat16; objectives get float32. With several
-    `views` every point stands in the step that often, augmented each time on its own; its id tells that it is the same.
+    `read` returns the inputs of a batch of ids, on the device. The network may run in bfloat16; objectives get float32. With
+    several `views`, every point appears that many times in the step, augmented independently, always with the same id.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Step:
         self.read, self.answers, self.prepare = read, answers, prepare
         self.augment, self.generator = augment, generator
         self.bfloat16, self.clip = bfloat16, clip
-        self.pull = pull  # to the corners of the cube, when the outputs are to become codes
+        self.pull = pull  # weight of the pull to +1 and -1 for binary codes; None for plain embeddings
         self.views = views
 
     def embed(self, ids: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """Embeddings (b, d) of these points, float32, with a graph; `inputs` when they were read already."""
+        """Embeddings (b, d) of these points, float32, with a graph; pass `inputs` if they were read already."""
         inputs = self.read(ids) if inputs is None else inputs
         if self.augment:
             inputs = augmented(inputs, self.augment, self.generator)
@@ -57,12 +57,12 @@ class Step:
         return embeddings if self.pull is None else relaxed(embeddings)
 
     def loss(self, embeddings: Tensor, labels: Tensor | None, ids: Tensor) -> Tensor:
-        """The objective's loss, and for codes the pull to +-1."""
+        """The loss of the objective, plus the pull to +1 and -1 for binary codes."""
         loss: Tensor = self.objective(embeddings, labels, ids=ids)
         return loss if self.pull is None else loss + self.pull * quantization_gap(embeddings)
 
     def __call__(self, mine: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """Move once on this rank's share of the batch; the loss of the joined batch, detached."""
+        """Update once on this rank's share of the batch; returns the loss of the whole batch, detached."""
         self.optimizer.zero_grad(set_to_none=True)
         if self.views > 1:
             mine, inputs = mine.repeat(self.views), None if inputs is None else torch.cat([inputs] * self.views)
@@ -75,7 +75,7 @@ class Step:
         return loss.detach()
 
     def move(self, *, joined: bool = False) -> None:
-        """Join the ranks' gradients unless they are `joined` already, bound them, and let the optimizer step."""
+        """Sum the gradients of the ranks (unless `joined`), clip them and step the optimizer."""
         if not joined:
             ranks.sum_gradients(self.network.parameters())
         if self.clip:
@@ -85,12 +85,12 @@ class Step:
 
 
 class CapturedStep:
-    """The whole step in one CUDA graph: for device-resident data, where launches cost more than arithmetic.
+    """The whole step as one CUDA graph: for data on the device, where kernel launches cost more than arithmetic.
 
-    The graph is recorded for one batch size after a few ordinary steps; other sizes take the ordinary step.
+    The graph is recorded for one batch size, after a few ordinary steps. Other sizes take the ordinary step.
     """
 
-    WARM = 3  # ordinary steps on a side stream, which create what a graph may not allocate (optimizer state, workspaces)
+    WARM = 3  # ordinary steps on a side stream, which allocate what a graph must not (optimizer state, workspaces)
 
     def __init__(self, step: Step, batch_size: int) -> None:
         self.step, self.batch_size = step, batch_size
@@ -101,7 +101,7 @@ class CapturedStep:
         self.taken = 0
 
     def __call__(self, ids: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """Move once; the loss lives in the graph's memory until the next call."""
+        """Update once; the loss is only valid until the next call, as it lives in the graph's memory."""
         if len(ids) != self.batch_size or inputs is not None:
             return self.step(ids, inputs)
         if self.taken < self.WARM:
@@ -128,7 +128,7 @@ class CapturedStep:
 
 @contextmanager
 def _fastest_convolutions() -> Iterator[None]:
-    """Let cuDNN try its algorithms in the first steps: the graph keeps the winners for all the others."""
+    """Let cuDNN time its algorithms in the first steps; the graph keeps the fastest."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

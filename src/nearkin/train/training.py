@@ -20,7 +20,7 @@ from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
-from nearkin.train.folder import check_folder, device_name, opened, resuming, save_weights, write_json, write_run
+from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, write_json, write_run
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
 from nearkin.train.optimizers import set_rate
@@ -47,27 +47,75 @@ def train(
     folder: str | Path,
     *,
     data: Dataset | None = None,
-    data_root: str | Path = "data",
+    data_root: str | Path | None = None,
     reporter: Reporter | None = None,
     device: str | torch.device | None = None,
     resume: bool = False,
     given: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """Train and write the model folder; the figures that metrics.json holds.
+    """Train a run and write the model folder.
 
-    The run is taken as it is; with `given`, the leaves that somebody chose, others may be set to suit the data (`recipes.suited`).
-    The test part, if there is one, is evaluated once, at the end. With `resume` an interrupted training continues from its
-    newest whole checkpoint, and on a CPU ends with the very weights it would have had. Ctrl-C writes one more before it ends the training;
-    pressed again, it ends it at once.
+    The folder holds the weights, the configuration, the references, the metrics, a log and checkpoints. Ctrl-C or SIGTERM writes
+    a checkpoint and then stops with KeyboardInterrupt; a second signal stops at once. The test part, if there is one, is evaluated
+    once, at the end.
+
+    Parameters
+    ----------
+    run : Run
+        The configuration.
+    folder : str or Path
+        The model folder. It must not hold a training already, unless `resume`.
+    data : Dataset, default=None
+        Train on this data set instead of ``run.data.source``.
+    data_root : str or Path, default=None
+        Where data sets by name are looked for. None: where the run found them before, or else in the folder "data".
+    reporter : Reporter, default=None
+        Receives messages, steps and epochs. None reports nothing; log.jsonl is written in any case.
+    device : str or torch.device, default=None
+        Where to train. None takes a GPU if there is one.
+    resume : bool, default=False
+        Continue from the newest intact checkpoint in `folder`. On a CPU the result equals that of an uninterrupted training.
+    given : collection of str, default=None
+        Dotted names of the settings that the user chose: all others may be changed to suit the data, which is reported. None
+        takes the run as it is.
+
+    Returns
+    -------
+    dict
+        The content of metrics.json: epochs, steps, seconds, the curve, and the results on the test part.
+
+    Raises
+    ------
+    FileExistsError
+        If `folder` holds a training or other files that would be overwritten.
+    ValueError
+        If run and data do not fit together.
+    TrainingStopped
+        If the loss becomes NaN or the embedding collapses; checkpoints are kept.
+
+    See Also
+    --------
+    fit : A training loop in one function, without a folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from nearkin.train import DataChoice, NetworkChoice, Run, train
+    >>> run = Run(data=DataChoice("digits"), network=NetworkChoice("mlp", dimension=8), epochs=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     metrics = train(run, folder, device="cpu")
+    >>> metrics["epochs"], metrics["steps"]
+    (1, ...)
     """
     folder = Path(folder)
+    run = rooted(run, data_root) if data is None else run
     rank, place = ranks.start(device)
     check_folder(folder, resume)
     ranks.wait_for_all()  # before the first of them writes there
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
-        source = opened(run, data, data_root, log)
+        source = opened(run, data, log)
         parts_of_data = cut(run, source)
         run = taken(run, parts_of_data.train, given, log)
         parts = assemble(run, parts_of_data.train, place)

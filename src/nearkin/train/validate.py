@@ -47,7 +47,7 @@ def _embedded(network: nn.Module, loader: Loader, prepare: Callable[[Tensor], Te
 
 def points_of(data: Dataset, embeddings: Tensor) -> Points:
     """Embeddings with what is known of them."""
-    answers = data.answers
+    answers = data.point_labels
     return Points(embeddings, None if answers is None else answers.to(embeddings.device), data.ids.to(embeddings.device))
 
 

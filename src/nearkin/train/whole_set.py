@@ -1,9 +1,11 @@
 """The whole training set as one batch, exactly, in bounded memory.
 
-Embed everything without a graph, take the gradient of the objective with respect to all embeddings (the kernels do that in
-O(n d)), then embed again chunk by chunk with a graph and hand each chunk its own rows of that gradient. The result is the
-gradient of one giant batch. Random layers see the same draws in both passes; batch normalization normalizes by chunk.
-Several ranks share the second pass, chunk by chunk, and add up their gradients.
+1. Embed all points without a graph.
+2. Compute the gradient of the objective with respect to all embeddings, which the kernels do in O(n d) memory.
+3. Embed again, chunk by chunk with a graph, and backpropagate each chunk's rows of that gradient.
+
+The result is the gradient of one batch of all points. Random layers draw the same numbers in both passes; batch normalization
+uses the statistics of each chunk. Several ranks divide the chunks of the second pass and sum their gradients.
 """
 
 import torch
@@ -15,12 +17,12 @@ from nearkin.train.step import Step
 
 
 def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
-    """One step over all the given points; the loss, detached."""
+    """One step over all these points; returns the loss, detached."""
     if isinstance(step.optimizer, ConjugateGradient):
         drawn = _random_state(step)
 
         def closure() -> Tensor:
-            _restore(step, drawn)  # every line search sees the same draws
+            _restore(step, drawn)  # every evaluation draws the same random numbers
             return whole_set_gradient(step, ids, chunk)[0]
 
         loss: Tensor = step.optimizer.step(closure)
@@ -33,7 +35,7 @@ def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
 
 
 def whole_set_gradient(step: Step, ids: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    """Loss and embeddings of all the given points, detached; the gradients are left in the parameters."""
+    """Loss and embeddings of all these points, detached; the gradients are left in the parameters."""
     step.optimizer.zero_grad(set_to_none=True)
     chunks = torch.split(ids, chunk)
     states, rows = [], []
@@ -47,8 +49,8 @@ def whole_set_gradient(step: Step, ids: Tensor, chunk: int) -> tuple[Tensor, Ten
     loss.backward()  # type: ignore[no-untyped-call]
     assert embeddings.grad is not None
     after = _random_state(step)
-    again = list(zip(chunks, torch.split(embeddings.grad, chunk), states, strict=True))
-    for part, gradient, state in again[ranks.number() :: ranks.count()]:
+    second_pass = list(zip(chunks, torch.split(embeddings.grad, chunk), states, strict=True))
+    for part, gradient, state in second_pass[ranks.number() :: ranks.count()]:
         _restore(step, state)
         step.embed(part).backward(gradient)  # type: ignore[no-untyped-call]
     ranks.sum_gradients(step.network.parameters())

@@ -1,4 +1,4 @@
-"""One shard: a Parquet file, written in one rename and read a row group at a time through a memory map."""
+"""One shard: a Parquet file, written in one rename and read one row group at a time through a memory map."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -9,57 +9,109 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearkin.data.disk import digest, room, sync
+from nearkin.data.disk import digest, explain_full_disk, sync
 
 MANIFEST = "shards.json"
-GROUP = 1 << 23  # numbers of a row group, which is what is read at once: 32 MB
+GROUP = 1 << 23  # numbers in a row group, which is read at once: 32 MB
 AGAIN = "run the same `nearkin embed` again: it makes only what is missing"
-KEPT = f"{AGAIN}. The shards written before are whole"
+KEPT = f"{AGAIN}. The shards written before are complete"
 
 
 class ShardDamagedError(ValueError):
-    """A shard is missing, truncated or not what the manifest says; the message names it."""
+    """A shard is missing, truncated or does not match the manifest; the message names it."""
 
 
 class Shard(NamedTuple):
-    """Some points: a whole shard, or a part of one."""
+    """Points of a shard, or of a part of one.
 
-    ids: np.ndarray  # (n,) int64, or texts
-    vectors: np.ndarray  # (n, d) float32, or uint8 pixels in a folder of images
-    labels: np.ndarray | None  # (n,) class names, None where unknown; or (n, t) float32 numbers; None when nobody has any
-    sources: np.ndarray | None = None  # (n,) texts, where they were asked for
+    Parameters
+    ----------
+    ids : ndarray
+        (n,) int64, or texts.
+    vectors : ndarray
+        (n, d) float32, or uint8 pixels of images.
+    labels : ndarray or None
+        (n,) class names, None for unknown ones; or (n, t) float32 numbers; None if no point has a label.
+    sources : ndarray, optional
+        (n,) texts, if they were requested.
+    """
+
+    ids: np.ndarray
+    vectors: np.ndarray
+    labels: np.ndarray | None
+    sources: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class About:
-    """What all shards of a folder have in common."""
+    """What all shards of a folder have in common.
 
-    model: str  # the version of the weights, as the index has it; "" for vectors that no model made
+    Parameters
+    ----------
+    model : str
+        Version of the weights that made the vectors, as in an index; "" if no model did.
+    dimension : int
+        Length d of the vectors.
+    metric : str
+        Metric of the vectors, as in an index.
+    supervision : {"ids", "classes", "numbers", "sets"}, default="ids"
+        What the labels are; "ids" for none.
+    classes : tuple of str, default=()
+        Class names in the order of their numbers.
+    data : str, default=""
+        Description of the data; interrupted work resumes only with the same.
+    planned : int, optional
+        Number of shards when the folder is complete.
+    shape : tuple of int, optional
+        (c, h, w) of images, whose vectors are their pixels as bytes.
+    """
+
+    model: str
     dimension: int
     metric: str
-    supervision: str = "ids"  # what the labels are: classes, numbers, or ids for none
-    classes: tuple[str, ...] = ()  # names by number
-    data: str = ""  # what was embedded, in words; work goes on only with the same
-    planned: int | None = None  # shards there will be when the work is done
-    shape: tuple[int, int, int] | None = None  # of images, whose vectors are their pixels as bytes
+    supervision: str = "ids"
+    classes: tuple[str, ...] = ()
+    data: str = ""
+    planned: int | None = None
+    shape: tuple[int, int, int] | None = None
 
 
 def write_shard(folder: Path, number: int, shard: Shard) -> dict[str, Any]:
-    """One shard, on disk when this returns; its record for the manifest. One of the same number is replaced in one rename."""
+    """Write a shard to disk, replacing one of the same number in one rename.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the shards.
+    number : int
+        Number of the shard, from 0.
+    shard : Shard
+        Its points.
+
+    Returns
+    -------
+    dict
+        The shard's record for `write_manifest`.
+
+    Raises
+    ------
+    ValueError
+        If the columns differ in length, a vector is not finite, or an id is there twice.
+    """
     _check(shard)
     pa, parquet = arrow()
     table = pa.table(_columns(pa, shard), schema=_schema(pa, shard))
     path = folder / f"shard-{number:05d}.parquet"
-    aside = folder / f".{path.name}-{os.getpid()}"
-    with room(folder, KEPT):
+    temporary = folder / f".{path.name}-{os.getpid()}"
+    with explain_full_disk(folder, KEPT):
         try:
             parquet.write_table(
-                table, aside, compression="none", use_dictionary=False, row_group_size=max(GROUP // max(shard.vectors.shape[1], 1), 1)
+                table, temporary, compression="none", use_dictionary=False, row_group_size=max(GROUP // max(shard.vectors.shape[1], 1), 1)
             )
-            sync(aside)
-            os.replace(aside, path)
+            sync(temporary)
+            os.replace(temporary, path)
         except BaseException:
-            aside.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
+            temporary.unlink(missing_ok=True)  # half a file would only take space on a full disk
             raise
     ids = np.sort(shard.ids)
     ends = {"first": ids[0].item(), "last": ids[-1].item()} if len(ids) else {}
@@ -67,12 +119,27 @@ def write_shard(folder: Path, number: int, shard: Shard) -> dict[str, Any]:
 
 
 def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool = False) -> None:
-    """The shard is there and of the right size; with `whole` its content is right, too."""
+    """Check that a shard exists and has the size of its record.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the shards.
+    record : mapping
+        As of `write_shard`.
+    whole : bool, default=False
+        Compare the content with its checksum, too.
+
+    Raises
+    ------
+    ShardDamagedError
+        If the file is missing or does not match.
+    """
     path = folder / str(record["file"])
     if not path.is_file():
         raise ShardDamagedError(f"{path} is missing; {AGAIN}")
     if path.stat().st_size != record["bytes"]:
-        raise ShardDamagedError(f"{path} has {path.stat().st_size:,} bytes where {MANIFEST} says {record['bytes']:,}; {AGAIN}")
+        raise ShardDamagedError(f"{path} has {path.stat().st_size:,} bytes, and {MANIFEST} says {record['bytes']:,}; {AGAIN}")
     if whole and digest(path) != record["sha256"]:
         raise ShardDamagedError(f"{path} does not match its checksum; remove it and {AGAIN}")
 
@@ -94,10 +161,10 @@ def _check(shard: Shard) -> None:
         if column is not None and len(column) != n:
             raise ValueError(f"{name} has {len(column)} entries for {n} ids; give one for each")
     if shard.vectors.dtype == np.float32 and not np.isfinite(shard.vectors).all():
-        raise ValueError("vectors hold NaN or infinity; nothing is near to those: leave them out")
+        raise ValueError("vectors hold NaN or infinity; leave those points out")
     ids = np.sort(shard.ids)
     if bool((ids[1:] == ids[:-1]).any()):
-        raise ValueError("ids hold some twice; an id is one point")
+        raise ValueError("ids has duplicates; give every point an id of its own")
 
 
 def _schema(pa: Any, shard: Shard) -> Any:
@@ -106,7 +173,7 @@ def _schema(pa: Any, shard: Shard) -> Any:
     item = pa.uint8() if shard.vectors.dtype == np.uint8 else pa.float32()
     fields = [
         pa.field("id", pa.int64() if whole else pa.string(), nullable=False),
-        # items that cannot be null are read three times as fast
+        # items that cannot be null are read three times faster
         pa.field("vector", pa.list_(pa.field("item", item, nullable=False), shard.vectors.shape[1]), nullable=False),
         pa.field("label", pa.list_(pa.float32()) if numbers else pa.string()),
         pa.field("source", pa.string()),
@@ -127,9 +194,9 @@ def _columns(pa: Any, shard: Shard) -> dict[str, Any]:
 
 
 def row_groups(path: Path, about: About, sources: bool) -> Iterator[Shard]:
-    """A file's points, a row group at a time."""
+    """The points of a file, one row group at a time."""
     columns = ["id", "vector", "label", *(["source"] if sources else [])]
-    with _named(path):
+    with _errors_named(path):
         file = arrow()[1].ParquetFile(path, memory_map=True)
         for group in range(file.num_row_groups):
             yield _shard(file.read_row_group(group, columns, use_threads=False), about, path)
@@ -138,14 +205,14 @@ def row_groups(path: Path, about: About, sources: bool) -> Iterator[Shard]:
 def _shard(table: Any, about: About, path: Path) -> Shard:
     kind = table.schema.field("vector").type
     if kind.list_size != about.dimension:
-        raise ShardDamagedError(f"{path} has vectors of {kind.list_size} dimensions where {MANIFEST} says {about.dimension}")
+        raise ShardDamagedError(f"{path} has vectors of {kind.list_size} dimensions, and {MANIFEST} says {about.dimension}; {AGAIN}")
     vectors = table.column("vector").combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, about.dimension)
     sources = np.array(table.column("source").to_pylist(), dtype=object) if "source" in table.column_names else None
     return Shard(_as_ids(table.column("id")), vectors, labels_of(table.column("label"), about), sources)
 
 
 def labels_of(column: Any, about: About) -> np.ndarray | None:
-    """A column of labels: numbers (n, t), names (n,), or nothing."""
+    """A column of labels: numbers (n, t), names (n,), or None."""
     if about.supervision == "ids":
         return None
     if about.supervision == "numbers":
@@ -159,18 +226,18 @@ def _as_ids(column: Any) -> np.ndarray:
 
 
 def ids_of(path: Path) -> np.ndarray:
-    """A file's ids alone."""
+    """The ids of a file."""
     return _as_ids(column(path, "id"))
 
 
 def column(path: Path, name: str) -> Any:
-    """One column of a file, as Arrow has it."""
-    with _named(path):
+    """One column of a file, as of Arrow."""
+    with _errors_named(path):
         return arrow()[1].ParquetFile(path, memory_map=True).read([name], use_threads=False).column(name)
 
 
-class _named:  # noqa: N801
-    """Whatever Parquet stumbles over, with the file's name and the mend."""
+class _errors_named:  # noqa: N801
+    """Turn any error of Parquet into one that names the file and the fix."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -184,7 +251,7 @@ class _named:  # noqa: N801
 
 
 def joined(parts: list[Shard]) -> Shard:
-    """Parts of one shard as one."""
+    """Concatenate parts of one shard."""
     if len(parts) == 1:
         return parts[0]
     if not parts:

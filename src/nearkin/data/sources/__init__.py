@@ -1,1 +1,1 @@
-"""Where data come from: folders, tables, arrays, and named sets in the layouts their authors publish."""
+"""Readers of folders, tables, arrays, shards and known sets in the layouts that their authors publish."""

@@ -1,11 +1,11 @@
-"""Arrays: images or vectors with what is known of them, in a .npz or .npy file or straight from memory.
+"""Arrays: images or vectors with their labels, in a .npz or .npy file or in memory.
 
     x, images or vectors     uint8 (n, h, w), (n, h, w, c), (n, c, h, w), or any numbers (n, d)
-    y                        whole numbers or names: classes, -1 or '' where one is not known; other numbers: targets; yes/no (n, C): sets
-    labels, targets, sets    the same, said outright
-    classes, split, groups   names for the class numbers; train, validation or test; what belongs together
+    y                        whole numbers or names: classes (-1 or '': unknown); other numbers: targets; bool (n, C): sets
+    labels, targets, sets    the same, by name
+    classes, split, groups   names of the class numbers; train, validation or test; which points belong together
 
-Pickles are never read: an array of Python objects is refused.
+Pickles are never read: an array of Python objects is an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from torch import Tensor
 from nearkin.compose.points import encode_labels
 from nearkin.data.dataset import Dataset
 from nearkin.data.labels import class_numbers, partly_numbered, split_name
-from nearkin.data.progress import caution, few
-from nearkin.data.sources.options import Wanted
+from nearkin.data.progress import few, warn
+from nearkin.data.sources.options import ReadOptions
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 INPUTS = ("x", "images", "vectors")
@@ -30,25 +30,25 @@ CHANNELS = (1, 3, 4)
 Arrays = Mapping[str, Any] | Sequence[Any] | np.ndarray | Tensor
 
 
-def open_array_file(path: Path, wanted: Wanted) -> Dataset:
+def open_array_file(path: Path, options: ReadOptions) -> Dataset:
     """A .npz of named arrays, or a .npy of images or vectors alone."""
-    return open_arrays(read_arrays(path), wanted, name=path.stem, where=str(path))
+    return open_arrays(read_arrays(path), options, name=path.stem, where=str(path))
 
 
-def open_arrays(arrays: Arrays, wanted: Wanted, *, name: str = "arrays", where: str = "the arrays") -> Dataset:
+def open_arrays(arrays: Arrays, options: ReadOptions, *, name: str = "arrays", where: str = "the arrays") -> Dataset:
     """x alone, a pair (x, y), or a mapping with the names above."""
     found = {key: _array(key, value) for key, value in _named(arrays).items()}
     unknown = sorted(set(found) - set(KNOWN))
     if unknown:
-        caution(wanted.report, f"{where}: took no notice of {few(unknown)}; known are {', '.join(KNOWN)}")
-    given = [key for key in INPUTS if key in found]
-    if len(given) != 1:
+        warn(options.report, f"{where}: {few(unknown)} is ignored; known names are {', '.join(KNOWN)}")
+    names = [key for key in INPUTS if key in found]
+    if len(names) != 1:
         held = few(sorted(found)) or "nothing"
-        raise ValueError(f"{where} must hold one of {', '.join(INPUTS)}, but hold {held}; name the array of images or vectors x")
-    inputs = _inputs(found[given[0]], given[0], where)
+        raise ValueError(f"{where} must hold exactly one of {', '.join(INPUTS)}, but hold {held}; name the array of images or vectors x")
+    inputs = _inputs(found[names[0]], names[0], where)
     if inputs.ndim == 4:
-        inputs = wanted.fit(inputs)
-    return Dataset(name, inputs, sources=[f"{where} row {row}" for row in range(len(inputs))], **_answers(found, len(inputs), where))
+        inputs = options.fit(inputs)
+    return Dataset(name, inputs, sources=[f"{where} row {row}" for row in range(len(inputs))], **_labels(found, len(inputs), where))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -74,7 +74,7 @@ def _named(arrays: Arrays) -> dict[str, Any]:
         return {"x": arrays}
     if len(arrays) == 2:
         return {"x": arrays[0], "y": arrays[1]}
-    raise ValueError(f"what has {len(arrays)} members; give x, a pair (x, y), or a mapping with x, labels, split and so on")
+    raise ValueError(f"what has {len(arrays)} members; pass x, a pair (x, y), or a mapping with x, labels, split and so on")
 
 
 def _array(key: str, value: Any) -> np.ndarray:
@@ -100,26 +100,24 @@ def _finite(array: np.ndarray, key: str, where: str) -> np.ndarray:
     numbers = array.astype(np.float32)
     wrong = np.flatnonzero(~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1))
     if len(wrong):
-        raise ValueError(
-            f"{where}: {key} has numbers that are not finite in {len(wrong):,} rows, first row {wrong[0]}; remove or mend them"
-        )
+        raise ValueError(f"{where}: {key} has numbers that are not finite in {len(wrong):,} rows, first row {wrong[0]}; remove or fix them")
     return numbers
 
 
 def _channels_first(images: np.ndarray, key: str, where: str) -> np.ndarray:
-    """(n, c, h, w), whichever way the channels were laid."""
+    """(n, c, h, w), from channels first or last."""
     if images.ndim == 3:
         return images[:, None]
     first, last = images.shape[1] in CHANNELS, images.shape[3] in CHANNELS
     if first == last:
         raise ValueError(
-            f"{where}: {key} is {images.shape}, and it cannot be told which axis holds the channels (1, 3 or 4 of them); "
+            f"{where}: {key} is {images.shape}, so the axis of the channels (1, 3 or 4 of them) is not clear; "
             "construct nearkin.data.Dataset with (n, c, h, w) yourself"
         )
     return images if first else images.transpose(0, 3, 1, 2)
 
 
-def _answers(found: Mapping[str, np.ndarray], n: int, where: str) -> dict[str, Any]:
+def _labels(found: Mapping[str, np.ndarray], n: int, where: str) -> dict[str, Any]:
     known = {key: found[key] for key in ("labels", "targets", "sets") if key in found}
     if "y" in found:
         known.setdefault(_kind(found["y"]), found["y"])
@@ -127,24 +125,24 @@ def _answers(found: Mapping[str, np.ndarray], n: int, where: str) -> dict[str, A
         if len(values) != n:
             raise ValueError(f"{where}: {key} has {len(values)} entries for {n} points; give one for each")
     classes = found["classes"].tolist() if "classes" in found else None
-    answers: dict[str, Any] = {}
+    known_labels: dict[str, Any] = {}
     if "labels" in known:
-        answers["labels"], answers["classes"] = _classes(known["labels"], classes)
+        known_labels["labels"], known_labels["classes"] = _classes(known["labels"], classes)
     elif "sets" in known:
-        answers["sets"] = torch.from_numpy(known["sets"].astype(np.bool_))
-        answers["classes"] = tuple(map(str, classes or range(known["sets"].shape[1])))
+        known_labels["sets"] = torch.from_numpy(known["sets"].astype(np.bool_))
+        known_labels["classes"] = tuple(map(str, classes or range(known["sets"].shape[1])))
     if "targets" in known:
         targets = torch.from_numpy(_finite(known["targets"], "targets", where))
-        answers["targets"] = targets[:, None] if targets.ndim == 1 else targets  # (n, t)
+        known_labels["targets"] = targets[:, None] if targets.ndim == 1 else targets  # (n, t)
     if "groups" in found:
-        answers["groups"] = encode_labels(found["groups"])[0]
+        known_labels["groups"] = encode_labels(found["groups"])[0]
     if "split" in found:
-        answers["split"] = _splits(found["split"], where)
-    return answers
+        known_labels["split"] = _splits(found["split"], where)
+    return known_labels
 
 
 def _classes(labels: np.ndarray, classes: list[str] | None) -> tuple[Tensor, tuple[str, ...]]:
-    """Class numbers, -1 where a label is missing: an empty name, or -1 beside at least two other classes (of -1 and +1 both are)."""
+    """Class numbers, -1 for missing labels: an empty name, or -1 if there are two other classes (of -1 and +1 both are classes)."""
     missing = labels == ("" if labels.dtype.kind in "US" else -1)
     if not missing.any() or missing.all() or (labels.dtype.kind not in "US" and len(np.unique(labels)) < 3):
         return class_numbers(labels, classes)

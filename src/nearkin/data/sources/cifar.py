@@ -1,6 +1,6 @@
 """CIFAR's binary version: records of one or two label bytes and 3 x 32 x 32 pixel bytes, in a folder or its tar.gz.
 
-The python version is a pickle, which can run any program it likes when read, and so is never read.
+The Python version is a pickle, which can run any code when it is read, so it is never read.
 """
 
 import tarfile
@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.sources.local_files import Shelf
-from nearkin.data.sources.options import Wanted
+from nearkin.data.sources.local_files import LocalFiles
+from nearkin.data.sources.options import ReadOptions
 
 PIXELS = 3 * 32 * 32
 
 
 class Layout(NamedTuple):
-    """How one of the two sets is laid out."""
+    """Layout of one of the two sets."""
 
     archive: str
     folder: str
@@ -28,10 +28,10 @@ class Layout(NamedTuple):
     label_at: int = 0  # which of a record's label bytes is the class
 
 
-def read_cifar(shelf: Shelf, wanted: Wanted, *, layout: Layout) -> Dataset:
+def read_cifar(local: LocalFiles, options: ReadOptions, *, layout: Layout) -> Dataset:
     """The records of all files, in their order."""
-    held = shelf.look(layout.folder) or shelf.find(layout.archive, layout.folder)
-    contents = _contents(shelf, held, [name for files in layout.parts.values() for name in files], layout.names_in)
+    held = local.find_or_none(layout.folder) or local.find(layout.archive, layout.folder)
+    contents = _contents(local, held, [name for files in layout.parts.values() for name in files], layout.names_in)
     records, splits, sources = [], [], []
     for part, files in layout.parts.items():
         for file in files:
@@ -43,32 +43,30 @@ def read_cifar(shelf: Shelf, wanted: Wanted, *, layout: Layout) -> Dataset:
     labels = joined[:, layout.label_at].astype(np.int64)
     classes = _classes(contents.get(layout.names_in), int(labels.max()) + 1)
     if labels.max() >= len(classes):
-        raise ValueError(
-            f"{held} holds class {labels.max()} where {layout.names_in} has {len(classes)} names; it is damaged, fetch it again"
-        )
+        raise ValueError(f"{held} holds class {labels.max()} but {layout.names_in} has {len(classes)} names; it is damaged, fetch it again")
     pixels = np.ascontiguousarray(joined[:, layout.label_bytes :]).reshape(-1, 3, 32, 32)
-    images = wanted.fit(torch.from_numpy(pixels))
-    return Dataset(shelf.name, images, labels=torch.from_numpy(labels), classes=classes, split=np.asarray(splits), sources=sources)
+    images = options.fit(torch.from_numpy(pixels))
+    return Dataset(local.name, images, labels=torch.from_numpy(labels), classes=classes, split=np.asarray(splits), sources=sources)
 
 
-def _contents(shelf: Shelf, held: Path, needed: list[str], names_in: str) -> dict[str, bytes]:
+def _contents(local: LocalFiles, held: Path, needed: list[str], names_in: str) -> dict[str, bytes]:
     """The needed files by name, and the class names if they are there."""
     if held.is_dir():
         found = {name: (held / name).read_bytes() for name in [*needed, names_in] if (held / name).exists()}
     else:
-        found = _from_tape(held, {*needed, names_in})
+        found = _from_tar(held, {*needed, names_in})
     missing = [name for name in needed if name not in found]
     if missing:
-        raise ValueError(f"{held} holds no {', '.join(missing)}; it is not the whole binary version, which is at {shelf.home}")
+        raise ValueError(f"{held} holds no {', '.join(missing)}; it is not the whole binary version, which is at {local.home}")
     return found
 
 
-def _from_tape(archive: Path, names: set[str]) -> dict[str, bytes]:
+def _from_tar(archive: Path, names: set[str]) -> dict[str, bytes]:
     found = {}
     try:
-        with tarfile.open(archive, "r|gz") as tape:
-            for member in tape:
-                content = tape.extractfile(member) if Path(member.name).name in names else None
+        with tarfile.open(archive, "r|gz") as archived:
+            for member in archived:
+                content = archived.extractfile(member) if Path(member.name).name in names else None
                 if content is not None:
                     found[Path(member.name).name] = content.read()
     except (tarfile.TarError, EOFError, OSError) as error:
@@ -84,5 +82,5 @@ def _records(where: str, raw: bytes, label_bytes: int) -> np.ndarray:
 
 
 def _classes(text: bytes | None, count: int) -> tuple[str, ...]:
-    """The names that lie beside the records; their numbers if there are none."""
+    """Class names from the file next to the records; numbers if there is none."""
     return tuple(text.decode().split()) if text is not None else tuple(str(number) for number in range(count))

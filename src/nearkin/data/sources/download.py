@@ -1,154 +1,112 @@
-"""Official files fetched over a network that may fail.
+"""OfficialFile files, fetched by pooch: a file gets its own name only after its checksum was verified.
 
-A file arrives under a temporary name (`name.part`), goes on where it stopped after a cut connection, and gets its own
-name only when its checksum is right; a file with a wrong one is removed. Whatever lies under the final name is whole.
+pooch writes to a temporary file next to the target, retries, verifies and renames. What it does not have is here: several addresses for
+one file, one process at a time, progress through a reporter, and permissions as of any other new file.
 """
 
 import contextlib
-import hashlib
+import logging
 import os
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
-from http.client import HTTPException, HTTPResponse
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from nearkin.data.progress import Report, Ticker, tell
+from nearkin.data.disk import set_default_permissions
+from nearkin.data.progress import Report, Ticker, inform
 
 try:
     import fcntl
-except ImportError:  # Windows: two processes that fetch one file at a time are not kept apart there
+except ImportError:  # Windows has no such locks: two processes there may fetch the same file twice
     fcntl = None  # type: ignore[assignment]
 
 CHUNK = 1 << 18
 MEGABYTE = 1_000_000
-ATTEMPTS = 5  # in a row without one new byte
-TIMEOUT = 30.0  # seconds without one new byte
-TRY_AGAIN = (408, 429)  # too slow, too many: passing faults though they are 4xx
+RETRIES = 2
+TIMEOUT = 30.0  # seconds without a new byte
+HEADERS = {"User-Agent": "nearkin", "Accept-Encoding": "identity"}  # some servers would unpack a .gz on the way
 
 
 class DownloadError(OSError):
-    """A file could not be had; the message says from where, why, and what to do."""
+    """A file that could not be fetched. The message lists the addresses and their errors."""
 
 
-def fetch(urls: Sequence[str], target: Path, checksum: str | None, *, report: Report | None = None, pause: float = 2.0) -> None:
-    """Fetches `target` from the first of `urls` that has it. `checksum` is 'md5:...' or 'sha256:...'.
-
-    Where no checksum is known only the announced length is compared, nothing is resumed from an earlier call (nobody could tell
-    whether the two halves belong together), and the report says so.
-    """
-    part = target.with_name(target.name + ".part")
-    with alone(target):
-        if target.exists():  # another process fetched it while this one waited
+def fetch(urls: Sequence[str], target: Path, checksum: str, *, report: Report | None = None) -> None:
+    """Fetch `target` from the first of `urls` that serves it. `checksum` is 'sha256:...' or 'md5:...'."""
+    with one_process(target):
+        if target.exists():  # another process fetched it in the meantime
             return
-        if checksum is None:
-            tell(report, f"{target.name}: no checksum is known, so only its length is compared")
+        pooch = _pooch(target)
         failures = []
         for url in urls:
-            if checksum is None:
-                part.unlink(missing_ok=True)
+            inform(report, f"fetching {url}")
+            downloader = pooch.HTTPDownloader(progressbar=_Bar(target.name, report), chunk_size=CHUNK, timeout=TIMEOUT, headers=HEADERS)
+            files = pooch.create(target.parent, "", registry={target.name: checksum}, urls={target.name: url}, retry_if_failed=RETRIES)
             try:
-                _transfer(url, part, report, pause)
-                _verify(url, part, checksum)
-            except DownloadError as error:
-                failures.append(str(error))
-                continue
-            os.replace(part, target)
-            return
-    raise DownloadError("; ".join(failures))
-
-
-def matches(path: Path, checksum: str) -> bool:
-    """Whether the content of a file has this checksum."""
-    return digest(path, checksum.partition(":")[0]) == checksum.partition(":")[2]
-
-
-def digest(path: Path, algorithm: str) -> str:
-    """The file's md5 or sha256 in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
-
-
-def _transfer(url: str, part: Path, report: Report | None, pause: float) -> None:
-    """All of `url` into `part`, going on where it stopped as often as new bytes arrive in between."""
-    tell(report, f"fetching {url}")
-    best, idle, reason = _size(part), 0, ""
-    while idle < ATTEMPTS:
-        have = _size(part)
-        try:
-            if _receive(url, part, have, report):
+                with _silent(pooch.get_logger()):
+                    files.fetch(target.name, downloader=downloader)
+            except (OSError, ValueError) as error:  # errors of the connection are OSErrors, a wrong checksum is a ValueError
+                failures.append(f"{url}: {error}")
+            else:
+                set_default_permissions(target)  # pooch's temporary files can be read by their owner only
                 return
-            reason = "the connection was cut"
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == 416 and str(error.headers.get("Content-Range")) == f"bytes */{have}":
-                return  # it had all arrived before, and only the last step was missing
-            if error.code == 416 and have:
-                part.unlink()  # longer than the file, so not its beginning
-            elif error.code < 500 and error.code not in TRY_AGAIN:
-                raise DownloadError(f"{url} answers {error.code} {error.reason}; fetch it by hand if it has moved") from None
-            reason = f"it answers {error.code} {error.reason}"
-        except (OSError, HTTPException) as error:
-            reason = str(error) or type(error).__name__
-        idle = 0 if _size(part) > best else idle + 1
-        best = max(best, _size(part))
-        if idle < ATTEMPTS:
-            tell(report, f"{part.name}: {reason} after {_size(part) / MEGABYTE:,.1f} MB; trying again")
-            time.sleep(pause * idle)
     raise DownloadError(
-        f"{url} cannot be fetched ({reason}, {ATTEMPTS} times); what arrived is kept in {part}, and trying again goes on from there"
+        f"{target.name} cannot be fetched ({'; '.join(failures)}); try again, or put the file into {target.parent} yourself"
     )
 
 
-def _receive(url: str, part: Path, have: int, report: Report | None) -> bool:
-    """One connection; True when everything that was announced has arrived."""
-    request = urllib.request.Request(url, headers={"User-Agent": "nearkin", **({"Range": f"bytes={have}-"} if have else {})})
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-        if have and not _goes_on(answer, have):
-            have = 0  # the server sends everything again
-        length = answer.headers.get("Content-Length")
-        total = None if length is None else have + int(length)
-        ticker = Ticker(report, part.name.removesuffix(".part"), total, "MB", MEGABYTE)
-        with part.open("ab" if have else "wb") as file:
-            done = _copy(answer, file, have, ticker)
-            file.flush()
-            os.fsync(file.fileno())
-    return total is None or done == total
+class _Bar:
+    """The progress bar that pooch's downloader drives, as lines for a reporter."""
+
+    def __init__(self, name: str, report: Report | None) -> None:
+        self.name, self.report, self.done = name, report, 0
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        """Set by pooch at the start of every attempt."""
+        self._total, self.done = total, 0
+        self.ticker = Ticker(self.report, self.name, total or None, "MB", MEGABYTE)
+
+    def update(self, count: int) -> None:
+        done = min(self.done + count, self.total or self.done + count)  # pooch counts the last chunk as a full one
+        if done != self.done:
+            self.ticker.update(done)
+        self.done = done
+
+    def reset(self) -> None:
+        """Called by pooch before it sets a finished bar to its total, which `update` has reached already."""
+
+    def close(self) -> None:
+        """Called by pooch when all bytes have arrived."""
 
 
-def _size(part: Path) -> int:
-    return part.stat().st_size if part.exists() else 0
-
-
-def _copy(answer: HTTPResponse, file: BinaryIO, done: int, ticker: Ticker) -> int:
-    while chunk := answer.read(CHUNK):
-        file.write(chunk)
-        done += len(chunk)
-        ticker.update(done)
-    return done
-
-
-def _goes_on(answer: HTTPResponse, have: int) -> bool:
-    return answer.status == 206 and str(answer.headers.get("Content-Range", "")).startswith(f"bytes {have}-")
-
-
-def _verify(url: str, part: Path, checksum: str | None) -> None:
-    if checksum is None or matches(part, checksum):
-        return
-    algorithm, _, expected = checksum.partition(":")
-    found = digest(part, algorithm)
-    part.unlink()
-    raise DownloadError(
-        f"{url} came with {algorithm} {found} where {expected} is right, and was removed; "
-        "try again, and if it stays so the file has changed there"
-    )
+def _pooch(target: Path) -> Any:
+    try:
+        return import_module("pooch")
+    except ImportError:
+        raise ImportError(
+            f"fetching {target.name} needs pooch; pip install 'nearkin[download]', or put the file into {target.parent} yourself"
+        ) from None
 
 
 @contextlib.contextmanager
-def alone(target: Path) -> Iterator[None]:
-    """One process at a time for each target: every rank of a job may ask for the same one."""
+def _silent(logger: logging.Logger) -> Iterator[None]:
+    """Without pooch's own lines on stderr."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def one_process(target: Path) -> Iterator[None]:
+    """Let one process at a time work on `target`: all ranks of a job may need the same file."""
     lock = target.with_name(target.name + ".lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     held = _locked(lock)
@@ -160,6 +118,7 @@ def alone(target: Path) -> Iterator[None]:
 
 
 def _locked(lock: Path) -> BinaryIO:
+    """The lock file, open and locked."""
     while True:
         held = lock.open("wb")
         if fcntl is None:
@@ -168,4 +127,4 @@ def _locked(lock: Path) -> BinaryIO:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(held.fileno()), lock.stat()):
                 return held
-        held.close()  # whoever held it has removed it meanwhile: what was waited for guards nothing any more
+        held.close()  # the process that held it removed it in the meantime, so this lock protects nothing

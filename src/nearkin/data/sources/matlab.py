@@ -1,6 +1,6 @@
 """Sets whose authors publish MATLAB files: SVHN (images and labels), Stanford Cars and Stanford Dogs (lists of files).
 
-A .mat is data only: SciPy reads numbers and text from it and runs nothing.
+A .mat file holds data only: SciPy reads numbers and text from it and runs no code.
 """
 
 from pathlib import Path
@@ -11,8 +11,8 @@ import torch
 from nearkin.data.dataset import Dataset
 from nearkin.data.files import join
 from nearkin.data.images import Files
-from nearkin.data.sources.local_files import Shelf
-from nearkin.data.sources.options import Wanted
+from nearkin.data.sources.local_files import LocalFiles
+from nearkin.data.sources.options import ReadOptions
 
 SVHN_PARTS = {"train": "train_32x32.mat", "test": "test_32x32.mat", "extra": "extra_32x32.mat"}
 CAR_LISTS = {
@@ -21,19 +21,19 @@ CAR_LISTS = {
 }
 
 
-def read_svhn(shelf: Shelf, wanted: Wanted) -> Dataset:
-    """Cropped digits. The 531,131 easy ones of `extra` are read only when asked for by split='extra'."""
+def read_svhn(local: LocalFiles, options: ReadOptions) -> Dataset:
+    """Read the cropped digits; the 531,131 easy ones of `extra` only for split='extra'."""
     images, labels, splits, sources = [], [], [], []
-    for part in SVHN_PARTS if wanted.split == "extra" else ("train", "test"):
-        at = shelf.find(SVHN_PARTS[part])
+    for part in SVHN_PARTS if options.split == "extra" else ("train", "test"):
+        at = local.find(SVHN_PARTS[part])
         held = _load(at, "X", "y")
         images.append(held["X"].transpose(3, 2, 0, 1))  # (h, w, c, n) to (n, c, h, w)
         labels.append(held["y"].reshape(-1).astype(np.int64) % 10)  # the digit 0 is written as 10
         splits += [part] * len(labels[-1])
         sources += [f"{at} row {row}" for row in range(len(labels[-1]))]
     return Dataset(
-        shelf.name,
-        wanted.fit(torch.from_numpy(np.concatenate(images))),
+        local.name,
+        options.fit(torch.from_numpy(np.concatenate(images))),
         labels=torch.from_numpy(np.concatenate(labels)),
         classes=tuple("0123456789"),
         split=np.asarray(splits),
@@ -41,9 +41,9 @@ def read_svhn(shelf: Shelf, wanted: Wanted) -> Dataset:
     )
 
 
-def read_cars(shelf: Shelf, wanted: Wanted) -> Dataset:
-    """Either of the two official forms: one list (cars_annos.mat, car_ims/), or a devkit with cars_train/ and cars_test/."""
-    one = shelf.look("cars_annos.mat")
+def read_cars(local: LocalFiles, options: ReadOptions) -> Dataset:
+    """Read either official form: one list (cars_annos.mat, car_ims/), or a devkit with cars_train/ and cars_test/."""
+    one = local.find_or_none("cars_annos.mat")
     if one is not None:
         held = _load(one, "annotations", "class_names")
         classes = [str(text) for text in held["class_names"]]
@@ -51,31 +51,31 @@ def read_cars(shelf: Shelf, wanted: Wanted) -> Dataset:
             (join(one.parent, str(a["relative_im_path"])), int(a["class"]), "test" if a["test"] else "train") for a in held["annotations"]
         ]
     else:
-        classes = [str(text) for text in _load(shelf.find("devkit/cars_meta.mat", "cars_meta.mat"), "class_names")["class_names"]]
+        classes = [str(text) for text in _load(local.find("devkit/cars_meta.mat", "cars_meta.mat"), "class_names")["class_names"]]
         found = []
         for part, lists in CAR_LISTS.items():
-            folder = shelf.find(f"cars_{part}")
-            held = _load(shelf.find(*lists), "annotations")
+            folder = local.find(f"cars_{part}")
+            held = _load(local.find(*lists), "annotations")
             found += [(join(folder, str(a["fname"])), int(a["class"]), part) for a in held["annotations"]]
-    return _listed(shelf.name, found, tuple(classes), wanted.files([path for path, _, _ in found]))
+    return _listed(local.name, found, tuple(classes), options.files([path for path, _, _ in found]))
 
 
-def read_dogs(shelf: Shelf, wanted: Wanted) -> Dataset:
-    """Lists of files below Images/, one folder for each breed."""
-    folder = shelf.find("Images", "images")
+def read_dogs(local: LocalFiles, options: ReadOptions) -> Dataset:
+    """Read the lists of files in Images/, one folder for each breed."""
+    folder = local.find("Images", "images")
     found: list[tuple[str, int, str]] = []
     names: dict[int, str] = {}
     for part in ("train", "test"):
-        held = _load(shelf.find(f"{part}_list.mat", f"lists/{part}_list.mat"), "file_list", "labels")
+        held = _load(local.find(f"{part}_list.mat", f"lists/{part}_list.mat"), "file_list", "labels")
         for file, label in zip(held["file_list"].reshape(-1), held["labels"].reshape(-1), strict=True):
             found.append((join(folder, str(file)), int(label), part))
             names[int(label)] = str(file).split("/")[0].partition("-")[2]  # n02085620-Chihuahua/...
     classes = tuple(names.get(number, str(number)) for number in range(1, max(names) + 1))
-    return _listed(shelf.name, found, classes, wanted.files([path for path, _, _ in found]))
+    return _listed(local.name, found, classes, options.files([path for path, _, _ in found]))
 
 
 def _listed(name: str, found: list[tuple[str, int, str]], classes: tuple[str, ...], files: Files) -> Dataset:
-    """MATLAB counts classes from 1."""
+    """The data set of a list; MATLAB counts classes from 1."""
     labels = torch.tensor([label - 1 for _, label, _ in found])
     return Dataset(name, files, labels=labels, classes=classes, split=np.asarray([split for _, _, split in found]))
 

@@ -1,45 +1,45 @@
-"""Named sets by name: the entry looked up in the catalog, its files found or fetched, its reader called."""
+"""Known sets by name: look up the entry, find or fetch its files, call its reader."""
 
 import difflib
 from pathlib import Path
 
 from nearkin.data.dataset import Dataset
 from nearkin.data.sources.catalog import SETS
-from nearkin.data.sources.download import alone
-from nearkin.data.sources.local_files import MissingFileError, Shelf
-from nearkin.data.sources.options import Wanted
+from nearkin.data.sources.download import one_process
+from nearkin.data.sources.local_files import LocalFiles, MissingFileError
+from nearkin.data.sources.options import ReadOptions
 
 ALIASES = {"cub": "cub-200-2011", "cub200": "cub-200-2011", "cars196": "cars", "stanfordcars": "cars", "sop": "online-products"}
 ALIASES |= {"stanfordonlineproducts": "online-products", "stanforddogs": "dogs", "fashion": "fashion-mnist"}
 
 
 def known_name(what: str) -> str | None:
-    """The set that is meant, however it is written: CIFAR10 and cifar_10 are cifar-10."""
+    """The known set of a name, or None; case and punctuation do not matter: CIFAR10 and cifar_10 are cifar-10."""
     plain = _plain(what)
     return ALIASES.get(plain) or next((name for name in SETS if _plain(name) == plain), None)
 
 
 def nearest_name(what: str) -> str | None:
-    """For a slip of the pen."""
+    """The known set with the most similar name, for misspelled ones."""
     close = difflib.get_close_matches(_plain(what), [_plain(name) for name in SETS], n=1)
     return known_name(close[0]) if close else None
 
 
-def open_named(name: str, data_root: Path, wanted: Wanted, download: bool) -> Dataset:
-    """Read from under the data root; with `download` what is missing is fetched first."""
+def open_named(name: str, data_root: Path, options: ReadOptions, download: bool) -> Dataset:
+    """Read a known set under the data root; `download` fetches missing files first."""
     entry = SETS[name]
-    shelf = Shelf(name, data_root, entry.folders, entry.home, entry.files, entry.note, entry.shares_names)
+    local = LocalFiles(name, data_root, entry.folders, entry.home, entry.files, entry.note, entry.shares_names)
     try:
-        return entry.read(shelf, wanted)
+        return entry.read(local, options)
     except MissingFileError:
         if not download or not entry.files:
             raise
-    with alone(data_root / entry.folders[0]):
+    with one_process(data_root / entry.folders[0]):
         try:
-            return entry.read(shelf, wanted)  # another rank may have fetched it while this one waited
+            return entry.read(local, options)  # another process may have fetched it in the meantime
         except MissingFileError:
-            shelf.fetch(wanted.split, wanted.report)
-        return entry.read(shelf, wanted)
+            local.fetch(options.split, options.report)
+        return entry.read(local, options)
 
 
 def _plain(name: str) -> str:

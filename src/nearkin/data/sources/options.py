@@ -1,4 +1,4 @@
-"""What the caller of the door wants of any source: one value handed to every reader."""
+"""The options of `nearkin.data.open` that every reader takes, as one value."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,20 +9,20 @@ from nearkin.data.images import Files, OnError, image_files, recolored, resized
 from nearkin.data.progress import Report
 
 
-class Wanted(NamedTuple):
-    """How images are to come out, what to do with damaged ones, and whom to tell."""
+class ReadOptions(NamedTuple):
+    """Size and channels of images, what to do with damaged files, and the reporter."""
 
-    split: str | None = None  # for sets with a part so large that it is only read when asked for
+    split: str | None = None  # for sets with a large part that is read only if it is requested
     size: int | None = None
     channels: int | None = None
     on_error: OnError = "raise"
     report: Report | None = None
 
     def files(self, paths: Sequence[str]) -> Files:
-        """Files that decode as wanted."""
+        """Image files that decode to the requested size and channels."""
         return image_files(paths, self.size, self.channels, self.on_error)
 
     def fit(self, images: Tensor) -> Tensor:
-        """Images held as one tensor, brought to the wanted size and channels."""
+        """Convert images of one tensor to the requested size and channels."""
         images = images if self.size is None else resized(images, self.size)
         return images if self.channels is None else recolored(images, self.channels)

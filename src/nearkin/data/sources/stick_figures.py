@@ -1,9 +1,8 @@
-"""Stick figures: drawn people whose head and hands are to be found. They are rendered from a seed; nothing is downloaded.
+"""Stick figures: drawn people, labeled with the positions of head and hands. They are rendered from a seed; nothing is downloaded.
 
-What is to be learned is the pose: two arms of two links each, a leaning torso, a tilting head. What is to be ignored differs from
-image to image and carries no answer: the clothes' thickness and stripes, grays, contrast, clutter behind and strokes about the
-figure. The figure also stands a little aside, which moves the answers with it. In the spirit of [taylor2010pose], who also learned from
-rendered people; the generator is ours.
+To learn: the pose, made of two arms of two links each, a leaning torso and a tilting head. To ignore: thickness and stripes of the
+clothes, grays, contrast, background clutter and strokes around the figure, which differ from image to image. The figure is also shifted a
+little, together with its targets. [taylor2010pose] also learned from rendered people; the generator is ours.
 """
 
 from collections.abc import Iterator
@@ -16,19 +15,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.sources.local_files import Shelf
-from nearkin.data.sources.options import Wanted
+from nearkin.data.sources.local_files import LocalFiles
+from nearkin.data.sources.options import ReadOptions
 
 NAME = "stick-figures"
 SIZE, TRAIN, TEST = 128, 10_000, 5_000
-SMALLEST = 32  # below that an arm is thinner than a pixel
+SMALLEST = 32  # in smaller images an arm is thinner than a pixel
 CHUNK = 128  # images drawn at once: their canvases stay in the cache
 TARGETS = ("head x", "head y", "left hand x", "left hand y", "right hand x", "right hand y")
 STROKES, BLOBS, GRID = 5, 4, 6  # distractors, patches of clutter, and the coarse grid of grays behind everything
 
 
 class Pose(NamedTuple):
-    """Where the joints are, each (n, 2) as shares of the image's side, x to the right and y down; `left` is the image's left."""
+    """Positions of the joints, each (n, 2) as shares of the image's side, x to the right and y down; `left` is the image's left."""
 
     head: np.ndarray
     neck: np.ndarray
@@ -39,8 +38,8 @@ class Pose(NamedTuple):
 
     def targets(self, size: int) -> np.ndarray:
         """(n, 6) in pixels, in the order of TARGETS; the middle of the first pixel is (0.5, 0.5)."""
-        answers: np.ndarray = size * np.concatenate([self.head, *self.hands], axis=1).astype(np.float32)
-        return answers
+        positions: np.ndarray = size * np.concatenate([self.head, *self.hands], axis=1).astype(np.float32)
+        return positions
 
 
 class Stroke(NamedTuple):
@@ -54,7 +53,7 @@ class Stroke(NamedTuple):
 
 
 class Look(NamedTuple):
-    """All that is not the pose: one number, or a few, for each image."""
+    """The appearance: everything but the pose, one or a few numbers for each image."""
 
     cloth: np.ndarray  # (n,) gray
     skin: np.ndarray  # (n,) gray
@@ -70,12 +69,12 @@ class Look(NamedTuple):
 
 
 def stick_figures(train: int = TRAIN, test: int = TEST, size: int = SIZE, seed: int = 0) -> Dataset:
-    """`train` and `test` images, size x size, with (x, y) of head, left and right hand in pixels to learn from.
+    """`train` and `test` images, size x size, with (x, y) of head, left and right hand in pixels as targets.
 
-    Poses and looks of the two parts are drawn from seeds of their own, so more training images change no test image.
+    The two parts are drawn from different seeds, so the test images do not depend on the number of training images.
     """
     if size < SMALLEST:
-        raise ValueError(f"size ({size}) must be at least {SMALLEST} pixels, or the arms vanish")
+        raise ValueError(f"size ({size}) must be at least {SMALLEST} pixels; in smaller images the arms are thinner than a pixel")
     for name, count in (("train", train), ("test", test)):
         if count < 1:
             raise ValueError(f"{name} ({count}) must be at least 1 image")
@@ -84,11 +83,11 @@ def stick_figures(train: int = TRAIN, test: int = TEST, size: int = SIZE, seed: 
     return Dataset(NAME, torch.cat(images), targets=torch.cat(targets), target_names=TARGETS, split=split)
 
 
-def read_stick_figures(shelf: Shelf, wanted: Wanted) -> Dataset:
-    """The full set, rendered in the wanted size."""
-    data = stick_figures(TRAIN, TEST, wanted.size or SIZE)
+def read_stick_figures(local: LocalFiles, options: ReadOptions) -> Dataset:
+    """The full set, rendered in the requested size."""
+    data = stick_figures(TRAIN, TEST, options.size or SIZE)
     assert isinstance(data.inputs, Tensor)
-    return replace(data, name=shelf.name, inputs=wanted.fit(data.inputs))
+    return replace(data, name=local.name, inputs=options.fit(data.inputs))
 
 
 def _part(count: int, size: int, seed: list[int]) -> tuple[Tensor, Tensor]:
@@ -99,7 +98,7 @@ def _part(count: int, size: int, seed: list[int]) -> tuple[Tensor, Tensor]:
 
 
 def drawn_pose(count: int, random: np.random.Generator) -> Pose:
-    """Joint angles uniform within what arms can do, and a small shift of the whole figure."""
+    """Joint angles, uniform in the range that arms can reach, and a small shift of the whole figure."""
     lean, tilt = random.uniform(-0.12, 0.12, count), random.uniform(-0.35, 0.35, count)
     hip = np.array([0.5, 0.78]) + random.uniform(-0.04, 0.04, (count, 2))
     neck = hip + 0.36 * _toward(lean + np.pi)
@@ -116,14 +115,14 @@ def drawn_pose(count: int, random: np.random.Generator) -> Pose:
 
 
 def drawn_look(count: int, random: np.random.Generator) -> Look:
-    """Grays, thickness, stripes, clutter, strokes and contrast; clothes and skin always stand out from the background."""
+    """Grays, thickness, stripes, clutter, strokes and contrast; clothes and skin always differ from the background."""
     uniform = random.uniform
     background = uniform(0.15, 0.85, count)
     waves = uniform(0, 2 * np.pi, count)
     frequency = uniform(4, 12, count)
     return Look(
-        cloth=_standing_out(background, random),
-        skin=_standing_out(background, random),
+        cloth=_contrasting(background, random),
+        skin=_contrasting(background, random),
         background=background,
         grid=uniform(-1, 1, (count, GRID, GRID)) * uniform(0, 0.2, (count, 1, 1)),
         limb=uniform(0.014, 0.032, count),
@@ -169,7 +168,7 @@ def _layers(pose: Pose, look: Look, rows: slice) -> Iterator[Stroke]:
     yield Stroke(shoulders[0], shoulders[1], limb, cloth, striped=True)
     yield Stroke(head, head, torch.full_like(limb, 0.065), skin)
     for shoulder, elbow, hand in zip(shoulders, elbows, hands, strict=True):
-        # Sleeves are a little darker or lighter than the torso, or arms before it could not be seen at all.
+        # Sleeves are a little darker or lighter than the torso; otherwise arms in front of it could not be seen.
         sleeve = torch.where(cloth > 0.5, cloth - 0.15, cloth + 0.15)
         yield Stroke(shoulder, elbow, limb, sleeve, striped=True)
         yield Stroke(elbow, hand, limb, sleeve, striped=True)
@@ -212,7 +211,7 @@ def _stripes(look: Look, rows: slice, size: int) -> Tensor:
     return waves.sin_().mul_(strength[:, None, None])
 
 
-def _standing_out(background: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _contrasting(background: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Grays in 0..1 that differ from the background by at least a quarter, lighter or darker."""
     room = np.stack([background - 0.25, 0.75 - background], axis=1).clip(0)  # below, above
     lighter = random.uniform(0, 1, len(background)) * room.sum(1) > room[:, 0]

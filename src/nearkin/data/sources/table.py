@@ -1,4 +1,4 @@
-"""Tables: one image for each row, with any of the columns path, label, target, split and group."""
+"""Tables: one image in each row, with the column path and any of label, target, split and group."""
 
 import csv
 import os
@@ -15,16 +15,16 @@ from torch import Tensor
 from nearkin.compose.points import encode_labels
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.images import SKIP
-from nearkin.data.labels import BETWEEN, multi_hot, partly_numbered, split_name
-from nearkin.data.progress import Report, caution, few, tell
-from nearkin.data.sources.options import Wanted
+from nearkin.data.labels import SET_SEPARATOR, multi_hot, partly_numbered, split_name
+from nearkin.data.progress import Report, few, inform, warn
+from nearkin.data.sources.options import ReadOptions
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns are called. A name that is None was not asked for by the user: its usual name is used if it is there."""
+    """Names of the columns. For None the usual name is used, if there is such a column."""
 
     path: str = "path"
     label: str | None = None
@@ -33,30 +33,30 @@ class Columns:
     group: str | None = None
 
 
-def open_table(table: Path, columns: Columns, wanted: Wanted, name: str | None = None) -> Dataset:
-    """The images a table names. Paths are taken from the table's own folder."""
+def open_table(table: Path, columns: Columns, options: ReadOptions, name: str | None = None) -> Dataset:
+    """Open the images of a table. Paths are relative to the table's folder."""
     cells = _read(table)
     known = _known(table, cells, columns)
     paths = [os.path.join(table.parent, str(cell)) for cell in cells.of[columns.path]]
-    rows = _present(table, cells, paths, wanted)
+    rows = _present(table, cells, paths, options)
     some = _Cells({name: [column[row] for row in rows] for name, column in cells.of.items()}, [cells.numbers[row] for row in rows])
     paths = [paths[row] for row in rows]
-    answers: dict[str, Any] = {}
+    known_labels: dict[str, Any] = {}
     if known.label:
-        answers |= _labels(table, known.label, some, wanted.report)
+        known_labels |= _labels(table, known.label, some, options.report)
     if known.targets:
-        answers |= {"targets": _numbers(table, known.targets, some), "target_names": known.targets}
+        known_labels |= {"targets": _numbers(table, known.targets, some), "target_names": known.targets}
     if known.group:
-        answers["groups"] = encode_labels([str(cell) for cell in some.of[known.group]])[0]
+        known_labels["groups"] = encode_labels([str(cell) for cell in some.of[known.group]])[0]
     split = _splits(table, known.split, some) if known.split else np.full(len(rows), WHOLE)
     sources = [f"{path} ({table.name} row {number})" for path, number in zip(paths, some.numbers, strict=True)]
-    return Dataset(name or table.stem, wanted.files(paths), split=split, sources=sources, **answers)
+    return Dataset(name or table.stem, options.files(paths), split=split, sources=sources, **known_labels)
 
 
 @dataclass(frozen=True)
 class _Cells:
     of: Mapping[str, Sequence[Any]]
-    numbers: Sequence[int]  # of each row, as an editor or a spreadsheet counts them: the header is row 1
+    numbers: Sequence[int]  # row numbers as in an editor or a spreadsheet: the header is row 1
 
 
 def _read(table: Path) -> _Cells:
@@ -68,12 +68,12 @@ def _read(table: Path) -> _Cells:
             header = [cell.strip() for cell in next(reader, [])]
             rows = [(reader.line_num, row) for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{table} cannot be read as a table in UTF-8 ({error}); save it anew as CSV, UTF-8") from None
+        raise ValueError(f"{table} cannot be read as a table in UTF-8 ({error}); save it again as CSV, UTF-8") from None
     if not rows:
         raise ValueError(f"{table} has no rows below its header; give one row for each image")
     for number, row in rows:
         if len(row) != len(header):
-            raise ValueError(f"{table}: row {number} has {len(row)} cells where the header has {len(header)}; mend that row")
+            raise ValueError(f"{table}: row {number} has {len(row)} cells, and the header has {len(header)}; fix that row")
     return _Cells({name: [row[at] for _, row in rows] for at, name in enumerate(header)}, [number for number, _ in rows])
 
 
@@ -90,15 +90,15 @@ def _parquet(table: Path) -> _Cells:
 
 
 def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
-    """The columns that are there; one that was asked for by name must be."""
-    asked = [columns.path, *(columns.targets or ()), *(name for name in (columns.label, columns.split, columns.group) if name)]
-    missing = [name for name in asked if name not in cells.of]
-    if columns.path in missing and (mend := _as_arrays(table, cells)):
-        raise ValueError(f"{table} has no column {columns.path!r} and holds numbers: a table lists files; {mend}")
+    """The columns that exist; those that the caller named must."""
+    named = [columns.path, *(columns.targets or ()), *(name for name in (columns.label, columns.split, columns.group) if name)]
+    missing = [name for name in named if name not in cells.of]
+    if columns.path in missing and (fix := _as_arrays(table, cells)):
+        raise ValueError(f"{table} has no column {columns.path!r} and holds numbers, but a table lists files; {fix}")
     if missing:
         raise ValueError(
             f"{table} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells.of))}. "
-            "Name yours with path_column, label_column, target_columns, split_column or group_column "
+            "Set the names with path_column, label_column, target_columns, split_column or group_column "
             "(nearkin train: --set data.label_column=..., and so on)"
         )
 
@@ -110,15 +110,15 @@ def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
 
 
 def _as_arrays(table: Path, cells: _Cells) -> str:
-    """Where the rows are vectors, with a class each or none, how they become arrays; nothing where they are not."""
+    """How to convert a table of vectors (with or without a class) to arrays; '' if the table holds something else."""
     names = list(cells.of)
     others = [at for at, name in enumerate(names) if name in ("label", "y") or not _is_number(cells.of[name][0])]
     files = any(os.path.splitext(str(cells.of[names[at]][0]))[1] for at in others)  # 'img/a.png': the column has another name
     if len(names) - len(others) < 2 or len(others) > 1 or files:
         return ""
-    mend = "vectors go into an .npz with x (and y, their classes), or into an .npy"
+    fix = "save vectors as an .npz with x (and y, their classes), or as an .npy"
     if table.suffix.lower() == ".parquet":
-        return mend
+        return fix
     header = 0 if any(_is_number(name) for name in names) else 1
     between = "'\\t'" if table.suffix.lower() == ".tsv" else "','"
     read = f"t = np.loadtxt({str(table)!r}, str, delimiter={between}, skiprows={header}, encoding='utf-8-sig')"
@@ -129,37 +129,37 @@ def _as_arrays(table: Path, cells: _Cells) -> str:
     else:
         target = str(table.with_suffix(".npy"))
         save = f"np.save({target!r}, t.astype(float))"
-    return f'{mend}: python -c "import numpy as np; {read}; {save}"'
+    return f'{fix}: python -c "import numpy as np; {read}; {save}"'
 
 
-def _present(table: Path, cells: _Cells, paths: list[str], wanted: Wanted) -> list[int]:
-    """Positions of the rows whose file is there."""
+def _present(table: Path, cells: _Cells, paths: list[str], options: ReadOptions) -> list[int]:
+    """Positions of the rows whose file exists."""
     missing = [row for row, path in enumerate(paths) if not os.path.isfile(path)]
     if not missing:
         return list(range(len(paths)))
     listed = few([f"row {cells.numbers[row]} ({paths[row]})" for row in missing])
-    if wanted.on_error == "raise" or len(missing) == len(paths):
+    if options.on_error == "raise" or len(missing) == len(paths):
         raise FileNotFoundError(
-            f"{table}: {len(missing):,} of {len(paths):,} files are not there: {listed}. "
-            f"Paths are taken from the table's folder; mend them, or pass {SKIP} to leave those rows out"
+            f"{table}: {len(missing):,} of {len(paths):,} files do not exist: {listed}. "
+            f"Paths are relative to the table's folder; fix them, or pass {SKIP} to leave those rows out"
         )
-    caution(wanted.report, f"{table}: left out {len(missing):,} of {len(paths):,} rows whose file is not there: {listed}")
+    warn(options.report, f"{table}: left out {len(missing):,} of {len(paths):,} rows whose file does not exist: {listed}")
     gone = set(missing)
     return [row for row in range(len(paths)) if row not in gone]
 
 
 def _labels(table: Path, name: str, cells: _Cells, report: Report | None) -> dict[str, Any]:
-    """Classes, -1 where a cell is empty; or sets, where a cell holds several."""
+    """Classes, -1 for empty cells; or sets, if a cell holds several."""
     texts = [str(cell).strip() for cell in cells.of[name]]
-    if any(BETWEEN in text for text in texts):
+    if any(SET_SEPARATOR in text for text in texts):
         sets, classes = multi_hot(texts)
         return {"sets": sets, "classes": classes}
     if not any(texts):
-        raise ValueError(f"{table}: no row has a {name!r}; fill some in, or remove the column to learn without classes")
+        raise ValueError(f"{table}: no row has a {name!r}; fill some in, or remove the column to train without classes")
     labels, classes = partly_numbered(texts, [not text for text in texts])
     missing = texts.count("")
     if missing:
-        tell(report, f"{table}: {missing:,} of {len(texts):,} rows have no {name!r}; their class is unknown")
+        inform(report, f"{table}: {missing:,} of {len(texts):,} rows have no {name!r}; their class is unknown")
     return {"labels": labels, "classes": classes}
 
 
@@ -169,7 +169,7 @@ def _numbers(table: Path, names: Sequence[str], cells: _Cells) -> Tensor:
         for number, cell in zip(cells.numbers, cells.of[name], strict=True):
             if not _is_number(cell):
                 raise ValueError(
-                    f"{table}: row {number} has {name!r} = {str(cell)!r}, which is not a finite number; mend it, or remove the row"
+                    f"{table}: row {number} has {name!r} = {str(cell)!r}, which is not a finite number; fix it, or remove the row"
                 )
     return torch.tensor([[float(cell) for cell in cells.of[name]] for name in names], dtype=torch.float32).T.contiguous()
 
@@ -177,7 +177,7 @@ def _numbers(table: Path, names: Sequence[str], cells: _Cells) -> Tensor:
 def _is_number(cell: Any) -> bool:
     try:
         return bool(np.isfinite(float(cell)))
-    except (TypeError, ValueError):  # a date of Parquet is neither a number nor a text
+    except (TypeError, ValueError):  # a date in Parquet is neither a number nor a text
         return False
 
 

@@ -1,4 +1,7 @@
-"""Archives unpacked without letting them write anywhere but where they are told."""
+"""Unpacking archives that can write only into their own folder.
+
+Not by pooch: on Python 3.11 its Untar extracts without a filter, later ones extract links, and what it has unpacked halfway stays.
+"""
 
 import os
 import shutil
@@ -8,49 +11,49 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from nearkin.data.progress import Report, Ticker, tell
+from nearkin.data.progress import Report, Ticker, inform
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".zip")
 
 
 def unpack(archive: Path, folder: Path, report: Report | None = None) -> None:
-    """Regular files only: links and devices are left out (and said), a name that leads out of `folder` is refused.
+    """Unpack regular files; links and devices are left out and reported, and a name that leads out of `folder` is an error.
 
-    Everything goes to a folder beside it first and is moved when whole, so that a half-unpacked set is never taken for one.
+    Files are unpacked into a hidden folder in it and moved when all of them are there, so that half a set is never taken for a whole one.
     """
-    tell(report, f"unpacking {archive.name}")
-    waiting = folder / f".{archive.name}.unpacking"
-    shutil.rmtree(waiting, ignore_errors=True)
+    inform(report, f"unpacking {archive.name}")
+    staged = folder / f".{archive.name}.unpacking"
+    shutil.rmtree(staged, ignore_errors=True)
     ticker = Ticker(report, archive.name, None, "files")
     try:
         for done, (name, content) in enumerate(_members(archive, report), start=1):
-            target = _inside(waiting, name, archive)
+            target = _inside(staged, name, archive)
             target.parent.mkdir(parents=True, exist_ok=True)
             with content, target.open("wb") as file:
                 shutil.copyfileobj(content, file, 1 << 20)
             ticker.update(done)
-        for found in sorted(waiting.iterdir()):
+        for found in sorted(staged.iterdir()):
             _move(found, folder / found.name)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
-        raise ValueError(f"{archive} cannot be unpacked ({error}); if it is damaged remove it and fetch it again") from error
+        raise ValueError(f"{archive} cannot be unpacked ({error}); if it is damaged, remove it and fetch it again") from error
     finally:
-        shutil.rmtree(waiting, ignore_errors=True)
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def _members(archive: Path, report: Report | None) -> Iterator[tuple[str, IO[bytes]]]:
     if archive.name.lower().endswith(".zip"):
-        with zipfile.ZipFile(archive) as pack:
-            for info in pack.infolist():
+        with zipfile.ZipFile(archive) as zipped:
+            for info in zipped.infolist():
                 if not info.is_dir():
-                    yield info.filename, pack.open(info)
+                    yield info.filename, zipped.open(info)
         return
-    with tarfile.open(archive, "r|*") as tape:  # read in one go: seeking in a compressed tape starts over
-        for member in tape:
-            content = tape.extractfile(member) if member.isreg() else None
+    with tarfile.open(archive, "r|*") as tar:  # as a stream: seeking back in a compressed file starts over
+        for member in tar:
+            content = tar.extractfile(member) if member.isreg() else None
             if content is not None:
                 yield member.name, content
             elif not member.isdir():
-                tell(report, f"{archive.name}: left out {member.name}, which is neither a file nor a folder")
+                inform(report, f"{archive.name}: left out {member.name}, which is neither a file nor a folder")
 
 
 def _inside(folder: Path, name: str, archive: Path) -> Path:
@@ -61,7 +64,7 @@ def _inside(folder: Path, name: str, archive: Path) -> Path:
 
 
 def _move(found: Path, target: Path) -> None:
-    """Into place; folders that are there already are filled up rather than replaced."""
+    """Move a file or folder; existing folders are merged."""
     if found.is_dir() and target.is_dir():
         for inner in found.iterdir():
             _move(inner, target / inner.name)

@@ -1,4 +1,4 @@
-"""Linear: maps z = A x fitted on the kernels, with scikit-learn's names and manners."""
+"""Linear maps z = A x with scikit-learn's API, fitted by the kernels in O(n d) memory."""
 
 from nearkin.estimators.linear.lmnn import LMNN
 from nearkin.estimators.linear.ppca import ProbabilisticPCA

@@ -1,8 +1,8 @@
 """NCA in a few dimensions: value and gradient of one query at a time, compiled by numba.
 
-Up to some eight dimensions a difference is cheaper than a matrix product, and it loses no digits: a map to the plane grows
-until its points are thousands of bits apart, where products need float64. All that a query says is known once its own sums
-are, so one exponential for each pair serves value and gradient. Memory is O(n) for every thread.
+Up to about eight dimensions, differences are cheaper than a matrix product, and they lose no digits: a map to the plane grows
+until its points are thousands of bits apart, where products need float64. Value and gradient of a query need only its own
+sums, so one exponential per pair serves both. Memory is O(n) per thread.
 """
 
 import math
@@ -19,16 +19,16 @@ from torch import Tensor
 from nearkin.kernels.numba_loops import Scalar, exp2, outer
 
 Array = NDArray[Any]
-ROWS = 256  # queries whose gradients are added in float32 before they go to float64
+ROWS = 256  # queries whose gradients are summed in float32 before they are added in float64
 BITS = math.log2(math.e)
 FAR = np.float32(3e38)
 LOWEST = np.float32(-127)  # where exp2 gives zero
 FAINT = np.float32(2.0**-90)  # sums of shares above it have all their digits
-STILL = 1e-12  # a query this sure of its choice moves nobody
+STILL = 1e-12  # gradient factor below which a query is skipped
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For compiled callers. Slices come in as arguments: an index from an offset could be negative, and would not be vectorized."""
+    """Compile for compiled callers. They pass slices: an index computed from an offset could be negative, which prevents vectorization."""
     return cast(Callable[..., Any], numba.njit(fastmath=True, nogil=True, error_model="numpy")(function))
 
 
@@ -54,7 +54,7 @@ def _distances(z: Array, i: int, h: int, start: int, end: int, dimensions: int, 
 
 @inner
 def _shares(z: Array, i: int, h: int, start: int, end: int, room: Array) -> tuple[Scalar, Scalar]:
-    """2^-distance of points i and h to the points start..end-1, into room (2, n), swept with the last two dimensions; the sums."""
+    """Write 2^-distance from points i and h to the points start..end-1 into room (2, n), and return the two sums."""
     near, other, last = room[0, start:end], room[1, start:end], z.shape[0] - 2
     first, second = z[last, start:end], z[last + 1, start:end]
     a, b, c, d = z[last, i], z[last + 1, i], z[last, h], z[last + 1, h]
@@ -79,7 +79,7 @@ def _shares(z: Array, i: int, h: int, start: int, end: int, room: Array) -> tupl
 
 @inner
 def _sums(z: Array, i: int, h: int, low: int, high: int, room: Array) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-    """Of the shares of all others, right and wrong ones of i and of h = i or i + 1, both of the class low..high-1."""
+    """Sums of the shares of positives and negatives, of i and of h = i or i + 1, both of the class low..high-1."""
     before, after = _shares(z, i, h, 0, low, room), _shares(z, i, h, high, z.shape[1], room)
     left, right = _shares(z, i, h, low, i, room), _shares(z, i, h, h + 1, high, room)
     _shares(z, i, h, i, h + 1, room)
@@ -108,7 +108,7 @@ def _raised(near: Array, shift: Scalar) -> Scalar:
 
 @inner
 def _factors(i: int, of_right: Scalar, of_wrong: Scalar, apart: float, values: Array) -> tuple[Scalar, Scalar]:
-    """From two sums of shares, of which the wrong ones are 2^`apart` times as large as they look, to what makes shares slopes."""
+    """The factors that turn shares into slopes, from two sums of shares; the sum of the negatives is to be scaled by 2^`apart`."""
     gap = min(max(math.log2(of_wrong) - math.log2(of_right) + apart, -1000.0), 1000.0)
     values[i] = 1 / (1 + 2.0**-gap)
     pull = values[i] / (1 + 2.0**gap)  # q (1 - q), which does not cancel near 1
@@ -119,21 +119,21 @@ def _factors(i: int, of_right: Scalar, of_wrong: Scalar, apart: float, values: A
 
 @inner
 def _chosen(near: Array, i: int, low: int, high: int, values: Array) -> tuple[Scalar, Scalar]:
-    """From distances of any size to shares, right and wrong ones each against their nearest, in place; and the factors."""
-    before, kin, after = near[:low], near[low:high], near[high:]
+    """Distances of any size to shares in place, positives and negatives each relative to their nearest; returns the factors."""
+    before, same, after = near[:low], near[low:high], near[high:]
     near[i] = FAR  # no candidate
-    right, wrong = _least(kin), min(_least(before), _least(after))
-    if max(right, wrong) == FAR:  # no kin: always wrong; nobody else: never
+    right, wrong = _least(same), min(_least(before), _least(after))
+    if max(right, wrong) == FAR:  # no positive: always wrong; no negative: never
         values[i] = 1.0 if right == FAR else 0.0
         return np.float32(0), np.float32(0)
     of_wrong = _raised(before, wrong) + _raised(after, wrong)
-    factors: tuple[Scalar, Scalar] = _factors(i, _raised(kin, right), of_wrong, float(right) - float(wrong), values)
+    factors: tuple[Scalar, Scalar] = _factors(i, _raised(same, right), of_wrong, float(right) - float(wrong), values)
     return factors
 
 
 @inner
 def _pushed(z: Array, i: int, h: int, start: int, end: int, room: Array, factor: Scalar, its: Scalar, mine: Array, theirs: Array) -> None:
-    """Slopes times (z_j - z_i) of columns start..end-1, for points i and h: added to their gradients and taken from the columns'."""
+    """Add slope times (z_j - z_i) for columns start..end-1 to the gradients of i and h, and subtract it from the columns' gradients."""
     near, other = room[0, start:end], room[1, start:end]
     for k in range(0, z.shape[0], 2):
         first, second, out, outs = z[k, start:end], z[k + 1, start:end], theirs[k, start:end], theirs[k + 1, start:end]
@@ -158,14 +158,14 @@ def _pushed(z: Array, i: int, h: int, start: int, end: int, room: Array, factor:
 def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine: Array, theirs: Array, room: Array) -> None:
     """Queries top..bottom-1, two at a time, among all points z (p, n) in root-bits, sorted by class.
 
-    Fills values (the chance of a wrong choice), and adds to the gradients of the queries `mine` and of the chosen `theirs`, (p, n).
-    `room` (2, n) is to work in.
+    Fills `values` (the probability of a wrong neighbor) and adds to the gradients (p, n) of queries, `mine`, and of
+    references, `theirs`. `room` (2, n) is scratch space.
     """
     i, tried, failed = top, 0, 0
     while i < bottom:
         low, high, of_h = spans[i, 0], spans[i, 1], (np.float32(0), np.float32(0))
-        h = min(i + 1, bottom - 1, high - 1)  # the last of a class goes with itself, and counts once
-        near = 4 * failed <= tried  # where neighbors are too far off too often, do not try
+        h = min(i + 1, bottom - 1, high - 1)  # the last point of a class is paired with itself and counts once
+        near = 4 * failed <= tried  # stop trying where the fast path fails too often
         if near:
             tried += 1
             right, wrong, its_right, its_wrong = _sums(z, i, h, low, high, room)
@@ -178,15 +178,15 @@ def _queries(z: Array, spans: Array, top: int, bottom: int, values: Array, mine:
             _distances(z, i, h, 0, z.shape[1], z.shape[0], room)
             of_i = _chosen(room[0], i, low, high, values)
             of_h = _chosen(room[1], h, low, high, values) if h > i else of_h
-        if of_i[1] > 0 or of_h[1] > 0:  # nothing where both are sure of their choice
+        if of_i[1] > 0 or of_h[1] > 0:  # both slopes are zero otherwise
             _pushed(z, i, h, 0, low, room, of_i[1], of_h[1], mine, theirs)
             _pushed(z, i, h, low, high, room, of_i[0], of_h[0], mine, theirs)
             _pushed(z, i, h, high, z.shape[1], room, of_i[1], of_h[1], mine, theirs)
         i = h + 1
 
 
-def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
-    """The sum over queries of the chance of a wrong choice, and its gradient (n, p); points (n, p) sorted by class."""
+def nca_errors(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
+    """The sum over queries of the probability of a wrong neighbor, and its gradient (n, p); points (n, p) are sorted by class."""
     n, p = embedded.shape
     z = np.zeros((p + p % 2, n), np.float32)  # an even number of dimensions
     z[:p] = (embedded * math.sqrt(BITS)).numpy().T
@@ -208,6 +208,6 @@ def wrong_choices(embedded: Tensor, spans: Tensor) -> tuple[float, Tensor]:
         slope += some(shares[0])
     else:
         with ThreadPoolExecutor(threads) as pool:
-            for part in pool.map(some, shares):  # added in the order of the shares: no result depends on timing
+            for part in pool.map(some, shares):  # added in the order of the shares, so results do not depend on timing
                 slope += part
     return float(values.sum()), torch.from_numpy(slope[:p].T * (2 / math.sqrt(BITS)))

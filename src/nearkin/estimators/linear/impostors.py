@@ -1,8 +1,7 @@
-"""What large-margin nearest neighbors cost: target neighbors pull, impostors inside the margin push.
+"""The loss of LMNN: target neighbors pull, impostors inside the margin push.
 
-The impostors of a transformation are found by one scan over all pairs of different classes, in blocks; in between, the solver
-looks only at the pairs listed by the last scan. A hinge that is not listed is worth nothing, so the listed price is a lower
-bound, and exact where the list was made.
+One scan over all pairs of different classes, in blocks, finds the impostors of a map. Between scans the solver evaluates only
+the listed pairs. Hinges that are not listed count as 0, so that loss is a lower bound, and it is exact at the scanned map.
 """
 
 from typing import NamedTuple
@@ -16,21 +15,21 @@ from nearkin.estimators.linear.losses import pulled_back, transformed
 
 BLOCK = 2048  # queries and references of one block of a scan
 CHUNK = 1 << 16  # pairs whose differences are held at once
-MOST_PAIRS = 8_000_000  # a longer list is thinned out at random, and what is left counts for more
+MOST_PAIRS = 8_000_000  # a longer list is subsampled at random and reweighted
 
 
 class Pairs(NamedTuple):
-    """Queries and the impostors among their references, (m,) each; each stands for `weight` of them."""
+    """Queries and their impostors, (m,) each; every pair stands for `weight` pairs."""
 
     rows: Tensor
     columns: Tensor
     weight: float = 1.0
 
 
-class LargeMargin:
+class LMNNLoss:
     """(1 - mu) sum |z_i - z_j|^2 + mu sum [1 + |z_i - z_j|^2 - |z_i - z_l|^2]+ over targets j of i and all l of other classes.
 
-    points (n, d) sorted by class, bounds (C + 1,) where the classes begin, targets (n, k).
+    `points` (n, d) are sorted by class, `bounds` (C + 1,) are where the classes begin, `targets` (n, k) are target neighbors.
     """
 
     def __init__(self, points: Tensor, bounds: Tensor, targets: Tensor, mu: float) -> None:
@@ -41,12 +40,12 @@ class LargeMargin:
         return value == 0
 
     def _reach(self, z: Tensor) -> Tensor:
-        """(n, k) squared distances to the targets."""
+        """(n, k) squared distances to the target neighbors."""
         return torch.stack([(z - z[column]).square().sum(1) for column in self.targets.unbind(1)], 1)
 
     @torch.no_grad()
     def scan(self, transformation: np.ndarray) -> tuple[float, Pairs]:
-        """The exact price, and all pairs inside the margin."""
+        """The exact loss, and all pairs inside the margin."""
         z = transformed(self.points, transformation)
         reach = self._reach(z)
         lengths, widest = z.square().sum(1), 1 + reach.amax(1)
@@ -55,7 +54,7 @@ class LargeMargin:
             for top in range(first, last, BLOCK):
                 here = slice(top, min(top + BLOCK, last))
                 for left, right in self._others(first, last):
-                    near = torch.addmm(lengths[left:right], z[here], z[left:right].T, alpha=-2)  # (rows, columns), less the row's length
+                    near = torch.addmm(lengths[left:right], z[here], z[left:right].T, alpha=-2)  # (rows, columns), without the row's length
                     rows, columns = torch.nonzero(near < (widest - lengths)[here, None], as_tuple=True)
                     near = near[rows, columns] + lengths[here][rows]
                     rows = rows + top
@@ -66,29 +65,29 @@ class LargeMargin:
         return total, _thinned(torch.cat(found, 1), count)
 
     def _others(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Blocks of everything outside one class."""
+        """Blocks of all points outside one class."""
         n = len(self.points)
         spans = [(left, min(left + BLOCK, first)) for left in range(0, first, BLOCK)]
         return spans + [(left, min(left + BLOCK, n)) for left in range(last, n, BLOCK)]
 
     @torch.no_grad()
     def __call__(self, transformation: np.ndarray) -> tuple[float, np.ndarray]:
-        """Price and gradient over the listed pairs."""
+        """Value and gradient over the listed pairs."""
         z = transformed(self.points, transformation)
         reach = self._reach(z)
         rows, columns, weight = self.pairs
-        pull = torch.full_like(reach, 1 - self.mu)  # (n, k) how often each target pair counts
-        push, kept, price = [], [], 0.0
+        pull = torch.full_like(reach, 1 - self.mu)  # (n, k) weight of each target pair
+        push, kept, total = [], [], 0.0
         for start in range(0, len(rows), CHUNK):
             i, l = rows[start : start + CHUNK], columns[start : start + CHUNK]  # noqa: E741
             hinges = 1 + reach[i] - (z[i] - z[l]).square().sum(1)[:, None]  # (m, k)
             active = (hinges > 0).to(z.dtype)
-            price += float((hinges * active).double().sum())
+            total += float((hinges * active).double().sum())
             pull.index_add_(0, i, active, alpha=self.mu * weight)
             counts = active.sum(1)
             push.append(-self.mu * weight * counts[counts > 0])
             kept.append(torch.stack([i, l])[:, counts > 0])
-        value = (1 - self.mu) * float(reach.double().sum()) + self.mu * weight * price
+        value = (1 - self.mu) * float(reach.double().sum()) + self.mu * weight * total
         return value, pulled_back(self.points, self._slope(z, pull, push, kept))
 
     def _slope(self, z: Tensor, pull: Tensor, push: list[Tensor], kept: list[Tensor]) -> Tensor:

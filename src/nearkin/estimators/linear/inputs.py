@@ -1,4 +1,4 @@
-"""The door of the scikit-learn estimators: arrays and tensors in, checked arrays on, and answers in the kind that came in."""
+"""Inputs and outputs of the estimators: check arrays and tensors, return results of the same kind."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ FLOATS = [np.float64, np.float32]
 
 
 def validated(estimator: Any, X: Any, y: Any = "no_validation", **checks: Any) -> Any:  # noqa: N803
-    """X, or X and y, through scikit-learn's own checks; columns and their names are remembered, or compared with reset=False.
+    """X, or X and y, after scikit-learn's own checks, which remember the columns (or compare them, with reset=False).
 
-    scikit-learn 1.6 made a function of what was a method before.
+    The check is a function since scikit-learn 1.6 and was a method before.
     """
     X, y = array(X), array(y)  # noqa: N806
     try:
@@ -23,10 +23,10 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **checks: Any) -
 
 
 def array(given: Any) -> Any:
-    """A tensor as the numpy array it holds; anything else as it is."""
+    """A tensor as a numpy array; anything else unchanged."""
     return given.detach().cpu().numpy() if isinstance(given, Tensor) else given
 
 
 def like(result: np.ndarray, given: Any) -> Any:
-    """A tensor on the same device where a tensor was given; names of classes stay an array."""
+    """A tensor on the device of `given` if that is a tensor; class names that are strings stay an array."""
     return torch.from_numpy(result).to(given.device) if isinstance(given, Tensor) and result.dtype.kind in "biuf" else result

@@ -1,6 +1,6 @@
-"""What a transformation costs, and its gradient, over all pairs in O(n d) memory: the kernels price z = A x.
+"""Losses of a linear map z = A x and their gradients, over all pairs in O(n d) memory.
 
-Each price is called with a flat A (p * d,) and returns value and flat gradient in float64: dL/dA = (dL/dZ)^T X
+A loss is called with a flat A (p * d,) and returns its value and flat gradient in float64: dL/dA = (dL/dZ)^T X
 ([taylor2010pose] eq. (27)). The points x are in the solver's units.
 """
 
@@ -12,31 +12,31 @@ import torch
 from torch import Tensor
 
 from nearkin.estimators.linear.scaling import CHUNK, Units
-from nearkin.kernels.soft_neighbors import soft_neighbors
-from nearkin.kernels.work import Work
+from nearkin.kernels.autograd import soft_neighbors
+from nearkin.kernels.contract import Work
 
-FEW = 8  # dimensions up to which differences are quicker than matrix products
-SMALL = 512  # points up to which the whole matrix in float64 is quickest; above, the kernels run in float32
+FEW = 8  # dimensions up to which differences are faster than matrix products
+SMALL = 512  # points up to which the full matrix in float64 is fastest; above, the kernels run in float32
 
 
-class Price(Protocol):
-    """The sum over all points, to be minimized."""
+class Loss(Protocol):
+    """A sum over all points, to be minimized."""
 
     points: Tensor  # (n, d)
 
     def __call__(self, transformation: np.ndarray) -> tuple[float, np.ndarray]: ...
 
     def done(self, value: float) -> bool:
-        """Whether hardly anything is left to gain."""
+        """Whether the value is at its minimum, up to a tolerance."""
         ...
 
 
-def laid_out(x: np.ndarray, units: Units, order: np.ndarray | None = None, exact: bool = False) -> Tensor:
-    """The rows of x (n, d), in this order, in the solver's units and the kernels' precision."""
+def solver_points(x: np.ndarray, units: Units, order: np.ndarray | None = None, exact: bool = False) -> Tensor:
+    """The rows of x (n, d) in this order, in the solver's units and the precision of the kernels."""
     order = np.arange(len(x)) if order is None else order
     kind = np.float64 if exact or len(x) <= SMALL else np.float32
     out = np.empty(x.shape, kind)
-    for start in range(0, len(x), CHUNK):  # no second copy of everything
+    for start in range(0, len(x), CHUNK):  # in chunks: no second copy of x
         out[start : start + CHUNK] = (x[order[start : start + CHUNK]] - units.middle) @ units.forward
     return torch.from_numpy(out)
 
@@ -44,7 +44,7 @@ def laid_out(x: np.ndarray, units: Units, order: np.ndarray | None = None, exact
 def transformed(points: Tensor, transformation: np.ndarray) -> Tensor:
     """Z = X A^T, (n, p)."""
     a = torch.from_numpy(transformation.reshape(-1, points.shape[1])).to(points.dtype)
-    return torch.cat([part @ a.T for part in torch.split(points, CHUNK)])  # BLAS may pack a copy of what it is given
+    return torch.cat([part @ a.T for part in torch.split(points, CHUNK)])  # in chunks: BLAS may copy its input
 
 
 def pulled_back(points: Tensor, slope: Tensor) -> np.ndarray:
@@ -57,7 +57,7 @@ def pulled_back(points: Tensor, slope: Tensor) -> np.ndarray:
 
 
 def _evaluated(points: Tensor, work: Work, embedded: Tensor) -> tuple[float, np.ndarray]:
-    """Sum and gradient of the expected form of any work on z."""
+    """Sum over queries and gradient of the expected form, by the kernels."""
     live = embedded.detach().requires_grad_()
     others = None if work.references is None else live
     values = soft_neighbors(work._replace(queries=live, references=others), "expected", 1.0).values
@@ -72,7 +72,7 @@ def _small(embedded: Tensor) -> bool:
 def _chances(z: Tensor) -> Tensor:
     """(n, n) p_ij."""
     lengths = z.square().sum(1)
-    near = torch.addmm(-lengths, z, z.T, alpha=2)  # less the row's own length, which a softmax does not see
+    near = torch.addmm(-lengths, z, z.T, alpha=2)  # without the row's own length: it does not change a softmax
     return torch.softmax(near.fill_diagonal_(-torch.inf), 1)
 
 
@@ -83,24 +83,24 @@ def _slope(z: Tensor, pull: Tensor) -> Tensor:
 
 
 def _few(embedded: Tensor) -> bool:
-    """Whether differences are quicker than products, and float32 was asked for."""
+    """Whether differences are faster than products, and float32 is enough."""
     return embedded.dtype == torch.float32 and embedded.shape[1] <= FEW and find_spec("numba") is not None
 
 
 def _all_others(points: Tensor) -> Work:
-    """Every point chooses among all the others."""
+    """Work in which the candidates of a point are all other points."""
     return Work(points, None, True, skip=torch.arange(len(points))[:, None])
 
 
-class WrongChoice:
-    """NCA: minus the sum of p_i, the chance that a soft neighbor is of the same class (scikit-learn's objective, negated)."""
+class NCALoss:
+    """NCA: minus the sum of p_i, the probability that a soft neighbor has the same class (scikit-learn's objective, negated)."""
 
     def __init__(self, points: Tensor, classes: Tensor) -> None:
-        """Sorted by class: the kernels want the right references of a query in one span."""
+        """Take points sorted by class: the kernels need the positives of a query in one span."""
         self.points = points
         span = torch.stack([torch.searchsorted(classes, classes), torch.searchsorted(classes, classes, right=True)], dim=1)
         self.work = _all_others(points)._replace(span=span)
-        self.with_kin = int((span[:, 1] - span[:, 0] > 1).sum())
+        self.with_positives = int((span[:, 1] - span[:, 0] > 1).sum())
         self.same = (classes[:, None] == classes).to(points.dtype) if _small(points) else None
 
     def __call__(self, transformation: np.ndarray) -> tuple[float, np.ndarray]:
@@ -108,23 +108,23 @@ class WrongChoice:
         if _small(embedded):
             p = _chances(embedded)
             assert self.same is not None
-            kin = p * self.same
-            right = kin.sum(1)  # (n,)
-            return -float(right.sum()), pulled_back(self.points, _slope(embedded, p * right[:, None] - kin))
+            same = p * self.same
+            right = same.sum(1)  # (n,)
+            return -float(right.sum()), pulled_back(self.points, _slope(embedded, p * right[:, None] - same))
         if _few(embedded):
-            from nearkin.estimators.linear.few_dimensions import wrong_choices
+            from nearkin.estimators.linear.few_dimensions import nca_errors
 
             assert self.work.span is not None
-            value, slope = wrong_choices(embedded, self.work.span)
+            value, slope = nca_errors(embedded, self.work.span)
             return value - len(self.points), pulled_back(self.points, slope.to(self.points.dtype))
         value, gradient = _evaluated(self.points, self.work, embedded)
         return value - len(self.points), gradient
 
     def done(self, value: float) -> bool:
-        return value <= -(1 - 1e-3) * self.with_kin
+        return value <= -(1 - 1e-3) * self.with_positives
 
 
-class CopiedTarget:
+class NCARegressionLoss:
     """NCA regression: the sum over points of sum_j p_ij |y_i - y_j|^2; targets (n, t)."""
 
     def __init__(self, points: Tensor, targets: Tensor) -> None:
@@ -146,12 +146,12 @@ class CopiedTarget:
         return value <= 1e-3 * len(self.points)
 
 
-class PredictedTarget:
+class MLKRLoss:
     """MLKR: the sum over points of |y_i - sum_j p_ij y_j|^2; targets (n, t).
 
-    The kernels know costs |u_i - v_j|^2. Targets are lifted by one coordinate to v_j of equal length R, so that such a cost is
-    linear in y_j: with u = e_k its mean gives the prediction's k-th number, and with u_i = y_i - prediction_i its gradient
-    is the gradient wanted.
+    The kernels compute mean costs |u_i - v_j|^2. Targets get one more coordinate, so that all v_j have the same length R and
+    the cost is linear in y_j. With u = e_k the mean cost gives the k-th coordinate of the prediction; with
+    u_i = y_i - prediction_i its gradient is the gradient of the loss.
     """
 
     def __init__(self, points: Tensor, targets: Tensor) -> None:
@@ -159,7 +159,7 @@ class PredictedTarget:
         squares = self.targets.square().sum(1)
         self.square_radius = float(squares.max())
         self.lifted = torch.cat([self.targets, (self.square_radius - squares).clamp_min(0).sqrt()[:, None]], 1)  # (n, t + 1)
-        # As two sets: a cost that is not the same both ways must not be swept as if it were.
+        # Queries and references are separate sets: the cost is not symmetric, and the kernels assume symmetry within one set.
         self.work = _all_others(points)._replace(references=points)
 
     def _with(self, mine: Tensor) -> Work:
@@ -194,18 +194,18 @@ class PredictedTarget:
         return value <= 1e-3 * len(self.points)
 
 
-class Remembered:
-    """A price that knows its last answer: looking at the start must not cost the solver an evaluation."""
+class Cached:
+    """A loss that remembers its last result: the check of the start must not cost the solver an evaluation."""
 
-    def __init__(self, price: Price) -> None:
-        self.price, self.points = price, price.points
+    def __init__(self, loss: Loss) -> None:
+        self.loss, self.points = loss, loss.points
         self.last: tuple[np.ndarray, tuple[float, np.ndarray]] | None = None
 
     def __call__(self, transformation: np.ndarray) -> tuple[float, np.ndarray]:
         if self.last is None or not np.array_equal(self.last[0], transformation):
-            self.last = (transformation.copy(), self.price(transformation))
+            self.last = (transformation.copy(), self.loss(transformation))
         value, gradient = self.last[1]
         return value, gradient.copy()
 
     def done(self, value: float) -> bool:
-        return self.price.done(value)
+        return self.loss.done(value)

@@ -1,21 +1,21 @@
-"""The units in which a solver works: features turned and scaled to like spread.
+"""The units in which the solver works: features rotated and scaled to equal variance.
 
-Steps of L-BFGS depend on the units of the features, the objectives do not. In whitened units digits to two components take
-30 iterations to a better value than 50 in raw ones; and features x 1000 cost the solver nothing.
+The steps of L-BFGS depend on the units of the features, although the losses do not. In whitened units, NCA of digits to two
+components reaches a better value in 30 iterations than in 50 in raw units.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-CHUNK = 1024  # rows that are copied at a time
-RIDGE = 1e-3  # of the largest variance: directions below it are noise and not blown up further
-MOST_FEATURES = 2048  # above, an eigendecomposition costs more than it saves, and the overall spread must do
-MOST_ROWS = 20_000  # that a covariance is taken over
+CHUNK = 1024  # rows copied at a time
+RIDGE = 1e-3  # of the largest variance: directions below it are noise and are not scaled up further
+MOST_FEATURES = 2048  # above, an eigendecomposition costs more than it saves: divide by one overall deviation
+MOST_ROWS = 20_000  # rows used for a covariance
 
 
 class Units(NamedTuple):
-    """points = (x - middle) @ forward; a transformation A of x is A @ back of points, and B of points is B @ forward of x."""
+    """points = (x - middle) @ forward. A map A of x is A @ back for points; a map B of points is B @ forward for x."""
 
     middle: np.ndarray  # (d,)
     forward: np.ndarray  # (d, d), symmetric

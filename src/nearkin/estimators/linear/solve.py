@@ -1,4 +1,4 @@
-"""Minimizing the price of a transformation: L-BFGS or nonlinear conjugate gradient, in float64 around the kernels."""
+"""Minimize the loss of a map: L-BFGS or nonlinear conjugate gradient, in float64."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from scipy import optimize
 from nearkin.compose.validation import check_choice
 
 SOLVERS = {"lbfgs": "L-BFGS-B", "conjugate_gradient": "CG"}
-Function = Callable[[np.ndarray], tuple[float, np.ndarray]]  # a flat transformation to value and flat gradient
+Function = Callable[[np.ndarray], tuple[float, np.ndarray]]  # from a flat map to value and flat gradient
 Callback = Callable[[np.ndarray, float], None]
 
 
@@ -21,29 +21,29 @@ class Solution(NamedTuple):
     iterations: int
     converged: bool
     message: str
-    spent: bool  # it ran out of iterations
+    exhausted: bool  # stopped by max_iter
 
 
 def solve(function: Function, start: np.ndarray, solver: str, max_iter: int, tol: float, callback: Callback | None = None) -> Solution:
-    """From a flat start until the value falls by less than `tol` of itself (or of 1), or no gradient entry is above `tol`.
+    """Minimize from a flat start until the value falls by less than `tol` of itself (or of 1), or no gradient entry exceeds `tol`.
 
-    `callback` is told the point and the value after every iteration. The conjugate gradient is Polak and Ribiere's, the
-    optimizer of [taylor2010pose].
+    `callback` gets the point and the value after every iteration. The conjugate gradient is Polak and Ribiere's, the optimizer
+    of [taylor2010pose].
     """
     check_choice("solver", solver, tuple(SOLVERS))
-    watch = _Watch(callback, tol if solver == "conjugate_gradient" else 0.0)
+    watch = _Monitor(callback, tol if solver == "conjugate_gradient" else 0.0)
     options: dict[str, Any] = {"maxiter": max_iter, "gtol": tol}
     if solver == "lbfgs":
         options["ftol"] = tol
     found = optimize.minimize(function, start, jac=True, method=SOLVERS[solver], callback=watch, options=options)
     converged = bool(found.success) or watch.settled
-    spent = not converged and found.nit >= max_iter
-    message = f"stopped after max_iter ({max_iter}) iterations" if spent else str(found.message).rstrip(".")
-    return Solution(found.x, float(found.fun), int(found.nit), converged, message, spent)
+    exhausted = not converged and found.nit >= max_iter
+    message = f"stopped after max_iter ({max_iter}) iterations" if exhausted else str(found.message).rstrip(".")
+    return Solution(found.x, float(found.fun), int(found.nit), converged, message, exhausted)
 
 
-class _Watch:
-    """Hands every iteration on, and stops the conjugate gradient, which knows no tolerance on the value."""
+class _Monitor:
+    """Calls the callback, and stops the conjugate gradient: SciPy's has no tolerance on the value."""
 
     def __init__(self, callback: Callback | None, tol: float) -> None:
         self.callback, self.tol = callback, tol

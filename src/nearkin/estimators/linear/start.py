@@ -1,4 +1,4 @@
-"""Where a linear fit starts: principal or discriminant directions, the first features, random ones, or the caller's own."""
+"""The start of a linear fit: principal or discriminant directions, the first features, random numbers, or an array."""
 
 from typing import Any
 
@@ -9,24 +9,24 @@ from nearkin.compose.validation import check_choice, check_whole
 from nearkin.estimators.linear.scaling import CHUNK, covariance
 
 INITS = ("auto", "pca", "lda", "identity", "random")
-TOLERANCE = 1e-4  # directions with less than this share of the largest spread hold rounding, not data
+TOLERANCE = 1e-4  # directions below this share of the largest deviation are rounding
 
 
 def checked_components(n_components: Any, features: int) -> int:
-    """How many rows the transformation has; None: as many as there are features."""
+    """The number of rows of the map; None means the number of features."""
     if n_components is None:
         return features
     check_whole("n_components", n_components)
     if n_components > features:
-        raise ValueError(f"n_components ({n_components}) is above the number of features ({features}); ask for {features} or fewer")
+        raise ValueError(f"n_components ({n_components}) is above the number of features ({features}); use {features} or fewer")
     return int(n_components)
 
 
 def starting_point(init: Any, x: np.ndarray, classes: np.ndarray | None, n_components: int, given: bool, random_state: Any) -> np.ndarray:
-    """The transformation (p, d) to start from, float64.
+    """The map (p, d) to start from, float64.
 
-    x: (n, d). classes: (n,) codes 0..C-1, or None where there are only numbers. given: whether the caller named
-    n_components, so that an array of another height can be refused.
+    `classes` are codes (n,) 0..C-1, or None if the targets are numbers. `given` is whether the user set n_components: then an
+    array with another number of rows is refused.
     """
     if isinstance(init, np.ndarray):
         return _given(init, x.shape[1], n_components if given else None)
@@ -41,12 +41,12 @@ def starting_point(init: Any, x: np.ndarray, classes: np.ndarray | None, n_compo
     if init == "pca":
         return _principal(x, n_components, random_state)
     if classes is None:
-        raise ValueError("init 'lda' needs classes, and the targets are numbers; choose pca, identity or random")
+        raise ValueError("init 'lda' needs classes, and y holds numbers; choose pca, identity or random")
     return _discriminant(x, classes, n_components)
 
 
 def _chosen(x: np.ndarray, classes: np.ndarray | None, n_components: int) -> str:
-    """scikit-learn's rule: LDA where it has enough directions, PCA where it leaves some out, the features themselves otherwise."""
+    """scikit-learn's rule: LDA if it has enough directions, PCA if some directions are dropped, the identity otherwise."""
     n, d = x.shape
     if classes is not None and n_components <= min(d, int(classes.max())):
         return "lda"
@@ -58,9 +58,9 @@ def _given(init: np.ndarray, features: int, n_components: int | None) -> np.ndar
     if start.shape[1] != features:
         raise ValueError(f"init has {start.shape[1]} columns and the data {features} features; it must be (n_components, {features})")
     if start.shape[0] > features:
-        raise ValueError(f"init has {start.shape[0]} rows for {features} features; a linear map has no more directions than that")
+        raise ValueError(f"init has {start.shape[0]} rows for {features} features; give at most {features} rows")
     if n_components is not None and start.shape[0] != n_components:
-        raise ValueError(f"init has {start.shape[0]} rows and n_components is {n_components}; make them equal, or leave n_components out")
+        raise ValueError(f"init has {start.shape[0]} rows and n_components is {n_components}; make them equal, or omit n_components")
     return start
 
 
@@ -69,16 +69,16 @@ def _principal(x: np.ndarray, n_components: int, random_state: Any) -> np.ndarra
 
     if n_components > min(x.shape):
         raise ValueError(f"init 'pca' finds {min(x.shape)} directions in {x.shape[0]} points; lower n_components ({n_components})")
-    if len(x) > x.shape[1]:  # scikit-learn would copy the data for it
+    if len(x) > x.shape[1]:  # scikit-learn would copy the data
         return np.linalg.eigh(covariance(x, x.mean(0, dtype=np.float64)))[1].T[::-1][:n_components].copy()
     found: np.ndarray = PCA(n_components, random_state=random_state).fit(x).components_
     return found.astype(np.float64)
 
 
 def _discriminant(x: np.ndarray, classes: np.ndarray, n_components: int) -> np.ndarray:
-    """(p, d) discriminant directions, scaled so that the spread within classes is 1; from (d, d) sums where that is smaller than (n, d).
+    """(p, d) discriminant directions, scaled to unit variance within classes.
 
-    scikit-learn copies the data thrice for the same answer.
+    With more points than features they come from (d, d) sums: scikit-learn copies the data three times for the same result.
     """
     if len(x) <= x.shape[1]:
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

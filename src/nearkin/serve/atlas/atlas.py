@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import torch
 
-from nearkin.data.progress import Report, tell
+from nearkin.data.progress import Report, inform
 from nearkin.report import projection
 from nearkin.report.measure import NEAR
 from nearkin.serve.atlas.lists import Lists, review_lists
@@ -37,7 +37,7 @@ class Atlas:
 
 def build_atlas(table: PointTable, method: projection.Method = "tsne", report: Report | None = None) -> Atlas:
     """The atlas of a table. With "tsne" the map takes minutes for tens of thousands of points, with "pca" seconds."""
-    tell(report, f"searching the exact neighbors of {len(table):,} points")
+    inform(report, f"searching the exact neighbors of {len(table):,} points")
     k = min(MOST_NEIGHBORS, max(1, len(table) - 1))
     found = table.nearest(table.vectors, k, exclude=table.ids)
     positions, affinity = found.positions.numpy().astype(np.int32), found.affinity.float().numpy()
@@ -57,7 +57,7 @@ def build_atlas(table: PointTable, method: projection.Method = "tsne", report: R
 
 def with_map(atlas: Atlas, table: PointTable, method: projection.Method, report: Report | None = None) -> Atlas:
     """The same atlas with another map."""
-    tell(report, f"placing {len(table):,} points by {'t-SNE' if method == 'tsne' else 'PCA'}")
+    inform(report, f"placing {len(table):,} points by {'t-SNE' if method == 'tsne' else 'PCA'}")
     return replace(atlas, method=method, points=map_points(table, method))
 
 

@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nearkin.data.progress import Report, tell
-from nearkin.report.checks import compared
+from nearkin.data.progress import Report, inform
+from nearkin.report.inspection import compared
 from nearkin.report.measure import NEAR, worst_queries
-from nearkin.report.sanity import APART_IMAGES, THUMBNAIL, Suspect, fingerprints, near_duplicates, near_duplicates_among, suspected_labels
+from nearkin.report.sanity import IMAGE_DISTANCE, THUMBNAIL, Suspect, fingerprints, near_duplicates, near_duplicates_among, suspected_labels
 from nearkin.serve.atlas.table import PointTable, class_numbers
 
 WORST, PAIRS, DUPLICATES = 200, 50, 500  # entries at most
@@ -33,7 +33,7 @@ class Lists:
 
 def review_lists(table: PointTable, positions: np.ndarray, affinity: np.ndarray, right: np.ndarray, report: Report | None = None) -> Lists:
     """The lists, from the neighbors (n, k) of every point, their affinities, and which of them are right."""
-    tell(report, "looking for duplicates")
+    inform(report, "looking for duplicates")
     copies, compared_points, later = duplicates(table)
     return Lists(
         worst=worst(right, affinity),
@@ -91,7 +91,7 @@ def duplicates(table: PointTable) -> tuple[list[tuple[int, int, float]], int, in
         every = np.flatnonzero(known)
         rows = compared(len(every), len(every))
         pairs = near_duplicates_among(prints[every], rows, apart)
-        found += zip(every[pairs.queries].tolist(), every[pairs.references].tolist(), pairs.apart.tolist(), strict=True)
+        found += zip(every[pairs.queries].tolist(), every[pairs.references].tolist(), pairs.distance.tolist(), strict=True)
         return found[:DUPLICATES], len(rows), len(every)
     for split in range(1, len(table.split_names)):
         later = np.flatnonzero((table.splits == split) & known)
@@ -100,7 +100,7 @@ def duplicates(table: PointTable) -> tuple[list[tuple[int, int, float]], int, in
             continue
         some = later[compared(len(later), len(earlier))]
         pairs = near_duplicates(prints[some], prints[earlier], apart)
-        found += zip(some[pairs.queries].tolist(), earlier[pairs.references].tolist(), pairs.apart.tolist(), strict=True)
+        found += zip(some[pairs.queries].tolist(), earlier[pairs.references].tolist(), pairs.distance.tolist(), strict=True)
         count, total = count + len(some), total + len(later)
     return sorted(found, key=lambda pair: pair[2])[:DUPLICATES], count, total
 
@@ -113,7 +113,7 @@ def _prints(table: PointTable) -> tuple[Tensor, np.ndarray, float]:
     small = np.stack([_small(content) for content in contents])
     if (small == small[:, :1]).all():  # gray: all channels are equal
         small = small[:, :1]
-    return fingerprints(torch.from_numpy(small)), np.array([bool(content) for content in contents]), APART_IMAGES
+    return fingerprints(torch.from_numpy(small)), np.array([bool(content) for content in contents]), IMAGE_DISTANCE
 
 
 def _small(content: bytes) -> np.ndarray:

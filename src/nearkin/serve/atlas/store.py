@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from nearkin.data.disk import as_new
+from nearkin.data.disk import set_default_permissions
 from nearkin.report.sanity import Suspect
 from nearkin.serve.atlas.atlas import Atlas
 from nearkin.serve.atlas.lists import Lists
@@ -42,7 +42,7 @@ def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".writing")
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, metadata={"atlas": json.dumps(header)})
-    as_new(aside)
+    set_default_permissions(aside)
     os.replace(aside, path)
 
 

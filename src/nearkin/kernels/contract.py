@@ -1,0 +1,179 @@
+"""The contract between an evaluation and the engines: `Work` describes one soft-neighbor evaluation, `Engine` computes it.
+
+An engine never sees labels, ids, temperatures or units. It sees two sets of embeddings, scaled so that weights are powers of
+two, and which references are positives of each query:
+
+    s_ij = -|q_i - r_j|^2   or   q_i . r_j          (base-2 units)
+
+* `span`: the positives of query i are the references lo_i .. hi_i - 1. Classes become spans because references are sorted by
+  label; queries are sorted too, so that nearly every tile holds positives only or negatives only.
+* `listed`: the positives of query i are the positions in row i (discovered neighbors).
+* `targets`: no positives or negatives; the cost of a pair is the squared distance of its targets.
+* `skip`: positions that are not candidates (the query itself, by id).
+"""
+
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+Form = Literal["log", "expected"]
+
+
+class Work(NamedTuple):
+    """One soft-neighbor evaluation. Exactly one of `span`, `listed` and `targets` is set.
+
+    Parameters
+    ----------
+    queries : Tensor (n, d)
+        float32 or float64, with any memory layout.
+    references : Tensor (m, d) or None
+        Of the same type. None: the queries are their own references.
+    squared : bool
+        True for the affinity -|q - r|^2, False for q . r.
+    span : Tensor (n, 2) int64, optional
+        The positives of query i are the references span[i, 0] .. span[i, 1] - 1.
+    listed : Tensor (n, k) int64, optional
+        The positions of the positives, -1 where a row has fewer.
+    targets : pair of Tensors (n, t) and (m, t), optional
+        The cost of a pair is the squared distance of its targets.
+    skip : Tensor (n, e) int64, optional
+        Positions that are not candidates, -1 where a row has fewer.
+    reference_gradient : bool, default True
+        False skips the gradient of the references, for a detached memory bank.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.kernels import Work
+    >>> work = Work(torch.zeros(3, 2), None, True, listed=torch.tensor([[1], [2], [-1]]), skip=torch.arange(3)[:, None])
+    >>> work.references is None
+    True
+    """
+
+    queries: Tensor  # (n, d)
+    references: Tensor | None  # (m, d)
+    squared: bool
+    span: Tensor | None = None  # (n, 2)
+    listed: Tensor | None = None  # (n, k)
+    targets: tuple[Tensor, Tensor] | None = None  # (n, t), (m, t)
+    skip: Tensor | None = None  # (n, e)
+    reference_gradient: bool = True
+
+
+class Values(NamedTuple):
+    """Loss and gradient weight of each query, from its two summaries; (n,) each."""
+
+    value: Tensor
+    valid: Tensor  # bool: whether the query counts
+    weight: Tensor  # times the upstream gradient, this is the `pull` of a query
+    first: Tensor  # the summaries again, with -inf replaced by a finite number
+    second: Tensor
+
+
+class Engine(Protocol):
+    """The protocol of an engine: two passes over all pairs, and the step between them.
+
+    `summaries` is the first pass, `values` turns its result into losses and gradient weights, `gradients` is the second pass.
+    """
+
+    def recordable(self, work: Work) -> bool:
+        """Return whether a CUDA graph can hold this evaluation: nothing is read back to the host.
+
+        Parameters
+        ----------
+        work : Work
+
+        Returns
+        -------
+        bool
+        """
+        ...
+
+    def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
+        """Sum over the candidates of each query.
+
+        With spans and lists: log2 of the sum of 2^s over the positives, and over the negatives (-inf where there are none).
+        With targets: log2 of the sum of 2^s over all candidates, and the mean target cost under the softmax (-inf and 0 without
+        candidates). An engine may leave one constant per query out of its log-sums: only their differences are used, and
+        `gradients` gets them back unchanged.
+
+        Parameters
+        ----------
+        work : Work
+            Points in base-2 units.
+
+        Returns
+        -------
+        first, second : Tensor (n,)
+        """
+        ...
+
+    def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
+        """Turn the summaries into losses and gradient weights (see `autograd.py`).
+
+        With targets, the loss is the mean cost and the weight 1. A query without a positive or without a negative has weight 0.
+
+        Parameters
+        ----------
+        work : Work
+            Only its relation is read.
+        form : {"log", "expected"}
+        first, second : Tensor (n,)
+            The summaries.
+        slope : float
+            Multiplies every weight.
+
+        Returns
+        -------
+        Values
+        """
+        ...
+
+    def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Differentiate sum_ij W_ij s_ij with W held constant, in base-2 units, where over the candidates
+
+            span and list: W_ij = -pull_i 2^(s_ij - first_i) for a positive, +pull_i 2^(s_ij - second_i) for a negative
+            targets:       W_ij =  pull_i 2^(s_ij - first_i) (cost_ij - second_i)
+
+        Parameters
+        ----------
+        work : Work
+            Points in base-2 units.
+        first, second : Tensor (n,)
+            The summaries of this engine, with -inf replaced by a finite number.
+        pull : Tensor (n,)
+            The weight of each query times its upstream gradient.
+
+        Returns
+        -------
+        to_queries : Tensor (n, d)
+            When the queries are their own references, the gradient of both roles.
+        to_references : Tensor (m, d) or None
+            None when the queries are their own references, or `reference_gradient` is off.
+        """
+        ...
+
+
+def sizes(work: Work) -> tuple[int, int, int]:
+    """n queries, m references, d dimensions."""
+    n, d = work.queries.shape
+    return n, n if work.references is None else len(work.references), d
+
+
+def positions_of(searched: Tensor, ids: Tensor) -> Tensor | None:
+    """Convert (n, k) ids to (n, k * e) positions in `ids`, -1 where there are fewer than e of an id; None if no id is found.
+
+    e is the largest number of times that an id occurs: a sample drawn twice has two positions.
+    """
+    order = torch.argsort(ids, stable=True)
+    ranked = ids[order]
+    low = torch.searchsorted(ranked, searched.contiguous())  # (n, k)
+    count = torch.searchsorted(ranked, searched.contiguous(), right=True) - low
+    most = int(count.max()) if count.numel() else 0
+    if most == 0:
+        return None
+    step = torch.arange(most, device=ids.device)
+    there = step < count[:, :, None]  # (n, k, e)
+    slot = (low[:, :, None] + step).clamp(max=len(ids) - 1)
+    return torch.where(there, order[slot], -1).reshape(len(searched), -1)
