@@ -1,4 +1,4 @@
-"""Where the networks of successive rounds of discovery look: the material of figure 7 of [huang2019and]."""
+"""Attention of the networks of successive rounds of discovery, for figure 7 of [huang2019and]."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from torch import Tensor
 from nearkin.compose.points import Points
 from nearkin.data import Dataset
 from nearkin.models.folder import Model, load
-from nearkin.report.stages import looked, put, stages
+from nearkin.report.stages import heat_of_nearest, load_weights, saved_weights
 
 SHOWN = 8  # test images, of as many classes as there are
 CHUNK = 1024
 
 
-def looked_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
-    """Of a few test images, after every round: where the network looks to find their nearest training point, and whether that is right.
+def attention_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
+    """Of a few test images, after every round: attention for the nearest training point, and whether its class is right.
 
     images (n, c, h, w), heat (rounds, n, h, w) and right (rounds, n).
     """
@@ -26,19 +26,19 @@ def looked_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
     rows = _of_different_classes(test.labels)
     images = test.read(test.ids[rows])
     heat, right = [], []
-    for name, weights in stages(folder).items():
+    for name, weights in saved_weights(folder).items():
         if name != "last" and not name.startswith("round"):
             continue
-        put(model, weights)
+        load_weights(model, weights)
         known = encoded(model, train)
-        seen, found = looked(model, images, Points(known))
+        seen, found = heat_of_nearest(model, images, Points(known))
         heat.append(seen.numpy().astype(np.float16))
         right.append((train.labels[found] == test.labels[rows]).numpy())
     return {"images": images.numpy(), "heat": np.stack(heat), "right": np.stack(right)}
 
 
 def encoded(model: Model, part: Dataset) -> Tensor:
-    """(n, d) embeddings of a part, which is never read as a whole."""
+    """(n, d) embeddings of a part, read in chunks."""
     return torch.cat([torch.as_tensor(model.encode(part.read(ids))) for ids in torch.split(part.ids, CHUNK)])
 
 

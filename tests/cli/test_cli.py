@@ -1,4 +1,4 @@
-"""The command line: quick to answer, clear when wrong, and a demo that does what it says."""
+"""The command line: fast help, clear errors, and a demo that does what it says."""
 
 import contextlib
 import io
@@ -58,7 +58,7 @@ MISTAKES += [
 def test_nothing_heavy_is_imported_before_a_verb_runs(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom nearkin.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
-        "print(sorted({'torch', 'numpy', 'sklearn', 'rich', 'matplotlib'} & set(sys.modules)), file=sys.stderr)"
+        "print(sorted({'torch', 'numpy', 'sklearn', 'rich', 'matplotlib', 'jinja2'} & set(sys.modules)), file=sys.stderr)"
     )
     done = child(*arguments, program=("-c", code))
     assert "Traceback" not in done.stderr and done.stderr.strip().endswith("[]")
@@ -91,10 +91,10 @@ def test_wrong_options_are_refused(arguments: list[str], message: str, capsys: p
     assert stop.value.code == 2 and message in capsys.readouterr().err
 
 
-def test_a_file_in_the_way_is_told_before_any_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_in_the_way_is_reported_before_any_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken").write_text("")
     assert cli.main(["demo", "--quick", "--out", str(tmp_path / "taken")]) == 1
-    assert capsys.readouterr().err == f"nearkin demo: --out {tmp_path / 'taken'} is a file; give a folder\n"
+    assert capsys.readouterr().err == f"nearkin demo: --out {tmp_path / 'taken'} is a file; pass a folder\n"
 
 
 PIPED = "import sys\nfrom nearkin import cli\ncli._lazily = lambda *_: lambda _: {0}\nsys.exit(cli.main(sys.argv[1:]))"
@@ -110,8 +110,8 @@ PIPED = "import sys\nfrom nearkin import cli\ncli._lazily = lambda *_: lambda _:
         (["demo"], "print('little')"),
     ],
 )
-def test_a_reader_who_leaves_is_no_mistake(arguments: list[str], verb: str) -> None:
-    """`| head`: not a word, and the status of a program that a closed pipe has ended."""
+def test_a_closed_pipe_is_no_error(arguments: list[str], verb: str) -> None:
+    """`| head`: nothing on stderr, and the status of a program ended by SIGPIPE."""
     reader, writer = os.pipe()
     os.close(reader)
     code = PIPED.format(verb)
@@ -120,7 +120,7 @@ def test_a_reader_who_leaves_is_no_mistake(arguments: list[str], verb: str) -> N
     assert done.returncode in ((0, 141) if "--help" in arguments else (141,)) and done.stderr == ""  # argparse forgives on its own
 
 
-def test_a_pipe_that_is_not_ours_is_a_mistake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(_: object) -> int:
         raise BrokenPipeError(32, "Broken pipe")
 
@@ -128,7 +128,9 @@ def test_a_pipe_that_is_not_ours_is_a_mistake(monkeypatch: pytest.MonkeyPatch, c
     assert cli.main(["demo"]) == 1 and "nearkin demo: [Errno 32] Broken pipe" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_one_word_and_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_prints_one_word_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from nearkin.cli import demo
 
     def interrupted(*arguments: Any, **options: Any) -> None:
@@ -141,11 +143,11 @@ def test_ctrl_c_is_one_word_and_no_traceback(monkeypatch: pytest.MonkeyPatch, tm
     assert torch.get_num_threads() == threads and not any(tmp_path.iterdir())
 
 
-def test_networks_in_training_hear_of_ctrl_c_at_the_end_of_their_epoch() -> None:
-    from nearkin.cli.demo import Watch, one_thread_each
+def test_networks_in_training_stop_at_the_end_of_their_epoch_after_ctrl_c() -> None:
+    from nearkin.cli.demo import DemoProgress, one_thread_each
     from nearkin.train.loop import Epoch
 
-    watch, begun, tasks = Watch(total=1), threading.Event(), []
+    watch, begun, tasks = DemoProgress(total=1), threading.Event(), []
 
     def endless() -> None:
         while True:
@@ -165,7 +167,7 @@ def test_networks_in_training_hear_of_ctrl_c_at_the_end_of_their_epoch() -> None
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
-    """One quick demo: its folder, and what it said."""
+    """One quick demo: its folder, stdout and stderr."""
     out = tmp_path_factory.mktemp("runs") / "demo"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "80")
@@ -220,12 +222,12 @@ def test_what_it_says(demo: tuple[Path, str, str]) -> None:
     out, said, progress = demo
     assert "NCA network (nearkin)" in said and "69.0" in said
     assert "LDA has at most 9 dimensions" in " ".join(said.split())
-    assert f"Look at {out / 'scatter.png'}" in said and "Try next:" in said
+    assert f"Picture: {out / 'scatter.png'}" in said and f"nearkin serve {out}" in said and "nearkin train photos/" in said
     assert len(progress.splitlines()) == 10 and progress.startswith("PCA, 2 dimensions: 1-NN ")  # plain lines, no bar
     assert "\x1b" not in said + progress
 
 
-def test_without_matplotlib_there_is_a_word_and_no_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_matplotlib_there_is_a_message_and_no_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from rich.console import Console
 
     from nearkin.cli import demo as verb

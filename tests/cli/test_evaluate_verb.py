@@ -15,7 +15,9 @@ from sklearn.datasets import load_digits
 
 from nearkin import cli, load
 from nearkin.cli import _parser
-from nearkin.cli.evaluate import NOBODY_KNOWS, NOTHING_HELD_OUT, place_of
+from nearkin.cli.evaluate import UNLABELED_TRAINING_PART
+from nearkin.cli.evaluation_data import NOTHING_HELD_OUT
+from nearkin.cli.evaluation_output import output_folder
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
 from nearkin.report.descriptions import definition
@@ -31,7 +33,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 
 
 def trained(folder: Path, name: str, settings: dict[str, str] | None = None, **arrays: Any) -> Path:
-    """A model folder, trained for two epochs on arrays in a file beside it."""
+    """A model folder, trained for two epochs on arrays in a file next to it."""
     source = folder / f"{name}.npz"
     np.savez(source, **arrays)
     run = override(Run(), {**SETTINGS, "data.source": str(source), **(settings or {})})
@@ -58,7 +60,7 @@ def scores(page: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Digits with one wrong label, evaluated beside the classical methods; the folder and what was said."""
+    """Digits with one wrong label, evaluated with the classical methods; the folder and the output."""
     names = np.array([f"digit {label}" for label in DIGITS.target[:400]])
     names[ZERO] = "digit 4"
     folder = trained(tmp_path_factory.mktemp("runs"), "digits", x=PIXELS, y=names)
@@ -86,7 +88,7 @@ def test_every_score_comes_with_chance_interval_and_counts(classes: tuple[Path, 
     right = sum(page["confusion"][i][i] for i in range(10))
     assert sum(map(sum, page["confusion"])) == 80 and right / 80 == found["1-nn"]["value"]
     assert [row["name"] for row in page["per_class"]] == [f"digit {i}" for i in range(10)]
-    assert page["command"].endswith("--compare --probes") and page["weights"] == "those that did best on the validation part"
+    assert page["command"].endswith("--compare --probes") and page["weights"] == "best on the validation part"
     assert list(page["by_k"])[:4] == ["1", "2", "5", "10"] and page["by_k"]["1"]["value"] == found["1-nn"]["value"]
 
 
@@ -109,7 +111,7 @@ def test_the_figures_are_those_of_the_model_on_the_test_part(classes: tuple[Path
         assert scores(page)[f"{k}-nn"]["value"] == pytest.approx(knn_accuracy(points(parts.test), points(parts.train), k))
 
 
-def test_classical_methods_stand_beside_it(classes: tuple[Path, str]) -> None:
+def test_classical_methods_are_listed_next_to_the_model(classes: tuple[Path, str]) -> None:
     page = json.loads((classes[0] / "evaluation.json").read_text())
     rows = {row["name"]: row for row in page["comparisons"]}
     assert list(rows) == ["raw pixels", "PCA", "PPCA", "LDA", "linear NCA", "LMNN"]
@@ -118,9 +120,9 @@ def test_classical_methods_stand_beside_it(classes: tuple[Path, str]) -> None:
     for name in rows:
         assert name in classes[1]
     ahead = [k for k in ("1-nn", "10-nn") if rows["raw pixels"]["scores"][k]["value"] > scores(page)[k]["value"]]
-    finding = next(one for one in page["sanity"] if one["check"] == "Beside raw inputs")
+    finding = next(one for one in page["sanity"] if one["check"] == "Compared with raw inputs")
     assert finding["level"] == ("look" if ahead else "fine") and all(f"{k} " in finding["found"] for k in ahead)
-    assert "Beside raw inputs: " in classes[1] and "Beside raw inputs" in (classes[0] / "report.html").read_text()
+    assert "Compared with raw inputs: " in classes[1] and "Compared with raw inputs" in (classes[0] / "report.html").read_text()
 
 
 def test_every_layer_with_weights_is_probed(classes: tuple[Path, str]) -> None:
@@ -133,19 +135,19 @@ def test_every_layer_with_weights_is_probed(classes: tuple[Path, str]) -> None:
 
 def test_the_terminal_shows_what_the_json_holds(classes: tuple[Path, str]) -> None:
     page = json.loads((classes[0] / "evaluation.json").read_text())
-    assert "80 queries (test) answered by 280 references (training part)." in classes[1]
-    assert f"{100 * scores(page)['1-nn']['value']:.1f} %" in classes[1] and "Query inside the gallery" in classes[1]
-    assert f"open {classes[0] / 'report.html'} in a browser" in classes[1] and "\x1b" not in classes[1]
+    assert "80 queries (test) compared with 280 references (training part)." in classes[1]
+    assert f"{100 * scores(page)['1-nn']['value']:.1f} %" in classes[1] and "Queries among the references" in classes[1]
+    assert f"Open {classes[0] / 'report.html'} in a browser" in classes[1] and "\x1b" not in classes[1]
 
 
-def test_the_page_is_whole_and_asks_nothing_of_the_net(classes: tuple[Path, str]) -> None:
+def test_the_page_is_complete_and_fetches_nothing(classes: tuple[Path, str]) -> None:
     text = (classes[0] / "report.html").read_text(encoding="utf-8")
     without_pictures = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", text)
     assert not re.search(r"https?://|<script|<link|@import|url\(", without_pictures)
     assert text.count("data:image/png;base64,") >= 9
     for heading in (
         "Figures",
-        "Beside classical methods",
+        "Compared with classical methods",
         "Is anything wrong?",
         "Neighbors",
         "The embedding",
@@ -153,13 +155,13 @@ def test_the_page_is_whole_and_asks_nothing_of_the_net(classes: tuple[Path, str]
         "Inside the network",
     ):
         assert f"<h2>{heading}</h2>" in text
-    assert text.count("best of 10 restarts by inertia") == 1  # a note stands once, with all the figures it is about
-    assert "share of queries whose nearest reference has their class" in text and "chance" in text and "left out" in text
+    assert text.count("best of 10 restarts by inertia") == 1  # a note is shown once, with all its figures
+    assert "Share of queries whose nearest reference has their class" in text and "chance" in text and "counted" in text
 
 
 @pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser here")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_it_without_a_word_of_complaint(classes: tuple[Path, str], scheme: Any) -> None:
+def test_a_browser_shows_the_report_without_errors(classes: tuple[Path, str], scheme: Any) -> None:
     driver = pytest.importorskip("playwright.sync_api")
     with driver.sync_playwright() as browsers:
         browser = browsers.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
@@ -179,7 +181,7 @@ def test_a_browser_shows_it_without_a_word_of_complaint(classes: tuple[Path, str
     assert (brightness[0] < brightness[1]) == (scheme == "light") and abs(brightness[0] - brightness[1]) > 500
 
 
-def test_other_data_in_another_order_and_with_a_class_nobody_knows(classes: tuple[Path, str], tmp_path: Path) -> None:
+def test_other_data_in_another_order_and_with_an_unknown_class(classes: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = classes
     labels = np.array([f"digit {label}" for label in DIGITS.target[1000:1060]], dtype="<U9")
     labels[:3] = "an alien"  # sorts before the digits, so all numbers move
@@ -191,11 +193,11 @@ def test_other_data_in_another_order_and_with_a_class_nobody_knows(classes: tupl
     assert scores(page)["1-nn"]["value"] > 0.5
 
 
-def test_training_points_asked_as_other_data_are_called_out(classes: tuple[Path, str], tmp_path: Path) -> None:
+def test_training_points_among_other_queries_are_reported(classes: tuple[Path, str], tmp_path: Path) -> None:
     folder, _ = classes
     said, _ = evaluated(str(folder), str(folder.parent / "digits.npz"), "--out", str(tmp_path), "--no-pictures")
     page = json.loads((tmp_path / "evaluation.json").read_text())
-    inside = next(one for one in page["sanity"] if one["check"] == "Query inside the gallery")
+    inside = next(one for one in page["sanity"] if one["check"] == "Queries among the references")
     assert inside["level"] == "wrong" and inside["found"].startswith("280 of 400 queries") and "✗ wrong" in said
 
 
@@ -245,19 +247,19 @@ def test_numbers_get_the_figures_of_numbers(tmp_path: Path) -> None:
     assert "Choices and thresholds" in (folder / "report.html").read_text()
 
 
-def test_methods_that_few_references_cannot_fit_are_left_out_of_the_table_with_a_word(tmp_path: Path, recwarn: Any) -> None:
+def test_methods_that_few_references_cannot_fit_are_left_out_of_the_table_with_a_note(tmp_path: Path, recwarn: Any) -> None:
     labels = np.array([0] * 5 + [1] * 5 + [2] + [0, 1] * 5)
     split = np.array(["train"] * 11 + ["test"] * 10)
     folder = trained(tmp_path, "few", {"data.validation": "0"}, x=PIXELS[:21], y=labels, split=split)
     said, _ = evaluated(str(folder), "--compare", "--no-pictures")
     rows = {row["name"]: row for row in json.loads((folder / "evaluation.json").read_text())["comparisons"]}
-    assert rows["LMNN"]["scores"] == {} and "every class, and the smallest has 1" in rows["LMNN"]["note"] and rows["LDA"]["scores"]
-    assert "LMNN: left out, since 3 target neighbors need 4 references" in said and "│ LDA" in said and "│ LMNN" not in said
-    assert "left out, since 3 target neighbors" in (folder / "report.html").read_text()
+    assert rows["LMNN"]["scores"] == {} and "every class, but the smallest has 1" in rows["LMNN"]["note"] and rows["LDA"]["scores"]
+    assert "LMNN: left out: 3 target neighbors need 4 references" in said and "│ LDA" in said and "│ LMNN" not in said
+    assert "left out: 3 target neighbors" in (folder / "report.html").read_text()
     assert not [one for one in recwarn if "Only one sample" in str(one.message)]
 
 
-def test_soft_neighbors_are_asked_at_the_temperature_of_the_training(tmp_path: Path) -> None:
+def test_soft_neighbors_use_the_temperature_of_the_training(tmp_path: Path) -> None:
     folder = trained(tmp_path, "unlabeled", {"objective.name": "instance_discrimination", "epochs": "15"}, x=PIXELS[:150])
     np.savez(tmp_path / "labeled.npz", x=PIXELS[150:300], y=DIGITS.target[150:300])
 
@@ -278,47 +280,47 @@ def test_soft_neighbors_are_asked_at_the_temperature_of_the_training(tmp_path: P
     page = json.loads((folder / "model.json").read_text())
     assert page.pop("temperature") == 0.1
     (folder / "model.json").write_text(json.dumps(page))
-    assert soft() is None  # of a folder older than the entry nobody knows
+    assert soft() is None  # older folders have no temperature
 
 
-def test_without_labels_it_says_what_cannot_be_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_labels_it_says_what_cannot_be_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twice = PIXELS[:150].copy()
     twice[77] = twice[5]
     folder = trained(tmp_path, "bare [red]", {"objective.name": "instance_discrimination"}, x=twice)  # no color, but a name
-    assert "comparisons need classes or numbers to be judged by" in refused(capsys, str(folder), "--compare")
+    assert "comparisons need data with classes or numbers" in refused(capsys, str(folder), "--compare")
     said, _ = evaluated(str(folder))
     page = json.loads((folder / "evaluation.json").read_text())
-    assert "consistency included, cannot be measured. A few labeled ones can tell" in said and list(scores(page)) == ["effective_rank"]
-    assert "150 queries (train) answered by one another" in said
-    assert "150 queries from the training part, of which nothing was held out" in (folder / "report.html").read_text()
+    assert "cannot be measured. To measure it, pass some labeled data" in said and list(scores(page)) == ["effective_rank"]
+    assert "150 queries (train) compared with one another" in said
+    assert "150 queries from the training part (nothing was held out)" in (folder / "report.html").read_text()
     assert page["queries"]["points"] == 150 and page["notes"][0] == NOTHING_HELD_OUT
     assert "<h2>Neighbors</h2>" in (folder / "report.html").read_text() and page["confusion"] is None
     assert f"the nearest first: {tmp_path}/bare [red].npz row 5 with " in " ".join(said.split())
     assert "bare [red].npz row 77" in next(one["found"] for one in page["sanity"] if one["check"] == "Near-duplicates")
     said, _ = evaluated(str(folder), str(tmp_path / "bare [red].npz"), "--out", str(tmp_path / "named"), "--no-pictures")
-    assert "! look Query inside the gallery: 150 of 150 queries" in " ".join(said.split()) and "✗ wrong" not in said
+    assert "! look Queries among the references: 150 of 150 queries" in " ".join(said.split()) and "✗ wrong" not in said
 
 
 def test_a_model_trained_without_labels_is_judged_by_labeled_data_among_themselves(tmp_path: Path) -> None:
-    """Some of them may be points that it learned from: their classes were told to nobody."""
+    """Some of them may be training points, whose classes the model never saw."""
     folder = trained(tmp_path, "unlabeled", {"objective.name": "instance_discrimination"}, x=PIXELS[:150])
     np.savez(tmp_path / "labeled.npz", x=PIXELS[100:250], y=DIGITS.target[100:250])
     said, _ = evaluated(str(folder), str(tmp_path / "labeled.npz"), "--compare", "--no-pictures")
     page = json.loads((folder / "evaluation-labeled" / "evaluation.json").read_text())
-    assert "answered by one another" in said and NOBODY_KNOWS in page["notes"]
+    assert "compared with one another" in said and UNLABELED_TRAINING_PART in page["notes"]
     assert scores(page)["1-nn"]["value"] > 0.5 and page["queries"]["points"] == 150
     rows = {row["name"]: row for row in page["comparisons"]}
-    assert list(rows) == ["raw pixels", "raw pixels, centerd", "PCA", "PPCA"]  # the model's own metric is cosine
+    assert list(rows) == ["raw pixels", "raw pixels, centered", "PCA", "PPCA"]  # the model's own metric is cosine
     pixels, labels = PIXELS[100:250].reshape(150, -1).astype(np.float64), DIGITS.target[100:250]
-    centerd = pixels - pixels.mean(0)
-    lengths = np.linalg.norm(centerd, axis=1)
+    centered = pixels - pixels.mean(0)
+    lengths = np.linalg.norm(centered, axis=1)
     for name, affinity in (
         ("raw pixels", -((pixels[:, None] - pixels) ** 2).sum(2)),
-        ("raw pixels, centerd", centerd @ centerd.T / lengths[:, None] / lengths),
+        ("raw pixels, centered", centered @ centered.T / lengths[:, None] / lengths),
     ):
         np.fill_diagonal(affinity, -np.inf)
         assert rows[name]["scores"]["1-nn"]["value"] == pytest.approx((labels[affinity.argmax(1)] == labels).mean())
-    assert rows["raw pixels"]["scores"]["1-nn"] != rows["raw pixels, centerd"]["scores"]["1-nn"]
+    assert rows["raw pixels"]["scores"]["1-nn"] != rows["raw pixels, centered"]["scores"]["1-nn"]
 
 
 def test_sets_are_compared_by_their_overlap(tmp_path: Path) -> None:
@@ -336,7 +338,7 @@ def test_unseen_classes_answer_one_another(tmp_path: Path, capsys: pytest.Captur
     assert "probes need queries of classes that the references have" in refused(capsys, str(folder), "--probes")
     said, _ = evaluated(str(folder), "--no-pictures")
     page = json.loads((folder / "evaluation.json").read_text())
-    assert "answered by one another" in said and page["references"] is None
+    assert "compared with one another" in said and page["references"] is None
     assert scores(page)["recall@1"]["value"] > scores(page)["recall@1"]["chance"]
 
 
@@ -361,7 +363,7 @@ def test_without_matplotlib_there_is_a_report_without_pictures(
     ],
 )
 def test_the_split_is_the_one_the_training_made(split: list[str] | None, settings: dict[str, str]) -> None:
-    from nearkin.cli.evaluate import resplit
+    from nearkin.cli.evaluation_data import resplit
 
     data = open_data((PIXELS[:200], DIGITS.target[:200]))
     data = data if split is None else data.with_split(split * 50)
@@ -388,7 +390,7 @@ def test_the_split_is_the_one_the_training_made(split: list[str] | None, setting
 def test_the_report_of_the_own_test_part_is_not_overwritten_by_others(words, place, tmp_path, monkeypatch) -> None:
     (tmp_path / "new.v2").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert place_of(_parser().parse_args(["evaluate", "m", *words]), Path("m")) == Path(place)
+    assert output_folder(_parser().parse_args(["evaluate", "m", *words]), Path("m")) == Path(place)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -406,17 +408,17 @@ def test_errors_of_the_verb(classes: tuple[Path, str], tmp_path: Path, capsys: p
     copy.mkdir()
     for name in ("model.json", "best.safetensors", "weights.safetensors", "split.json"):
         (copy / name).write_bytes((folder / name).read_bytes())
-    assert "there is no training part to answer the queries" in refused(capsys, str(copy), str(tmp_path / "small.npz"))
+    assert "there is no training part to compare the queries with" in refused(capsys, str(copy), str(tmp_path / "small.npz"))
     run = json.loads((folder / "run.json").read_text())
     (copy / "run.json").write_text(json.dumps({**run, "data": {**run["data"], "source": str(tmp_path / "gone.npz")}}))
-    assert "the training part is needed as references, and its data cannot be opened" in refused(capsys, str(copy))
+    assert "the queries are compared with the training data, which cannot be opened" in refused(capsys, str(copy))
     np.savez(tmp_path / "gone.npz", x=PIXELS[:390], y=DIGITS.target[:390])
-    assert "has 390 points where the training cut 400: the data have changed since" in refused(capsys, str(copy))
+    assert "has 390 points, but the training split 400: the data changed since" in refused(capsys, str(copy))
 
 
 def test_a_part_that_was_not_held_out_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trained(tmp_path, "whole", {"data.test": "0", "network.name": "linear", "epochs": "1"}, x=PIXELS[:100], y=DIGITS.target[:100])
-    assert "the run held out no test part (it has train, validation); name other data, or --part" in refused(capsys, str(folder))
+    assert "the training held out no test part (it has train, validation); name other data" in refused(capsys, str(folder))
     evaluated(str(folder), "--part", "validation", "--no-pictures")
     page = json.loads((folder / "evaluation-validation" / "evaluation.json").read_text())
     assert scores(page)["1-nn"]["split"] == "validation" and page["command"].endswith("--part validation")

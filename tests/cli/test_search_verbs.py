@@ -39,22 +39,22 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().err
 
 
-def test_an_index_is_made_and_told_about(tmp_path: Path, capsys) -> None:
+def test_an_index_is_built_and_described(tmp_path: Path, capsys) -> None:
     model, pictures = make_model(tmp_path / "model"), make_pictures(tmp_path / "pictures")
-    told = run(capsys, "index", model, pictures, "--device", "cpu")
+    output = run(capsys, "index", model, pictures, "--device", "cpu")
     assert (
-        "60 points added" in told
-        and "60 points of 8 dimensions" in told
-        and "searched by exact" in told
-        and "'same kind?' from affinity" in told
+        "60 points added" in output
+        and "60 points of 8 dimensions" in output
+        and "searched by exact" in output
+        and "'same kind?' from affinity" in output
     )
-    assert "--add adds to it, --replace makes it anew" in refused(capsys, "index", model, pictures)
+    assert "already has an index; add to it (--add), or rebuild it (--replace)" in refused(capsys, "index", model, pictures)
     more = make_pictures(tmp_path / "more", 2, first=500)
     (more / "red/broken.png").write_bytes(b"\x89PNG")
     assert cli.main(["index", str(model), "--add", str(more)]) == 0
     out, err = capsys.readouterr()
     assert "6 points added, 1 could not be decoded" in out and "broken.png cannot be decoded" in err
-    assert "0 points added, 60 were there already" in run(capsys, "index", model, "--add", pictures)
+    assert "0 points added, 60 were already in the index" in run(capsys, "index", model, "--add", pictures)
     told = run(capsys, "index", model, "--delete", "0-9,65", "--compact", "--check")
     assert "11 points removed" in told and "every file matches its checksum" in told and "55 points" in told
     assert "20 points added" not in run(capsys, "index", model, pictures, "--replace") and LocalIndex.open(model / "index").count == 60
@@ -69,9 +69,9 @@ def test_another_backend_is_taken_from_now_on(tmp_path: Path, capsys) -> None:
 
 
 def test_a_picture_is_answered_in_a_table(place: Path, capsys) -> None:
-    told = run(capsys, "search", place / "model", place / "queries/0-red.png", "-k", 3)
-    assert "0-red.png: the 3 nearest" in told and told.count(" red ") == 3 and told.count("│ yes ") == 3 and "pictures/red" in told
-    assert "same kind? yes from affinity" in told and "approximate" not in told
+    output = run(capsys, "search", place / "model", place / "queries/0-red.png", "-k", 3)
+    assert "0-red.png: the 3 nearest" in output and output.count(" red ") == 3 and output.count("│ yes ") == 3 and "pictures/red" in output
+    assert "same kind? yes from affinity" in output and "approximate" not in output
 
 
 def test_a_point_without_a_class_has_no_label(tmp_path: Path, capsys) -> None:
@@ -124,8 +124,8 @@ def test_a_query_that_cannot_be_read_is_named_and_the_others_are_answered(place:
     left = [line for line in err.splitlines() if line.startswith("left out: ")]
     assert [Path(line.split()[2]).name for line in left] == ["0-broken.png", "3-broken.png", "nowhere.jpg"]
     assert "left out 1 files in a format that cannot be read (IMG_1.heic); convert them to JPEG or PNG" in err
-    told = refused(capsys, "search", place / "model", queries / "0-broken.png", "nowhere.jpg").splitlines()
-    assert "0-broken.png cannot be decoded" in told[0] and told[1] == "left out: nowhere.jpg does not exist" and len(told) == 3
+    output = refused(capsys, "search", place / "model", queries / "0-broken.png", "nowhere.jpg").splitlines()
+    assert "0-broken.png cannot be decoded" in output[0] and output[1] == "left out: nowhere.jpg does not exist" and len(output) == 3
 
 
 def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:
@@ -140,14 +140,14 @@ def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:
     assert [hit["id"] for hit in found[0]["neighbors"]][1:] == [hit["id"] for hit in by_id[0]["neighbors"]]
 
 
-def test_what_embed_wrote_is_asked_by_its_sources(place: Path, tmp_path: Path, capsys) -> None:
+def test_embeddings_of_a_file_are_queries_named_by_their_sources(place: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "e.npz"
     run(capsys, "embed", place / "model", place / "queries", "--out", out, "--device", "cpu")
     asked = json.loads(run(capsys, "search", place / "model", "--vector", out, "-k", 3, "--json"))
     assert asked == json.loads(run(capsys, "search", place / "model", place / "queries", "-k", 3, "--json")) and len(asked) == 3
 
 
-def test_a_model_of_vectors_is_asked_with_new_ones(tmp_path: Path, capsys) -> None:
+def test_a_model_of_vectors_searches_new_vectors(tmp_path: Path, capsys) -> None:
     x, y = load_digits(return_X_y=True)
     np.savez(tmp_path / "x.npz", x=x[:200].astype(np.float32), y=y[:200])
     np.save(tmp_path / "new.npy", x[[3, 7]].astype(np.float32))
@@ -165,43 +165,43 @@ def test_filters(place: Path, capsys) -> None:
     )
     assert {hit["label"] for hit in found[0]["neighbors"]} <= {"red", "green"} and len(found[0]["neighbors"]) == 10
     told = run(capsys, "search", place / "model", "--id", 3, "--where", "data=nothing")
-    assert "the 0 nearest" in told and "10 were asked for; there are no more" in told
+    assert "the 0 nearest" in told and "10 were requested; there are no more" in told
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["search", "{model}"], "nothing to search for: name image files, folders or arrays, or give --id or --vector"),
-        (["search", "{model}", "nowhere.jpg"], "none of the queries can be read; each is named above"),
+        (["search", "{model}"], "nothing to search for: pass image files, folders or arrays, or --id or --vector"),
+        (["search", "{model}", "nowhere.jpg"], "none of the queries could be read; see the messages above"),
         (["search", "{model}", "{place}/empty"], "empty holds no images"),
         (["search", "{model}", "--id", "999"], "--id: no point has the id 999; the index holds 60 points"),
         (["search", "{model}", "--vector", "1,2,x"], "--vector '1,2,x' must be numbers such as"),
         (["search", "{model}", "--vector", "1,2"], f"vectors have shape (1, 2); this index holds points of {D} dimensions"),
-        (["search", "{model}", "--vector", "{place}/labels.npz"], "labels.npz holds y, and no embeddings; give a file that"),
+        (["search", "{model}", "--vector", "{place}/labels.npz"], "labels.npz holds y, and no embeddings; pass a file that"),
         (["search", "{model}", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
-        (["search", "{model}", "{place}/embeddings.npy"], "this model reads (3, 16, 16); embeddings are asked with --vector"),
+        (["search", "{model}", "{place}/embeddings.npy"], "this model reads (3, 16, 16); pass embeddings with --vector"),
         (["search", "{model}", "--id", "3", "--where", "red"], "--where 'red' must read key=value, such as split=test"),
         (["search", "{place}", "--id", "3"], "is no model folder: it has no model.json"),
-        (["index", "{model}", "--delete", "3-x"], "'3-x' is no id; give whole numbers and ranges such as 3,17,100-199"),
+        (["index", "{model}", "--delete", "3-x"], "'3-x' is not an id; pass whole numbers and ranges such as 3,17,100-199"),
         (["index", "{model}", "--delete", "1,999"], "--delete: no point has the id 999; the index holds 60 points; nothing was removed"),
         (
             ["index", "{model}", "{place}/pictures", "--add", "{place}/pictures"],
-            "DATA makes an index and --add adds to one; give one of them",
+            "DATA builds an index and --add adds to one; pass one of them",
         ),
-        (["index", "{model}", "--replace"], "--replace needs DATA to make the index from"),
-        (["index", "{place}/nothing"], "holds no index; `nearkin index DIR DATA` makes one"),
+        (["index", "{model}", "--replace"], "--replace needs DATA to build the index from"),
+        (["index", "{place}/nothing"], "holds no index; create one with `nearkin index DIR DATA`"),
         (["index", "{place}/nothing", "{place}/pictures"], "nothing is no model folder: it has no model.json"),
         (["embed", "{place}/nothing", "{place}/pictures", "--out", "{place}/shards"], "nothing is no model folder: it has no model.json"),
         (["index", "{model}", "--add", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
     ],
 )
-def test_mistakes_are_told_in_one_line(place: Path, arguments: list[str], message: str, capsys) -> None:
+def test_mistakes_are_reported_in_one_line(place: Path, arguments: list[str], message: str, capsys) -> None:
     (place / "empty").mkdir(exist_ok=True)
     np.save(place / "vectors.npy", np.ones((4, 5), np.float32))
     np.save(place / "embeddings.npy", np.ones((4, D), np.float32))
     np.savez(place / "labels.npz", y=np.ones(4))
-    told = refused(capsys, *(one.format(model=place / "model", place=place) for one in arguments))
-    assert message in told.splitlines()[-1]
+    output = refused(capsys, *(one.format(model=place / "model", place=place) for one in arguments))
+    assert message in output.splitlines()[-1]
     assert LocalIndex.open(place / "model/index").count == 60
 
 
@@ -221,8 +221,8 @@ def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, 
     monkeypatch.setattr(listen, "serve", served)
     monkeypatch.setattr("webbrowser.open", lambda address: seen.update(opened=address))
     monkeypatch.setenv("NEARKIN_TOKEN", "a-secret-of-the-environment")
-    told = run(capsys, "serve", place / "model", "--port", 5)
-    assert seen["opened"] == "http://127.0.0.1:5/explore?token=a-secret-of-the-environment" and "60 points at http://127.0.0.1:5" in told
+    output = run(capsys, "serve", place / "model", "--port", 5)
+    assert seen["opened"] == "http://127.0.0.1:5/explore?token=a-secret-of-the-environment" and "60 points at http://127.0.0.1:5" in output
     seen.clear()
     monkeypatch.delenv("NEARKIN_TOKEN")
     assert "every address" in run(capsys, "serve", place / "model", "--host", "::", "--no-browser", "--token", "a-secret-of-an-option")
@@ -230,7 +230,7 @@ def test_the_service_is_opened_in_a_browser_with_its_token(place: Path, capsys, 
     assert seen == {"host": "127.0.0.1", "port": 8000, "token": None, "compare": None, "method": "tsne"}
 
 
-def test_brackets_stay_and_the_own_data_are_known_however_they_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_are_no_markup_and_training_data_are_recognized_by_any_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Names may look like markup of the terminal's; a slash behind a folder does not make it another one."""
     photos, model = tmp_path / "ph [bold] otos", tmp_path / "mo [red] del"
     for name, number in (("[zero] a", 0), ("[one] b", 1)):
@@ -244,8 +244,8 @@ def test_brackets_stay_and_the_own_data_are_known_however_they_are_written(tmp_p
     assert cli.main(words) == 0 and f"the model is in {model}" in capsys.readouterr().out
     assert cli.main(["index", str(model), f"{photos}/"]) == 0 and f"in {model}/index" in capsys.readouterr().out
     assert cli.main(["search", str(model), str(first), "-k", "1"]) == 0
-    told = capsys.readouterr().out
-    assert "[zero] a" in told and str(first) in told  # the corrected label
+    output = capsys.readouterr().out
+    assert "[zero] a" in output and str(first) in output  # the corrected label
     assert cli.main(["embed", str(model), str(photos), "--out", str(tmp_path / "e.npz")]) == 0
     assert np.load(tmp_path / "e.npz")["classes"].tolist() == ["[one] b", "[zero] a"]
 
@@ -258,7 +258,7 @@ def test_an_index_that_was_stopped_before_its_first_points_is_made_anew(tmp_path
     assert cli.main(["index", str(model), "digits"]) == 1  # has one already
 
 
-def test_a_report_is_there_although_nobody_reads_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_written_even_if_the_output_pipe_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
@@ -268,6 +268,6 @@ def test_a_report_is_there_although_nobody_reads_what_is_printed(tmp_path: Path,
     assert cli.main(["evaluate", str(model), "--no-pictures"]) == 1 and (model / "evaluation.json").exists()
 
 
-def test_a_label_that_nobody_has_is_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_label_is_reported(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["search", str(place / "model"), "--id", "3", "--label", "rde", "--device", "cpu"]) == 0
-    assert "no point has the label 'rde'; there are blue, green, red" in capsys.readouterr().err
+    assert "no point has the label 'rde'; the labels are blue, green, red" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`nearkin train`, `embed` and `export` as a stranger would type them."""
+"""`nearkin train`, `embed` and `export` as a new user would type them."""
 
 import json
 import os
@@ -59,13 +59,13 @@ def test_a_folder_of_photos_becomes_a_model(model: Path, photos: Path) -> None:
 
 
 def test_a_table_whose_columns_have_names_of_their_own_keeps_its_labels(photos: Path, tmp_path: Path, capsys) -> None:
-    """The training was told which column has what; whoever embeds the same table is not asked again."""
+    """The training stores which column holds what, so that verbs that embed the same table need no options."""
     table, folder = tmp_path / "kinds.csv", tmp_path / "m"
     rows = [f"{path},{path.parent.name},{'test' if i % 4 == 0 else 'train'},{i}" for i, path in enumerate(sorted(photos.rglob("*.png")))]
     table.write_text("\n".join(["photo,kind,part,taken", *rows, ""]))
     names = {"path_column": "photo", "label_column": "kind", "split_column": "part", "group_column": "taken"}
-    told = [word for leaf, name in names.items() for word in ("--set", f"data.{leaf}={name}")]
-    assert cli.main(["train", str(table), "--out", str(folder), *SMALL, *told]) == 0
+    settings = [word for leaf, name in names.items() for word in ("--set", f"data.{leaf}={name}")]
+    assert cli.main(["train", str(table), "--out", str(folder), *SMALL, *settings]) == 0
     assert "train 90, test 30" in capsys.readouterr().err
     assert cli.main(["index", str(folder), str(table), "--device", "cpu"]) == 0
     assert sorted(open_index(folder, device="cpu").index.labels) == ["bright", "dark"]
@@ -106,7 +106,7 @@ def test_embeddings_of_any_data(model: Path, photos: Path, tmp_path: Path, capsy
 
 
 def test_embeddings_are_data_again(model: Path, photos: Path, tmp_path: Path) -> None:
-    """A head on vectors that somebody has already: the commonest job."""
+    """A head on existing embeddings, the most common job."""
     cli.main(["embed", str(model), str(photos), "--out", str(tmp_path / "e.npz"), "--device", "cpu"])
     held = np.load(tmp_path / "e.npz")
     np.savez(tmp_path / "vectors.npz", x=held["embeddings"], y=held["labels"])
@@ -115,9 +115,9 @@ def test_embeddings_are_data_again(model: Path, photos: Path, tmp_path: Path) ->
     assert loaded.encode(held["embeddings"][:3]).shape == (3, 4)
 
 
-def test_an_export_is_compared_with_the_model_and_told_in_one_line(model: Path, tmp_path: Path) -> None:
+def test_an_export_is_compared_with_the_model_and_reported_in_one_line(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nearkin", "export", str(model), "--onnx", str(tmp_path / "m.onnx")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # the libraries speak at their first import
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # the libraries print at their first import
     assert json.loads(done.stdout)["file"] == str(tmp_path / "m.onnx") and (tmp_path / "m.onnx").stat().st_size > 1000
     assert done.stderr == ""
 
@@ -136,14 +136,14 @@ class Ended(TrainingView):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("seconds", "told"), [("0", "goes on from step-"), ("1000", "begins anew: no checkpoint was written yet")])
-def test_a_stopped_training_says_how_to_go_on(seconds, told, photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+@pytest.mark.parametrize(("seconds", "message"), [("0", "continues from step-"), ("1000", "starts over: no checkpoint was written yet")])
+def test_a_stopped_training_says_how_to_resume(seconds, message, photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     folder = tmp_path / "m"
     monkeypatch.setattr("nearkin.cli.train.TrainingView", Ended)
     first = ["train", str(photos), "--out", str(folder), *SMALL, "--set", f"checkpoint_seconds={seconds}"]
     stopped = cli.main(first)
     said = " ".join(capsys.readouterr().err.split())
-    assert stopped == 130 and f"`nearkin train --resume {folder}` {told}" in said and said.endswith("stopped")
+    assert stopped == 130 and f"`nearkin train --resume {folder}` {message}" in said and said.endswith("stopped")
     with pytest.raises(FileNotFoundError, match="the training has not finished; `nearkin train --resume "):
         nearkin.load(folder, which="last")
     monkeypatch.undo()
@@ -160,9 +160,9 @@ def test_a_file_damaged_since_is_to_be_put_back_before_resuming(photos: Path, tm
     (data / "dark" / "3.png").write_bytes(b"\x89PNG")
     capsys.readouterr()
     assert cli.main(again) == 1
-    told = capsys.readouterr().err.strip().splitlines()[-1]
+    output = capsys.readouterr().err.strip().splitlines()[-1]
     advice = "restore the file and resume, or start a new training in another folder with --set data.on_error=skip"
-    assert "3.png cannot be decoded" in told and told.endswith(advice) and "remove the file" not in told
+    assert "3.png cannot be decoded" in output and output.endswith(advice) and "remove the file" not in output
     assert cli.main(["train", str(data), "--out", str(tmp_path / "other"), *SMALL, "--set", "data.on_error=skip"]) == 0
     (data / "dark" / "3.png").write_bytes(was)
     assert cli.main(again) == 0 and nearkin.load(folder).classes == ("bright", "dark")
@@ -180,9 +180,9 @@ def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
     assert len(lines) == 1 + (columns < 100) and lines[0].split()[-3:] == ["120/1023", "0:00:00", "-:--:--"] and "…" not in drawn.getvalue()
 
 
-@pytest.mark.parametrize(("steps", "said"), [(1000, "training: about 0:49:51 to go after 3 of 1,000 steps\n"), (20, "")])
+@pytest.mark.parametrize(("steps", "said"), [(1000, "training: about 0:49:51 left after 3 of 1,000 steps\n"), (20, "")])
 def test_without_a_terminal_a_line_says_early_if_it_will_take_long(steps, said, capsys, monkeypatch) -> None:
-    clock = iter([100.0, 102.0, 106.0])  # of the first three steps; nobody asks for the time once it was told
+    clock = iter([100.0, 102.0, 106.0])  # of the first three steps; the clock is not read after the line was printed
     monkeypatch.setattr("nearkin.cli.progress.monotonic", lambda: next(clock))
     view = TrainingView()
     view.started(steps, 0)
@@ -197,8 +197,8 @@ def test_many_epochs_have_a_line_every_few_and_the_last_has_one(epochs, lines, c
     view.started(3 * epochs, 0)
     for epoch in range(1, epochs + 1):
         view.epoch({"epoch": epoch, "loss": 1.0, "steps": 3 * epoch, "points_per_second": 5})
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == lines and told[-1].startswith(f"epoch {epochs}: loss 1.0000")
+    output = capsys.readouterr().err.splitlines()
+    assert len(output) == lines and output[-1].startswith(f"epoch {epochs}: loss 1.0000")
 
 
 def test_the_bar_knows_the_time_left_where_a_step_takes_a_minute() -> None:
@@ -217,8 +217,8 @@ def test_resuming_a_finished_training_changes_nothing(model: Path) -> None:
     assert (model / "weights.safetensors").read_bytes() == before
 
 
-def test_a_run_is_gone_on_with_and_evaluated_from_another_folder(photos: Path, tmp_path: Path, monkeypatch) -> None:
-    """run.json has whole paths, of data and of corrections, although they were typed as seen from where the training was begun."""
+def test_a_run_is_resumed_and_evaluated_from_another_folder(photos: Path, tmp_path: Path, monkeypatch) -> None:
+    """run.json has absolute paths of data and corrections, although relative ones were typed."""
     elsewhere, folder = tmp_path / "elsewhere", str(tmp_path / "m")
     elsewhere.mkdir()
     (tmp_path / "labels.csv").write_text(f"path,label\n{photos / 'dark' / '0.png'},bright\n")
@@ -232,7 +232,7 @@ def test_a_run_is_gone_on_with_and_evaluated_from_another_folder(photos: Path, t
     assert cli.main(["evaluate", folder, "--no-pictures", "--device", "cpu"]) == 0
 
 
-def test_a_training_whose_data_were_moved_says_how_to_go_on(photos: Path, tmp_path: Path, capsys) -> None:
+def test_a_training_whose_data_were_moved_says_how_to_resume(photos: Path, tmp_path: Path, capsys) -> None:
     data, folder = shutil.copytree(photos, tmp_path / "here"), tmp_path / "m"
     assert cli.main(["train", str(data), "--out", str(folder), *SMALL]) == 0
     before, page = (folder / "weights.safetensors").read_bytes(), folder / "run.json"
@@ -240,10 +240,7 @@ def test_a_training_whose_data_were_moved_says_how_to_go_on(photos: Path, tmp_pa
     capsys.readouterr()
     assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 1
     said = capsys.readouterr().err
-    assert (
-        f"{folder} was begun with {data}, which is no longer there; put it back, or write where it is now into {page} (data, source)"
-        in said
-    )
+    assert f"{folder} was trained on {data}, which no longer exists; put it back, or write its new path into {page} (data, source)" in said
     run = json.loads(page.read_text())
     run["data"]["source"] = str(moved)
     page.write_text(json.dumps(run))
@@ -253,11 +250,11 @@ def test_a_training_whose_data_were_moved_says_how_to_go_on(photos: Path, tmp_pa
 
 def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my runs"
-    for words, told in (
+    for words, message in (
         (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` starts one"),
         ([str(photos), "--out", str(folder)], f"resume it: `nearkin train --resume '{folder}'`"),
     ):
-        assert cli.main(["train", *words]) == 1 and told in capsys.readouterr().err
+        assert cli.main(["train", *words]) == 1 and message in capsys.readouterr().err
         folder.mkdir(exist_ok=True)
         (folder / "run.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match=re.escape(f"`nearkin train DATA --out '{folder}'` makes one")):
@@ -268,8 +265,8 @@ def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path
     ("more", "message"),
     [
         (["--set", "epochs=9", "--seed", "3"], "a resumed training keeps its settings"),
-        (["--for", "retrieval"], "leave out --for, or train into another folder"),
-        (["elsewhere"], "was begun with"),
+        (["--for", "retrieval"], "leave out --for, or pass another folder as --out"),
+        (["elsewhere"], "was trained on"),
     ],
 )
 def test_a_resumed_training_refuses_other_settings(model: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,7 +279,7 @@ def test_a_resumed_training_refuses_other_settings(model: Path, more: list[str],
     [
         ([], "DATA is missing: name a folder"),
         (["PHOTOS", "--set", "epoch=3"], "setting 'epoch' is unknown; did you mean 'epochs'?"),
-        (["PHOTOS", "--set", "epochs"], "must read leaf=value"),
+        (["PHOTOS", "--set", "epochs"], "must read SETTING=VALUE"),
         (["PHOTOS", "--objective", "ncaa"], "objective 'ncaa' is unknown; did you mean 'nca'?"),
         (["PHOTOS", "--network", "resnet"], "network 'resnet' is unknown"),
         (["PHOTOS", "--set", "epochs=two"], "epochs ('two') must be of type int"),
@@ -290,7 +287,7 @@ def test_a_resumed_training_refuses_other_settings(model: Path, more: list[str],
         (["PHOTOS", "--set", "sampler.options.per_clas=3"], "sampler shuffled has no option 'per_clas'"),
     ],
 )
-def test_errors_name_the_mend(arguments: list[str], message: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_name_the_fix(arguments: list[str], message: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [str(photos) if word == "PHOTOS" else word for word in arguments]
     out = [] if "--resume" in words else ["--out", str(tmp_path / "m")]
     assert cli.main(["train", *words, *out]) == 1
@@ -316,7 +313,7 @@ OTHER_SIZE = "odd.png is 9 x 10, and the first image is 12 x 12"
     ("part", "content", "message", "streamed"),
     [("val", None, OTHER_SIZE, True), ("test", None, OTHER_SIZE, False), ("test", b"no picture", "odd.png cannot be decoded", True)],
 )
-def test_a_held_out_image_that_cannot_be_used_is_told_before_the_first_epoch(
+def test_a_held_out_image_that_cannot_be_used_is_reported_before_the_first_epoch(
     part, content, message, streamed, photos: Path, tmp_path: Path, capsys
 ) -> None:
     for name, rows in (("train", slice(0, 20)), ("val", slice(20, 30)), ("test", slice(30, 40))):
@@ -359,9 +356,9 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
     assert run["objective"]["name"] == recipe["objective.name"] and run["sampler"]["name"] == recipe["sampler.name"]
     assert (run["data"]["size"], run["batch_size"], recipe["batch_size"]) == (16, 12, "64")  # what is set comes before the recipe
     metrics, printed = json.loads((out / "metrics.json").read_text()), capsys.readouterr()
-    assert "recall@1" in metrics["test"] and f"figure of the test part, {metrics['test points']} points" in printed.out
-    told = " ".join(printed.err.split())
-    assert " ".join(RECIPES["retrieval"].words.split()) in told and "; here with batch_size=12" in told
+    assert "recall@1" in metrics["test"] and f"test part, {metrics['test points']} points" in printed.out
+    output = " ".join(printed.err.split())
+    assert " ".join(RECIPES["retrieval"].words.split()) in output and "; here with batch_size=12" in output
     assert settings_for("retrieval", str(tmp_path), {})["data.size"] == "128" and "data.size" not in settings_for(
         "retrieval", "omniglot", {}
     )
@@ -386,7 +383,7 @@ def test_for_retrieval_takes_the_recipe_and_judges_on_unseen_classes(tmp_path: P
         ("retrieval", None, False, False),
     ],
 )
-def test_for_discovery_without_a_gpu_is_told_what_else_there_is(purpose, device, gpu, warned, tmp_path: Path, capsys, monkeypatch) -> None:
+def test_for_discovery_without_a_gpu_suggests_the_small_network(purpose, device, gpu, warned, tmp_path: Path, capsys, monkeypatch) -> None:
     """At once, before the data are read and anything is trained."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
     monkeypatch.setattr("nearkin.cli.train.train", lambda *_, **__: (_ for _ in ()).throw(ValueError("training begins")))
@@ -395,7 +392,7 @@ def test_for_discovery_without_a_gpu_is_told_what_else_there_is(purpose, device,
     assert cli.main([*words, *(["--device", device] if device else [])]) == 1
     said = " ".join(capsys.readouterr().err.split())
     command = shlex.join(["nearkin", "train", str(tmp_path / "my photos")])
-    warning = f"this purpose is meant for a GPU, and without one may take hours; `{command}` trains a small network instead"
+    warning = f"these settings are for a GPU and may take hours on a CPU; `{command}` trains a small network instead"
     assert said.endswith("training begins") and (warning in said) == warned
 
 
@@ -412,7 +409,9 @@ def test_for_discovery_without_a_gpu_is_told_what_else_there_is(purpose, device,
         ),
     ],
 )
-def test_ordinary_mistakes_are_told_in_a_line(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ordinary_mistakes_are_reported_in_a_line(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["train", "digits", "--out", str(tmp_path / "m"), *words]) == 1
     assert message in capsys.readouterr().err
 
@@ -431,7 +430,7 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path, capsys: pytest.Capt
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"] and (tmp_path / "README.md").read_text() == "mine"
 
 
-def test_a_folder_called_like_a_known_set_is_told_of(
+def test_a_folder_named_like_a_known_set_is_mentioned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photographs(tmp_path / "digits", 20)

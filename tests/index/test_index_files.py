@@ -54,7 +54,7 @@ def test_what_was_added_is_there_after_reopening(tmp_path) -> None:
     index.delete([3, 4])
     again = LocalIndex.open(tmp_path / "i", model="m1")
     assert same(index, again) and again.count == 98
-    assert again.snapshot.picture(int(again.snapshot.rows([9])[0])) == bytes([9]) * 4
+    assert again.snapshot.thumbnail(int(again.snapshot.rows([9])[0])) == bytes([9]) * 4
     again.verify()
 
 
@@ -74,13 +74,13 @@ def test_another_model_is_refused(tmp_path) -> None:
 
 def test_an_index_is_not_made_twice_nor_found_where_there_is_none(tmp_path) -> None:
     made(tmp_path / "i")
-    with pytest.raises(FileExistsError, match="holds an index already"):
+    with pytest.raises(FileExistsError, match="already holds an index"):
         made(tmp_path / "i")
-    with pytest.raises(FileNotFoundError, match="holds no index; `nearkin index DIR DATA` makes one"):
+    with pytest.raises(FileNotFoundError, match="holds no index; create one with `nearkin index DIR DATA`"):
         LocalIndex.open(tmp_path / "j")
     with pytest.raises(ValueError, match="metric 'taxi' is unknown; choose one of"):
         LocalIndex.create(tmp_path / "j", model="m", metric="taxi", dimension=3)
-    with pytest.raises(ValueError, match=r"dimension \(0\) must be at least 1"):
+    with pytest.raises(ValueError, match=r"dimension \(0\) must be a whole number of at least 1"):
         LocalIndex.create(tmp_path / "j", model="m", metric="cosine", dimension=0)
 
 
@@ -125,9 +125,9 @@ def test_a_replacement_takes_over_only_when_it_is_whole(tmp_path) -> None:
     assert LocalIndex.open(tmp_path / "i", model="m1").count == 100
     assert index.replace([batch(5, 3), batch(6, 3)], **about) == 11
     assert LocalIndex.open(tmp_path / "i", model="m2").snapshot.ids.tolist() == list(range(11))
-    with pytest.raises(ValueError, match="was made anew by another model"):
+    with pytest.raises(ValueError, match="was rebuilt by another model"):
         reader.refresh()
-    with pytest.raises(ValueError, match="was made anew by another model meanwhile"):
+    with pytest.raises(ValueError, match="was rebuilt by another model; open it again$"):
         reader.add(batch(1))
 
 
@@ -167,7 +167,7 @@ def test_damage_is_named(tmp_path, damage: str) -> None:
         manifest.write_text(json.dumps(page))
     else:
         manifest.write_text('{"sha')
-    with pytest.raises(IndexDamagedError, match="build the index anew"):  # noqa: PT012
+    with pytest.raises(IndexDamagedError, match="rebuild the index"):  # noqa: PT012
         index = LocalIndex.open(tmp_path / "i")
         index.snapshot  # noqa: B018
         index.verify()

@@ -1,4 +1,4 @@
-"""Curves: what is drawn is what was given, cut axes say so, and the log is read as it was written."""
+"""Curves show the values that were passed, axes that do not start at zero say so, and the log is read correctly."""
 
 import json
 from dataclasses import replace
@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearkin.report.curves import Series, Trade, line, pr_roc, training_curves
+from nearkin.report.curves import PairCurves, Series, line, pr_roc, training_curves
 from nearkin.report.drawing import as_bytes, save
 from nearkin.report.training_log import History, learning_rates, read_log
 from nearkin.train.config import DiscoveryChoice, OptimizerChoice, Run, ScheduleChoice
 
-TITLES = {"title": "t", "across": "k", "up": "accuracy"}
+TITLES = {"title": "t", "x_label": "k", "y_label": "accuracy"}
 
 
-def test_a_line_is_what_was_given_with_its_interval_and_chance() -> None:
+def test_a_line_shows_its_values_interval_and_chance() -> None:
     axes = line([1, 5, 9], [Series("a", [0.2, 0.4, 0.5], [0.1, 0.3, 0.4], [0.3, 0.5, 0.6])], chance=0.1, **TITLES).axes[0]
     drawn, chance = axes.lines
     assert np.allclose(drawn.get_ydata(), [20, 40, 50]) and np.allclose(drawn.get_xdata(), [1, 5, 9])
@@ -25,14 +25,14 @@ def test_a_line_is_what_was_given_with_its_interval_and_chance() -> None:
     assert axes.get_ylim()[0] == 0 and axes.get_ylabel() == "accuracy (%)"
 
 
-def test_a_cut_axis_says_so_and_is_never_short_enough_for_noise() -> None:
+def test_an_axis_that_does_not_start_at_zero_says_so_and_has_a_minimal_span() -> None:
     axes = line([1, 2], [Series("a", [0.991, 0.992])], chance=0.1, **TITLES).axes[0]
     low, high = axes.get_ylim()
-    assert max(axes.get_yticks()) <= 100 and low > 0 and high - low > 4 and axes.get_ylabel().endswith("axis cut below")
+    assert max(axes.get_yticks()) <= 100 and low > 0 and high - low > 4 and axes.get_ylabel().endswith("axis does not start at 0")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "chance: 10.0 % (below)"]
 
 
-def test_numbers_that_are_no_shares_keep_their_scale_and_wide_choices_get_a_logarithmic_axis() -> None:
+def test_other_numbers_keep_their_scale_and_wide_ranges_get_a_logarithmic_axis() -> None:
     axes = line([1, 10, 100], [Series("mae", [3, 2, 2.5])], share=False, chance=9.0, **TITLES).axes[0]
     assert axes.get_xscale() == "log" and axes.get_ylabel() == "accuracy" and np.allclose(axes.lines[0].get_ydata(), [3, 2, 2.5])
     assert [text.get_text() for text in axes.get_legend().get_texts()][1] == "chance: 9 (above)"
@@ -46,7 +46,7 @@ def test_positions_may_have_names() -> None:
 
 def test_the_two_curves_of_pairs_show_chance_and_areas() -> None:
     t = np.linspace(0, 1, 5)
-    left, right = pr_roc([Trade("model", t, 1 - t, t, np.sqrt(t), 0.5, 0.67)], kin=0.25).axes
+    left, right = pr_roc([PairCurves("model", t, 1 - t, t, np.sqrt(t), 0.5, 0.67)], positive_share=0.25).axes
     assert np.allclose(left.lines[0].get_ydata(), 1 - t) and np.allclose(left.lines[1].get_ydata(), 0.25)
     assert np.allclose(right.lines[0].get_ydata(), np.sqrt(t)) and np.allclose(right.lines[1].get_ydata(), [0, 1])
     assert [text.get_text() for text in left.get_legend().get_texts()] == ["model: 0.500", "chance: 0.250"]
@@ -55,7 +55,7 @@ def test_the_two_curves_of_pairs_show_chance_and_areas() -> None:
 
 def test_many_curves_of_pairs_have_their_legends_below_and_inside_the_picture() -> None:
     t = np.linspace(0, 1, 5)
-    figure = pr_roc([Trade(f"model {i}", t, 1 - t, t, t, 0.5, 0.5) for i in range(6)], kin=0.25)
+    figure = pr_roc([PairCurves(f"model {i}", t, 1 - t, t, t, 0.5, 0.5) for i in range(6)], positive_share=0.25)
     figure.canvas.draw()
     for axes in figure.axes:
         legend, labels = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
@@ -82,14 +82,14 @@ def test_errors_of_curves(tmp_path: Path) -> None:
         save(line([1], [Series("a", [0.5])], **TITLES), tmp_path / "f.gif")
     with pytest.raises(ValueError, match="series is empty"):
         line([1], [], **TITLES)
-    with pytest.raises(ValueError, match=r"y of 'a' has shape \(1,\); give 2 numbers, one for each position"):
+    with pytest.raises(ValueError, match=r"y of 'a' has shape \(1,\); pass 2 numbers, one for each position"):
         line([1, 2], [Series("a", [0.5])], **TITLES)
-    with pytest.raises(ValueError, match="ticks names 1 of 2 positions; name each"):
+    with pytest.raises(ValueError, match="ticks has 1 names for 2 positions; pass one for each"):
         line([1, 2], [Series("a", [0.5, 0.6])], ticks=["conv1"], **TITLES)
     with pytest.raises(ValueError, match="y holds no finite number"):
         line([1], [Series("a", [np.nan])], **TITLES)
-    with pytest.raises(ValueError, match="trades is empty"):
-        pr_roc([], kin=0.1)
+    with pytest.raises(ValueError, match="curves is empty"):
+        pr_roc([], positive_share=0.1)
 
 
 def written(path: Path, *lines: dict[str, object]) -> Path:
@@ -111,13 +111,13 @@ def test_the_log_is_read_with_the_later_of_two_equal_epochs(tmp_path: Path) -> N
 
 
 def test_errors_of_the_log(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="log.jsonl is not there"):
+    with pytest.raises(FileNotFoundError, match="log.jsonl does not exist"):
         read_log(tmp_path / "log.jsonl")
-    with pytest.raises(ValueError, match="holds no epoch"):
+    with pytest.raises(ValueError, match="lists no epoch"):
         read_log(written(tmp_path / "log.jsonl", {"kind": "message", "text": "hello"}))
 
 
-def test_learning_rates_follow_the_schedule_and_a_plateau_listens_to_the_losses() -> None:
+def test_learning_rates_follow_the_schedule_and_a_plateau_schedule_uses_the_losses() -> None:
     history = History(np.array([1.0, 2.0, 3.0]), np.array([1.0, 1.0, 1.0]), np.array([10.0, 20.0, 30.0]), {})
     run = Run(epochs=3, optimizer=OptimizerChoice(learning_rate=0.5), schedule=ScheduleChoice("milestones", 0.0, (0.5,), 0.1))
     at, rates = learning_rates(run, history)
@@ -126,19 +126,24 @@ def test_learning_rates_follow_the_schedule_and_a_plateau_listens_to_the_losses(
     rounds = Run(
         epochs=3, discovery=DiscoveryChoice(rounds=2), optimizer=OptimizerChoice(learning_rate=1.0), schedule=ScheduleChoice(warmup=0.0)
     )
-    anew = learning_rates(rounds, history, "neighborhood_discovery")[1]  # three rounds of one epoch each
-    assert np.allclose(anew[:10], anew[10:20]) and np.allclose(anew[10:20], anew[20:]) and anew[0] == 1 and anew[9] < 0.1
+    restarted = learning_rates(rounds, history, "neighborhood_discovery")[1]  # three rounds of one epoch each
+    assert (
+        np.allclose(restarted[:10], restarted[10:20])
+        and np.allclose(restarted[10:20], restarted[20:])
+        and restarted[0] == 1
+        and restarted[9] < 0.1
+    )
     uneven = replace(rounds, discovery=DiscoveryChoice(rounds=1))  # rounds of 2 epochs and 1
     shorter = learning_rates(uneven, history, "neighborhood_discovery")[1]
-    assert shorter[0] == shorter[20] == 1 and shorter[19] < 0.01 and np.allclose(shorter[20:], anew[20:])
+    assert shorter[0] == shorter[20] == 1 and shorter[19] < 0.01 and np.allclose(shorter[20:], restarted[20:])
     assert learning_rates(rounds, history, "nca")[1][10] == pytest.approx(0.75)  # one cosine over all
     stuck = Run(epochs=3, optimizer=OptimizerChoice(learning_rate=0.5), schedule=ScheduleChoice("plateau", 0.0, factor=0.1, patience=1))
     assert np.allclose(learning_rates(stuck, history)[1], np.repeat([0.5, 0.5, 0.05], 10))
 
 
 @pytest.mark.parametrize("count", [2, 6])
-def test_a_legend_of_many_lines_stands_beside_them(count: int) -> None:
-    figure = line([1, 2], [Series(f"line {i}", [i / 10, 0.9]) for i in range(count)], title="T", across="x", up="y")
+def test_the_legend_of_many_lines_is_outside_the_plot(count: int) -> None:
+    figure = line([1, 2], [Series(f"line {i}", [i / 10, 0.9]) for i in range(count)], title="T", x_label="x", y_label="y")
     figure.canvas.draw()
     (axes,) = figure.axes
     box, page = axes.get_legend().get_window_extent(), figure.bbox

@@ -108,7 +108,7 @@ def test_the_last_layer_with_maps() -> None:
     assert last_maps(net, torch.zeros(1, 2, 8, 8, dtype=torch.float64)) == "act2"  # 5 x 5
     assert last_maps(net, torch.zeros(1, 2, 6, 6, dtype=torch.float64)) == "act1"  # 4 x 4, where act2 has 3 x 3
     assert last_maps(net, torch.zeros(1, 2, 5, 5, dtype=torch.float64)) == "act2"  # nothing has 4
-    with pytest.raises(ValueError, match="no layer that gives maps"):
+    with pytest.raises(ValueError, match="no layer whose maps"):
         last_maps(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.zeros(1, 1, 2, 2))
 
 
@@ -121,9 +121,9 @@ def test_errors_of_grad_cam() -> None:
             grad_cam(net, inputs, near, layer)
 
     wrong(r"layer 'conv3' is unknown \(did you mean 'conv2'\?\)", layer="conv3")
-    wrong(r"layer 'head' gives \(2, 3\); Grad-CAM needs maps", layer="head")
+    wrong(r"layer 'head' outputs \(2, 3\); Grad-CAM needs maps", layer="head")
     wrong(r"inputs have shape \(2, 8, 8\)", inputs=images[0])
-    wrong(r"neighbors have shape \(1, 3\); give the embedding", near=neighbors[:1])
-    with pytest.raises(ValueError, match=r"against has shape \(5, 2\); give embeddings \(m, 3\) of other references"):
+    wrong(r"neighbors have shape \(1, 3\); pass one embedding", near=neighbors[:1])
+    with pytest.raises(ValueError, match=r"against has shape \(5, 2\); pass embeddings \(m, 3\) of other references"):
         grad_cam(net, images, neighbors, "conv1", against=torch.zeros(5, 2))
     wrong(r"neighbors have shape \(2, 2\) for embeddings \(2, 3\)", near=neighbors[:, :2])

@@ -11,8 +11,8 @@ from torch import nn
 from nearkin.data import Dataset
 from nearkin.models.folder import Model
 from nearkin.report import measure as measuring
-from nearkin.report.checks import inspect
 from nearkin.report.illustrate import illustrate
+from nearkin.report.inspection import inspect
 from nearkin.report.measure import GEOMETRY, measure
 from nearkin.report.subject import Side, Subject, embedded
 
@@ -61,12 +61,12 @@ def test_planted_duplicates_and_labels_are_shown() -> None:
     found = drawn(subject(queries, gallery))
     query, reference = found["duplicates"].figure.axes
     assert np.array_equal(query.images[0].get_array(), reference.images[0].get_array())
-    assert reference.get_xlabel() == "0.0 % apart"
+    assert reference.get_xlabel() == "differs by 0.0 %"
     assert [axes.get_xlabel() for axes in found["suspects"].figure.axes] == [
         f"{'ab'[int(queries.labels[7])]}\nor {'ab'[1 - int(queries.labels[7])]}?"
     ]
     assert "filters" not in found and "grad_cam" not in found and "training" not in found  # no convolution, no folder
-    assert all(one.says and one.caption and one.png[:4] == b"\x89PNG" for one in found.values())
+    assert all(one.alt and one.caption and one.png[:4] == b"\x89PNG" for one in found.values())
 
 
 def test_planted_duplicates_in_one_set_are_shown() -> None:
@@ -88,24 +88,22 @@ def test_without_opentsne_the_map_is_that_of_pca_and_says_so(monkeypatch: pytest
     )
 
 
-def test_one_class_has_no_strangers_and_the_report_says_so() -> None:
+def test_one_class_has_no_negatives_and_the_report_says_so() -> None:
     found = measure(subject(pictures(20, 0, classes=1), pictures(20, 1, classes=1)))
-    assert found.curves is None and any(
-        note.startswith("No curves of pairs: there are 400 pairs of kin and 0 of strangers") for note in found.notes
-    )
+    assert found.curves is None and any(note.startswith("No curves of pairs: there are 400") for note in found.notes)
 
 
-def test_large_data_are_sampled_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_data_are_sampled_and_a_note_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "MOST_CLUSTERED", 15)
     monkeypatch.setattr(measuring, "MOST_PAIRS", 1)
     found = measure(subject(pictures(120, 0), None))
     assert found.notes == [
-        "Clustering saw 15 of 120 queries, drawn at random.",
-        "The curves of pairs are of 100 queries drawn at random.",
+        "Clustering used 15 of 120 queries, drawn at random.",
+        "The curves of pairs used 100 queries, drawn at random.",
     ]
-    assert found.curves is not None and found.curves[0].area.counted == 100 * 119  # nobody is paired with himself
+    assert found.curves is not None and found.curves[0].area.counted == 100 * 119  # no query is paired with itself
 
 
 def test_a_lone_query_without_references_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no reference to answer a query; give data with at least two points"):
+    with pytest.raises(ValueError, match="there is no reference to compare a query with; pass data with at least two points"):
         measure(subject(pictures(1, 0), None))

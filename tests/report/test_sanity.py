@@ -11,8 +11,8 @@ from torch import Tensor
 
 from nearkin.compose.points import Points
 from nearkin.report.sanity import (
-    APART_IMAGES,
-    APART_VECTORS,
+    IMAGE_DISTANCE,
+    VECTOR_DISTANCE,
     Suspect,
     changed_by_lengths,
     digests,
@@ -40,28 +40,28 @@ def test_planted_near_duplicates_are_found_and_nothing_else() -> None:
     queries[3] = references[7]
     queries[5] = (references[9].float() * 0.7 + 40).to(torch.uint8)  # darker, less contrast
     noise = torch.randint(-4, 5, references[11].shape, generator=torch.Generator().manual_seed(2))
-    queries[8] = (references[11].int() + noise).clamp(0, 255).to(torch.uint8)  # saved anew
-    found = near_duplicates(fingerprints(queries), fingerprints(references), APART_IMAGES)
+    queries[8] = (references[11].int() + noise).clamp(0, 255).to(torch.uint8)  # saved again
+    found = near_duplicates(fingerprints(queries), fingerprints(references), IMAGE_DISTANCE)
     assert dict(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == {3: 7, 5: 9, 8: 11}
-    assert found.queries[0] == 3 and found.apart[0] == 0 and (found.apart[1:] > 0).all()  # the nearest first
+    assert found.queries[0] == 3 and found.distance[0] == 0 and (found.distance[1:] > 0).all()  # the nearest first
     exact = same_content(digests(queries), digests(references))
     assert (exact.queries.tolist(), exact.references.tolist()) == ([3], [7])
 
 
-def test_planted_near_duplicates_in_one_set_are_told_once_and_never_with_themselves() -> None:
+def test_planted_near_duplicates_in_one_set_are_returned_once_and_never_with_themselves() -> None:
     some = pictures(20, seed=0)
     some[9] = some[4]
     some[15] = (some[2].float() * 0.7 + 40).to(torch.uint8)
-    found = near_duplicates_among(fingerprints(some), np.arange(20), APART_IMAGES)
-    assert list(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == [(9, 4), (15, 2)] and found.apart[0] == 0
-    part = near_duplicates_among(fingerprints(some), np.array([0, 2, 5]), APART_IMAGES)  # only these are asked
+    found = near_duplicates_among(fingerprints(some), np.arange(20), IMAGE_DISTANCE)
+    assert list(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == [(9, 4), (15, 2)] and found.distance[0] == 0
+    part = near_duplicates_among(fingerprints(some), np.array([0, 2, 5]), IMAGE_DISTANCE)  # only these are asked
     assert (part.queries.tolist(), part.references.tolist()) == ([15], [2])
-    assert len(near_duplicates_among(fingerprints(some[:1]), np.arange(1), APART_IMAGES).queries) == 0
+    assert len(near_duplicates_among(fingerprints(some[:1]), np.arange(1), IMAGE_DISTANCE).queries) == 0
 
 
 def test_a_resized_copy_is_found() -> None:
     large, small = pictures(5, side=80), pictures(5, side=64)
-    found = near_duplicates(fingerprints(large), fingerprints(small), APART_IMAGES)
+    found = near_duplicates(fingerprints(large), fingerprints(small), IMAGE_DISTANCE)
     assert found.queries.tolist() and (found.queries == found.references).all() and len(found.queries) == 5
 
 
@@ -71,19 +71,19 @@ def test_duplicates_of_vectors_by_a_literal_loop() -> None:
     queries[2] = references[4] * (1 + 1e-6)
     a, b = scaled_columns(queries, references)
     assert a.shape == (15, 3)  # the constant column says nothing
-    found = near_duplicates(a, b, APART_VECTORS)
+    found = near_duplicates(a, b, VECTOR_DISTANCE)
     expected = []
     for i in range(len(a)):
         j = min(range(len(b)), key=lambda j: math.dist(a[i].tolist(), b[j].tolist()))
-        if math.dist(a[i].tolist(), b[j].tolist()) < APART_VECTORS * max(a[i].norm(), b[j].norm()):
+        if math.dist(a[i].tolist(), b[j].tolist()) < VECTOR_DISTANCE * max(a[i].norm(), b[j].norm()):
             expected.append((i, j))
     assert list(zip(found.queries.tolist(), found.references.tolist(), strict=True)) == expected == [(2, 4)]
 
 
 def test_flat_pictures_are_no_duplicates_of_others_but_of_one_another() -> None:
     flat, some = torch.full((2, 1, 8, 8), 7, dtype=torch.uint8), pictures(4)[:, :1, :8, :8]
-    assert len(near_duplicates(fingerprints(flat), fingerprints(some), APART_IMAGES).queries) == 0
-    assert len(near_duplicates(fingerprints(flat), fingerprints(flat), APART_IMAGES).queries) == 2
+    assert len(near_duplicates(fingerprints(flat), fingerprints(some), IMAGE_DISTANCE).queries) == 0
+    assert len(near_duplicates(fingerprints(flat), fingerprints(flat), IMAGE_DISTANCE).queries) == 2
 
 
 def test_lengths() -> None:
@@ -149,7 +149,7 @@ def test_the_csv_of_suspects(tmp_path: Path) -> None:
 def test_errors_of_sanity_checks() -> None:
     with pytest.raises(ValueError, match=r"inputs have shape \(3,\)"):
         fingerprints(torch.zeros(3))
-    with pytest.raises(ValueError, match=r"apart \(0\) must be above 0"):
+    with pytest.raises(ValueError, match=r"max_distance \(0\) must be above 0"):
         near_duplicates(torch.zeros(2, 2), torch.zeros(2, 2), 0)
     with pytest.raises(ValueError, match=r"agreed \(1.5\) must be a share"):
         suspected_labels(torch.zeros(2, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long), 1.5)

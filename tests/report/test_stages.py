@@ -1,4 +1,4 @@
-"""Stages of a training: found in order, put back as they were, and each looks for itself."""
+"""Stages of a training: found in order, loaded completely, and each with its own heat maps."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nearkin.compose.points import Points
 from nearkin.models.folder import Model
 from nearkin.report.grad_cam import grad_cam
-from nearkin.report.stages import looked, put, stages
+from nearkin.report.stages import heat_of_nearest, load_weights, saved_weights
 
 ABOUT = {"prepare": [], "metric": "squared_euclidean", "shape": [1, 9, 9], "classes": [], "supervision": "ids"}
 
@@ -36,13 +36,13 @@ def same(network: nn.Module, seed: int) -> bool:
 
 
 def test_stages_are_in_the_order_of_the_training_and_put_back_whole(tmp_path: Path) -> None:
-    found = stages(kept(tmp_path))
+    found = saved_weights(kept(tmp_path))
     assert list(found) == ["round 2", "round 10", "step 30", "best", "last"], "the newest checkpoint is the last weights"
     model = Model(small(0), ABOUT)
     for weights, seed in zip(found.values(), (2, 10, 30, 1, 100), strict=True):
-        put(model, weights)
+        load_weights(model, weights)
         assert same(model.network, seed)
-    assert stages(tmp_path / "nothing") == {}
+    assert saved_weights(tmp_path / "nothing") == {}
 
 
 @pytest.mark.parametrize("layer", [None, "0", "1"])
@@ -50,10 +50,10 @@ def test_a_look_is_the_heat_of_the_nearest_by_the_present_weights(tmp_path: Path
     generator = torch.Generator().manual_seed(0)
     images, there = (torch.randint(256, (count, 1, 9, 9), generator=generator, dtype=torch.uint8) for count in (3, 40))
     model, seen = Model(small(0), ABOUT), []
-    for weights in stages(kept(tmp_path)).values():
-        put(model, weights)
+    for weights in saved_weights(kept(tmp_path)).values():
+        load_weights(model, weights)
         known: Tensor = torch.as_tensor(model.encode(there))
-        look = looked(model, images, Points(known), layer=layer)
+        look = heat_of_nearest(model, images, Points(known), layer=layer)
         gaps = torch.cdist(torch.as_tensor(model.encode(images)).double(), known.double())
         assert look.found.tolist() == gaps.argmin(1).tolist()
         inputs = model._prepared(images)
@@ -66,6 +66,6 @@ def test_a_query_in_the_gallery_is_passed_over_by_id(tmp_path: Path) -> None:
     images = torch.randint(256, (12, 1, 9, 9), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
     model = Model(small(0), ABOUT)
     known = Points(torch.as_tensor(model.encode(images)), ids=torch.arange(12))
-    assert looked(model, images[:4], known).found.tolist() == [0, 1, 2, 3]
-    found = looked(model, images[:4], known, torch.arange(4)).found
+    assert heat_of_nearest(model, images[:4], known).found.tolist() == [0, 1, 2, 3]
+    found = heat_of_nearest(model, images[:4], known, torch.arange(4)).found
     assert not (found == torch.arange(4)).any() and load_file(kept(tmp_path) / "best.safetensors")

@@ -10,9 +10,9 @@ from torch import nn
 
 from nearkin.data import Dataset
 from nearkin.models.folder import Model
-from nearkin.report.checks import inspect
+from nearkin.report.inspection import inspect
 from nearkin.report.sanity import off_center
-from nearkin.report.subject import Side, Subject, embedded, in_classes_of, prepared, strangers_to
+from nearkin.report.subject import Side, Subject, embedded, in_classes_of, prepared, with_distinct_ids
 from nearkin.search import nearest
 
 PREPARE = [{"step": "Standardize", "mean": [0.5], "std": [0.25]}]
@@ -67,8 +67,8 @@ def test_points_of_unknown_class_are_counted_and_never_taken_for_a_class() -> No
     assert data.labels is not None
     half = side(replace(data, labels=torch.where(torch.arange(40) < 20, data.labels, -1)))
     assert half.left_out == {"class not known": 20} and half.data.ids.tolist() == list(range(20))
-    nobody, classes = in_classes_of(side(replace(data, labels=torch.full((40,), -1))), ("a", "b"))
-    assert nobody.points.labels is None and nobody.data.supervision == "ids" and len(nobody) == 40 and classes == ("a", "b")
+    unlabeled, classes = in_classes_of(side(replace(data, labels=torch.full((40,), -1))), ("a", "b"))
+    assert unlabeled.points.labels is None and unlabeled.data.supervision == "ids" and len(unlabeled) == 40 and classes == ("a", "b")
 
 
 def test_a_shape_the_model_does_not_read_is_refused() -> None:
@@ -88,7 +88,7 @@ def test_classes_are_known_by_their_names_and_new_ones_come_last() -> None:
 
 def test_other_data_never_share_an_id_with_the_gallery() -> None:
     queries, gallery = side(pictures(5)), side(pictures(9))
-    assert not set(strangers_to(queries, gallery).points.ids.tolist()) & set(gallery.points.ids.tolist())
+    assert not set(with_distinct_ids(queries, gallery).points.ids.tolist()) & set(gallery.points.ids.tolist())
 
 
 def test_nothing_is_wrong_where_nothing_is() -> None:
@@ -103,8 +103,8 @@ def test_near_duplicates_are_named_where_the_queries_are_their_own_gallery() -> 
     assert isinstance(data.inputs, torch.Tensor)
     data.inputs[9] = data.inputs[4] // 2
     found = asked(side(data), None)
-    told = next(one for one in found["sanity"].findings if one.check == "Near-duplicates")
-    assert told.level == "look" and "): 1, the nearest first: pictures row 4 with pictures row 9." in told.found
+    finding = next(one for one in found["sanity"].findings if one.check == "Near-duplicates")
+    assert finding.level == "look" and "): 1, the nearest first: pictures row 4 with pictures row 9." in finding.found
     rows = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 100.0, 0.01, 0.0])
     rows[7] = rows[3]
     vectors = Dataset("vectors", rows, labels=torch.arange(30) % 2, classes=("a", "b"))
@@ -122,13 +122,13 @@ def test_planted_faults_are_named() -> None:
     gallery.labels[10] = 1 - gallery.labels[10]
     found = asked(side(queries, "test part"), side(gallery))
     levels = found["levels"]
-    assert levels["Query inside the gallery"] == "wrong" and levels["Near-duplicates across splits"] == "look"
+    assert levels["Queries among the references"] == "wrong" and levels["Near-duplicates across splits"] == "look"
     assert levels["Suspected wrong labels"] == "look"
     assert ("training part", "pictures row 10") in {(part, source) for part, source, _ in found["sanity"].suspects}
     assert {3, 7} <= set(found["sanity"].duplicates.queries.tolist())
 
 
-def test_lengths_centers_and_collapse_are_told() -> None:
+def test_lengths_centers_and_collapse_are_reported() -> None:
     class Odd(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             rows = x.flatten(1)
@@ -136,7 +136,7 @@ def test_lengths_centers_and_collapse_are_told() -> None:
 
     by = model("cosine", Odd())
     levels = asked(side(pictures(40, 0), by=by), side(pictures(60, 1), by=by), by, rank=1.2)["levels"]
-    assert levels["Uncenterd embeddings"] == "look" and levels["Collapse"] == "look" and levels["Uncenterd inputs"] == "fine"
+    assert levels["Uncentered embeddings"] == "look" and levels["Collapse"] == "look" and levels["Uncentered inputs"] == "fine"
     uneven = model("cosine", nn.Flatten())
     levels = asked(side(pictures(40, 0), by=uneven), side(pictures(60, 1), by=uneven), uneven)["levels"]
     assert levels["Unnormalized features with a cosine model"] == "look"
@@ -144,7 +144,7 @@ def test_lengths_centers_and_collapse_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "rank", "level", "told"),
+    ("numbers", "rank", "level", "message"),
     [
         (1, 1.1, "fine", "about 1.1 of its 36 dimensions, which is enough for 1 number."),
         (2, 1.9, "fine", "about 1.9 of its 36 dimensions, which is enough for 2 numbers."),
@@ -152,10 +152,10 @@ def test_lengths_centers_and_collapse_are_told() -> None:
         (1, 30.0, "fine", "about 30.0 of its 36 dimensions."),
     ],
 )
-def test_points_on_a_line_are_no_collapse_where_one_number_is_told(numbers: int, rank: float, level: str, told: str) -> None:
+def test_points_on_a_line_are_no_collapse_for_one_number(numbers: int, rank: float, level: str, message: str) -> None:
     data = Dataset("measured", pictures(30).inputs, targets=torch.rand(30, numbers, generator=torch.Generator().manual_seed(0)))
     queries = side(data)
     subject = Subject(model(), queries, None, (), "numbers", "test")
     found = nearest(queries.points, queries.points, 10, subject.model.affinity, exclude_same_id=True)
     finding = next(one for one in inspect(subject, found, rank).findings if one.check == "Collapse")
-    assert (finding.level, bool(finding.mend)) == (level, level == "look") and finding.found.endswith(told)
+    assert (finding.level, bool(finding.fix)) == (level, level == "look") and finding.found.endswith(message)

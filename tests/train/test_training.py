@@ -61,7 +61,7 @@ def test_a_model_folder_is_complete(tmp_path, digits):
     assert {"split.json", "metrics.json", "log.jsonl", "README.md", "checkpoints"} <= names
     assert json.loads((tmp_path / "m" / "metrics.json").read_text())["test"] == metrics["test"]
     card = (tmp_path / "m" / "README.md").read_text()
-    assert "looked at once" in card
+    assert "evaluated once" in card
     assert "| network.options.hidden | `[32]` |" in card  # what was set, and nothing that was not
     assert "| seed |" not in card
     assert "3 of 3 epochs" in card

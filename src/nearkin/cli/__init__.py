@@ -1,7 +1,7 @@
-"""The command line: `nearkin VERB ...`.
+"""The command line: `nearkin VERB ...`, one module for each verb.
 
-This file only says what there is to say; a verb's own module, and with it torch, is imported when the verb runs, so
-that help, mistyped options and folders that are not there are answered at once.
+This module only defines the arguments. A verb's own module, and torch with it, is imported when the verb runs, so that help,
+mistyped options and missing folders are reported at once.
 """
 
 import argparse
@@ -12,114 +12,147 @@ from pathlib import Path
 
 from nearkin import __version__
 from nearkin.cli.early_checks import check
-from nearkin.cli.pipes import UNREAD, nobody_reads
+from nearkin.cli.pipes import CLOSED_PIPE, reader_left
 
-ABOUT = "Learn embeddings whose nearest neighbors are right: from classes, from numbers, or from no labels at all."
-FIRST = "The first thing to try, about a minute on a laptop:\n  nearkin demo\n\nHelp on a verb:\n  nearkin demo --help"
-DEMO = """Train a small network with NCA on digits that were moved about, and compare its nearest neighbors with those of raw
-pixels, PCA, LDA, linear NCA and the same network trained with softmax. Nothing is downloaded."""
-DEMO_WRITES = """writes into --out:
+__all__ = ["main"]
+
+ABOUT = "Learn embeddings whose nearest neighbors are right: from classes, numbers, label sets or no labels at all."
+FIRST = """Start here (about a minute on a laptop, no download):
+  nearkin demo
+
+Then train on your own images, one folder for each class:
+  nearkin train photos/
+
+Help on a verb:
+  nearkin train --help"""
+DEMO = """Train a small network with NCA on shifted digits and compare its nearest neighbors with those of raw pixels, PCA, LDA,
+linear NCA and the same network trained with softmax. Nothing is downloaded."""
+DEMO_WRITES = """files written to --out:
   scatter.png           the test digits in 2 dimensions, four embeddings side by side
-  metrics.json          every figure, with seeds, seconds, settings and versions
-  weights.safetensors   the network trained with NCA, 32 dimensions; model.json describes it,
-                        references.safetensors are its training embeddings
-  index                 all digits as it embeds them: `nearkin serve` shows them, and which neighbors are wrong
+  metrics.json          all figures, with seeds, seconds, settings and versions
+  weights.safetensors   the NCA network with 32 dimensions; model.json describes it, and
+                        references.safetensors holds its embeddings of the training digits
+  index                 all digits as this network embeds them; `nearkin serve` shows them
 
 examples:
   nearkin demo                          three seeds
   nearkin demo --quick --out runs/try   one seed, few epochs"""
+TRAIN = """Train an embedding and save it as a model folder.
 
-
-TRAIN = """Train an embedding whose nearest neighbors are right. The objective is chosen by what the data know of themselves
-(classes: NCA; numbers: NCA regression; nothing: neighborhood discovery) unless it is named. Part of labeled data is
-held out for validation and for one look at the end. Interrupted trainings resume exactly."""
+If you don't pass --objective, nearkin picks one from your data and prints its choice: NCA for classes, NCA regression for
+numbers, neighborhood discovery if there are no labels. Part of labeled data is held out: a validation part to choose the
+best weights, and a test part that is evaluated once, at the end. An interrupted training resumes exactly with --resume."""
 TRAIN_EXAMPLES = """examples:
-  nearkin train photos/ --out runs/photos             a folder for each class
+  nearkin train photos/                               one folder for each class; writes runs/model
+  nearkin train photos/ --out runs/photos
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
-  nearkin train unlabeled/ --set data.size=64        without labels: images in one folder, made 64 x 64
-  nearkin train unlabeled/ --for discovery           the same for color images on a GPU, longer
-  nearkin train birds/ --for retrieval                settings for finding kinds that training has not met
-  nearkin train photos/ --find-rate                   the largest learning rate at which the objective falls steadily
-  nearkin train --resume runs/photos"""
-EXPORT = (
-    """Write the network, preparation included, as ONNX and compare it; or the explorer of the index, as a folder that opens from disk."""
-)
+  nearkin train unlabeled/ --set data.size=64         images without labels in one folder, resized to 64 x 64
+  nearkin train unlabeled/ --for discovery            the same with a larger network: color images, needs a GPU
+  nearkin train birds/ --for retrieval                settings for finding classes that training did not see
+  nearkin train photos/ --find-rate                   measure a good learning rate first
+  nearkin train --resume runs/photos                  continue an interrupted training"""
+EXPORT = """Write the network with its preprocessing as ONNX and check that both give the same embeddings,
+or write the explorer of the index as a folder that opens without a server."""
 EXPORT_EXAMPLES = """examples:
   nearkin export runs/photos --onnx                   writes runs/photos/model.onnx
   nearkin export runs/photos --onnx photos.onnx
-  nearkin export runs/photos --page out/              then open out/index.html, also without nearkin
+  nearkin export runs/photos --page out/              then open out/index.html in a browser; nearkin is not needed there
   nearkin export runs/photos --page out/ --compare runs/before"""
-EMBED = """Embeddings, ids, labels and sources of any data: one .npz file, or a folder of Parquet shards with a manifest (pip install
-'nearkin[table]'), which may be larger than memory. Damaged files are named, counted and left out of shards. Shards are made by
-this process or by the actors of a Ray cluster (pip install 'nearkin[ray]'), with the same content; the same command goes on with
-the shards that are missing."""
+EMBED = """Compute the embeddings of any data and write them with ids, labels and paths: as one .npz file, or as a folder of
+Parquet shards with a manifest, which may be larger than memory (pip install 'nearkin[table]').
+
+For shards, damaged files are listed and left out. Run the same command again to continue an interrupted one. With --engine ray
+a Ray cluster does the work (pip install 'nearkin[ray]'); the shards are the same."""
 EMBED_EXAMPLES = """examples:
   nearkin embed runs/photos photos/ --out photos.npz
   nearkin embed runs/photos photos/ --out shards/
   nearkin embed runs/photos photos/ --out shards/ --engine ray                            all cores of this machine
   nearkin embed runs/photos photos/ --out shards/ --engine ray --address 10.0.0.1:6379    a cluster that shares its folders"""
-SHARD = """Write vectors, or images decoded and brought to one size, with their labels as a folder of Parquet shards (pip install
-'nearkin[table]'). Under torchrun each rank then reads only its own shards, and a training resumes with any number of ranks."""
+SHARD = """Write vectors, or decoded and resized images, with their labels as a folder of Parquet shards
+(pip install 'nearkin[table]'). Under torchrun each rank then reads only its own shards, and you can resume a training with a
+different number of ranks."""
 SHARD_EXAMPLES = """examples:
   nearkin shard photos/ --size 64 --out shards/ --shard-rows 5000
   torchrun --nproc-per-node 8 -m nearkin train shards/ --out runs/photos"""
-INDEX = """Index a data set in a model folder, or change the index that is there. Every change is durable when the verb returns;
-one that was interrupted goes on with --add. A point that is there already, by its source, is passed over."""
+INDEX = """Build the search index of a model folder, or change it. Every change is on disk when the command returns. Points that
+are already in the index, by their path, are skipped, so you can run an interrupted --add again."""
 INDEX_EXAMPLES = """examples:
-  nearkin index runs/photos photos/                 make an index
-  nearkin index runs/photos --add more/             add to it
-  nearkin index runs/photos --delete 3,17,100-199   remove points by their ids
-  nearkin index runs/photos --backend hnsw          approximate search for large sets (pip install 'nearkin[search]')
-  nearkin index runs/photos photos/ --replace       make it anew; the old one serves until the new one is whole
+  nearkin index runs/photos photos/                 build the index
+  nearkin index runs/photos --add more/             add images
+  nearkin index runs/photos --delete 3,17,100-199   remove points by id
+  nearkin index runs/photos --backend hnsw          approximate search for large collections (pip install 'nearkin[search]')
+  nearkin index runs/photos photos/ --replace       rebuild it; the old index is used until the new one is complete
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
-  nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; goes on where it stopped"""
-SEARCH = """The neighbors of images or vectors, of indexed points or of embeddings, with affinity, label, path and a verdict: same kind?"""
+  nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; can be continued"""
+SEARCH = """Find the nearest neighbors of images, vectors, indexed points or embeddings. Each neighbor is listed with its affinity
+(larger is nearer), label and path, and with a guess whether it is of the same class as the query."""
 SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos query.jpg
   nearkin search runs/photos queries/ -k 5 --json     every image of a folder
   nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
-  nearkin search runs/vectors new.npz                 vectors such as the model was trained on: its x, or a .npy file
-  nearkin search runs/photos --vector 0.1,-2,0.5      an embedding; or a file, also of `nearkin embed`: --vector queries.npz"""
-SERVE = """Serve the index of a model folder over HTTP, with a page to ask with a picture, and the explorer, which shows
-which neighbors are wrong. On this machine only, unless --host says otherwise; then a token is required.
-An index that is changed meanwhile is taken over without a pause."""
+  nearkin search runs/vectors new.npz                 vectors like the training data: the array x, or a .npy file
+  nearkin search runs/photos --vector 0.1,-2,0.5      an embedding, or a file of them: --vector queries.npz"""
+SERVE = """Serve the index of a model folder over HTTP, with a page for searching by image and the explorer, a map that shows which
+neighbors are wrong. By default only this machine can connect; for other machines pass --host and a token. Changes to the index
+are picked up without a restart."""
 SERVE_EXAMPLES = """examples:
   nearkin serve runs/photos
   nearkin serve runs/photos --compare runs/before     the explorer with both models side by side
   NEARKIN_TOKEN=... nearkin serve runs/photos --host 0.0.0.0 --port 80 --no-browser
   curl -F image=@query.jpg 'http://127.0.0.1:8000/search?k=5'"""
-EVALUATE = """Are a model's neighbors right? Queries are the part of the data that the run held out for testing, or DATA; the training part
-answers them. Prints a table and writes, into the model folder unless --out names another:
-  report.html            figures with definitions, intervals, chance and counts, pictures, and what may be wrong with the data
-  evaluation.json        the same figures for machines
-  suspected_labels.csv   points whose neighbors contradict their label
-The model folder itself keeps those of the run's own test part: with DATA, --part or --weights they are written into a folder in it
-that is called after them, such as DIR/evaluation-new or DIR/evaluation-validation.
-With --shards a folder of `nearkin embed` answers instead, and evaluation.json is written alone: predictions of k nearest neighbors,
-retrieval, errors of numbers, overlap of sets, all as in memory. Left to memory are sums over all references or pairs, and pictures."""
+EVALUATE = """Measure whether a model's nearest neighbors are right. The queries are the test part that the training held out, or DATA;
+their neighbors are searched in the training part. Prints a table and writes to the model folder, or to --out:
+  report.html            figures with definitions, intervals, chance and counts, pictures, and problems found in the data
+  evaluation.json        the same figures for programs
+  suspected_labels.csv   points whose neighbors have another label
+
+With DATA, --part or --weights the files go to a folder inside the model folder, such as DIR/evaluation-new or
+DIR/evaluation-validation, so that the report of the test part is kept.
+
+With --shards the neighbors are searched in a folder written by `nearkin embed`, which may be larger than memory. Then only
+evaluation.json is written, with the figures that follow from ranks."""
 EVALUATE_EXAMPLES = """examples:
-  nearkin evaluate runs/photos                  on the run's own test part
-  nearkin evaluate runs/photos --compare        beside raw pixels, PCA, PPCA, LDA, linear NCA and LMNN
-  nearkin evaluate runs/photos new/             writes into runs/photos/evaluation-new, or where --out says
+  nearkin evaluate runs/photos                  the test part of the training
+  nearkin evaluate runs/photos --compare        next to raw pixels, PCA, PPCA, LDA, linear NCA and LMNN
+  nearkin evaluate runs/photos new/             other images; writes to runs/photos/evaluation-new
   nearkin evaluate runs/photos --part validation
-  nearkin evaluate runs/photos --shards shards/ --engine ray    answered by what `nearkin embed` wrote"""
+  nearkin evaluate runs/photos --shards shards/ --engine ray    search the shards of `nearkin embed`"""
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; the exit status. Errors in what was asked are told in one line, Ctrl-C in one word, a reader who has left in none."""
+    """Run one verb.
+
+    Wrong input is reported in one line, Ctrl-C as "stopped", and a closed pipe (`| head`) silently.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments; those of the process by default.
+
+    Returns
+    -------
+    int
+        The exit status: 0, 1 for wrong input, 130 for Ctrl-C, 141 for a closed pipe.
+
+    Examples
+    --------
+    >>> from nearkin.cli import main
+    >>> main(["evaluate", "no-such-folder"])
+    1
+    """
     try:
-        status = _ran(argv)
-    except SystemExit as end:  # argparse's after help or a mistake, and rich's when nobody reads
-        if nobody_reads(end):
-            return UNREAD
+        status = _run(argv)
+    except SystemExit as end:  # argparse's after help or a mistake, and rich's when the reader of a pipe has left
+        if reader_left(end):
+            return CLOSED_PIPE
         raise
-    return UNREAD if nobody_reads() else status
+    return CLOSED_PIPE if reader_left() else status
 
 
-def _ran(argv: Sequence[str] | None) -> int:
+def _run(argv: Sequence[str] | None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.verb is None:
@@ -135,25 +168,25 @@ def _ran(argv: Sequence[str] | None) -> int:
         print("\nstopped", file=sys.stderr)
         return 130
     except (ValueError, OSError, ImportError) as error:
-        if nobody_reads(error):
-            return UNREAD
+        if reader_left(error):
+            return CLOSED_PIPE
         print(f"nearkin {arguments.verb}: {error}", file=sys.stderr)
         return 1
 
 
 def _check_device(name: str) -> None:
-    """Whether anything can be computed there; torch raises errors of several kinds."""
+    """Raise a ValueError if torch cannot use the device; torch raises errors of several kinds."""
     import torch
 
     try:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        why = str(error).partition("\n")[0]
-        raise ValueError(f"--device {name!r} cannot be used here ({why}); take cpu, or leave it out") from error
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"--device {name!r} cannot be used here ({reason}); use cpu, or leave it out") from error
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="nearkin", description=ABOUT, epilog=FIRST, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="nearkin", description=ABOUT, epilog=FIRST, formatter_class=_RAW)
     parser.add_argument("--version", action="version", version=f"nearkin {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     _add_demo(verbs)
@@ -171,43 +204,52 @@ def _parser() -> argparse.ArgumentParser:
 def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "demo",
-        help="train on scikit-learn's digits, compare, draw (a minute, no download)",
+        help="train on scikit-learn's digits and compare embeddings (a minute, no download)",
         description=DEMO,
         epilog=DEMO_WRITES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_RAW,
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="FOLDER", help="where to write (default: %(default)s)")
-    parser.add_argument("--seeds", type=_at_least_one, metavar="N", help="networks trained for each row (default: 3, with --quick 1)")
-    parser.add_argument("--quick", action="store_true", help="one seed and few epochs: does it run? (about 10 seconds)")
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="FOLDER", help="folder to write (default: %(default)s)")
+    parser.add_argument("--seeds", type=_at_least_one, metavar="N", help="networks trained for each row (default: 3, or 1 with --quick)")
+    parser.add_argument("--quick", action="store_true", help="one seed and few epochs, to see that it runs (about 10 seconds)")
     parser.set_defaults(run=_lazily("nearkin.cli.demo"))
 
 
 def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
-        "train", help="from images or vectors to a model folder", description=TRAIN, epilog=TRAIN_EXAMPLES, formatter_class=_RAW
+        "train", help="train an embedding on your data", description=TRAIN, epilog=TRAIN_EXAMPLES, formatter_class=_RAW
     )
     parser.add_argument(
-        "data", nargs="?", metavar="DATA", help="a folder, a table (.csv, .parquet), an .npz file, or a known set such as digits or mnist"
+        "data",
+        nargs="?",
+        metavar="DATA",
+        help="a folder of images, a table (.csv, .parquet), an .npz file, or a known data set such as digits or mnist",
     )
     parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
-    parser.add_argument("--resume", metavar="FOLDER", help="go on with the training in this folder")
-    parser.add_argument("--labels", metavar="FILE.csv", help="corrected labels, such as the explorer leaves: columns path and label")
+    parser.add_argument("--resume", metavar="FOLDER", help="continue the training in this folder")
+    parser.add_argument("--labels", metavar="FILE.csv", help="corrected labels, such as the explorer saves: columns path and label")
     parser.add_argument(
-        "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen by what the data know)"
+        "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen from the kind of labels)"
     )
-    parser.add_argument("--for", dest="purpose", metavar="PURPOSE", help="settings for a purpose: retrieval, discovery")
+    parser.add_argument("--for", dest="purpose", metavar="PURPOSE", help="use the settings for a purpose: retrieval or discovery")
     parser.add_argument("--network", metavar="NAME", help="convnet, mlp, resnet18, ren2014-mnist, timm:NAME, ... (default: convnet or mlp)")
-    parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="size of the embedding (default: 64)")
+    parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="dimensions of the embedding (default: 64)")
     parser.add_argument("--codes", action="store_true", help="learn a binary code of D bits, searched by Hamming distance")
-    parser.add_argument("--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20, more of few points)")
-    parser.add_argument("--seed", type=int, metavar="N", help="of weights, order and draws (default: 0)")
+    parser.add_argument(
+        "--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20, more for few points)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of weights, order and random draws (default: 0)")
     parser.add_argument(
         "--find-rate",
         action="store_true",
-        help="first sweep the learning rate over a hundred steps, save the curve, and train with the largest steady one",
+        help="first raise the learning rate over a hundred steps, save the curve, and train with the largest rate at which the loss falls",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="LEAF=VALUE", help="any other setting; a wrong one names the right ones"
+        "--set",
+        action="append",
+        default=[],
+        metavar="SETTING=VALUE",
+        help="any other setting; a mistyped name is answered with the right ones",
     )
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.train", "run_train"))
@@ -216,52 +258,56 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "evaluate",
-        help="are the neighbors right? a table, JSON and a report with pictures",
+        help="measure whether the neighbors are right: a table, JSON and an HTML report",
         description=EVALUATE,
         epilog=EVALUATE_EXAMPLES,
         formatter_class=_RAW,
     )
     parser.add_argument("folder", metavar="DIR", help="a model folder")
-    parser.add_argument("data", nargs="?", metavar="DATA", help="other queries, as for train (default: the part that the run held out)")
-    parser.add_argument("--part", choices=("test", "validation"), default="test", help="which part asks (default: %(default)s)")
-    parser.add_argument("--weights", choices=("best", "last"), default="best", help="which weights (default: best, chosen on validation)")
-    parser.add_argument("--compare", action="store_true", help="fit the classical methods on the same data and put them beside the model")
-    parser.add_argument("--probes", action="store_true", help="fit softmax regression on every layer: where do the classes become known?")
+    parser.add_argument("data", nargs="?", metavar="DATA", help="other queries, as for train (default: the part that was held out)")
+    parser.add_argument("--part", choices=("test", "validation"), default="test", help="the part of the queries (default: %(default)s)")
+    parser.add_argument(
+        "--weights", choices=("best", "last"), default="best", help="which weights (default: best, chosen on the validation part)"
+    )
+    parser.add_argument(
+        "--compare", action="store_true", help="also fit classical methods on the same data and show them next to the model"
+    )
+    parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")
     pictures = parser.add_mutually_exclusive_group()
-    pictures.add_argument("--figures", action="store_true", help="write every picture as .png and .svg, too")
-    pictures.add_argument("--no-pictures", action="store_true", help="draw none: quicker, and matplotlib is not needed")
-    parser.add_argument("--out", metavar="FOLDER", help="where to write (default: DIR, or with other queries a folder in it)")
-    parser.add_argument("--shards", metavar="SHARDS", help="let these shards answer, which may be larger than memory: what ranks decide")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="who searches the shards (default: this process)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
+    pictures.add_argument("--figures", action="store_true", help="also write every picture as .png and .svg")
+    pictures.add_argument("--no-pictures", action="store_true", help="draw no pictures: faster, and matplotlib is not needed")
+    parser.add_argument("--out", metavar="FOLDER", help="folder to write (default: DIR, or a folder in it for other queries)")
+    parser.add_argument("--shards", metavar="SHARDS", help="search this folder of `nearkin embed`, which may be larger than memory")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="what searches the shards (default: this process)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="address of a Ray cluster, or auto (default: Ray on this machine)")
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
 
 
 def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
-        "embed", help="embeddings of any data by a model folder", description=EMBED, epilog=EMBED_EXAMPLES, formatter_class=_RAW
+        "embed", help="compute the embeddings of any data", description=EMBED, epilog=EMBED_EXAMPLES, formatter_class=_RAW
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder")
     parser.add_argument("data", metavar="DATA", help="as for train")
-    parser.add_argument("--out", required=True, metavar="FILE.npz|SHARDS", help="where to write: one file, or a folder of shards")
-    parser.add_argument("--engine", choices=("local", "ray"), help="who makes the shards: this process, or Ray (default: local)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
-    parser.add_argument("--shard-rows", type=_at_least_one, metavar="N", help="points of a shard (default: 20,000)")
+    parser.add_argument("--out", required=True, metavar="FILE.npz|SHARDS", help="one file to write, or a folder of shards")
+    _add_sharding(parser)
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.embed"))
 
 
 def _add_shard(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
-        "shard", help="data as shards, for training on several machines", description=SHARD, epilog=SHARD_EXAMPLES, formatter_class=_RAW
+        "shard",
+        help="write data as shards, for training on several machines",
+        description=SHARD,
+        epilog=SHARD_EXAMPLES,
+        formatter_class=_RAW,
     )
     parser.add_argument("data", metavar="DATA", help="as for train")
     parser.add_argument("--out", required=True, metavar="SHARDS", help="the folder to write")
-    parser.add_argument("--size", type=_at_least_one, metavar="PIXELS", help="resize the short side and cut out the center")
-    parser.add_argument("--engine", choices=("local", "ray"), help="who makes the shards: this process, or Ray (default: local)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="of a Ray cluster, or auto (default: Ray on this machine alone)")
-    parser.add_argument("--shard-rows", type=_at_least_one, metavar="N", help="points of a shard (default: 20,000)")
+    parser.add_argument("--size", type=_at_least_one, metavar="PIXELS", help="resize the short side of images and crop the center")
+    _add_sharding(parser)
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.embed", "run_shard"))
 
@@ -269,7 +315,7 @@ def _add_shard(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "export",
-        help="a model for other runtimes, or its explorer as a folder",
+        help="write the model as ONNX, or its explorer as a folder",
         description=EXPORT,
         epilog=EXPORT_EXAMPLES,
         formatter_class=_RAW,
@@ -280,30 +326,32 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         nargs="?",
         const="",
         metavar="FILE.onnx",
-        help="the network, preparation included, as ONNX, compared with itself (default: model.onnx in FOLDER)",
+        help="write the network with its preprocessing as ONNX and compare both (default: model.onnx in FOLDER)",
     )
-    parser.add_argument("--page", metavar="OUT", help="the explorer of the folder's index as a folder that opens from disk")
+    parser.add_argument("--page", metavar="OUT", help="write the explorer of the index as a folder that opens without a server")
     _add_exploring(parser)
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    _add_device(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.export"))
 
 
 def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
-        "index", help="make or change the index of a model folder", description=INDEX, epilog=INDEX_EXAMPLES, formatter_class=_RAW
+        "index", help="build or change the search index of a model folder", description=INDEX, epilog=INDEX_EXAMPLES, formatter_class=_RAW
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder")
-    parser.add_argument("data", nargs="?", metavar="DATA", help="as for train")
-    parser.add_argument("--add", metavar="DATA", help="add these data")
-    parser.add_argument("--delete", metavar="IDS", help="remove points: 3,17,100-199")
-    parser.add_argument("--replace", action="store_true", help="make the index anew although there is one")
-    parser.add_argument("--backend", choices=("exact", "hnsw", "ivf_pq", "milvus"), help="how to search (default: exact, or as it is)")
-    parser.add_argument("--uri", metavar="URI", help="where Milvus is: a path that ends in .db (milvus-lite), or http://host:port")
-    parser.add_argument("--name", default="nearkin", metavar="NAME", help="of the collection in Milvus (default: %(default)s)")
+    parser.add_argument("data", nargs="?", metavar="DATA", help="build the index from these data, as for train")
+    parser.add_argument("--add", metavar="DATA", help="add these data to the index")
+    parser.add_argument("--delete", metavar="IDS", help="remove points by id, such as 3,17,100-199")
+    parser.add_argument("--replace", action="store_true", help="rebuild the index if there is one already")
     parser.add_argument(
-        "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="Milvus's structure (default: FLAT, which is exact)"
+        "--backend", choices=("exact", "hnsw", "ivf_pq", "milvus"), help="how to search (default: exact, or what the index has)"
     )
-    parser.add_argument("--compact", action="store_true", help="free the room of removed points")
+    parser.add_argument("--uri", metavar="URI", help="where Milvus is: a path that ends in .db (milvus-lite), or http://host:port")
+    parser.add_argument("--name", default="nearkin", metavar="NAME", help="name of the collection in Milvus (default: %(default)s)")
+    parser.add_argument(
+        "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="index type in Milvus (default: FLAT, which is exact)"
+    )
+    parser.add_argument("--compact", action="store_true", help="free the disk space of removed points")
     parser.add_argument("--check", action="store_true", help="compare every file with its checksum")
     _add_places(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.index"))
@@ -311,48 +359,63 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
-        "search", help="which of my images are like this one?", description=SEARCH, epilog=SEARCH_EXAMPLES, formatter_class=_RAW
+        "search", help="find the nearest neighbors of an image or vector", description=SEARCH, epilog=SEARCH_EXAMPLES, formatter_class=_RAW
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
-    parser.add_argument("queries", nargs="*", metavar="QUERY", help="image files, folders of them, or arrays (.npy, .npz) as in training")
-    parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index")
-    parser.add_argument("--vector", metavar="NUMBERS", help="an embedding as 1,2,3, or a file of several: .npy, or .npz of `nearkin embed`")
-    parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="how many neighbors (default: %(default)s)")
-    parser.add_argument("--label", action="append", default=[], metavar="NAME", help="only neighbors of this class (may be given again)")
+    parser.add_argument(
+        "queries", nargs="*", metavar="QUERY", help="image files, folders of images, or arrays (.npy, .npz) like the training data"
+    )
+    parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index, by its id")
+    parser.add_argument(
+        "--vector", metavar="NUMBERS", help="an embedding such as 1,2,3, or a file of embeddings: .npy, or .npz of `nearkin embed`"
+    )
+    parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors (default: %(default)s)")
+    parser.add_argument("--label", action="append", default=[], metavar="NAME", help="only neighbors of this class (can be repeated)")
     parser.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbors with this metadata, such as split=test"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    _add_device(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.search"))
 
 
 def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
-        "serve", help="search over HTTP, and a page to look at", description=SERVE, epilog=SERVE_EXAMPLES, formatter_class=_RAW
+        "serve", help="search over HTTP, with an explorer page", description=SERVE, epilog=SERVE_EXAMPLES, formatter_class=_RAW
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8000, metavar="N", help="0 takes any free one (default: %(default)s)")
-    parser.add_argument("--token", metavar="SECRET", help="what clients must send (default: the environment's NEARKIN_TOKEN)")
-    parser.add_argument("--no-browser", action="store_true", help="do not open the page")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port; 0 picks a free one (default: %(default)s)")
+    parser.add_argument("--token", metavar="SECRET", help="token that clients must send (default: $NEARKIN_TOKEN)")
+    parser.add_argument("--no-browser", action="store_true", help="do not open the explorer in a browser")
     _add_exploring(parser)
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    _add_device(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.serve"))
 
 
 def _add_exploring(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--compare", metavar="OTHER", help="explore beside another model folder that indexed the same points")
+    parser.add_argument("--compare", metavar="OTHER", help="also show another model folder that indexed the same points")
     parser.add_argument(
-        "--map", choices=("tsne", "pca"), default="tsne", help="how the explorer's map is drawn (default: %(default)s, where openTSNE is)"
+        "--map",
+        choices=("tsne", "pca"),
+        default="tsne",
+        help="how the explorer's map is computed (default: %(default)s; pca if openTSNE is not installed)",
     )
+
+
+def _add_sharding(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", choices=("local", "ray"), help="what writes the shards: this process, or Ray (default: local)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="address of a Ray cluster, or auto (default: Ray on this machine)")
+    parser.add_argument("--shard-rows", type=_at_least_one, metavar="N", help="points in a shard (default: 20,000)")
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data-root", metavar="FOLDER", help="where known sets are looked for (default: where the run found its set, or the folder data)"
-    )
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    parser.add_argument("--data-root", metavar="FOLDER", help="folder of the known data sets (default: the one used for training, or data)")
+    _add_device(parser)
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1 (default: cuda if available)")
 
 
 def _lazily(module: str, function: str = "run") -> Callable[[argparse.Namespace], int]:

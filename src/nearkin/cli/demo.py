@@ -1,7 +1,8 @@
-"""`nearkin demo`: digits moved about on a canvas, six ways to embed them, and whose nearest neighbors are right."""
+"""`nearkin demo`: six embeddings of shifted digits, and how often the nearest neighbor of each is right."""
 
 import json
 import platform
+import shlex
 import statistics
 import time
 import warnings
@@ -31,7 +32,7 @@ from nearkin.evaluate import knn_accuracy
 from nearkin.index.collection import build_index
 from nearkin.models.small_convnet import convnet
 from nearkin.objectives import NCA, Objective, Softmax
-from nearkin.report.figures import Panel, scatter
+from nearkin.report.maps import Panel, scatter
 from nearkin.train.loop import Epoch, embed, fit, save
 
 SHAPE = (1, CANVAS, CANVAS)
@@ -39,11 +40,10 @@ CLASSES = 10
 DIMENSIONS = (2, 32)
 OBJECTIVES = ("softmax", "NCA")
 
-# Chosen by 1-NN accuracy on a quarter of the training digits held out, hold_out(train, 0.25, seed); test figures, though printed
-# while this was written, decided nothing. First, one or two seeds on one split: about twenty shapes of network, rates 0.005 to
-# 0.04, batches of 64 to 216, NCA's temperature 0.3 to 3, LDA's shrinkage, linear NCA's start. Then four pairs of batch and rate on
-# four splits: this one has the best mean for both objectives in 2 and 32 dimensions (NCA 87.6 and 97.1 %, softmax 85.3 and
-# 97.3 %), by less than the spread over splits (1 to 4 points) in most cases.
+# Chosen by 1-NN accuracy on a held-out quarter of the training digits, never by test figures: first among about twenty networks,
+# learning rates 0.005 to 0.04 and batches of 64 to 216 with one or two seeds on one split; then among four pairs of batch and rate
+# on four splits. This pair has the best mean for both objectives in 2 and 32 dimensions (NCA 87.6 and 97.1 %, softmax 85.3 and
+# 97.3 %), in most cases by less than the spread over splits (1 to 4 points).
 NETWORK: dict[str, Any] = {"widths": [16, 48], "size": 5, "hidden": 64}
 BATCH = 64
 RATE = 0.01
@@ -51,7 +51,7 @@ EPOCHS = 6
 
 
 class Budget(NamedTuple):
-    """How long to train."""
+    """How much to train."""
 
     seeds: int
     epochs: int
@@ -59,7 +59,7 @@ class Budget(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One network to be trained."""
+    """One network to train."""
 
     name: str  # of the objective
     dimension: int
@@ -70,7 +70,7 @@ class Job(NamedTuple):
 
 @dataclass
 class Row:
-    """One way to embed; a value for each seed."""
+    """One embedding, with a value for each seed."""
 
     method: str
     dimension: int
@@ -81,9 +81,9 @@ class Row:
 
     def add(self, data: Split, train: Tensor, test: Tensor, seconds: float) -> None:
         """Measure one seed's embeddings."""
-        known, asked = Points(train, data.train.labels), Points(test, data.test.labels)
-        self.one.append(knn_accuracy(asked, known, 1))
-        self.ten.append(knn_accuracy(asked, known, 10))
+        references, queries = Points(train, data.train.labels), Points(test, data.test.labels)
+        self.one.append(knn_accuracy(queries, references, 1))
+        self.ten.append(knn_accuracy(queries, references, 10))
         self.seconds.append(seconds)
         self.shown = test if self.shown is None else self.shown
 
@@ -91,8 +91,8 @@ class Row:
         return f"{self.method}, {self.dimension} dimensions: 1-NN {percent(self.one)} %, {sum(self.seconds):.1f} s"
 
 
-class Watch:
-    """A live bar on a terminal, and otherwise a line for every row."""
+class DemoProgress:
+    """A live bar on a terminal, otherwise a line for every row."""
 
     def __init__(self, total: int) -> None:
         self.console = Console(stderr=True, highlight=False)
@@ -112,8 +112,8 @@ class Watch:
         self.bar.update(self.task, description=what)
 
     def tick(self, epoch: Epoch) -> None:
-        """One epoch of a network has ended; all else takes no time beside them."""
-        if self.stopped:  # Ctrl-C reaches the main thread only: this is where the others hear of it
+        """Advance the bar by one epoch of a network; everything else takes little time."""
+        if self.stopped:  # Ctrl-C reaches the main thread only, so the other threads check here
             raise CancelledError
         self.bar.advance(self.task)
 
@@ -123,17 +123,17 @@ class Watch:
 
 
 def run(arguments: Namespace) -> int:
-    """Train, measure, print the table, write the folder."""
+    """Train, measure, print the table and write the folder."""
     started = time.perf_counter()
     out, budget = arguments.out, budget_for(arguments)
     check_folder(out)
     console = Console(highlight=False)
     data = moved_digits()
     train, test = (len(part.labels) for part in data)
-    console.print(f"{train:,} digits to learn from, {test} to test, each somewhere on a {CANVAS} x {CANVAS} canvas.")
-    with Watch(total=len(DIMENSIONS) * len(OBJECTIVES) * budget.seeds * budget.epochs) as watch:
-        rows = list(linear_rows(data, budget, watch))
-        trained, network = network_rows(data, budget, watch)
+    console.print(f"{train:,} training digits and {test} test digits, each at a random place on a {CANVAS} x {CANVAS} canvas.")
+    with DemoProgress(total=len(DIMENSIONS) * len(OBJECTIVES) * budget.seeds * budget.epochs) as progress:
+        rows = list(linear_rows(data, budget, progress))
+        trained, network = network_rows(data, budget, progress)
         rows += trained
     rows.sort(key=lambda row: (row.method != "raw pixels", row.dimension > 2))
     console.print(table(rows, budget))
@@ -141,26 +141,26 @@ def run(arguments: Namespace) -> int:
     index_digits(out, data)
     picture = draw(out, rows, data, console)
     write_metrics(out, rows, budget, arguments, time.perf_counter() - started)
-    say_goodbye(console, out, picture, time.perf_counter() - started)
+    print_next_steps(console, out, picture, time.perf_counter() - started)
     return 0
 
 
 def budget_for(arguments: Namespace) -> Budget:
-    """Three seeds, or as many as asked for."""
+    """Three seeds, or as many as --seeds says."""
     if arguments.quick:
         return Budget(arguments.seeds or 1, epochs=2, iterations=3)
     return Budget(arguments.seeds or 3, epochs=EPOCHS, iterations=50)
 
 
 def check_folder(out: Path) -> None:
-    """Before a minute is spent: can it be written to?"""
+    """Create the folder before a minute of work, or raise."""
     if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {out} is a file; give a folder")
+        raise ValueError(f"--out {out} is a file; pass a folder")
     out.mkdir(parents=True, exist_ok=True)
 
 
-def linear_rows(data: Split, budget: Budget, watch: Watch) -> Iterator[Row]:
-    """Raw pixels and scikit-learn's linear maps: nothing random, so one run each."""
+def linear_rows(data: Split, budget: Budget, progress: DemoProgress) -> Iterator[Row]:
+    """Raw pixels and scikit-learn's linear maps, which are deterministic: one run each."""
     from sklearn.decomposition import PCA
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as LDA  # noqa: N817
     from sklearn.exceptions import ConvergenceWarning
@@ -179,25 +179,25 @@ def linear_rows(data: Split, budget: Budget, watch: Watch) -> Iterator[Row]:
         }
         for name, method in methods.items():
             row = Row(name, most if name == "LDA" else dimension)
-            watch.begin(f"{name}, {row.dimension} dimensions")
+            progress.begin(f"{name}, {row.dimension} dimensions")
             began = time.perf_counter()
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the table says that it was stopped
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the table's caption says so
                 method.fit(train.numpy(), data.train.labels.numpy())
             seconds = time.perf_counter() - began
-            known, asked = (torch.from_numpy(method.transform(part.numpy())).float() for part in (train, test))
-            row.add(data, known, asked, seconds)
-            watch.finish(row)
+            references, queries = (torch.from_numpy(method.transform(part.numpy())).float() for part in (train, test))
+            row.add(data, references, queries, seconds)
+            progress.finish(row)
             yield row
 
 
-def network_rows(data: Split, budget: Budget, watch: Watch) -> tuple[list[Row], nn.Module]:
-    """The same network under softmax and under NCA; and the first NCA network of the most dimensions, to be kept."""
+def network_rows(data: Split, budget: Budget, progress: DemoProgress) -> tuple[list[Row], nn.Module]:
+    """The same network with softmax and with NCA, and the first NCA network with 32 dimensions, to save."""
     rows, kept = [], None
-    watch.begin(f"{len(DIMENSIONS) * len(OBJECTIVES) * budget.seeds} networks")
-    with one_thread_each(watch) as pool:
+    progress.begin(f"{len(DIMENSIONS) * len(OBJECTIVES) * budget.seeds} networks")
+    with one_thread_each(progress) as pool:
         jobs = [fresh(name, dimension, seed) for dimension in DIMENSIONS for name in OBJECTIVES for seed in range(budget.seeds)]
-        running = deque((job, pool.submit(train, job, data, budget.epochs, watch.tick)) for job in jobs)
+        running = deque((job, pool.submit(train, job, data, budget.epochs, progress.tick)) for job in jobs)
         while running:
             row = Row(f"{running[0][0].name} network", running[0][0].dimension)
             for _ in range(budget.seeds):
@@ -205,17 +205,17 @@ def network_rows(data: Split, budget: Budget, watch: Watch) -> tuple[list[Row], 
                 seconds = trained.result()
                 row.add(data, embed(job.network, data.train.images), embed(job.network, data.test.images), seconds)
                 kept = job.network if (job.name, job.seed) == ("NCA", 0) else kept
-            watch.finish(row)
+            progress.finish(row)
             rows.append(row)
     assert kept is not None
     return rows, kept
 
 
 @contextmanager
-def one_thread_each(watch: Watch) -> Iterator[ThreadPoolExecutor]:
-    """Several networks at a time, each on a thread of its own.
+def one_thread_each(progress: DemoProgress) -> Iterator[ThreadPoolExecutor]:
+    """Train several networks at a time, each on one thread.
 
-    They are too small for cores to share one, and so their figures do not depend on how many cores there are.
+    They are too small to use several cores, and this way the figures do not depend on the number of cores.
     """
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads)
@@ -223,7 +223,7 @@ def one_thread_each(watch: Watch) -> Iterator[ThreadPoolExecutor]:
     try:
         yield pool
     except BaseException:
-        watch.stopped = True
+        progress.stopped = True
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -231,7 +231,7 @@ def one_thread_each(watch: Watch) -> Iterator[ThreadPoolExecutor]:
 
 
 def fresh(name: str, dimension: int, seed: int) -> Job:
-    """A network and its objective before training; the seed decides their start and the order of batches, never the data."""
+    """A network and its objective before training; the seed sets the weights and the order of batches, not the data."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = convnet(SHAPE, dimension, **NETWORK)
@@ -239,7 +239,7 @@ def fresh(name: str, dimension: int, seed: int) -> Job:
 
 
 def train(job: Job, data: Split, epochs: int, tick: Callable[[Epoch], None]) -> float:
-    """Train it; the seconds it took."""
+    """Train the network and return the seconds it took."""
     began = time.perf_counter()
     images, labels = data.train
     settings: dict[str, Any] = {"epochs": epochs, "batch_size": BATCH, "learning_rate": RATE, "seed": job.seed}
@@ -248,18 +248,18 @@ def train(job: Job, data: Split, epochs: int, tick: Callable[[Epoch], None]) -> 
 
 
 def percent(values: list[float]) -> str:
-    """'93.1 ± 0.4': mean and standard deviation, in percent; the mean alone of one value."""
+    """'93.1 ± 0.4': mean and standard deviation in percent; for one value only the mean."""
     mean = f"{100 * statistics.fmean(values):.1f}"
     return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
 def table(rows: list[Row], budget: Budget) -> Table:
-    """What the demo is about, on one screen."""
-    spread = f"; ± is the standard deviation over {budget.seeds} seeds, the others have nothing random" if budget.seeds > 1 else ""
+    """The results on one screen."""
+    spread = f"; ± is the standard deviation over {budget.seeds} seeds (the linear methods are deterministic)" if budget.seeds > 1 else ""
     caption = (
-        f"Test digits that their nearest training digits name rightly, in percent{spread}.\n"
-        f"LDA has at most {CLASSES - 1} dimensions, one less than classes. linear NCA is scikit-learn's, stopped after "
-        f"{budget.iterations} iterations at most, to be quick. Both networks are the same, the loss apart."
+        f"Percent of test digits classified right by their 1 or 10 nearest training digits{spread}.\n"
+        f"LDA has at most {CLASSES - 1} dimensions, one less than classes. linear NCA is scikit-learn's with at most "
+        f"{budget.iterations} iterations. The two networks differ only in the loss."
     )
     drawn = Table(caption=caption, caption_justify="left")
     drawn.add_column("embedding")
@@ -274,7 +274,7 @@ def table(rows: list[Row], budget: Budget) -> Table:
 
 
 def draw(out: Path, rows: list[Row], data: Split, console: Console) -> Path | None:
-    """scatter.png: the 2-D test embeddings of the first seed."""
+    """Draw scatter.png: the test digits in 2 dimensions, first seed."""
     titles = {"PCA": "PCA", "LDA": "LDA", "softmax network": "softmax", "NCA network": "NCA (nearkin)"}
     flat = [row for row in rows if row.dimension == 2 and row.method in titles]
     panels = [Panel(titles[row.method], row.shown, data.test.labels, row.one[0]) for row in flat if row.shown is not None]
@@ -286,7 +286,7 @@ def draw(out: Path, rows: list[Row], data: Split, console: Console) -> Path | No
 
 
 def save_model(out: Path, network: nn.Module, data: Split) -> None:
-    """The NCA network as a model folder."""
+    """Save the NCA network as a model folder."""
     description = {
         "format": 1,
         "kind": "images",
@@ -304,7 +304,7 @@ def save_model(out: Path, network: nn.Module, data: Split) -> None:
 
 
 def index_digits(out: Path, data: Split) -> None:
-    """All digits in an index, so that the explorer has something to show."""
+    """Index all digits for the explorer."""
     images = torch.cat([part.images for part in data]).mul(255).round().to(torch.uint8)
     labels, split = torch.cat([part.labels for part in data]), ["train"] * len(data.train.labels) + ["test"] * len(data.test.labels)
     digits = Dataset("digits", images, labels, tuple(str(digit) for digit in range(CLASSES)), split=np.asarray(split))
@@ -312,7 +312,7 @@ def index_digits(out: Path, data: Split) -> None:
 
 
 def write_metrics(out: Path, rows: list[Row], budget: Budget, arguments: Namespace, seconds: float) -> None:
-    """metrics.json: every figure, and what it takes to get it again."""
+    """Write metrics.json: all figures and what is needed to reproduce them."""
     quick = " --quick" if arguments.quick else ""
     page = {
         "command": f"nearkin demo --out {out} --seeds {budget.seeds}{quick}",
@@ -328,7 +328,7 @@ def write_metrics(out: Path, rows: list[Row], budget: Budget, arguments: Namespa
 
 
 def figures(row: Row) -> dict[str, Any]:
-    """A row of the table for machines: shares, not percent."""
+    """A row of the table as plain data: shares, not percent."""
     page: dict[str, Any] = {"method": row.method, "dimension": row.dimension, "seconds": [round(s, 3) for s in row.seconds]}
     for name, values in {"1-nn": row.one, "10-nn": row.ten}.items():
         sd = statistics.stdev(values) if len(values) > 1 else None
@@ -336,16 +336,15 @@ def figures(row: Row) -> dict[str, Any]:
     return page
 
 
-def say_goodbye(console: Console, out: Path, picture: Path | None, seconds: float) -> None:
-    """Where everything is, and what to try next."""
-    lines = [f"\n{seconds:.0f} s. Model and figures are in {out}/."]
+def print_next_steps(console: Console, out: Path, picture: Path | None, seconds: float) -> None:
+    """Say where the picture is, which page to open and how to train on one's own images."""
+    lines = [f"\nDone in {seconds:.0f} s. Model and figures: {out}/"]
     if picture is not None:
-        lines.append(f"Look at {picture}: the test digits in 2 dimensions.")
+        lines.append(f"Picture: {picture} (the test digits in 2 dimensions)")
+    serve = f"nearkin serve {shlex.quote(str(out))}"
     lines += [
-        "\nTry next:",
-        f"  nearkin serve {out}                        explore: which neighbors are wrong?",
-        "  nearkin demo --seeds 10                        is the difference larger than the spread?",
-        f"  nearkin.load('{out}').neighbors(images)   in Python: the network just trained",
-        "  loss = nearkin.NCA()(embeddings, labels)       the same objective in your own training loop",
+        "\nNext:",
+        f"  {serve:<32}  open a page that shows every digit with its neighbors",
+        f"  {'nearkin train photos/':<32}  train on your own images, one folder for each class",
     ]
     console.print("\n".join(lines), markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What is told before torch is imported, which takes seconds: folders and data that are not there, settings that nobody knows."""
+"""Checks before torch is imported, which takes seconds: missing folders and data, unknown settings."""
 
 import os
 from argparse import Namespace
@@ -12,48 +12,46 @@ READS_MODEL = ("evaluate", "embed", "search", "serve", "export")
 
 
 def check(arguments: Namespace) -> None:
-    """Refuse what the verb itself would refuse later, in the same words."""
-    given = [getattr(arguments, name, None) for name in ("data", "add")]
-    if arguments.verb in READS_MODEL or (arguments.verb == "index" and any(given)):
+    """Raise now what the verb itself would raise later, with the same message."""
+    sources = [getattr(arguments, name, None) for name in ("data", "add")]
+    if arguments.verb in READS_MODEL or (arguments.verb == "index" and any(sources)):
         model_page(Path(arguments.folder))
     if arguments.verb == "train":
         if arguments.resume is not None:
             _check_data_of(run_page(Path(arguments.resume)), arguments.data_root)
-        override(Run(), set_leaves(arguments.set))
-    for what in filter(None, given):
-        _check_there(what)
+        override(Run(), parse_settings(arguments.set))
+    for source in filter(None, sources):
+        _check_exists(source)
 
 
-def set_leaves(items: Iterable[str]) -> dict[str, str]:
-    """What --set says, by leaf."""
+def parse_settings(items: Iterable[str]) -> dict[str, str]:
+    """The values of --set by setting."""
     settings = {}
     for item in items:
-        leaf, equals, value = item.partition("=")
+        name, equals, value = item.partition("=")
         if not equals:
-            raise ValueError(f"--set {item!r} must read leaf=value, such as optimizer.learning_rate=0.05")
-        settings[leaf] = value
+            raise ValueError(f"--set {item!r} must read SETTING=VALUE, such as optimizer.learning_rate=0.05")
+        settings[name] = value
     return settings
 
 
 def _check_data_of(page: Path, data_root: str | None) -> None:
-    """A training goes on with the data it was begun with, which may have been moved since."""
+    """Raise if the data of a training to resume have been moved or deleted."""
     choice = Run.from_json(page.read_text(encoding="utf-8")).data
     if data_root is None and choice.root and not os.path.isdir(choice.root):
-        moved = "move it back, or pass --data-root FOLDER with its new place"
-        raise FileNotFoundError(
-            f"{page.parent} read {choice.source} from the data root {choice.root}, which is no folder any more; {moved}"
-        )
-    for leaf, what in (("source", choice.source), ("corrections", choice.corrections)):
-        if _leads_nowhere(what):
-            moved = f"put it back, or write where it is now into {page} (data, {leaf}), and resume"
-            raise FileNotFoundError(f"{page.parent} was begun with {what}, which is no longer there; {moved}")
+        fix = "move it back, or pass its new path as --data-root FOLDER"
+        raise FileNotFoundError(f"{page.parent} read {choice.source} from the data root {choice.root}, which no longer exists; {fix}")
+    for name, path in (("source", choice.source), ("corrections", choice.corrections)):
+        if _is_missing(path):
+            fix = f"put it back, or write its new path into {page} (data, {name}), and resume"
+            raise FileNotFoundError(f"{page.parent} was trained on {path}, which no longer exists; {fix}")
 
 
-def _leads_nowhere(what: str) -> bool:
-    """A path without anything; a bare name may be a known set's, and the list of those takes torch to read."""
-    return os.path.basename(what) != what and not os.path.exists(os.path.expanduser(what))
+def _is_missing(path: str) -> bool:
+    """Whether a path does not exist; a bare name may be a known data set, and reading the list of those imports torch."""
+    return os.path.basename(path) != path and not os.path.exists(os.path.expanduser(path))
 
 
-def _check_there(what: str) -> None:
-    if _leads_nowhere(what):
-        raise FileNotFoundError(f"DATA {what!r} is neither a file or folder nor a known data set; mend the path")
+def _check_exists(path: str) -> None:
+    if _is_missing(path):
+        raise FileNotFoundError(f"DATA {path!r} is neither a file or folder nor a known data set; fix the path")

@@ -1,38 +1,38 @@
-"""Whether anybody still reads what is printed."""
+"""Output to a pipe whose reader has left, as `| head` does."""
 
 import os
 import select
 import sys
 from typing import TextIO
 
-UNREAD = 141  # the exit status of a program that SIGPIPE has ended, as 130 is that of Ctrl-C
+CLOSED_PIPE = 141  # the exit status of a program ended by SIGPIPE, as 130 is that of Ctrl-C
 
 
-def nobody_reads(error: BaseException | None = None) -> bool:
-    """Whether the reader of what is printed has left, as `| head` does; whatever is still to be printed then goes nowhere.
+def reader_left(error: BaseException | None = None) -> bool:
+    """Whether the reader of stdout or stderr has left; if so, discard further output.
 
-    `error` is what was raised meanwhile: a broken pipe may be another one, such as a worker's.
+    `error` is the exception at hand, if any: a broken pipe may be another one, such as a worker's.
     """
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]  # None: closed from the start
-    by_rich = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)  # which has shut stdout up by then
-    gone = by_rich or (isinstance(error, BrokenPipeError) and any(map(_hung_up, streams)))
+    by_rich = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)  # rich has closed stdout by then
+    left = by_rich or (isinstance(error, BrokenPipeError) and any(map(_hung_up, streams)))
     try:
         for stream in streams:
             stream.flush()
     except BrokenPipeError:
-        gone = True
-    if gone:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        left = True
+    if left:
+        devnull = os.open(os.devnull, os.O_WRONLY)
         for stream in streams:
-            os.dup2(nowhere, stream.fileno())
-    return gone
+            os.dup2(devnull, stream.fileno())
+    return left
 
 
 def _hung_up(stream: TextIO) -> bool:
-    """Whether a stream leads into a pipe that nobody reads from; after a write that failed, another flush would not tell."""
+    """Whether a stream leads into a pipe without a reader; after a failed write, another flush would not show it."""
     try:
-        asked = select.poll()
-        asked.register(stream.fileno(), 0)
-        return bool(asked.poll(0))
-    except (AttributeError, OSError):  # Windows has no poll, and what a test puts in the stream's place no number
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return bool(poll.poll(0))
+    except (AttributeError, OSError):  # Windows has no poll, and a test's replacement of the stream has no file number
         return False

@@ -1,4 +1,4 @@
-"""What a terminal shows while a verb works: notes, and for training one live bar; plain lines when nobody is watching."""
+"""Progress on stderr: notes, and for training a live bar on a terminal or plain lines otherwise."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,33 +10,33 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-PACE = 600.0  # seconds over which the bar takes the pace: one step may take longer than the half minute that is usual
-LINES = 100  # of epochs, at most: the log has them all
-EARLY, LONG = 5.0, 60.0  # seconds of steps, after which it is told how long the rest will take; unless that is soon over
+PACE = 600.0  # seconds over which the bar averages the speed: one step may take longer than rich's 30 seconds
+LINES = 100  # printed epochs, at most; the log has all of them
+EARLY, LONG = 5.0, 60.0  # print the time left after EARLY seconds of steps, if it is at least LONG seconds
 
 
 def note(line: str) -> None:
-    """A line beside the answer, which goes to stdout alone."""
+    """Print a line to stderr; only results go to stdout."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
 class TrainingView:
-    """A Reporter that draws: loss, valid queries, validation figures, points a second, time left."""
+    """A Reporter that shows loss, valid queries, validation figures, points per second and the time left."""
 
     def __init__(self, what: str = "training") -> None:
         self.what = what
         self.console = Console(stderr=True, highlight=False)
-        words = TextColumn("{task.description}", table_column=Column())  # goes on in a second line where the terminal is narrow
-        counts = (made(table_column=Column(no_wrap=True)) for made in (MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn))
-        columns = (words, BarColumn(bar_width=12, table_column=Column(no_wrap=True)), *counts)
+        text = TextColumn("{task.description}", table_column=Column())  # wraps where the terminal is narrow
+        counts = (column(table_column=Column(no_wrap=True)) for column in (MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn))
+        columns = (text, BarColumn(bar_width=12, table_column=Column(no_wrap=True)), *counts)
         self.bar = Progress(
             *columns, console=self.console, transient=True, disable=not self.console.is_terminal, speed_estimate_period=PACE
         )
         self.task: TaskID | None = None
         self.so_far = ""  # the figures of the last epoch
-        self.lines = 0  # of LINES: how far the training was when an epoch last had one
-        self.steps, self.first = 0, (0, 0.0)  # how many there will be; the first that was seen to end, and when
-        self.foretold = self.console.is_terminal  # how long it will take, which the bar tells where there is one
+        self.lines = 0  # progress of the training at the last printed epoch, from 0 to LINES
+        self.steps, self.first = 0, (0, 0.0)  # the total; the first step that ended, and when
+        self.estimated = self.console.is_terminal  # whether the time left was printed; on a terminal the bar shows it
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -46,36 +46,36 @@ class TrainingView:
         self.bar.stop()
 
     def message(self, line: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         self.console.print(line, soft_wrap=True, markup=False)
 
     def started(self, steps: int, done: int) -> None:
-        """The bar appears."""
+        """Show the bar."""
         self.task, self.steps = self.bar.add_task(self.what, total=steps, completed=done), steps
 
     def step(self, done: int, figures: Mapping[str, Any]) -> None:
-        """The bar moves."""
+        """Move the bar."""
         if self.task is not None:
             valid = f", valid {figures['valid']}" if "valid" in figures else ""
             self.bar.update(self.task, completed=done, description=f"loss {figures['loss']:.4f}{valid}{self.so_far}")
-        if not self.foretold:
-            self._foretell(done, monotonic())
+        if not self.estimated:
+            self._estimate(done, monotonic())
 
-    def _foretell(self, done: int, now: float) -> None:
-        """One line, early, on how long it will take; the first step warms up and is no measure."""
+    def _estimate(self, done: int, now: float) -> None:
+        """Print the estimated time left once, early; the first step is a warm-up and is not counted."""
         before, since = self.first
         if not before:
             self.first = done, now
         elif now - since >= EARLY:
             left = (self.steps - done) * (now - since) / (done - before)
             if left >= LONG:
-                self.message(f"{self.what}: about {timedelta(seconds=round(left))} to go after {done:,} of {self.steps:,} steps")
-            self.foretold = True
+                self.message(f"{self.what}: about {timedelta(seconds=round(left))} left after {done:,} of {self.steps:,} steps")
+            self.estimated = True
 
     def epoch(self, figures: Mapping[str, Any]) -> None:
-        """A line for every epoch, or every few of many; its speed and its first validation figure stay beside the bar."""
-        told = ("epoch", "loss", "steps", "points_per_second")
-        rest = [f", {name} {value:.{4 if abs(value) < 10 else 1}f}" for name, value in figures.items() if name not in told]
+        """Print a line for every epoch, or every few of many; keep its speed and first validation figure next to the bar."""
+        first = ("epoch", "loss", "steps", "points_per_second")
+        rest = [f", {name} {value:.{4 if abs(value) < 10 else 1}f}" for name, value in figures.items() if name not in first]
         speed = f", {figures['points_per_second']:,} points/s"
         self.so_far = speed + "".join(rest[:1])
         lines = figures["steps"] * LINES // max(self.steps, 1)

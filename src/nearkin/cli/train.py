@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearkin.cli.datasets import own_data
-from nearkin.cli.early_checks import set_leaves
+from nearkin.cli.early_checks import parse_settings
 from nearkin.cli.progress import TrainingView
 from nearkin.data.shards import is_sharded
 from nearkin.models.paths import run_page
@@ -31,14 +31,14 @@ FOR_A_GPU = ("discovery",)  # purposes whose networks are too large for a CPU
 
 
 def run_train(arguments: Namespace) -> int:
-    """Train, or go on training."""
+    """Train, or resume a training."""
     resume = arguments.resume is not None
     folder = Path(arguments.resume if resume else arguments.out)
     given = None if resume else _settings(arguments)
     run = _resumed(folder, arguments) if given is None else override(Run(), given)
     if arguments.find_rate:
         if given is None:
-            raise ValueError("--find-rate is for new trainings; a resumed one keeps its rate")
+            raise ValueError("--find-rate is for new trainings, and a resumed one keeps its learning rate; leave it out")
         check_folder(folder, resume)
         run, given = _with_found_rate(run, given, folder, arguments), None
     with TrainingView() as view:
@@ -55,37 +55,37 @@ def run_train(arguments: Namespace) -> int:
                 view.message(_interrupted(folder))
             raise
     if ranks.is_first():
-        _tell(folder, metrics, _next(folder, run.data.source))
+        _print_results(folder, metrics, _next_commands(folder, run.data.source))
     ranks.stop()
     return 0
 
 
-def _next(folder: Path, source: str) -> str:
-    """What to do with the model, in commands that run as they are printed."""
-    if is_sharded(source):  # of which no local index is made
+def _next_commands(folder: Path, source: str) -> str:
+    """Commands to try next, ready to paste."""
+    if is_sharded(source):  # a local index cannot be built from shards
         return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbors are right"
     index = ["nearkin", "index", str(folder), source, *(["--replace"] if (folder / "index" / "manifest.json").exists() else [])]
-    shown = "shows every point with its neighbors, in a browser"
-    return f"next: `{shlex.join(index)}`, then `{shlex.join(['nearkin', 'serve', str(folder)])}` {shown}"
+    serve = shlex.join(["nearkin", "serve", str(folder)])
+    return f"next: `{shlex.join(index)}`, then `{serve}` to see every point with its neighbors in a browser"
 
 
 def _interrupted(folder: Path) -> str:
-    """How a training that was stopped goes on, and from where."""
+    """How to resume a training that was stopped, and from which checkpoint."""
     saved = name_of_newest(folder / "checkpoints")
-    again = f"`{shlex.join(['nearkin', 'train', '--resume', str(folder)])}`"
-    return f"{again} goes on from {saved}" if saved else f"{again} begins anew: no checkpoint was written yet"
+    command = f"`{shlex.join(['nearkin', 'train', '--resume', str(folder)])}`"
+    return f"{command} continues from {saved}" if saved else f"{command} starts over: no checkpoint was written yet"
 
 
 def _purpose(name: str, given: Mapping[str, str]) -> str:
-    """A recipe in words, and which of its leaves are others here."""
+    """Describe a recipe, and list the settings that differ from it."""
     recipe = RECIPES[name]
-    others = [f"{leaf}={given[leaf]}" for leaf, value in recipe.settings.items() if given.get(leaf, value) != value]
-    return f"for {name}: {recipe.words} ({recipe.source})" + (f"; here with {', '.join(others)}" if others else "")
+    changed = [f"{name}={given[name]}" for name, value in recipe.settings.items() if given.get(name, value) != value]
+    return f"for {name}: {recipe.words} ({recipe.source})" + (f"; here with {', '.join(changed)}" if changed else "")
 
 
 def _without_a_gpu(data: str) -> str:
-    ordinary = f"`{shlex.join(['nearkin', 'train', data])}` trains a small network instead"
-    return f"this purpose is meant for a GPU, and without one may take hours; {ordinary}"
+    small = f"`{shlex.join(['nearkin', 'train', data])}` trains a small network instead"
+    return f"these settings are for a GPU and may take hours on a CPU; {small}"
 
 
 def _device(arguments: Namespace) -> torch.device:
@@ -93,52 +93,56 @@ def _device(arguments: Namespace) -> torch.device:
 
 
 def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments: Namespace) -> Run:
-    """The run with the finder's rate; the curve is kept in the model folder."""
+    """The run with the measured learning rate; the curve is saved in the model folder."""
     device = _device(arguments)
-    with TrainingView("finding the rate") as view:
-        learned_from = cut(run, opened(rooted(run, arguments.data_root), None, view)).train
-        run = suited(run, learned_from, given)
-        sweep = find_rate(run, learned_from, device, view)
+    with TrainingView("finding the learning rate") as view:
+        train_part = cut(run, opened(rooted(run, arguments.data_root), None, view)).train
+        run = suited(run, train_part, given)
+        sweep = find_rate(run, train_part, device, view)
     sweep.save(folder / "learning_rate.json")
     if find_spec("matplotlib"):
-        title = f"The objective while the learning rate grew; {sweep.rate:.2g} is taken"
-        falling = Series("objective", sweep.objectives)
-        save(line(sweep.rates, [falling], title=title, across="learning rate", up="objective", share=False), folder / "learning_rate.png")
-    view.message(f"learning rate {sweep.rate:.2g}: the largest at which the objective falls steadily ({folder}/learning_rate.json)")
+        title = f"Loss while the learning rate grows; {sweep.rate:.2g} is used"
+        falling = Series("loss", sweep.objectives)
+        save(line(sweep.rates, [falling], title=title, x_label="learning rate", y_label="loss", share=False), folder / "learning_rate.png")
+    view.message(f"learning rate {sweep.rate:.2g}: the largest at which the loss falls steadily ({folder}/learning_rate.json)")
     return override(run, {"optimizer.learning_rate": repr(sweep.rate)})
 
 
 def _resumed(folder: Path, arguments: Namespace) -> Run:
-    """The run of a folder as it was begun; whatever else was asked for is refused rather than forgotten."""
+    """The run of a folder; raise if the command line asks for other settings."""
     page = run_page(folder)
     run = Run.from_json(page.read_text(encoding="utf-8"))
     named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels")
     changed = [f"--{'for' if name == 'purpose' else name}" for name in named if getattr(arguments, name) not in (None, False, [])]
     if changed:
-        raise ValueError(f"a resumed training keeps its settings ({page}); leave out {', '.join(changed)}, or train into another folder")
+        raise ValueError(f"a resumed training keeps its settings ({page}); leave out {', '.join(changed)}, or pass another folder as --out")
     if arguments.data is not None and not own_data(arguments.data, run.data):
-        raise ValueError(f"{folder} was begun with {run.data.source}, not {arguments.data}; leave DATA out to resume it")
+        raise ValueError(f"{folder} was trained on {run.data.source}, not on {arguments.data}; leave out DATA to resume it")
     return run
 
 
 def _settings(arguments: Namespace) -> dict[str, str]:
-    """The run's leaves that the command line sets."""
+    """The settings that the command line changes."""
     if not arguments.data:
-        raise ValueError("DATA is missing: name a folder, a table, an .npz file or a known set (or --resume a folder)")
+        raise ValueError(
+            "DATA is missing: name a folder, a table, an .npz file or a known data set, or resume a training with --resume FOLDER"
+        )
     settings = {"data.source": arguments.data} | ({"data.corrections": arguments.labels} if arguments.labels else {})
     short = {"objective": "objective.name", "network": "network.name", "epochs": "epochs", "seed": "seed", "dimension": "network.dimension"}
     settings |= {"codes.learn": "true"} if arguments.codes else {}
-    settings |= {leaf: str(value) for name, leaf in short.items() if (value := getattr(arguments, name)) is not None}
-    settings |= set_leaves(arguments.set)
+    settings |= {setting: str(value) for name, setting in short.items() if (value := getattr(arguments, name)) is not None}
+    settings |= parse_settings(arguments.set)
     return {**(settings_for(arguments.purpose, arguments.data, settings) if arguments.purpose else {}), **settings}
 
 
-def _tell(folder: Path, metrics: dict[str, Any], what_next: str) -> None:
+def _print_results(folder: Path, metrics: dict[str, Any], next_commands: str) -> None:
     console = Console(highlight=False)
     if metrics.get("test"):
-        table = Table(f"figure of the test part, {metrics['test points']:,} points", "value")
+        table = Table(f"test part, {metrics['test points']:,} points", "value")
         for name, value in metrics["test"].items():
             table.add_row(name, f"{value:.4f}")
         console.print(table)
-    console.print(f"the model is in {folder}: README.md tells about it; in Python, nearkin.load('{folder}')", soft_wrap=True, markup=False)
-    console.print(what_next, soft_wrap=True, markup=False)
+    console.print(
+        f"the model is in {folder}: README.md describes it; in Python, nearkin.load('{folder}') loads it", soft_wrap=True, markup=False
+    )
+    console.print(next_commands, soft_wrap=True, markup=False)

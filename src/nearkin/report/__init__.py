@@ -1,19 +1,25 @@
-"""Explore: look at an embedding, at what it gets wrong, and at what is wrong with the data."""
+"""Pictures of an embedding and its neighbors, checks of the data, and the HTML report of `nearkin evaluate`.
 
-from nearkin.report.curves import Series, line, pr_roc, training_curves
+Every plot function returns a matplotlib figure, which `save` writes as .png or .svg. matplotlib is imported when you draw the
+first figure (`pip install 'nearkin[plot]'`).
+"""
+
+from nearkin.report.curves import PairCurves, Series, line, pr_roc, predicted_against_true, training_curves
 from nearkin.report.drawing import PALETTE, as_bytes, save
-from nearkin.report.figures import Panel, embedding_map, number_map, scatter
 from nearkin.report.flow import neighbor_flow
 from nearkin.report.grad_cam import grad_cam
-from nearkin.report.pictures import Hit, attention, contact_sheet, filters, gallery
+from nearkin.report.image_grids import Hit, attention, attention_by_stage, contact_sheet, filters, gallery
+from nearkin.report.maps import Panel, embedding_map, number_map, scatter
 
 __all__ = [
     "PALETTE",
     "Hit",
+    "PairCurves",
     "Panel",
     "Series",
     "as_bytes",
     "attention",
+    "attention_by_stage",
     "contact_sheet",
     "embedding_map",
     "filters",
@@ -23,6 +29,7 @@ __all__ = [
     "neighbor_flow",
     "number_map",
     "pr_roc",
+    "predicted_against_true",
     "save",
     "scatter",
     "training_curves",

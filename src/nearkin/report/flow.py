@@ -1,4 +1,4 @@
-"""Confusion as a flow: from the class of the queries to the class of the wrong neighbors they were given."""
+"""Confusion as a flow diagram, from the class of the queries to the class of their wrong neighbors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,16 +8,43 @@ from numpy.typing import ArrayLike
 
 from nearkin.report.drawing import GRAY, INK, LABEL, PALETTE, TITLE, blank, matplotlib_part, shortened
 
-MOST = 14  # classes on a side; more would be threads
+MOST = 14  # classes on each side; bands of more would be too thin
 GAP = 0.018  # between two classes, as a share of the height
 BEND = 0.45  # how far a band runs straight before it bends
 
 
 def neighbor_flow(counts: ArrayLike, classes: Sequence[object], *, width: int = 1100) -> Any:
-    """Wrong neighbors (C, C), row = the query's class, column = the neighbor's, as bands as wide as they are many.
+    """Draw wrong neighbors as bands from the query's class to the neighbor's class; the width of a band is their number.
 
-    The diagonal, the right neighbors, is not drawn but told as a share beside each class: in a good model it would hide the rest.
-    Only the classes with the most wrong neighbors are shown when there are many.
+    Right neighbors (the diagonal) are not drawn: in a good model they would hide the rest. Their share is written next to each
+    class. Of many classes, only the 14 with the most wrong neighbors are shown.
+
+    Parameters
+    ----------
+    counts : array-like of shape (C, C)
+        How often a query of the row's class has a neighbor of the column's class.
+    classes : sequence
+        The names of the classes.
+    width : int, default=1100
+        The width in pixels.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure. `nearkin.report.save` writes it.
+
+    Raises
+    ------
+    ValueError
+        If `counts` is not square, if a number is negative or not finite, or if a class has no name.
+
+    Examples
+    --------
+    >>> from nearkin.report import neighbor_flow
+    >>> figure = neighbor_flow([[9, 1, 0], [2, 8, 0], [0, 0, 10]], ["cat", "dog", "fox"])
+    >>> print(figure.axes[0].get_title())
+    3 of 30 neighbors are wrong
+    from the query's class to the wrong neighbor's
     """
     table = _checked(counts, classes)
     wrong = table - np.diag(np.diag(table))
@@ -31,9 +58,9 @@ def neighbor_flow(counts: ArrayLike, classes: Sequence[object], *, width: int = 
     if seen.sum() == 0:
         axes.text(0.5, 0.5, "no wrong neighbors", fontsize=TITLE, color=GRAY, ha="center", va="center")
         return figure
-    left, right = _shelves(seen.sum(1)), _shelves(seen.sum(0))
+    left, right = _extents(seen.sum(1)), _extents(seen.sum(0))
     _bands(axes, seen, shown, left, right)
-    line = 1.2 * LABEL / 72 / (axes.get_position().height * figure.get_size_inches()[1])  # of the height, that a name takes
+    line = 1.2 * LABEL / 72 / (axes.get_position().height * figure.get_size_inches()[1])  # height of a name, as a share of the axes
     names_left, names_right = _spread(left.mean(1), line), _spread(right.mean(1), line)
     for i, number in enumerate(shown):
         row = table[number]
@@ -64,7 +91,7 @@ def _name(axes: Any, x: float, y: float, text: str, side: str) -> None:
 
 
 def _spread(heights: np.ndarray, line: float) -> np.ndarray:
-    """Heights (C,) in order, moved as little as it takes to keep two names from covering one another, and inside 0..1."""
+    """Heights (C,) in order, moved as little as possible so that names do not overlap and stay inside 0..1."""
     least = min(line, 0.98 / max(len(heights) - 1, 1))
     placed = heights.copy()
     for i in range(1, len(placed)):
@@ -75,7 +102,7 @@ def _spread(heights: np.ndarray, line: float) -> np.ndarray:
     return placed
 
 
-def _shelves(totals: np.ndarray) -> np.ndarray:
+def _extents(totals: np.ndarray) -> np.ndarray:
     """(C, 2) top and bottom of each class, with gaps between them."""
     high = totals / totals.sum() * (1 - GAP * (len(totals) - 1))
     top = np.concatenate([[0], np.cumsum(high[:-1] + GAP)])
@@ -83,7 +110,7 @@ def _shelves(totals: np.ndarray) -> np.ndarray:
 
 
 def _busiest(wrong: np.ndarray) -> list[int]:
-    """The classes with the most wrong neighbors, given or being, in their own order; those with none are left out."""
+    """The classes with the most wrong neighbors, as queries or as neighbors, in their own order; those with none are left out."""
     total = wrong.sum(0) + wrong.sum(1)
     order = np.argsort(-total, kind="stable")[:MOST]
     return sorted(order[total[order] > 0].tolist()) or order[:2].tolist()
@@ -91,16 +118,16 @@ def _busiest(wrong: np.ndarray) -> list[int]:
 
 def _title(wrong: np.ndarray, seen: np.ndarray, table: np.ndarray) -> str:
     hidden = wrong.sum() - seen.sum()
-    rest = f" (the {len(seen)} busiest classes; {hidden:,.0f} more run between others)" if hidden else ""
+    rest = f" (the {len(seen)} classes with the most; {hidden:,.0f} more are between other classes)" if hidden else ""
     return f"{wrong.sum():,.0f} of {table.sum():,.0f} neighbors are wrong{rest}\nfrom the query's class to the wrong neighbor's"
 
 
 def _checked(counts: ArrayLike, classes: Sequence[object]) -> np.ndarray:
     table = np.asarray(counts, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1]:
-        raise ValueError(f"counts has shape {table.shape}; give (C, C), queries' classes by neighbors' classes")
+        raise ValueError(f"counts has shape {table.shape}; pass (C, C), queries' classes by neighbors' classes")
     if len(classes) != len(table):
-        raise ValueError(f"classes names {len(classes)} for {len(table)} rows of counts; name each")
+        raise ValueError(f"classes has {len(classes)} names for {len(table)} rows of counts; pass one for each")
     if not np.isfinite(table).all() or (table < 0).any():
-        raise ValueError("counts holds negative or unknown numbers; count the neighbors of each pair of classes")
+        raise ValueError("counts holds negative or non-finite numbers; pass the number of neighbors for each pair of classes")
     return table

@@ -1,14 +1,4 @@
-"""Grad-CAM of a neighbor decision: which parts of an image make it near to its neighbor? [selvaraju2017gradcam]
-
-The score is the affinity s(f(x), r) of a query x to one neighbor r instead of a class's logit. At a layer with maps A_m,
-
-    alpha_m = mean over positions of ds / dA_m,        heat = [sum_m alpha_m A_m]+
-
-so that heat stands where more of the layer's answer would bring the two nearer. A distance alone asks how the two differ, and of a
-pair one side is cold: to become nearer the one needs more and the other less. Why this neighbor rather than others is asked
-with `against`: then the score is s(f(x), r) minus the mean of s(f(x), r') over other references r', in which a distance's own
-square cancels.
-"""
+"""Grad-CAM of a neighbor decision: which parts of an image make it near to its neighbor? [selvaraju2017gradcam]"""
 
 import torch
 from torch import Tensor, nn
@@ -29,15 +19,59 @@ def grad_cam(
     against: Tensor | None = None,
     size: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Heat (n, h, w), never negative, for n prepared inputs (n, c, h, w) and the embedding (n, d) of one neighbor each.
+    """Heat maps of the parts of an image that make it near to its neighbor.
 
-    `layer` is any layer that gives maps (n, maps, h', w'); `networks.layers` lists the names. `against` are embeddings (m, d) of other
-    references. The heat is brought to `size`, the inputs' own unless told, by bilinear interpolation. The network runs in evaluation
-    mode, and its mode and gradients are put back.
+    The score is the affinity s(f(x), r) of a query x to its neighbor r. At a layer with maps A_m,
+
+        alpha_m = mean over positions of ds / dA_m,        heat = max(0, sum_m alpha_m A_m)
+
+    so the heat is high where more activation would bring the two nearer.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        The network. It runs in evaluation mode; its mode and gradients are restored.
+    inputs : Tensor of shape (n, c, h, w)
+        Preprocessed images.
+    neighbors : Tensor of shape (n, d)
+        The embedding of one neighbor for each image.
+    layer : str
+        The name of a layer that outputs maps (n, maps, h', w'); `nearkin.models.features.layers` lists the names.
+    affinity : Affinity, optional
+        The affinity of the model, minus the squared Euclidean distance by default.
+    against : Tensor of shape (m, d), optional
+        Embeddings of other references. The score is then s(f(x), r) minus the mean of s(f(x), r') over them, which shows why
+        this neighbor is nearer than others. Recommended for distances: without it, one image of a pair usually stays dark.
+    size : (int, int), optional
+        Height and width of the heat maps, by bilinear interpolation; those of the inputs by default.
+
+    Returns
+    -------
+    Tensor of shape (n, h, w)
+        The heat maps, never negative.
+
+    Raises
+    ------
+    ValueError
+        If the layer is unknown or outputs no maps, or if a shape does not match.
+
+    References
+    ----------
+    [selvaraju2017gradcam]. Differs: the score is an affinity to a neighbor instead of the logit of a class.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from nearkin.report import grad_cam
+    >>> _ = torch.manual_seed(0)
+    >>> network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    >>> grad_cam(network, torch.rand(3, 1, 8, 8), torch.rand(3, 2), layer="1").shape
+    torch.Size([3, 8, 8])
     """
     _check(network, inputs, neighbors, layer)
     if against is not None and (against.ndim != 2 or against.shape[1] != neighbors.shape[1] or not len(against)):
-        raise ValueError(f"against has shape {tuple(against.shape)}; give embeddings (m, {neighbors.shape[1]}) of other references")
+        raise ValueError(f"against has shape {tuple(against.shape)}; pass embeddings (m, {neighbors.shape[1]}) of other references")
     maps, score = _scored(network, inputs, neighbors, layer, affinity or SquaredEuclidean(), against)
     (slope,) = torch.autograd.grad(score, maps)
     weight = slope.mean((2, 3), keepdim=True)  # (n, maps, 1, 1)
@@ -46,7 +80,7 @@ def grad_cam(
 
 
 def last_maps(network: nn.Module, inputs: Tensor) -> str:
-    """The name of the last layer whose maps (n, maps, h, w) still have sides of 4 pixels, or else 2, for these inputs: a good choice."""
+    """The last layer whose maps are at least 4 pixels wide and high, or else 2: a good choice for `grad_cam`."""
     found: list[tuple[str, int]] = []
     handles = [
         module.register_forward_hook(lambda _module, _inputs, output, name=name: found.append((name, _side(output))))
@@ -61,11 +95,11 @@ def last_maps(network: nn.Module, inputs: Tensor) -> str:
     for least in (4, 2):
         if names := [name for name, side in found if side >= least]:
             return names[-1]
-    raise ValueError("the network has no layer that gives maps of more than one pixel; Grad-CAM needs one")
+    raise ValueError("the network has no layer whose maps have more than one pixel, which Grad-CAM needs; use a convolutional network")
 
 
 def _side(output: object) -> int:
-    """The shorter side of maps in pixels, 0 for anything else."""
+    """The shorter side of maps in pixels; 0 for other outputs."""
     return min(output.shape[2:]) if isinstance(output, Tensor) and output.ndim == 4 else 0
 
 
@@ -82,15 +116,17 @@ def _run(network: nn.Module, inputs: Tensor) -> None:
 def _scored(
     network: nn.Module, inputs: Tensor, neighbors: Tensor, layer: str, affinity: Affinity, against: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The layer's output as a leaf of the graph, and the sum over the inputs of their affinity to their own neighbor."""
+    """The layer's output as a leaf of the graph, and the sum of the scores over the inputs."""
     caught: list[Tensor] = []
 
     def cut(_module: nn.Module, _inputs: object, output: object) -> Tensor:
         if not isinstance(output, Tensor) or output.ndim != 4:
             shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise ValueError(f"layer {layer!r} gives {shape}; Grad-CAM needs maps (n, maps, h, w): choose a convolution or a pool")
-        caught.append(output.detach().requires_grad_())  # a leaf: frozen weights below it do not matter
-        return caught[-1].clone()  # the layer after it may work in place
+            raise ValueError(
+                f"layer {layer!r} outputs {shape}; Grad-CAM needs maps (n, maps, h, w): choose a convolution or a pooling layer"
+            )
+        caught.append(output.detach().requires_grad_())  # a leaf, so that frozen weights below it do not matter
+        return caught[-1].clone()  # the next layer may work in place
 
     mode = network.training
     handle = dict(network.named_modules())[layer].register_forward_hook(cut)
@@ -102,11 +138,11 @@ def _scored(
                 raise ValueError(f"layer {layer!r} was not run for these inputs; choose another one")
             if embeddings.shape != neighbors.shape:
                 raise ValueError(
-                    f"neighbors have shape {tuple(neighbors.shape)} for embeddings {tuple(embeddings.shape)}; give one for each"
+                    f"neighbors have shape {tuple(neighbors.shape)} for embeddings {tuple(embeddings.shape)}; pass one for each"
                 )
             near = torch.cat([affinity(embeddings[i : i + 1], neighbors[i : i + 1]) for i in range(len(inputs))])  # (n, 1)
-            usual = near.new_zeros(()) if against is None else affinity(embeddings, against).mean(1).sum()
-            return caught[-1], near.sum() - usual
+            mean = near.new_zeros(()) if against is None else affinity(embeddings, against).mean(1).sum()
+            return caught[-1], near.sum() - mean
     finally:
         handle.remove()
         network.train(mode)
@@ -117,8 +153,6 @@ def _check(network: nn.Module, inputs: Tensor, neighbors: Tensor, layer: str) ->
     if layer not in known:
         raise ValueError(f"layer {layer!r} is unknown{nearest_name(layer, known)}; the layers are {', '.join(known)}")
     if inputs.ndim != 4 or not len(inputs):
-        raise ValueError(f"inputs have shape {tuple(inputs.shape)}; give prepared images (n, c, h, w)")
+        raise ValueError(f"inputs have shape {tuple(inputs.shape)}; pass preprocessed images (n, c, h, w)")
     if neighbors.ndim != 2 or len(neighbors) != len(inputs):
-        raise ValueError(
-            f"neighbors have shape {tuple(neighbors.shape)}; give the embedding (n, d) of one for each of {len(inputs)} inputs"
-        )
+        raise ValueError(f"neighbors have shape {tuple(neighbors.shape)}; pass one embedding (n, d) for each of {len(inputs)} inputs")

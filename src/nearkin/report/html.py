@@ -1,43 +1,57 @@
-"""The report: one HTML page with every figure, its meaning, its interval and chance, the pictures, and what may be wrong."""
+"""The HTML report and its JSON twin. Python collects the data here; the page itself is templates/report.html.jinja."""
 
+import base64
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from nearkin.evaluate import Score
-from nearkin.report import descriptions as words
-from nearkin.report import page
-from nearkin.report.checks import Sanity
-from nearkin.report.comparisons import Rival
+from nearkin.report import descriptions
+from nearkin.report.baselines import Baseline
 from nearkin.report.illustrate import Illustration
+from nearkin.report.inspection import Sanity
 from nearkin.report.measure import Measured
 from nearkin.report.subject import Side, Subject
 
-WORST_CLASSES = 20  # rows of the per-class table before it is folded
-SUSPECTS = 20
-HEADLINES = ("1-nn", "10-nn", "map@r", "mae", "r2", "spearman", "overlap@1", "effective_rank")
-WHERE = {
-    "train": "the training part, of which nothing was held out",
-    "test": "the test part, at which nothing was chosen",
-    "validation": "the validation part, by which the weights were chosen: expect less from new data",
+SUSPECTS = 20  # suspected labels listed in the report
+HEADLINES = {
+    "1-nn": "have a right nearest neighbor",
+    "10-nn": "are predicted right by 10 neighbors",
+    "map@r": "quality of the ranking",
+    "mae": "mean absolute error",
+    "r2": "share of variance explained",
+    "spearman": "rank correlation",
+    "overlap@1": "of labels shared with the nearest",
+    "effective_rank": "dimensions in use",
 }
+COMPARED = ("1-nn", "10-nn", "map@r", "mae", "rmse", "r2", "spearman")
+PARTS = {
+    "train": "the training part (nothing was held out)",
+    "test": "the test part, which was used for no choice",
+    "validation": "the validation part, which chose the weights: expect slightly worse figures on new data",
+}
+METRICS = {"cosine": "cosine similarity", "squared_euclidean": "Euclidean distance", "hamming": "Hamming distance"}
+SIGNS = {"fine": "✓ fine", "look": "! look", "wrong": "✗ wrong"}
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """Everything an evaluation came to."""
+    """All results of an evaluation."""
 
     subject: Subject
     measured: Measured
     sanity: Sanity
-    rivals: Sequence[Rival] = ()
+    baselines: Sequence[Baseline] = ()
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # command, versions, seconds, weights
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """The same for machines: every score with interval, chance and counts."""
+    """Everything in the report as plain data: each score with its interval, chance and counts."""
     subject, measured = findings.subject, findings.measured
     return {
         **findings.about,
@@ -47,14 +61,14 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "queries": _side(subject.queries, subject.split),
         "references": None if subject.gallery is None else _side(subject.gallery, subject.gallery.name),
         **figures(measured, subject.classes),
-        "comparisons": [_rival(rival) for rival in findings.rivals],
+        "comparisons": [_baseline(baseline) for baseline in findings.baselines],
         "sanity": [finding._asdict() for finding in findings.sanity.findings],
         "suspected_labels": len(findings.sanity.suspects),
     }
 
 
 def figures(measured: Measured, classes: Sequence[str]) -> dict[str, Any]:
-    """What was measured, for machines."""
+    """The measured figures as plain data."""
     return {
         "scores": {family: {name: score.as_dict() for name, score in scores.items()} for family, scores in measured.scores.items()},
         "by_k": {str(k): score.as_dict() for k, score in measured.by_k.items()},
@@ -65,140 +79,191 @@ def figures(measured: Measured, classes: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def as_html(findings: Findings, pictures: Sequence[Illustration]) -> str:
-    """The page, from the findings and the pictures drawn of them."""
-    subject = findings.subject
-    name = Path(str(findings.about.get("model", "model"))).name
-    sections = (
-        ("Figures", _scores(findings.measured)),
-        ("Beside classical methods", _rivals(findings)),
-        ("Is anything wrong?", _sanity(findings) + _pictures(pictures, "sanity")),
-        ("Neighbors", _pictures(pictures, "neighbors")),
-        ("The embedding", _pictures(pictures, "embedding")),
-        ("Choices and thresholds", _pictures(pictures, "choices")),
-        ("Classes", _classes(findings)),
-        ("Inside the network", _pictures(pictures, "network")),
-        ("How it was made", _made(findings)),
+def as_html(findings: Findings, illustrations: Sequence[Illustration]) -> str:
+    """The report as one self-contained page. All text is escaped: names and paths of the data cannot add markup."""
+    environment = Environment(
+        loader=PackageLoader("nearkin.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return page.document(f"Are the neighbors of {name} right?", _opening(subject) + _headline(findings), sections)
+    return environment.get_template("report.html.jinja").render(_context(findings, illustrations))
 
 
 def table_rows(measured: Measured) -> list[tuple[str, Score]]:
-    """(family, score), in the order of the report."""
+    """(family, score) pairs in the order of the report."""
     return [(family, score) for family, scores in measured.scores.items() for score in scores.values()]
 
 
+def _context(findings: Findings, illustrations: Sequence[Illustration]) -> dict[str, Any]:
+    """The variables of the template."""
+    subject, measured, sanity = findings.subject, findings.measured, findings.sanity
+    scores = {score.name: score for _, score in table_rows(measured)}
+    order = {"wrong": 0, "look": 1}
+    return {
+        "title": f"Are the neighbors of {Path(str(findings.about.get('model', 'model'))).name} right?",
+        "verdict": _verdict(scores),
+        "opening": _opening(subject),
+        "cards": [_card(scores[name], meaning) for name, meaning in HEADLINES.items() if name in scores][:4],
+        "notes": measured.notes,
+        "signs": SIGNS,
+        "problems": sorted((one for one in sanity.findings if one.level != "fine"), key=lambda one: order[one.level]),
+        "passed": [one for one in sanity.findings if one.level == "fine"],
+        "suspects": {"rows": [_suspect(row, subject.classes) for row in sanity.suspects[:SUSPECTS]], "total": len(sanity.suspects)},
+        "baselines": _baselines(findings, scores),
+        "families": [
+            {"name": family[0].upper() + family[1:], "rows": [_row(score) for score in rows.values()]}
+            for family, rows in measured.scores.items()
+        ],
+        "score_notes": _score_notes(measured),
+        "classes": _classes(findings),
+        "illustrations": {
+            section: [_picture(one) for one in illustrations if one.section == section]
+            for section in ("sanity", "neighbors", "embedding", "choices", "network")
+        },
+        "facts": _facts(findings),
+    }
+
+
+def _verdict(scores: Mapping[str, Score]) -> str:
+    """The main result in one sentence, for readers who know no metric by name."""
+    if "1-nn" in scores:
+        score = scores["1-nn"]
+        right = (
+            f"{round(float(score) * score.counted):,} of {score.counted:,} queries have a right nearest neighbor: one of their own class."
+        )
+        return right + (
+            "" if score.chance is None else f" Always naming the largest class would get {round(score.chance * score.counted):,}."
+        )
+    if "mae" in scores:
+        score = scores["mae"]
+        return f"Predictions from the nearest neighbors are off by {descriptions.number(float(score), 'mae')} on average."
+    return ""
+
+
 def _opening(subject: Subject) -> str:
-    asked = f"{len(subject.queries):,} queries from {WHERE.get(subject.split, subject.split)}"
+    queries = f"{len(subject.queries):,} queries from {PARTS.get(subject.split, subject.split)}"
     if subject.gallery is None:
-        answered = "each answered by the others, never by itself"
+        references = "each compared with all the others"
     else:
-        answered = f"answered by {len(subject.gallery):,} references, the {subject.gallery.name}"
-    metric = {"cosine": "cosine", "squared_euclidean": "Euclidean distance", "hamming": "Hamming distance"}[subject.model.about["metric"]]
-    return page.paragraph(f"{asked}, {answered}. Near means near by {metric}, as in training.", quiet=True)
+        references = f"compared with {len(subject.gallery):,} references, the {subject.gallery.name}"
+    return f"{queries}, {references}. Neighbors are found by {METRICS[subject.model.about['metric']]}, as in training."
 
 
-def _headline(findings: Findings) -> str:
-    scores = {score.name: score for _, score in table_rows(findings.measured)}
-    cards: list[tuple[str, str, str]] = []
-    for name in HEADLINES:
-        if name in scores and len(cards) < 4:
-            score = scores[name]
-            chance = "" if score.chance is None else f"chance {words.number(score.chance, name)}"
-            bounds = "" if words.interval(score) == words.UNKNOWN else f"95 %: {words.interval(score)}"
-            cards.append((words.number(score.value, name), name, ", ".join(text for text in (bounds, chance) if text)))
-    return page.headline(cards) + "".join(page.paragraph(note) for note in findings.measured.notes)
+def _card(score: Score, meaning: str) -> dict[str, Any]:
+    interval = descriptions.interval(score)
+    return {
+        "value": descriptions.number(score.value, score.name),
+        "meaning": meaning,
+        "name": score.name,
+        "interval": "" if interval == descriptions.UNKNOWN else f"95 %: {interval}",
+        "chance": "" if score.chance is None else f"chance {descriptions.number(score.chance, score.name)}",
+        "bar": _bar(score),
+    }
 
 
-def _scores(measured: Measured) -> str:
-    rows: list[tuple[object, ...]] = []
-    notes: dict[str, list[str]] = {}  # each once, with the figures it is about
-    for family, scores in measured.scores.items():
-        rows.append((family[0].upper() + family[1:],))
-        for score in scores.values():
-            chance = words.number(score.chance, score.name)
-            value = words.number(score.value, score.name)
-            out = words.left_out(score) or "0"
-            rows.append((score.name, value, words.interval(score), chance, f"{score.counted:,}", out, words.definition(score.name)))
-            for note in score.notes:
-                notes.setdefault(note.removesuffix("."), []).append(score.name)
-    caption = (
-        "Intervals hold 95 %: resampled queries, except for clustering, where they are the extremes over the restarts of k-means. "
-        "Chance is what an embedding that knows nothing would get. Left out are queries that could not be asked, and why."
-    )
-    head = ("figure", "value", "95 % interval", "chance", "counted", "left out", "what it is")
-    return page.table(head, rows, right=(1, 2, 3, 4), caption=caption) + "".join(
-        page.paragraph(f"{', '.join(dict.fromkeys(names))}: {note}.", quiet=True) for note, names in notes.items()
-    )
+def _bar(score: Score) -> dict[str, float | None] | None:
+    """Interval, value and chance of a share in percent of the bar's length; None for other figures."""
+    if not descriptions.is_share(score.name) or not all(map(math.isfinite, (score.low, score.high, float(score)))):
+        return None
+    low, high, value = (round(100 * min(max(x, 0.0), 1.0), 2) for x in (score.low, score.high, float(score)))
+    return {
+        "low": low,
+        "width": round(high - low, 2),
+        "value": value,
+        "chance": None if score.chance is None else round(100 * score.chance, 2),
+    }
 
 
-def _rivals(findings: Findings) -> str:
-    if not findings.rivals:
-        return ""
-    ours = {score.name: score for _, score in table_rows(findings.measured)}
-    names = [name for name in ("1-nn", "10-nn", "map@r", "mae", "rmse", "r2", "spearman") if name in findings.rivals[0].scores]
+def _row(score: Score) -> dict[str, Any]:
+    return {
+        "name": score.name,
+        "value": descriptions.number(score.value, score.name),
+        "interval": descriptions.interval(score),
+        "chance": descriptions.number(score.chance, score.name),
+        "counted": f"{score.counted:,}",
+        "left_out": descriptions.left_out(score),
+        "definition": _sentence(descriptions.definition(score.name)),
+        "bar": _bar(score),
+    }
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _score_notes(measured: Measured) -> list[dict[str, str]]:
+    """Each note once, with the figures it is about."""
+    notes: dict[str, list[str]] = {}
+    for _, score in table_rows(measured):
+        for note in score.notes:
+            notes.setdefault(note.removesuffix("."), []).append(score.name)
+    return [{"figures": ", ".join(dict.fromkeys(names)), "text": note} for note, names in notes.items()]
+
+
+def _baselines(findings: Findings, ours: Mapping[str, Score]) -> dict[str, Any]:
+    if not findings.baselines:
+        return {"figures": [], "rows": []}
+    names = [name for name in COMPARED if name in findings.baselines[0].scores]
     dimension = findings.subject.queries.points.embeddings.shape[1]
-    rows: list[tuple[object, ...]] = [("this model", dimension, *(_with_bounds(ours.get(name)) for name in names), "", "")]
-    for rival in findings.rivals:
-        cells = (_with_bounds(rival.scores.get(name)) for name in names)
-        fitted = (rival.dimension, *cells, f"{rival.seconds:.1f}") if rival.scores else (words.UNKNOWN,) * (len(names) + 2)
-        rows.append((rival.name, *fitted, rival.note))
-    fed = "The others see what the network is fed, by Euclidean distance where nothing else is noted."
-    caption = f"The same queries and references for all, with 95 % intervals. {fed}"
-    right = tuple(range(1, len(names) + 3))
-    return page.table(("embedding", "dimensions", *names, "seconds to fit", "note"), rows, right=right, caption=caption)
-
-
-def _with_bounds(score: Score | None) -> str:
-    if score is None:
-        return words.UNKNOWN
-    bounds = words.interval(score)
-    return words.number(score.value, score.name) + ("" if bounds == words.UNKNOWN else f"  ({bounds.removesuffix(' %')})")
-
-
-def _sanity(findings: Findings) -> str:
-    sanity, classes = findings.sanity, findings.subject.classes
-    listed = page.findings([(one.level, one.check, one.found, one.mend) for one in sanity.findings])
-    if not sanity.suspects:
-        return listed
-    rows = [
-        (part, source, classes[one.label], classes[one.neighbors_say], f"{100 * one.confidence:.0f} %")
-        for part, source, one in sanity.suspects[:SUSPECTS]
+    rows: list[dict[str, Any]] = [
+        {"name": "this model", "dimension": dimension, "cells": [_cell(ours.get(name)) for name in names], "seconds": "", "note": ""}
     ]
-    more = len(sanity.suspects) - len(rows)
-    caption = f"The surest {len(rows)}" + (f" of {len(sanity.suspects):,}; all are in suspected_labels.csv." if more else ".")
-    head = ("part", "which", "label", "neighbors say", "share that says so")
-    return listed + page.table(head, rows, right=(4,), caption=caption)
+    for baseline in findings.baselines:
+        fitted = bool(baseline.scores)
+        rows.append(
+            {
+                "name": baseline.name,
+                "dimension": baseline.dimension if fitted else descriptions.UNKNOWN,
+                "cells": [_cell(baseline.scores.get(name)) for name in names],
+                "seconds": f"{baseline.seconds:.1f}" if fitted else descriptions.UNKNOWN,
+                "note": baseline.note,
+            }
+        )
+    return {"figures": names, "rows": rows}
 
 
-def _classes(findings: Findings) -> str:
-    rows = [
-        (findings.subject.classes[row.label], *(words.number(value, "1-nn") for value in (row.recall, row.precision, row.f1)), row.queries)
-        for row in sorted(findings.measured.classes, key=lambda row: (row.recall != row.recall, row.recall))
+def _cell(score: Score | None) -> dict[str, str]:
+    if score is None:
+        return {"value": descriptions.UNKNOWN, "interval": ""}
+    interval = descriptions.interval(score)
+    return {
+        "value": descriptions.number(score.value, score.name),
+        "interval": "" if interval == descriptions.UNKNOWN else interval.removesuffix(" %"),
+    }
+
+
+def _suspect(row: tuple[str, str, Any], classes: Sequence[str]) -> dict[str, str]:
+    part, source, one = row
+    return {
+        "part": part,
+        "source": source,
+        "label": classes[one.label],
+        "neighbors_say": classes[one.neighbors_say],
+        "share": f"{100 * one.confidence:.0f} %",
+    }
+
+
+def _classes(findings: Findings) -> list[dict[str, Any]]:
+    """Recall, precision and F1 by class, the worst recall first; classes without queries and predictions are left out."""
+    rows = sorted(findings.measured.classes, key=lambda row: (row.recall != row.recall, row.recall))
+    return [
+        {
+            "name": findings.subject.classes[row.label],
+            **{name: descriptions.number(getattr(row, name), "1-nn") for name in ("recall", "precision", "f1")},
+            "queries": f"{row.queries:,}",
+        }
+        for row in rows
         if row.queries or row.predicted
     ]
-    if not rows:
-        return ""
-    caption = (
-        "By the nearest reference, worst first. Recall: share of the class's queries given its name. "
-        "Precision: share of those given its name that are of it. F1: their harmonic mean."
-    )
-    head, right = ("class", "recall", "precision", "F1", "queries"), (1, 2, 3, 4)
-    shown = page.table(head, rows[:WORST_CLASSES], right=right, caption=caption)
-    rest = rows[WORST_CLASSES:]
-    return shown + (page.folded(f"{len(rest)} more classes", page.table(head, rest, right=right)) if rest else "")
 
 
-def _pictures(pictures: Sequence[Illustration], section: str) -> str:
-    return "".join(page.picture(one.png, one.says, one.caption) for one in pictures if one.section == section)
+def _picture(one: Illustration) -> dict[str, str]:
+    return {"png": base64.b64encode(one.png).decode("ascii"), "alt": one.alt, "caption": one.caption}
 
 
-def _made(findings: Findings) -> str:
+def _facts(findings: Findings) -> list[tuple[str, str]]:
     about = findings.subject.model.about
     network = f"{about['network']['name']}, {about['network']['dimension']} dimensions"
     rows = [("objective", f"{about['objective']}, because {about['why']}"), ("network", network)]
-    rows += [(key, _plain(value)) for key, value in findings.about.items()]
-    return page.table(("what", "which"), rows)
+    return rows + [(key, _plain(value)) for key, value in findings.about.items()]
 
 
 def _plain(value: Any) -> str:
@@ -209,6 +274,12 @@ def _side(side: Side, name: str) -> dict[str, Any]:
     return {"part": name, "data": side.data.name, "points": len(side), "left_out": side.left_out}
 
 
-def _rival(rival: Rival) -> dict[str, Any]:
-    scores = {name: score.as_dict() for name, score in rival.scores.items()}
-    return {"name": rival.name, "dimension": rival.dimension, "seconds": round(rival.seconds, 3), "note": rival.note, "scores": scores}
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    scores = {name: score.as_dict() for name, score in baseline.scores.items()}
+    return {
+        "name": baseline.name,
+        "dimension": baseline.dimension,
+        "seconds": round(baseline.seconds, 3),
+        "note": baseline.note,
+        "scores": scores,
+    }

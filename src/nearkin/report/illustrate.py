@@ -1,4 +1,4 @@
-"""The pictures of a report, each drawn from the findings and with a sentence on how to read it."""
+"""The pictures of a report, each with a caption on how to read it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,47 +11,47 @@ from torch import Tensor, nn
 from nearkin.compose.points import Points
 from nearkin.data.progress import Report, inform
 from nearkin.models.folder import about_of, load
-from nearkin.report.checks import Sanity
-from nearkin.report.curves import Series, Trade, line, pr_roc, predicted_against_true, training_curves
+from nearkin.report.curves import PairCurves, Series, line, pr_roc, predicted_against_true, training_curves
 from nearkin.report.drawing import as_bytes
-from nearkin.report.figures import Panel, embedding_map, number_map
 from nearkin.report.flow import neighbor_flow
 from nearkin.report.grad_cam import grad_cam, last_maps
+from nearkin.report.image_grids import Hit, attention, attention_by_stage, contact_sheet, filters, gallery
+from nearkin.report.inspection import Sanity
+from nearkin.report.maps import Panel, embedding_map, number_map
 from nearkin.report.measure import NEAR, PROBES, Measured, worst_queries
-from nearkin.report.pictures import Hit, attention, attention_by_stage, contact_sheet, filters, gallery
 from nearkin.report.projection import Metric, fit
-from nearkin.report.stages import looked, put, stages
+from nearkin.report.stages import heat_of_nearest, load_weights, saved_weights
 from nearkin.report.subject import Side, Subject, prepared
 from nearkin.report.training_log import learning_rates, read_log
 from nearkin.train.config import Run
 
-ROWS, FOUND = 6, 8  # queries of a gallery, and neighbors of each
-MAPPED = 1500  # points of a map on each side
-POINTS = 2000  # of a curve; more cannot be seen
-SUSPECTED = 7  # suspected labels of a row, two rows of them
-LOOKED_AT = 4  # neighbor decisions whose heat is shown
-STAGES, ANSWERING = 7, 500  # of a training in one row, and references that answer in each
+ROWS, FOUND = 6, 8  # queries in a gallery, and neighbors of each
+MAPPED = 1500  # queries and references in a map
+POINTS = 2000  # of a curve at most
+SUSPECTED = 7  # suspected labels in each of two rows
+DECISIONS = 4  # neighbor decisions with heat maps
+STAGES, REFERENCES = 7, 500  # stages of a training in one row, and references of each
 
 
 class Illustration(NamedTuple):
-    """A figure with its place in the report; `caption` tells how to read it, `says` is for those who cannot see it."""
+    """A figure with its place in the report; `caption` says how to read it, `alt` describes it for screen readers."""
 
     name: str
     section: str
     figure: Any
-    says: str
+    alt: str
     caption: str
 
     @property
     def png(self) -> bytes:
-        """As a PNG file."""
+        """The content of a PNG file."""
         return as_bytes(self.figure)
 
 
 def illustrate(
     subject: Subject, measured: Measured, sanity: Sanity, folder: Path | None = None, report: Report | None = None
 ) -> Iterator[Illustration]:
-    """Every picture that the subject allows; `folder` is the model's, for the curve of its training."""
+    """Every picture that the subject allows; `folder` is the model folder, for the curves and stages of its training."""
     makers: list[tuple[str, Callable[[], Iterator[Illustration]]]] = [
         ("drawing near-duplicates", lambda: _duplicates(subject, sanity)),
         ("drawing suspected labels", lambda: _suspects(subject, sanity)),
@@ -59,10 +59,10 @@ def illustrate(
         ("drawing the flow of wrong neighbors", lambda: _flow(subject, measured)),
         ("drawing a map of the embedding", lambda: _map(subject)),
         ("drawing curves", lambda: _curves(subject, measured)),
-        ("looking into the network", lambda: _network(subject, measured)),
+        ("drawing filters and heat maps", lambda: _network(subject, measured)),
         ("drawing the probes", lambda: _probes(measured)),
         ("drawing the training", lambda: _training(folder)),
-        ("looking through the stages of the training", lambda: _stages(subject, folder)),
+        ("drawing the stages of the training", lambda: _stages(subject, folder)),
     ]
     for what, maker in makers:
         inform(report, what)
@@ -77,11 +77,11 @@ def _duplicates(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
     left, right = (_read(side, rows[:some]) for side, rows in ((subject.queries, pairs.queries), (subject.references, pairs.references)))
     hits = []
     for i in range(some):
-        hits += [Hit(left[i], f"query {i + 1}"), Hit(right[i], f"{100 * pairs.apart[i]:.1f} % apart")]
-    caption = "The nearest pairs of a query and a reference. Are they one picture twice?"
+        hits += [Hit(left[i], f"query {i + 1}"), Hit(right[i], f"differs by {100 * pairs.distance[i]:.1f} %")]
+    caption = "The most similar pairs of a query and a reference. Are they the same image?"
     across = "" if subject.gallery is None else " across splits"
-    figure = contact_sheet(hits, 6, title=f"Near-duplicates{across}: a query, and beside it the reference")
-    yield Illustration("duplicates", "sanity", figure, f"{some} pairs of nearly equal pictures", caption)
+    figure = contact_sheet(hits, 6, title=f"Near-duplicates{across}: each query with its reference")
+    yield Illustration("duplicates", "sanity", figure, f"{some} pairs of nearly equal images", caption)
 
 
 def _suspects(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
@@ -91,9 +91,9 @@ def _suspects(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
     for part, _, one in sanity.suspects[: 2 * SUSPECTED]:
         side = subject.queries if part == subject.queries.name else subject.references
         hits.append(Hit(_read(side, np.array([one.row]))[0], f"{subject.classes[one.label]}\nor {subject.classes[one.neighbors_say]}?"))
-    caption = "The surest of the list above: is it what its label says, and not what its neighbors say?"
-    figure = contact_sheet(hits, SUSPECTED, title="Suspected labels: what the label says, or what the neighbors say?")
-    yield Illustration("suspects", "sanity", figure, "pictures whose labels are suspected", caption)
+    caption = "The most certain of the list above. Is the label right, or the label of the neighbors?"
+    figure = contact_sheet(hits, SUSPECTED, title="Suspected labels: the label, or the label of the neighbors?")
+    yield Illustration("suspects", "sanity", figure, "images whose labels may be wrong", caption)
 
 
 def _galleries(subject: Subject, measured: Measured) -> Iterator[Illustration]:
@@ -102,25 +102,29 @@ def _galleries(subject: Subject, measured: Measured) -> Iterator[Illustration]:
         return
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randperm(len(subject.queries), generator=generator)[:ROWS].sort().values
-    right = right_ones(subject, found.positions)
-    marks = "A green frame with a tick is a neighbor of the query's class, a red one with a cross is not." if right is not None else ""
-    figure = gallery(_rows(subject, measured, drawn, right), title=f"{len(drawn)} queries drawn at random and their nearest references")
-    caption = f"The query stands first, then its neighbors, nearest first. {marks} Drawn at random, not chosen."
-    yield Illustration("gallery", "neighbors", figure, "a gallery of queries and what was found for them", caption)
+    right = right_neighbors(subject, found.positions)
+    marks = (
+        "A green frame with a tick is a right neighbor, of the query's class; a red frame with a cross is a wrong one."
+        if right is not None
+        else ""
+    )
+    figure = gallery(_rows(subject, measured, drawn, right), title=f"{len(drawn)} random queries and their nearest references")
+    caption = f"Each row shows a query, then its neighbors, the nearest first. {marks} The queries were drawn at random."
+    yield Illustration("gallery", "neighbors", figure, "random queries and their nearest neighbors", caption)
     if right is None or bool(right.all()):
         return
     worst = worst_queries(right.cpu(), found.affinity.cpu())[:ROWS]
-    figure = gallery(_rows(subject, measured, worst, right), title="The worst queries")
-    caption = f"The queries with the fewest right ones among their {right.shape[1]} nearest, surely wrong ones first."
+    figure = gallery(_rows(subject, measured, worst, right), title="The queries with the most wrong neighbors")
+    caption = f"The queries with the fewest right neighbors among their {right.shape[1]} nearest."
     yield Illustration("worst", "neighbors", figure, "the queries with the fewest right neighbors", caption)
 
 
-def right_ones(subject: Subject, positions: Tensor) -> Tensor | None:
-    """(n, k) whether a neighbor is of the query's class; None without classes."""
-    asked, known = subject.queries.points.labels, subject.references.points.labels
-    if subject.supervision != "classes" or asked is None or known is None:
+def right_neighbors(subject: Subject, positions: Tensor) -> Tensor | None:
+    """(n, k) whether each neighbor is of the query's class; None without classes."""
+    labels, known = subject.queries.points.labels, subject.references.points.labels
+    if subject.supervision != "classes" or labels is None or known is None:
         return None
-    return (known[positions.clamp_min(0)] == asked[:, None]) & (positions >= 0)
+    return (known[positions.clamp_min(0)] == labels[:, None]) & (positions >= 0)
 
 
 def _rows(subject: Subject, measured: Measured, which: Tensor, right: Tensor | None) -> list[tuple[Hit, list[Hit]]]:
@@ -129,10 +133,10 @@ def _rows(subject: Subject, measured: Measured, which: Tensor, right: Tensor | N
     rows = []
     for at, image in zip(which.tolist(), images, strict=True):
         near = [position for position in measured.found.positions[at].tolist() if position >= 0][:FOUND]
-        theirs = _read(subject.references, np.array(near, dtype=np.int64))
+        found = _read(subject.references, np.array(near, dtype=np.int64))
         hits = [
             Hit(shown, _caption(subject, subject.references, position), None if right is None else bool(right[at, rank]))
-            for rank, (position, shown) in enumerate(zip(near, theirs, strict=True))
+            for rank, (position, shown) in enumerate(zip(near, found, strict=True))
         ]
         rows.append((Hit(image, _caption(subject, subject.queries, at)), hits))
     return rows
@@ -150,7 +154,7 @@ def _caption(subject: Subject, side: Side, row: int) -> str:
 
 
 def _read(side: Side, rows: np.ndarray) -> list[np.ndarray]:
-    """Images as they are stored, one by one in the order asked."""
+    """The unprepared images at these rows, in this order."""
     return [side.data.read(side.data.ids[[int(row)]])[0].cpu().numpy() for row in rows]
 
 
@@ -158,17 +162,18 @@ def _flow(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     if measured.flow is None:
         return
     caption = (
-        f"Of the {NEAR} nearest of every query, those of another class: a band runs from the query's class to the neighbor's and is as "
-        "wide as they are many. Wide bands are classes the embedding does not tell apart, or labels that are not told apart."
+        f"The wrong neighbors among the {NEAR} nearest of every query: a band runs from the query's class to the neighbor's class, and its "
+        "width is their number. Wide bands are classes that the embedding confuses, or that are not labeled consistently."
     )
     figure = neighbor_flow(measured.flow.cpu().numpy(), subject.classes)
-    yield Illustration("flow", "neighbors", figure, "which classes' queries are given which classes' neighbors", caption)
+    yield Illustration("flow", "neighbors", figure, "which classes are confused with which", caption)
 
 
 def _map(subject: Subject) -> Iterator[Illustration]:
-    known, asked = _sample(len(subject.references)), _sample(len(subject.queries))
-    fitted = subject.references.points.embeddings.cpu()[known]
-    metric: Metric = "squared_euclidean" if subject.model.binary else subject.model.about["metric"]  # the same ranking, for +-1
+    reference_rows, query_rows = _sample(len(subject.references)), _sample(len(subject.queries))
+    fitted = subject.references.points.embeddings.cpu()[reference_rows]
+    # Euclidean distance ranks codes of -1 and 1 as Hamming distance does.
+    metric: Metric = "squared_euclidean" if subject.model.binary else subject.model.about["metric"]
     flat = fitted.shape[1] <= 2
     try:
         projection = fit(fitted, "pca" if flat or len(fitted) < 5 else "tsne", metric)
@@ -176,30 +181,31 @@ def _map(subject: Subject) -> Iterator[Illustration]:
     except ImportError as error:
         projection, how = fit(fitted, "pca", metric), f"PCA ({error})"
     own = subject.gallery is None
-    placed = projection.points if own else projection.place(subject.queries.points.embeddings.cpu()[asked])
-    which = known if own else asked
+    placed = projection.points if own else projection.place(subject.queries.points.embeddings.cpu()[query_rows])
+    rows = reference_rows if own else query_rows
     caption = f"{how} of the embedding. " + (
-        "" if own else f"Fitted on {len(known):,} references; the {len(which):,} queries were placed among them as new points. "
+        "" if own else f"Fitted on {len(reference_rows):,} references; the {len(rows):,} queries were placed as new points. "
     )
-    caption += "Near points are near in the embedding; the distance of far groups means little." if how.startswith("t-SNE") else ""
-    yield Illustration(
-        "map", "embedding", _drawn_map(subject, projection.points, known, placed, which, own), "a map of the embedding", caption
+    caption += (
+        "Points that are near here are near in the embedding; distances between far groups mean little." if how.startswith("t-SNE") else ""
     )
+    figure = _drawn_map(subject, projection.points, reference_rows, placed, rows)
+    yield Illustration("map", "embedding", figure, "a map of the embedding", caption)
 
 
-def _drawn_map(subject: Subject, known: np.ndarray, known_rows: np.ndarray, asked: np.ndarray, rows: np.ndarray, own: bool) -> Any:
+def _drawn_map(subject: Subject, references: np.ndarray, reference_rows: np.ndarray, queries: np.ndarray, rows: np.ndarray) -> Any:
     labels = subject.queries.points.labels
     if subject.supervision == "numbers" and labels is not None:
         names = subject.queries.data.target_names
         first = labels.cpu().numpy().reshape(len(labels), -1)[rows, 0]
-        return number_map(asked, first, "queries, colored by their target", names[0] if names else "target")
+        return number_map(queries, first, "queries, colored by their target", names[0] if names else "target")
     if subject.supervision != "classes" or labels is None:
-        return embedding_map([Panel("queries", asked)], width=700)
+        return embedding_map([Panel("queries", queries)], width=700)
     table = np.array(subject.classes)
-    panels = [Panel("queries", asked, table[labels.cpu().numpy()[rows]])]
-    theirs = subject.references.points.labels
-    if not own and theirs is not None:
-        panels.insert(0, Panel("references", known, table[theirs.cpu().numpy()[known_rows]]))
+    panels = [Panel("queries", queries, table[labels.cpu().numpy()[rows]])]
+    reference_labels = subject.references.points.labels
+    if subject.gallery is not None and reference_labels is not None:
+        panels.insert(0, Panel("references", references, table[reference_labels.cpu().numpy()[reference_rows]]))
     return embedding_map(panels, width=700 * len(panels))
 
 
@@ -218,17 +224,17 @@ def _curves(subject: Subject, measured: Measured) -> Iterator[Illustration]:
         figure = predicted_against_true(
             truth, measured.predicted.cpu().numpy().reshape(len(truth), -1)[:, 0], names[0] if names else "target"
         )
-        caption = "Each query's first target as its nearest references have it, against the true one; on the line they agree."
+        caption = "The number predicted from the nearest references against the true one, for each query. On the line they agree."
         yield Illustration("predicted", "choices", figure, "predicted against true targets", caption)
     if measured.curves is not None:
         pr, roc = measured.curves
-        trade = Trade("model", *_thinned(pr.x, pr.y), *_thinned(roc.x, roc.y), pr.area.value, roc.area.value)
+        curves = PairCurves("model", *_thinned(pr.x, pr.y), *_thinned(roc.x, roc.y), pr.area.value, roc.area.value)
         caption = (
-            "Over all pairs of a query and a gallery point, one threshold on affinity for all: left, how many of the pairs found are kin, "
-            "against how many of the kin are found; right, kin found against strangers found."
+            "Over all pairs of a query and a reference, with one threshold on affinity that accepts or rejects each. Positive pairs are of "
+            "one class, negative pairs of two. Left: precision against recall. Right: accepted positive against accepted negative pairs."
         )
-        figure = pr_roc([trade], kin=pr.area.chance or 0.0)
-        yield Illustration("pairs", "choices", figure, "precision against recall, and ROC, of pairs", caption)
+        figure = pr_roc([curves], positive_share=pr.area.chance or 0.0)
+        yield Illustration("pairs", "choices", figure, "precision-recall curve and ROC curve of pairs", caption)
 
 
 def _by_k(subject: Subject, measured: Measured) -> Illustration:
@@ -241,17 +247,17 @@ def _by_k(subject: Subject, measured: Measured) -> Illustration:
         list(measured.by_k),
         [series],
         title=f"{what.capitalize()} against k",
-        across="k neighbors",
-        up=what,
+        x_label="k neighbors",
+        y_label=what,
         chance=scores[0].chance,
         share=classes,
     )
-    caption = "How many neighbors to ask. The band is the 95 % interval. Choose k on the validation part, not here."
+    caption = "The band is the 95 % interval. To choose k, use the validation part (--part validation), not the test part."
     return Illustration("by_k", "choices", figure, f"{what} against k", caption)
 
 
 def _thinned(x: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """At most so many points of a curve, its ends included."""
+    """At most POINTS points of a curve, its ends included."""
     at = np.unique(np.linspace(0, len(x) - 1, min(POINTS, len(x))).round().astype(int))
     return x.cpu().double().numpy()[at], y.cpu().double().numpy()[at]
 
@@ -263,7 +269,7 @@ def _network(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     if first is None:
         return
     images = np.stack(_read(subject.queries, _sample(len(subject.queries))[:: max(1, min(MAPPED, len(subject.queries)) // 36)][:36]))
-    caption = "What goes in, and what the first layer looks for. Filters that look like noise have learned little, or need more training."
+    caption = "Input images, and the filters of the first layer. Filters that look like noise have learned little or need more training."
     figure = filters(first.weight.detach().cpu().numpy(), images)
     yield Illustration("filters", "network", figure, "input images and first-layer filters", caption)
     if measured.found is not None:
@@ -282,33 +288,39 @@ def _probes(measured: Measured) -> Iterator[Illustration]:
     names = [score.name.removeprefix("probe ") for score in scores]
     series = Series("linear probe", y, low, high)
     figure = line(
-        range(len(names)), [series], title="What each layer knows", across="layer", up="accuracy", chance=scores[0].chance, ticks=names
+        range(len(names)),
+        [series],
+        title="Accuracy of linear probes by layer",
+        x_label="layer",
+        y_label="accuracy",
+        chance=scores[0].chance,
+        ticks=names,
     )
     caption = (
-        "Accuracy of softmax regression on each layer's output, the network being left as it is. Where it falls, classes are forgotten."
+        "Accuracy of softmax regression on each layer's output, with the network frozen. Where it falls, information about classes is lost."
     )
     yield Illustration("probes", "network", figure, "accuracy of linear probes by layer", caption)
 
 
 def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     assert measured.found is not None
-    right = right_ones(subject, measured.found.positions)
-    which = _apart(torch.arange(len(subject.queries)), LOOKED_AT)
+    right = right_neighbors(subject, measured.found.positions)
+    which = _evenly(torch.arange(len(subject.queries)), DECISIONS)
     if right is not None and not bool(right[:, 0].all()):  # half of them right, half wrong
         right_rows, wrong_rows = right[:, 0].cpu().nonzero()[:, 0], (~right[:, 0].cpu()).nonzero()[:, 0]
-        wrong_rows = _apart(wrong_rows, LOOKED_AT // 2)
-        which = torch.cat([_apart(right_rows, LOOKED_AT - len(wrong_rows)), wrong_rows])
+        wrong_rows = _evenly(wrong_rows, DECISIONS // 2)
+        which = torch.cat([_evenly(right_rows, DECISIONS - len(wrong_rows)), wrong_rows])
     found = measured.found.positions[which.to(measured.found.positions.device), 0].cpu()
     which, found = which[found >= 0], found[found >= 0]
     model = subject.model
-    asked, known = (
+    queries, references = (
         torch.from_numpy(np.stack(_read(side, rows.numpy()))) for side, rows in ((subject.queries, which), (subject.references, found))
     )
-    layer = last_maps(model.network, prepared(model, asked))
+    layer = last_maps(model.network, prepared(model, queries))
     q, r = (side.points.embeddings[rows.to(model.device)] for side, rows in ((subject.queries, which), (subject.references, found)))
-    sides = ((asked, r), (known, q))
+    sides = ((queries, r), (references, q))
     others_at = torch.from_numpy(_sample(len(subject.references))).to(model.device)
-    others_there = subject.references.points.embeddings[others_at]
+    others_embeddings = subject.references.points.embeddings[others_at]
     query_heat, found_heat = (
         grad_cam(
             model.network,
@@ -316,7 +328,7 @@ def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
             others,
             layer,
             model.smooth_affinity,
-            against=others_there,
+            against=others_embeddings,
             size=(images.shape[2], images.shape[3]),
         )
         .cpu()
@@ -326,50 +338,52 @@ def _heat(subject: Subject, measured: Measured) -> Iterator[Illustration]:
     rows = []
     for i, (a, b) in enumerate(zip(which.tolist(), found.tolist(), strict=True)):
         mark = None if right is None else bool(right[a, 0])
-        query = Hit(asked[i].numpy(), f"query: {_caption(subject, subject.queries, a)}")
-        rows.append((query, query_heat[i], Hit(known[i].numpy(), _caption(subject, subject.references, b), mark), found_heat[i]))
+        query = Hit(queries[i].numpy(), f"query: {_caption(subject, subject.queries, a)}")
+        rows.append((query, query_heat[i], Hit(references[i].numpy(), _caption(subject, subject.references, b), mark), found_heat[i]))
     caption = (
-        f"Grad-CAM at layer {layer}: bright where more of the layer's answer would bring the two pictures nearer to each other than "
-        "to the references at large. A dark picture has no such place."
+        f"Grad-CAM at layer {layer}: bright where more activation would bring the two images nearer to each other than to other "
+        "references. An image without such a place stays dark."
     )
     figure = attention(rows, title="Why are these two near?", width=1000)
-    yield Illustration("grad_cam", "network", figure, "heat maps of neighbor decisions", caption)
+    yield Illustration("grad_cam", "network", figure, "heat maps over queries and their neighbors", caption)
 
 
 def _stages(subject: Subject, folder: Path | None) -> Iterator[Illustration]:
-    """The same images under the weights of every stage that the model's folder kept."""
-    kept = {} if folder is None else stages(folder)
+    """Heat maps of the same images under the weights of every saved stage."""
+    kept = {} if folder is None else saved_weights(folder)
     if folder is None or len(kept) < 2 or subject.queries.data.kind != "images" or _first_convolution(subject.model.network) is None:
         return
-    model, asked, known = load(folder, device=subject.model.device), subject.queries, subject.references
-    rows, sample = _apart(torch.arange(len(asked)), LOOKED_AT), _apart(torch.arange(len(known)), ANSWERING)
-    images, there = (torch.from_numpy(np.stack(_read(side, at.numpy()))) for side, at in ((asked, rows), (known, sample)))
-    mine, theirs = (_picked(side.points.ids, at) if subject.gallery is None else None for side, at in ((asked, rows), (known, sample)))
-    labels = _picked(asked.points.labels, rows), _picked(known.points.labels, sample)
+    model, queries, references = load(folder, device=subject.model.device), subject.queries, subject.references
+    rows, sample = _evenly(torch.arange(len(queries)), DECISIONS), _evenly(torch.arange(len(references)), REFERENCES)
+    images, reference_images = (torch.from_numpy(np.stack(_read(side, at.numpy()))) for side, at in ((queries, rows), (references, sample)))
+    ids, reference_ids = (
+        _picked(side.points.ids, at) if subject.gallery is None else None for side, at in ((queries, rows), (references, sample))
+    )
+    labels = _picked(queries.points.labels, rows), _picked(references.points.labels, sample)
     shown: list[list[tuple[str, np.ndarray, bool | None]]] = [[] for _ in rows]
-    for number in _apart(torch.arange(len(kept)), STAGES).tolist():
-        put(model, list(kept.values())[number])
-        look = looked(model, images, Points(torch.as_tensor(model.encode(there)), ids=theirs), mine)
+    for number in _evenly(torch.arange(len(kept)), STAGES).tolist():
+        load_weights(model, list(kept.values())[number])
+        nearest = heat_of_nearest(model, images, Points(torch.as_tensor(model.encode(reference_images)), ids=reference_ids), ids)
         for i, one in enumerate(shown):
             right = None
             if subject.supervision == "classes" and labels[0] is not None and labels[1] is not None:
-                right = bool(labels[1][look.found[i]] == labels[0][i])
-            one.append((list(kept)[number], look.heat[i].numpy(), right))
-    hits = [Hit(image.numpy(), f"query: {_caption(subject, asked, row)}") for image, row in zip(images, rows.tolist(), strict=True)]
+                right = bool(labels[1][nearest.found[i]] == labels[0][i])
+            one.append((list(kept)[number], nearest.heat[i].numpy(), right))
+    hits = [Hit(image.numpy(), f"query: {_caption(subject, queries, row)}") for image, row in zip(images, rows.tolist(), strict=True)]
     caption = (
-        f"Grad-CAM under the weights of each stage that the folder kept: where they look to find the nearest of {len(sample)} references; "
-        "the frame says whether that one is right."
+        f"Grad-CAM with the weights of each saved stage of the training, for the nearest of {len(sample)} references. "
+        "The frame shows whether that neighbor is right."
     )
     figure = attention_by_stage(list(zip(hits, shown, strict=True)))
-    yield Illustration("grad_cam_by_stage", "network", figure, "heat maps of neighbor decisions, stage by stage", caption)
+    yield Illustration("grad_cam_by_stage", "network", figure, "heat maps over queries, for each stage of the training", caption)
 
 
 def _picked(values: Tensor | None, rows: Tensor) -> Tensor | None:
     return None if values is None else values.cpu()[rows]
 
 
-def _apart(rows: Tensor, most: int) -> Tensor:
-    """At most so many of the rows, evenly apart: neighbors in a data set are often of one class."""
+def _evenly(rows: Tensor, most: int) -> Tensor:
+    """At most `most` of the rows, evenly spaced, because adjacent rows of a data set are often of one class."""
     return rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).round().long()]
 
 
@@ -380,5 +394,5 @@ def _training(folder: Path | None) -> Iterator[Illustration]:
     objective = about_of(folder)["objective"]
     at, rates = learning_rates(Run.from_json((folder / "run.json").read_text(encoding="utf-8")), history, objective)
     figure = training_curves(history.epochs, history.losses, history.validation, at, rates)
-    caption = "Loss, validation figures and learning rate over the training, as log.jsonl has them; the rate is what the run prescribes."
+    caption = "Loss and validation figures from log.jsonl, and the learning rate of the schedule."
     yield Illustration("training", "network", figure, "curves of the training", caption)

@@ -1,4 +1,4 @@
-"""Measure: every figure that the data allow, in one go, from the subject of an evaluation."""
+"""Compute every figure that the subject of an evaluation allows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,18 +28,18 @@ from nearkin.evaluate.score import mean_score
 from nearkin.report.subject import Subject
 from nearkin.search import Neighbors, nearest
 
-KS = (1, 2, 5, 10, 20, 50, 100, 200)  # neighbors asked, as far as there are references
-NEAR = 10  # neighbors looked at one by one: gallery, flow, suspects
+KS = (1, 2, 5, 10, 20, 50, 100, 200)  # values of k, up to the number of references
+NEAR = 10  # neighbors used one by one: gallery, flow, suspected labels
 GEOMETRY = "geometry of the references"
 PROBES = "linear probes by layer"  # the family of scores that `probing.probe` adds
-AT_ONE = ("map@1", "consistency@1")  # which are precision@1 by other names
-MOST_PAIRS = 200_000_000  # queries x gallery whose pairs make the curves; of more, a sample of the queries
-MOST_CLUSTERED = 20_000  # points that k-means sees
+AT_ONE = ("map@1", "consistency@1")  # equal to precision@1
+MOST_PAIRS = 200_000_000  # pairs of a query and a reference for the curves; above, a sample of the queries
+MOST_CLUSTERED = 20_000  # points for k-means at most
 
 
 @dataclass
 class Measured:
-    """All figures, by family, and what pictures are drawn from."""
+    """All figures by family, and the data that pictures are drawn from."""
 
     scores: dict[str, dict[str, Score]] = field(default_factory=dict)
     by_k: dict[int, Score] = field(default_factory=dict)  # k-NN accuracy, or the error of k-NN regression
@@ -53,12 +53,12 @@ class Measured:
 
 
 def measure(subject: Subject, report: Report | None = None) -> Measured:
-    """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: collapse and the nearest few."""
+    """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: effective rank, neighbors."""
     measured = Measured(notes=list(subject.notes))
     queries, references = subject.queries.points, subject.references.points
     inform(report, "searching neighbors")
     most = max(ks_up_to(len(subject.references) - (subject.gallery is None)))
-    found = nearest(queries, references, max(most, NEAR), subject.model.affinity, exclude_same_id=True)  # one search for every k
+    found = nearest(queries, references, max(most, NEAR), subject.model.affinity, exclude_same_id=True)  # one search for all k
     measured.found = Neighbors(found.positions[:, :NEAR], found.affinity[:, :NEAR])
     by: dict[str, Callable[[Subject, Measured, Neighbors, Report | None], None]] = {
         "classes": _classes,
@@ -69,12 +69,12 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
         by[subject.supervision](subject, measured, found, report)
     else:
         measured.notes.append(
-            "These data have no labels: whether the neighbors are right, their consistency included, cannot be measured. "
-            "A few labeled ones can tell: `nearkin evaluate FOLDER DATA`. "
-            "Collapse, duplicates and the gallery below need no labels."
+            "These data have no labels, so whether the neighbors are right cannot be measured. "
+            "To measure it, pass some labeled data: `nearkin evaluate FOLDER DATA`. "
+            "The checks and the gallery below need no labels."
         )
-    inform(report, "looking for collapse")
-    # Of the references: a few queries cannot fill many dimensions, however good the embedding is.
+    inform(report, "computing the effective rank")
+    # Of the references: a few queries cannot span many dimensions, however good the embedding is.
     measured.scores[GEOMETRY] = collapse(references, split=subject.split if subject.gallery is None else "train")
     return measured
 
@@ -91,22 +91,22 @@ def _classes(subject: Subject, measured: Measured, found: Neighbors, report: Rep
     assert queries.labels is not None and subject.references.points.labels is not None
     near = neighbors_of(found, subject.references.points.labels)
     measured.by_k = by_votes(near, queries.labels, ks, subject.split)
-    inform(report, "ranking the gallery")
+    inform(report, "ranking the references")
     ranked = retrieval(queries, gallery, affinity, [k for k in (1, 5, 10) if k <= max(ks)], split=subject.split)
     measured.scores["retrieval"] = {name: score for name, score in ranked.items() if name not in AT_ONE}
     inform(report, "clustering")
     some = _some(queries, MOST_CLUSTERED)
     if len(some.embeddings) < len(queries.embeddings):
-        measured.notes.append(f"Clustering saw {len(some.embeddings):,} of {len(queries.embeddings):,} queries, drawn at random.")
+        measured.notes.append(f"Clustering used {len(some.embeddings):,} of {len(queries.embeddings):,} queries, drawn at random.")
     measured.scores["clustering of the queries"] = clustering(some, affinity, split=subject.split)
     measured.scores["neighborhoods among the queries"] = consistency(queries, affinity, (1,), split=subject.split)
-    inform(report, "pairs at every threshold")
+    inform(report, "computing the curves of pairs")
     measured.curves = _curves(subject, measured)
     confusions(measured, queries.labels, near[:, :NEAR], len(subject.classes))
 
 
 def by_votes(near: Tensor, labels: Tensor, ks: list[int], split: str | None) -> dict[int, Score]:
-    """The accuracy of k-NN for every k, from the classes (n, most) of the nearest."""
+    """The k-NN accuracy for every k, from the classes (n, most) of the neighbors."""
     return {k: accuracy(vote(near[:, :k]), labels, name=f"{k}-nn", split=split) for k in ks}
 
 
@@ -114,11 +114,11 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
     queries, gallery = subject.queries.points, _gallery(subject)
     some = _some(queries, max(100, MOST_PAIRS // len(subject.references)))
     if len(some.embeddings) < len(queries.embeddings):
-        measured.notes.append(f"The curves of pairs are of {len(some.embeddings):,} queries drawn at random.")
+        measured.notes.append(f"The curves of pairs used {len(some.embeddings):,} queries, drawn at random.")
         gallery = queries if gallery is None else gallery
     try:
         curves = pair_curves(some, gallery, subject.model.affinity, split=subject.split)
-    except ValueError as error:  # one class only, or no class in common: that is a finding, not a reason to stop
+    except ValueError as error:  # only one class, or no class in common: noted, not an error
         measured.notes.append(f"No curves of pairs: {error}.")
         return None
     measured.scores["pairs"] = {curve.area.name: curve.area for curve in curves}
@@ -126,7 +126,7 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
 
 
 def confusions(measured: Measured, labels: Tensor, near: Tensor, count: int) -> None:
-    """Which class is taken for which, from the classes (n, k) of the nearest; -1 is no neighbor."""
+    """Fill in confusion, per-class figures and flow, from the classes (n, k) of the neighbors; -1 means no neighbor."""
     predicted = near[:, 0]  # 1-NN
     known = predicted >= 0
     measured.confusion = confusion(predicted[known], labels[known], count)
@@ -135,14 +135,14 @@ def confusions(measured: Measured, labels: Tensor, near: Tensor, count: int) -> 
 
 
 def flow_counts(labels: Tensor, neighbors: Tensor, count: int) -> Tensor:
-    """(C, C) how many of the neighbors (n, k) of queries of one class (n,) are of each class; -1 is no neighbor."""
+    """(C, C) how many of the neighbors (n, k) of queries of one class (n,) are of each class; -1 means no neighbor."""
     known = neighbors >= 0
     pairs = (labels[:, None] * count + neighbors)[known]
     return torch.bincount(pairs, minlength=count * count).reshape(count, count)
 
 
 def neighbors_of(found: Neighbors, labels: Tensor) -> Tensor:
-    """(n, k) labels of the found references, -1 where there is none."""
+    """(n, k) labels of the neighbors, -1 where there is none."""
     return torch.where(found.positions >= 0, labels[found.positions.clamp_min(0)], -1)
 
 
@@ -155,7 +155,7 @@ def _numbers(subject: Subject, measured: Measured, found: Neighbors, report: Rep
 
 
 def by_means(measured: Measured, near: Tensor, targets: Tensor, ks: list[int], split: str | None) -> None:
-    """The errors of the mean of k neighbors for every k, from the numbers (n, most, t) of the nearest."""
+    """The errors of predicting the mean of k neighbors for every k, from the numbers (n, most, t) of the neighbors."""
     for k in ks:
         predicted = near[:, :k].float().mean(1)
         scores = regression(predicted, targets, split=split)
@@ -167,22 +167,21 @@ def by_means(measured: Measured, near: Tensor, targets: Tensor, ks: list[int], s
 
 def _sets(subject: Subject, measured: Measured, found: Neighbors, report: Report | None) -> None:
     inform(report, "comparing label sets")
-    asked, known = subject.queries.points.labels, subject.references.points.labels
-    assert asked is not None and known is not None
-    by_overlap(
-        measured, asked, known[found.positions[:, 0].clamp_min(0)], known[anyone(len(known), len(asked)).to(known.device)], subject.split
-    )
+    sets, known = subject.queries.points.labels, subject.references.points.labels
+    assert sets is not None and known is not None
+    near, drawn = found.positions[:, 0].clamp_min(0), random_rows(len(known), len(sets)).to(known.device)
+    by_overlap(measured, sets, known[near], known[drawn], subject.split)
 
 
-def anyone(m: int, n: int) -> Tensor:
-    """(n,) rows of m references drawn at random, always the same: what chance is measured by."""
+def random_rows(m: int, n: int) -> Tensor:
+    """(n,) rows of m references drawn with a fixed seed, to measure chance."""
     return torch.randint(m, (n,), generator=torch.Generator().manual_seed(0))
 
 
-def by_overlap(measured: Measured, asked: Tensor, near: Tensor, drawn: Tensor, split: str | None) -> None:
-    """How far the sets (n, C) of the queries are those of their nearest, and of whoever was drawn."""
-    per_query = overlap(asked, near)
-    chance = float(overlap(asked, drawn).nanmean())
+def by_overlap(measured: Measured, sets: Tensor, near: Tensor, drawn: Tensor, split: str | None) -> None:
+    """The overlap of the queries' label sets (n, C) with those of their nearest references; chance is that with random ones."""
+    per_query = overlap(sets, near)
+    chance = float(overlap(sets, drawn).nanmean())
     empty = int(per_query.isnan().sum())
     score = mean_score("overlap@1", per_query, chance=chance, left_out={"both sets empty": empty}, split=split)
     measured.scores["label sets"] = {"overlap@1": score}
@@ -195,11 +194,11 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
 
 
 def worst_queries(right: Tensor, affinity: Tensor) -> Tensor:
-    """Rows of queries (n,), worst first: fewest right ones (n, k) among the nearest; then the first right one late, and wrong ones near."""
+    """Rows of queries (n,), worst first: fewest right neighbors (n, k), then latest first right one, then nearest wrong one."""
     k = right.shape[1]
     rank = torch.where(right.any(1), right.float().argmax(1), k)
-    surest = torch.where(right, -torch.inf, affinity).amax(1)  # how near the nearest wrong one stands
-    order = surest.argsort(descending=True, stable=True)
+    nearest_wrong = torch.where(right, -torch.inf, affinity).amax(1)
+    order = nearest_wrong.argsort(descending=True, stable=True)
     order = order[rank[order].argsort(descending=True, stable=True)]
     return order[right[order].sum(1).argsort(stable=True)]
 
@@ -209,14 +208,14 @@ def _gallery(subject: Subject) -> Points | None:
 
 
 def ks_up_to(most: int) -> list[int]:
-    """How many neighbors are asked, when there are `most`."""
+    """The values of k for `most` references."""
     if most < 1:
-        raise ValueError("there is no reference to answer a query; give data with at least two points")
+        raise ValueError("there is no reference to compare a query with; pass data with at least two points")
     return [k for k in KS if k <= most]
 
 
 def _some(points: Points, most: int) -> Points:
-    """At most so many points, drawn with a fixed seed, in their own order."""
+    """At most `most` points, drawn with a fixed seed, in their own order."""
     n = len(points.embeddings)
     if n <= most:
         return points

@@ -1,7 +1,7 @@
-"""Projections to the plane: t-SNE, or PCA, fitted on some embeddings and open to new ones.
+"""Projections to 2 dimensions, t-SNE or PCA, which can also place new points.
 
-t-SNE is openTSNE's (`pip install 'nearkin[tsne]'`) [policar2024opentsne]: unlike others it can place new points among the old
-ones. It shows who is near whom; distances between far groups, and the sizes of groups, mean nothing.
+t-SNE is openTSNE's (`pip install 'nearkin[tsne]'`) [policar2024opentsne], which can place new points among the fitted ones. It
+shows which points are near each other; distances between far groups and the sizes of groups mean nothing.
 """
 
 from typing import Any, Literal, Protocol
@@ -16,16 +16,16 @@ from nearkin.search import nearest
 Method = Literal["tsne", "pca"]
 Metric = Literal["squared_euclidean", "cosine"]
 PERPLEXITY = 30.0
-FEW = 1000  # fitted points among which others are placed by a tree
+FEW = 1000  # fitted points up to which new ones are placed with a tree (Barnes-Hut), else with FFT
 
 
 class Projection(Protocol):
-    """A fitted map to the plane: where the fitted points are, and where others would be."""
+    """A fitted projection: the positions of the fitted points, and a method to place others."""
 
     points: np.ndarray  # (n, 2)
 
     def place(self, embeddings: Tensor | np.ndarray) -> np.ndarray:
-        """(m, d) new embeddings to (m, 2); the fitted points stay where they are."""
+        """Project new embeddings (m, d) to (m, 2); the fitted points do not move."""
         ...
 
 
@@ -37,9 +37,9 @@ def fit(
     perplexity: float = PERPLEXITY,
     seed: int = 0,
 ) -> Projection:
-    """Fit a map of embeddings (n, d) to the plane, neighbors being judged by `metric`.
+    """Fit a projection of embeddings (n, d) to 2 dimensions; deterministic for a given seed.
 
-    For "cosine" the rows are set to length 1 first. The perplexity is lowered to what n points allow, (n - 1) / 3. Deterministic.
+    With `metric="cosine"` the rows are normalized first. The perplexity is lowered to (n - 1) / 3 if there are few points.
     """
     points = _checked(embeddings, metric)
     if method == "pca":
@@ -50,15 +50,15 @@ def fit(
 
 
 def restore(embeddings: Tensor | np.ndarray, points: np.ndarray, method: Method, metric: Metric = "squared_euclidean") -> Projection:
-    """The projection that `fit` made of embeddings (n, d), from the `points` (n, 2) it left: t-SNE is not computed again."""
+    """The projection that `fit` returned for embeddings (n, d), from its `points` (n, 2), without computing t-SNE again."""
     rows = _checked(embeddings, metric)
     if points.shape != (len(rows), 2):
-        raise ValueError(f"points have shape {points.shape} for {len(rows)} embeddings; give those that `fit` left, (n, 2)")
+        raise ValueError(f"points have shape {points.shape} for {len(rows)} embeddings; pass the points (n, 2) of `fit`")
     return PCA(rows, metric) if method == "pca" else TSNE(rows, metric, points=points)
 
 
 class PCA:
-    """The two directions of most variance; embeddings of one or two dimensions are only centerd and turned."""
+    """The two directions of most variance; embeddings of one or two dimensions are only centered and rotated."""
 
     def __init__(self, points: np.ndarray, metric: Metric) -> None:
         self.metric = metric
@@ -66,7 +66,7 @@ class PCA:
         _, _, directions = np.linalg.svd(points - self.mean, full_matrices=False)
         self.directions = np.zeros((2, points.shape[1]))
         found = directions[:2]
-        # The sign of a direction is arbitrary: its largest entry is made positive, so that the picture is always the same.
+        # The sign of a direction is arbitrary: its largest entry is made positive, so that the result is always the same.
         signs = np.sign(found[np.arange(len(found)), np.abs(found).argmax(1)])
         self.directions[: len(found)] = found * np.where(signs == 0, 1, signs)[:, None]
         self.points = (points - self.mean) @ self.directions.T
@@ -77,7 +77,7 @@ class PCA:
 
 
 class TSNE:
-    """openTSNE's embedding, started from PCA; new points are placed by their exact nearest neighbors."""
+    """openTSNE's embedding, initialized by PCA; new points are placed by their exact nearest neighbors."""
 
     def __init__(
         self, rows: np.ndarray, metric: Metric, perplexity: float = PERPLEXITY, seed: int = 0, *, points: np.ndarray | None = None
@@ -89,32 +89,33 @@ class TSNE:
         self.metric = metric
         self.dimension = rows.shape[1]
         found = _fitted(rows, perplexity, seed) if points is None else np.asarray(points, dtype=np.float64)
-        self.points = found - (found.max(0) + found.min(0)) / 2  # openTSNE would move them there when it places others
-        method = "fft" if len(rows) > FEW else "bh"  # a tree of the fitted points would be built at every step: seconds for one new point
-        self._among = _opentsne().TSNEEmbedding(self.points, _Among(rows), negative_gradient_method=method, random_state=seed, n_jobs=1)
+        self.points = found - (found.max(0) + found.min(0)) / 2  # openTSNE would center them so when it places others
+        method = "fft" if len(rows) > FEW else "bh"  # a tree is rebuilt at every step, in seconds for one point
+        options = {"negative_gradient_method": method, "random_state": seed, "n_jobs": 1}
+        self._fitted = _opentsne().TSNEEmbedding(self.points, _NeighborAffinities(rows), **options)
 
     def place(self, embeddings: Tensor | np.ndarray) -> np.ndarray:
         new = _checked(embeddings, self.metric, self.dimension)
-        return np.asarray(self._among.transform(new, perplexity=min(5, (len(self.points) - 1) / 3)))
+        return np.asarray(self._fitted.transform(new, perplexity=min(5, (len(self.points) - 1) / 3)))
 
 
-class _Among:
-    """How near new points stand to the fitted ones (n, d), in the form that openTSNE asks for."""
+class _NeighborAffinities:
+    """Affinities of new points to the fitted ones (n, d), in the form that openTSNE needs."""
 
     def __init__(self, rows: np.ndarray) -> None:
         from scipy.sparse import csr_array
 
         self._rows = torch.from_numpy(np.ascontiguousarray(rows))
-        self.P = csr_array((len(rows), len(rows)))  # of the fitted points with one another: only its shape is looked at
+        self.P = csr_array((len(rows), len(rows)))  # among the fitted points: openTSNE only reads its shape
 
     def to_new(self, data: np.ndarray, perplexity: float, return_distances: bool = True) -> tuple[Any, np.ndarray, np.ndarray]:
         """Affinities (m, n) of new points, their neighbors (m, k) and the distances to them."""
         from openTSNE.affinity import joint_probabilities_nn
 
         found = nearest(torch.from_numpy(data), self._rows, max(1, int(3 * perplexity)))
-        near, apart = found.positions.numpy(), found.affinity.neg().clamp_min(0).sqrt().numpy()
+        near, distance = found.positions.numpy(), found.affinity.neg().clamp_min(0).sqrt().numpy()
         settings = {"symmetrize": False, "normalization": "point-wise", "n_reference_samples": len(self._rows)}
-        return joint_probabilities_nn(near, apart, [perplexity], **settings), near, apart
+        return joint_probabilities_nn(near, distance, [perplexity], **settings), near, distance
 
 
 def _fitted(rows: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
@@ -134,7 +135,7 @@ def _opentsne() -> Any:
 def _checked(embeddings: Tensor | np.ndarray, metric: Metric, dimension: int | None = None) -> np.ndarray:
     rows = torch.as_tensor(embeddings).detach().cpu().double()
     if rows.ndim != 2 or 0 in rows.shape:
-        raise ValueError(f"embeddings have shape {tuple(rows.shape)}; give (n, d) with at least one point")
+        raise ValueError(f"embeddings have shape {tuple(rows.shape)}; pass (n, d) with at least one point")
     if dimension is not None and rows.shape[1] != dimension:
         raise ValueError(f"embeddings have {rows.shape[1]} dimensions; the projection was fitted on {dimension}")
     if not bool(torch.isfinite(rows).all()):

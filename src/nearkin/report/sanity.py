@@ -1,6 +1,6 @@
-"""Sanity: what may be wrong with the data or the use of a model, before anybody believes a figure.
+"""Sanity checks of data and embeddings, as pure functions of arrays: duplicates, suspected labels, lengths, centers.
 
-Every check is a pure function of arrays; `findings` of a report put them in words with a mend.
+`nearkin.report.inspection` runs them for a report and words their results.
 """
 
 import csv
@@ -19,31 +19,31 @@ from nearkin.compose.points import Points
 from nearkin.search import nearest
 from nearkin.search.voting import vote
 
-THUMBNAIL = 16  # side of the pictures that near-duplicates are looked for in
-APART_IMAGES = 0.1  # of two thumbnails' length: a correlation of 0.995
-APART_VECTORS = 1e-3  # vectors of few numbers come near by chance, so only rounding is forgiven
-UNEVEN = 0.05  # spread of lengths over their mean, above which a cosine model's vectors count as unnormalized
-OFF_CENTER = 5.0  # mean over spread, from which float32 distances lose digits and cosines crowd near 1
-AGREED = 0.6  # share of the neighbors that must agree on another class before a label is suspected
+THUMBNAIL = 16  # side of the thumbnails in which near-duplicates are searched
+IMAGE_DISTANCE = 0.1  # relative distance of two thumbnails below which they are near-duplicates: a correlation of 0.995
+VECTOR_DISTANCE = 1e-3  # the same for vectors; short ones come near by chance, so only rounding is allowed
+UNEVEN = 0.05  # spread of lengths over their mean above which a cosine model's vectors count as unnormalized
+OFF_CENTER = 5.0  # mean over spread above which float32 distances lose digits and all cosines are near 1
+AGREED = 0.6  # share of the neighbors that must agree on another class for a label to be suspected
 
 Level = Literal["fine", "look", "wrong"]
 
 
 class Finding(NamedTuple):
-    """One check in words."""
+    """The result of one check: its name, level, a sentence, and what to do."""
 
     check: str
     level: Level
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 class Pairs(NamedTuple):
-    """Queries and the reference each is (nearly) the same as."""
+    """Pairs of a query and a reference that are (nearly) the same."""
 
     queries: np.ndarray  # (p,) rows
     references: np.ndarray  # (p,) rows
-    apart: np.ndarray  # (p,) distance over length, 0 for the very same
+    distance: np.ndarray  # (p,) distance over length, 0 for identical ones
 
 
 class Suspect(NamedTuple):
@@ -52,18 +52,18 @@ class Suspect(NamedTuple):
     row: int
     label: int
     neighbors_say: int
-    confidence: float  # share of the neighbors that say so
+    confidence: float  # share of the neighbors with that label
 
 
 def fingerprints(inputs: Tensor) -> Tensor:
-    """Rows (n, p) in which near-duplicates are near: images (n, c, h, w) as thumbnails of mean 0 and length 1; vectors (n, d) as they are.
+    """Rows (n, p) in which near-duplicates are near: images (n, c, h, w) as thumbnails of mean 0 and length 1; vectors (n, d) unchanged.
 
-    Brightness and contrast of an image therefore do not matter, and neither does its size.
+    The brightness, contrast and size of an image therefore do not matter.
     """
     if inputs.ndim == 2:
         return inputs.float()
     if inputs.ndim != 4:
-        raise ValueError(f"inputs have shape {tuple(inputs.shape)}; give images (n, c, h, w) or vectors (n, d)")
+        raise ValueError(f"inputs have shape {tuple(inputs.shape)}; pass images (n, c, h, w) or vectors (n, d)")
     x = inputs.float()
     if max(x.shape[2:]) > THUMBNAIL:
         x = functional.interpolate(x, (THUMBNAIL, THUMBNAIL), mode="bilinear", antialias=True)
@@ -71,40 +71,40 @@ def fingerprints(inputs: Tensor) -> Tensor:
     return unit(rows - rows.mean(1, keepdim=True))
 
 
-def near_duplicates(queries: Tensor, references: Tensor, apart: float) -> Pairs:
-    """Queries (n, p) whose nearest reference (m, p) is nearer than `apart` times the longer of the two, nearest pairs first.
+def near_duplicates(queries: Tensor, references: Tensor, max_distance: float) -> Pairs:
+    """Queries (n, p) whose nearest reference (m, p) is nearer than `max_distance` times the longer of the two, nearest pairs first.
 
-    Both are `fingerprints`; columns of vectors that are not alike in scale go through `scaled_columns` first.
+    Pass `fingerprints`; if columns of vectors differ in scale, apply `scaled_columns` first.
     """
-    return _nearer_than(apart, queries, references, nearest(queries, references, 1).positions[:, 0])
+    return _nearer_than(max_distance, queries, references, nearest(queries, references, 1).positions[:, 0])
 
 
-def near_duplicates_among(points: Tensor, rows: np.ndarray, apart: float) -> Pairs:
-    """The same among points (n, p), asked for these rows of them: none is its own, and each pair is told once, the earlier as reference."""
-    ids, asked = torch.arange(len(points)), torch.from_numpy(rows)
+def near_duplicates_among(points: Tensor, rows: np.ndarray, max_distance: float) -> Pairs:
+    """The same among points (n, p), for these rows as queries; each pair is returned once, with the earlier point as reference."""
+    ids, chosen = torch.arange(len(points)), torch.from_numpy(rows)
     if len(points) < 2:
         return Pairs(rows[:0], rows[:0], np.zeros(0))
-    found = nearest(Points(points[asked], ids=ids[asked]), Points(points, ids=ids), 1, exclude_same_id=True)
-    pairs = _nearer_than(apart, points[asked], points, found.positions[:, 0])
+    found = nearest(Points(points[chosen], ids=ids[chosen]), Points(points, ids=ids), 1, exclude_same_id=True)
+    pairs = _nearer_than(max_distance, points[chosen], points, found.positions[:, 0])
     both = np.sort(np.stack([rows[pairs.queries], pairs.references]), axis=0)  # (2, p)
     once = np.sort(np.unique(both, axis=1, return_index=True)[1])
-    return Pairs(both[1, once], both[0, once], pairs.apart[once])
+    return Pairs(both[1, once], both[0, once], pairs.distance[once])
 
 
-def _nearer_than(apart: float, queries: Tensor, references: Tensor, at: Tensor) -> Pairs:
-    """The queries whose reference, `at` (n,), is nearer than that."""
-    if not apart > 0:
-        raise ValueError(f"apart ({apart}) must be above 0; {APART_IMAGES} suits images")
+def _nearer_than(max_distance: float, queries: Tensor, references: Tensor, at: Tensor) -> Pairs:
+    """The queries whose reference, at position `at` (n,), is nearer than `max_distance`."""
+    if not max_distance > 0:
+        raise ValueError(f"max_distance ({max_distance}) must be above 0; {IMAGE_DISTANCE} is good for images")
     longer = torch.maximum(queries.norm(dim=1), references[at].norm(dim=1))
-    gap = (queries - references[at]).norm(dim=1)  # from differences: the search's own square may have lost digits
+    gap = (queries - references[at]).norm(dim=1)  # from differences: the squared distances of the search may have lost digits
     relative = torch.where(longer > 0, gap / torch.where(longer > 0, longer, 1.0), 0.0)
-    rows = (relative < apart).nonzero()[:, 0]
+    rows = (relative < max_distance).nonzero()[:, 0]
     rows = rows[relative[rows].argsort(stable=True)]
     return Pairs(rows.cpu().numpy(), at[rows].cpu().numpy(), relative[rows].cpu().numpy())
 
 
 def scaled_columns(queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors (n, d) and (m, d) with every column centerd and scaled by the references; constant columns are left out."""
+    """Vectors (n, d) and (m, d) with every column centered and scaled by the references; constant columns are dropped."""
     mean, spread = references.mean(0), references.std(0, correction=0)
     moving = spread > 0
     if not bool(moving.any()):
@@ -113,12 +113,12 @@ def scaled_columns(queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]
 
 
 def digests(inputs: Tensor) -> list[bytes]:
-    """A short name for the very bytes of each input (n, ...)."""
+    """A hash of the bytes of each input (n, ...)."""
     return [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in np.ascontiguousarray(inputs.cpu().numpy())]
 
 
 def same_content(queries: Sequence[bytes], references: Sequence[bytes]) -> Pairs:
-    """Queries whose digest is that of a reference: the query stands in the gallery. The first such reference is named."""
+    """Queries whose digest equals that of a reference, each with the first such reference."""
     where: dict[bytes, int] = {}
     for row, content in enumerate(references):
         where.setdefault(content, row)
@@ -128,20 +128,20 @@ def same_content(queries: Sequence[bytes], references: Sequence[bytes]) -> Pairs
 
 
 def length_spread(embeddings: Tensor) -> float:
-    """The standard deviation of the lengths of embeddings (n, d) over their mean; 0 when all are of one length."""
+    """The standard deviation of the lengths of embeddings (n, d) over their mean; 0 if all lengths are equal."""
     lengths = embeddings.double().norm(dim=1)
     mean = float(lengths.mean())
     return float(lengths.std(correction=0)) / mean if mean > 0 else 0.0
 
 
 def changed_by_lengths(queries: Tensor, references: Tensor) -> float:
-    """The share of queries whose nearest reference differs between cosine and Euclidean distance: what forgetting to normalize costs."""
+    """The share of queries whose nearest reference differs between cosine and Euclidean distance."""
     by_angle, by_distance = nearest(queries, references, 1, cosine()), nearest(queries, references, 1, SquaredEuclidean())
     return float((by_angle.positions != by_distance.positions).double().mean())
 
 
 def off_center(points: Tensor) -> float:
-    """How far the mean of points (n, d) lies from the origin, over their spread, the root of the sum of the columns' variances."""
+    """The length of the mean of points (n, d) over their spread, the root of the sum of the columns' variances."""
     rows = points.double().flatten(1)
     spread = float(rows.var(0, correction=0).sum().sqrt())
     distance = float(rows.mean(0).norm())
@@ -149,34 +149,34 @@ def off_center(points: Tensor) -> float:
 
 
 def suspected_labels(labels: Tensor, neighbors: Tensor, agreed: float = AGREED) -> list[Suspect]:
-    """Points whose label (n,) is not what at least `agreed` of their neighbors' labels (n, k) say, the surest first.
+    """Points whose neighbors' labels (n, k) agree, by at least the share `agreed`, on another label than theirs (n,), most certain first.
 
-    The neighbors must not include the point itself. Entries of -1 are no neighbors and have no vote.
+    The neighbors must not include the point itself. Entries of -1 mean no neighbor and have no vote.
     """
     if not 0 < agreed <= 1:
         raise ValueError(f"agreed ({agreed}) must be a share above 0 and at most 1")
     if neighbors.ndim != 2 or len(neighbors) != len(labels):
-        raise ValueError(f"neighbors have shape {tuple(neighbors.shape)} for {len(labels)} labels; give (n, k)")
+        raise ValueError(f"neighbors have shape {tuple(neighbors.shape)} for {len(labels)} labels; pass (n, k)")
     known = neighbors >= 0
-    ranked = neighbors.gather(1, (~known).long().argsort(dim=1, stable=True))  # the missing ones last, the order of the others kept
-    strangers = -1 - torch.arange(neighbors.shape[1], device=neighbors.device)  # one vote each, and behind all others: they never win
-    said = vote(torch.where(ranked >= 0, ranked, strangers))
-    share = ((neighbors == said[:, None]) & known).sum(1) / known.sum(1).clamp_min(1)
-    wrong = (said != labels) & (share >= agreed) & known.any(1)
+    ranked = neighbors.gather(1, (~known).long().argsort(dim=1, stable=True))  # missing neighbors last, the order of the others unchanged
+    missing = -1 - torch.arange(neighbors.shape[1], device=neighbors.device)  # distinct labels at the end, which never win a vote
+    voted = vote(torch.where(ranked >= 0, ranked, missing))
+    share = ((neighbors == voted[:, None]) & known).sum(1) / known.sum(1).clamp_min(1)
+    wrong = (voted != labels) & (share >= agreed) & known.any(1)
     rows = wrong.nonzero()[:, 0]
     rows = rows[share[rows].argsort(descending=True, stable=True)]
-    return [Suspect(int(i), int(labels[i]), int(said[i]), float(share[i])) for i in rows.tolist()]
+    return [Suspect(int(i), int(labels[i]), int(voted[i]), float(share[i])) for i in rows.tolist()]
 
 
 def neighbor_labels(points: Points, references: Points, k: int, affinity: Affinity | None = None) -> Tensor:
-    """(n, k) labels of the k nearest references, the point itself (by id) passed over; -1 where there is none."""
+    """(n, k) labels of the k nearest references, without the point itself (by id); -1 where there is none."""
     assert references.labels is not None
     found = nearest(points, references, k, affinity, exclude_same_id=True)
     return torch.where(found.positions >= 0, references.labels[found.positions.clamp_min(0)], -1)
 
 
 def write_suspects(path: str | Path, suspects: Sequence[tuple[str, str, Suspect]], classes: Sequence[str]) -> Path:
-    """CSV with the columns path, label, neighbors_say, confidence, part; rows are (part, path, suspect)."""
+    """Write a CSV with the columns path, label, neighbors_say, confidence, part; rows are (part, path, suspect)."""
     path = Path(path)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

@@ -1,6 +1,6 @@
-"""Stages of a training: the weights that a model folder kept on the way, and where each of them looks to find a neighbor.
+"""Stages of a training: the weights saved in a model folder, and heat maps of the neighbor decisions of each.
 
-Every training keeps its last checkpoints, the best and the last weights; rounds of discovery leave a checkpoint each.
+Every training keeps its last checkpoints, the best and the last weights; neighborhood discovery keeps one checkpoint for each round.
 """
 
 from pathlib import Path
@@ -16,18 +16,18 @@ from nearkin.models.folder import Model
 from nearkin.report.grad_cam import grad_cam, last_maps
 from nearkin.search import nearest
 
-OTHERS = 500  # references that the nearest one is told apart from
+OTHERS = 500  # references that the nearest one is compared with
 
 
-class Look(NamedTuple):
-    """Where a network looks in n images to find their nearest reference."""
+class NearestHeat(NamedTuple):
+    """Heat maps of n images for their nearest reference."""
 
     heat: Tensor  # (n, h, w), on the CPU
-    found: Tensor  # (n,) which reference that is
+    found: Tensor  # (n,) position of that reference
 
 
-def stages(folder: Path) -> dict[str, Path]:
-    """Files of weights by name, in the order of the training: rounds, checkpoints, best and last."""
+def saved_weights(folder: Path) -> dict[str, Path]:
+    """Files of weights by stage, in the order of the training: rounds, checkpoints, best and last."""
     saved = sorted((folder / "checkpoints").glob("step-*"))
     rounds = [path for path in saved if "-round-" in path.name]
     steps = [path for path in saved if path not in rounds]
@@ -38,19 +38,19 @@ def stages(folder: Path) -> dict[str, Path]:
     return {name: path for name, path in found.items() if path.exists()}
 
 
-def put(model: Model, weights: Path) -> None:
-    """Give the model's network the weights of a stage, a file of them or a checkpoint's."""
+def load_weights(model: Model, weights: Path) -> None:
+    """Load the weights of a stage into the model's network, from a weights file or a checkpoint."""
     tensors = load_file(weights, device=str(model.device))
     if weights.name == "tensors.safetensors":
         tensors = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
     model.network.load_state_dict(tensors)
 
 
-def looked(model: Model, images: Tensor, known: Points, ids: Tensor | None = None, layer: str | None = None) -> Look:
-    """For images (n, c, h, w) as they are stored and embedded references (m, d), with the model's present weights.
+def heat_of_nearest(model: Model, images: Tensor, known: Points, ids: Tensor | None = None, layer: str | None = None) -> NearestHeat:
+    """Grad-CAM of unprepared images (n, c, h, w) for their nearest of the embedded references (m, d), with the model's current weights.
 
-    The heat is of the affinity to the nearest reference against that to the others, at `layer`, the last with maps unless told. With
-    `ids` (n,), a reference of the same id is passed over.
+    The score is the affinity to the nearest reference minus the mean affinity to others. `layer` is the last one with maps by
+    default. With `ids` (n,), a reference with the same id is not a neighbor.
     """
     there = known._replace(embeddings=known.embeddings.to(model.device), ids=None if known.ids is None else known.ids.to(model.device))
     asked = Points(torch.as_tensor(model.encode(images)).to(model.device), ids=None if ids is None else ids.to(model.device))
@@ -66,7 +66,7 @@ def looked(model: Model, images: Tensor, known: Points, ids: Tensor | None = Non
         against=others,
         size=(images.shape[2], images.shape[3]),
     )
-    return Look(heat.cpu(), found.cpu())
+    return NearestHeat(heat.cpu(), found.cpu())
 
 
 def _number(name: str) -> int:

@@ -1,4 +1,4 @@
-"""The subject of an evaluation: a model, the queries that are asked and the gallery that answers, with what is known of them."""
+"""The subject of an evaluation: a model, embedded queries, and the embedded references they are compared with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,19 +15,19 @@ from nearkin.models.folder import Model
 from nearkin.report.sanity import digests, fingerprints
 
 CHUNK = 512
-UNKNOWN = "class not known"  # why a point may neither ask nor answer although nothing is wrong with it
+UNKNOWN = "class not known"  # reason for leaving out a point that is not damaged
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One set of points: queries, or the gallery. Rows agree everywhere."""
+    """One set of embedded points, queries or references. All fields have the same rows."""
 
-    name: str  # of the part: test, training part, ...
+    name: str  # test part, training part, ...
     data: Dataset
     points: Points  # embeddings (n, d), labels as the data have them, ids
     prints: Tensor  # (n, p) fingerprints
     contents: Sequence[bytes]  # (n,) digests
-    off_center: float  # of what the network is fed
+    off_center: float  # of the inputs of the network
     left_out: dict[str, int] = field(default_factory=dict)  # reason -> how many
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class Side:
 
 
 class Subject(NamedTuple):
-    """A model and the points it is judged by. Without a gallery every query is answered by the other queries."""
+    """A model and the points it is evaluated on. Without a gallery each query is compared with the other queries."""
 
     model: Model
     queries: Side
@@ -43,18 +43,18 @@ class Subject(NamedTuple):
     classes: tuple[str, ...]  # by number, those of the model first
     supervision: str  # classes, numbers, sets or ids
     split: str  # the part of the data the queries are
-    notes: tuple[str, ...] = ()  # what the reader should know of the data
+    notes: tuple[str, ...] = ()  # about the data, for the reader
 
     @property
     def references(self) -> Side:
-        """Whoever answers."""
+        """The points that neighbors are searched in."""
         return self.queries if self.gallery is None else self.gallery
 
 
 def embedded(model: Model, data: Dataset, name: str, report: Report | None = None) -> Side:
-    """Embed a data set. Damaged files (where they may be skipped) and points without a finite embedding are left out and counted.
+    """Embed a data set. Damaged files (if they may be skipped) and points without a finite embedding are left out and counted.
 
-    So are those whose class is not known, where others' are; where nobody's is, the data have no classes.
+    So are points of unknown class if other classes are known; if no class is known, the data count as unlabeled.
     """
     _check_shape(model, data)
     data, unknown = _of_known_class(data)
@@ -73,7 +73,7 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
     embeddings, ids = torch.cat(rows), torch.cat(kept)
     finite = torch.isfinite(embeddings).all(1).cpu()
     if not bool(finite.any()):
-        raise ValueError(f"no point of the {name} has a finite embedding; look at the inputs, or train again with a lower learning rate")
+        raise ValueError(f"no point of the {name} has a finite embedding; check the inputs, or train again with a lower learning rate")
     data = data.subset(data.rows(ids)[finite])
     answers = None if data.point_labels is None else data.point_labels.to(embeddings.device)
     left_out = {"damaged": len(loader.skipped), "embedding not finite": int((~finite).sum()), UNKNOWN: unknown}
@@ -89,7 +89,7 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
 
 
 def _of_known_class(data: Dataset) -> tuple[Dataset, int]:
-    """The points whose class is known, and how many others there were; all of them, without classes, where none is known."""
+    """The points of known class and the number of others; all points without labels if no class is known."""
     if data.labels is None or data.supervision != "classes":
         return data, 0
     known = data.labels >= 0
@@ -99,12 +99,12 @@ def _of_known_class(data: Dataset) -> tuple[Dataset, int]:
 
 
 def prepared(model: Model, inputs: Tensor) -> Tensor:
-    """Inputs as the network is fed: images (n, c, h, w) through the model's preparation, vectors (n, d) as they are."""
+    """The inputs of the network: preprocessed images (n, c, h, w), or vectors (n, d) as floats."""
     return preprocessed(inputs.to(model.device), model.prepare) if inputs.ndim == 4 else inputs.to(model.device).float()
 
 
 def in_classes_of(side: Side, classes: Sequence[str]) -> tuple[Side, tuple[str, ...]]:
-    """The side with its classes numbered as in `classes`, and these with any new ones at the end: other data count in their own order."""
+    """The side with its labels numbered as in `classes`, and these with new classes appended."""
     labels, theirs = side.data.labels, side.data.classes
     if labels is None or side.points.labels is None or side.data.supervision != "classes":
         return side, tuple(classes)
@@ -114,8 +114,8 @@ def in_classes_of(side: Side, classes: Sequence[str]) -> tuple[Side, tuple[str, 
     return replace(side, data=data, points=side.points._replace(labels=table.to(side.points.labels.device)[side.points.labels])), together
 
 
-def strangers_to(side: Side, gallery: Side) -> Side:
-    """The side with ids that no point of the gallery has: points of other data are not the gallery's, whatever their numbers."""
+def with_distinct_ids(side: Side, gallery: Side) -> Side:
+    """The side with ids shifted so that none is in the gallery: points of other data are different points."""
     assert side.points.ids is not None and gallery.points.ids is not None
     shift = int(gallery.points.ids.max()) + 1 - int(side.points.ids.min())
     return replace(side, points=side.points._replace(ids=side.points.ids + shift))
@@ -129,6 +129,6 @@ def _off_center(mean: Tensor, square: float) -> float:
 
 
 def _check_shape(model: Model, data: Dataset) -> None:
-    wanted = tuple(model.about["shape"])
-    if tuple(data.shape) != wanted:
-        raise ValueError(f"{data.name} holds points of shape {tuple(data.shape)}; this model reads {wanted}")
+    expected = tuple(model.about["shape"])
+    if tuple(data.shape) != expected:
+        raise ValueError(f"{data.name} holds points of shape {tuple(data.shape)}; this model reads {expected}; pass data of that shape")

@@ -1,4 +1,4 @@
-"""What a model folder remembers of its training: the curve of log.jsonl, and the learning rate that the run prescribes."""
+"""The training of a model folder: the epochs of log.jsonl, and the learning rates of its schedule."""
 
 import json
 import re
@@ -11,29 +11,29 @@ from nearkin.train.config import Run
 from nearkin.train.optimizers import make_schedule
 from nearkin.train.rounds import rounds_for
 
-VALIDATION = re.compile(r"weighted-nn|\d+-nn|recall@\d+|mean_absolute_error|root_mean_square_error")  # a line tells other things, too
-POSITIONS = 200  # steps at which a learning rate is looked at
+VALIDATION = re.compile(r"weighted-nn|\d+-nn|recall@\d+|mean_absolute_error|root_mean_square_error")  # a line has other entries, too
+POSITIONS = 200  # steps at which the learning rate is computed
 
 
 class History(NamedTuple):
-    """One entry for each epoch, in order."""
+    """Arrays with one entry for each epoch."""
 
     epochs: np.ndarray  # (t,)
     losses: np.ndarray  # (t,)
-    steps: np.ndarray  # (t,) made by the end of the epoch
+    steps: np.ndarray  # (t,) done by the end of the epoch
     validation: dict[str, np.ndarray]  # (t,) by figure; NaN where an epoch has none
 
 
 def read_log(path: str | Path) -> History:
-    """The epochs of a log.jsonl. After a resumption an epoch may stand there twice; the later line counts."""
+    """Read the epochs of a log.jsonl. After a resumed training an epoch may be listed twice; the later line counts."""
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"{path} is not there; `nearkin train` writes it while it trains")
+        raise FileNotFoundError(f"{path} does not exist; `nearkin train` writes it")
     lines = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines() if text.strip()]
     kept = {line["epoch"]: line for line in lines if line["kind"] == "epoch"}
     rows = [kept[epoch] for epoch in sorted(kept)]
     if not rows:
-        raise ValueError(f"{path} holds no epoch; train for at least one")
+        raise ValueError(f"{path} lists no epoch; train for at least one")
     names = list(dict.fromkeys(name for row in rows for name in row if VALIDATION.fullmatch(name)))
     figures = {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in names}
     epochs, losses, steps = (np.array([row[name] for row in rows], dtype=np.float64) for name in ("epoch", "loss", "steps"))
@@ -41,9 +41,9 @@ def read_log(path: str | Path) -> History:
 
 
 def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """(epochs (s,), rates (s,)) by the run's schedule, which is told the log's losses, since a plateau rule listens to them.
+    """(epochs (s,), rates (s,)) of the run's schedule, which gets the losses of the log because a plateau schedule depends on them.
 
-    With neighborhood discovery the schedule begins anew with every round, if the run says so.
+    In neighborhood discovery the schedule restarts with every round if the run says so.
     """
     an_epoch = round(history.steps[0] / history.epochs[0])
     rounds = rounds_for(run, objective == "neighborhood_discovery" and run.discovery.restart)

@@ -1,0 +1,102 @@
+"""The data of `nearkin evaluate`: which points are the queries, and the parts that the training split its data into."""
+
+import json
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from nearkin.cli.datasets import choice_of, open_for, own_data
+from nearkin.data import Dataset, Partition
+from nearkin.data.corrections import corrected
+from nearkin.data.dataset import WHOLE
+from nearkin.data.loader import without_damaged
+from nearkin.data.progress import Report
+from nearkin.models.folder import about_of, channels_and_size
+
+NOTHING_HELD_OUT = "The data have no labels, so nothing was held out: each training point is a query against all the others."
+
+
+class Queries(NamedTuple):
+    """The queries, the name of their part, all parts of the run's data, and notes for the reader."""
+
+    data: Dataset
+    split: str
+    parts: dict[str, Dataset]
+    notes: tuple[str, ...]
+
+
+def queries_for(arguments: Namespace, folder: Path, report: Report) -> Queries:
+    """The part that the run held out, or DATA."""
+    parts, notes = _parts(folder, arguments, report)
+    part = arguments.part
+    if arguments.data is None:
+        if part not in parts and set(parts) == {"train"} and parts["train"].supervision == "ids":
+            return Queries(parts["train"], "train", parts, (*notes, NOTHING_HELD_OUT))
+        if part not in parts:
+            raise ValueError(
+                f"the training held out no {part} part (it has {', '.join(parts)}); name other data after the folder, or another --part"
+            )
+        return Queries(parts[part], part, parts, notes)
+    other = _opened(arguments, folder, arguments.data, report)
+    parts = parts or {name: other.part(name) for name in other.parts}
+    queries, split = (other.part(part), part) if part in other.parts else (other, f"all of {other.name}")
+    return Queries(queries, split, parts, notes)
+
+
+def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str, Dataset], tuple[str, ...]]:
+    """The run's data, split as split.json says, and a note on damaged files; empty if run.json names no data."""
+    choice = choice_of(folder)
+    source = choice.source
+    if not source:
+        return {}, ()
+    try:
+        found = _opened(arguments, folder, source, report)
+    except FileNotFoundError as error:
+        fix = "" if choice.root else "; put them back there, or pass --data-root for a known data set"
+        raise FileNotFoundError(f"the queries are compared with the training data, which cannot be opened: {error}{fix}") from error
+    data = without_damaged(found, report)  # as the training did before it split them
+    damaged = len(found) - len(data)
+    data = resplit(data, json.loads((folder / "split.json").read_text(encoding="utf-8")))
+    notes = (f"{damaged:,} of {len(found):,} files of {found.name} are damaged and were left out.",) if damaged else ()
+    return {name: data.part(name) for name in data.parts}, notes
+
+
+def resplit(data: Dataset, written: dict[str, object]) -> Dataset:
+    """Split the data as split.json says; raise if their number has changed since."""
+    cut = written.get("cut", written)
+    assert isinstance(cut, dict)
+    if "rows" not in cut:
+        return data if set(data.parts) != {WHOLE} else data.with_split(["train"] * len(data))
+    partition = Partition.from_dict(cut)
+    rows = data.split == "train" if "cut" in written else np.ones(len(data), dtype=np.bool_)
+    if int(rows.sum()) != len(partition.names):
+        raise ValueError(
+            f"{data.name} has {int(rows.sum()):,} points, but the training split {len(partition.names):,}: the data changed since; "
+            "train again, or restore the data"
+        )
+    names = data.split.astype("<U10")
+    names[rows] = partition.names
+    return data.with_split(names)
+
+
+def _opened(arguments: Namespace, folder: Path, source: str, report: Report) -> Dataset:
+    """Open data as the training would; other images are resized to the model's shape."""
+    about = about_of(folder)
+    choice = choice_of(folder)
+    channels, size = (None, choice.size) if own_data(source, choice) else channels_and_size(about)
+    data = open_for(
+        arguments,
+        choice,
+        source,
+        size=size,
+        channels=channels,
+        **choice.columns(),
+        on_error=choice.on_error,
+        report=report,
+    )
+    data = corrected(data, choice.corrections if own_data(source, choice) else "", report)
+    known = {"classes": data.labels, "numbers": data.targets, "sets": data.sets}.get(about["supervision"])
+    return replace(data, by=about["supervision"]) if known is not None else data

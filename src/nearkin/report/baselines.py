@@ -1,0 +1,216 @@
+"""Baselines: the same queries and references as raw inputs and as classical linear embeddings of them."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.compose.points import Points
+from nearkin.data.progress import Report, inform
+from nearkin.estimators.linear import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
+from nearkin.evaluate import Score, classification, regression, retrieval
+from nearkin.report import descriptions
+from nearkin.report.measure import NEAR, Measured
+from nearkin.report.sanity import Finding
+from nearkin.report.subject import Side, Subject, prepared
+from nearkin.search import nearest
+
+FITTED = 5000  # references that the maps are fitted on: NCA and LMNN use all pairs
+REDUCED = 64  # dimensions of a PCA before NCA and LMNN, whose maps would otherwise have too many parameters
+ITERATIONS = 50
+HELD = 8 << 30  # bytes of inputs in memory at most
+SEED = 0
+TARGETS = 3  # target neighbors of LMNN
+AGAINST_RAW = "Compared with raw inputs"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One row of the comparison; without scores if it was left out, and the note says why."""
+
+    name: str
+    dimension: int  # 0 where it was left out
+    scores: dict[str, Score]
+    seconds: float  # to fit
+    note: str = ""
+
+
+def compare(subject: Subject, report: Report | None = None) -> Iterator[Baseline]:
+    """Raw inputs, PCA and PPCA; for classes also LDA, linear NCA and LMNN, for numbers linear NCA regression and MLKR.
+
+    For a model with cosine there is also a row of centered raw inputs with cosine. Each baseline is fitted on the references and
+    evaluated like the model.
+
+    If the queries are their own references (unseen classes), only PCA and PPCA are fitted, without labels. A baseline that cannot
+    be fitted on so few references is left out with the reason.
+    """
+    check_comparable(subject)
+    labels = None if subject.references.points.labels is None else subject.references.points.labels.cpu().numpy()
+    references, queries = _inputs(subject, subject.references), _inputs(subject, subject.queries)
+    fitted = _rows(len(references))
+    part = f"fitted on {len(fitted):,} of {len(references):,} references" if len(fitted) < len(references) else ""
+    for name, maker, note in _methods(subject, references.shape[1], len(fitted)):
+        inform(report, f"fitting {name}")
+        began = time.perf_counter()
+        method = maker()
+        if method is not None:
+            rows, targets = references[fitted], None if labels is None else labels[fitted]
+            reason = _hindrance(name, rows, targets) or _fit_error(method, rows, targets)
+            if reason:
+                yield Baseline(name, 0, {}, 0.0, f"left out: {reason}")
+                continue
+        seconds = time.perf_counter() - began
+        a, b = (side if method is None else np.asarray(method.transform(side)) for side in (references, queries))
+        scores = _scores(subject, torch.from_numpy(b).float(), torch.from_numpy(a).float())
+        yield Baseline(name, a.shape[1], scores, seconds, "; ".join(text for text in (note, part if method is not None else "") if text))
+
+
+def _hindrance(name: str, rows: np.ndarray, labels: np.ndarray | None) -> str:
+    """Why a map cannot be fitted on these rows (n, p), or an empty string."""
+    if name.startswith("raw"):
+        return ""
+    if len(rows) < 2:
+        return "there is only one reference"
+    if name == "PPCA" and rows.shape[1] < 2:
+        return "there is only one input dimension"
+    if name in ("PCA", "PPCA"):
+        return ""
+    assert labels is not None
+    if name in ("linear NCA regression", "MLKR"):
+        return "all targets are equal" if bool((labels == labels[0]).all()) else ""
+    counts = np.unique(labels, return_counts=True)[1]
+    if name == "LDA" and counts.max() < 3:  # with two points the estimated shrinkage is 0
+        return "no class has 3 references, which its covariance needs"
+    if name == "linear NCA" and counts.max() < 2:
+        return "no class has 2 references"
+    if name == "LMNN" and counts.min() <= TARGETS:
+        return f"{TARGETS} target neighbors need {TARGETS + 1} references in every class, but the smallest has {counts.min()}"
+    return ""
+
+
+def _fit_error(method: Any, rows: np.ndarray, labels: np.ndarray | None) -> str:
+    """Fit the method; return why that failed, or an empty string."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the note gives the number of iterations
+        warnings.filterwarnings("ignore", "Only one sample available", UserWarning)  # LDA estimates the covariance from the larger classes
+        try:
+            method.fit(rows, labels)
+        except np.linalg.LinAlgError:
+            return "the references of a class do not differ enough"
+    return ""
+
+
+def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Callable[[], Any], str]]:
+    from sklearn.decomposition import PCA
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import Normalizer, StandardScaler
+
+    dimension = min(subject.queries.points.embeddings.shape[1], inputs, points - 1)
+    raw = "raw pixels" if subject.queries.data.kind == "images" else "raw inputs"
+    by_cosine = subject.model.about["metric"] == "cosine"  # for vectors of length 1 Euclidean distance ranks as cosine does
+    methods: list[tuple[str, Callable[[], Any], str]] = [
+        (raw, lambda: None, ""),
+        *([(f"{raw}, centered", lambda: make_pipeline(StandardScaler(with_std=False), Normalizer()), "by cosine")] if by_cosine else []),
+        ("PCA", lambda: PCA(dimension, random_state=SEED), ""),
+        ("PPCA", lambda: ProbabilisticPCA(min(dimension, inputs - 1)), ""),
+    ]
+    if subject.gallery is None:
+        return methods
+    first = min(REDUCED, inputs, points - 1)
+    assert subject.references.points.labels is not None
+    stopped = f"at most {ITERATIONS} iterations" + (f", after PCA to {first}" if first < inputs else "")
+
+    def reduced(last: Any) -> Any:
+        return make_pipeline(PCA(first, random_state=SEED), last) if first < inputs else last
+
+    least = min(dimension, first)
+    if subject.supervision == "numbers":
+        return [
+            *methods,
+            ("linear NCA regression", lambda: reduced(LinearNCARegression(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
+            ("MLKR", lambda: reduced(MLKR(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
+        ]
+    classes = len(np.unique(subject.references.points.labels.cpu().numpy()))
+    if classes > 1:
+        most = min(classes - 1, dimension)
+        methods += [
+            ("LDA", lambda: LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=most), "with shrinkage"),
+            ("linear NCA", lambda: reduced(LinearNCA(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
+            ("LMNN", lambda: reduced(LMNN(least, n_neighbors=TARGETS, max_iter=ITERATIONS, random_state=SEED)), stopped),
+        ]
+    return methods
+
+
+def compare_with_raw_inputs(measured: Measured, baselines: Sequence[Baseline]) -> Finding:
+    """Whether k-NN on raw inputs is better than on the model's embeddings, which then learned too little.
+
+    Scores of the test part cannot be compared with `<`, so that no choice is made by them; here their values are only reported.
+    """
+    ours = {name: score for family in measured.scores.values() for name, score in family.items()}
+    raw = [
+        (baseline.name, name, score) for baseline in baselines if baseline.name.startswith("raw") for name, score in baseline.scores.items()
+    ]
+    comparable = [row for row in raw if row[1] in ours and (row[1].endswith("-nn") or row[1] == "mae")]
+    ahead = [row for row in comparable if _lead(row[2], ours[row[1]]) > 0]
+    if not ahead:
+        return Finding(AGAINST_RAW, "fine", "k-NN on raw inputs is not better than on this embedding.")
+    lines = [
+        f"{name} {descriptions.number(float(score), name)} on {baseline}, {descriptions.number(float(ours[name]), name)} on this embedding"
+        for baseline, name, score in ahead
+    ]
+    fix = "Train for more or fewer epochs (--epochs) or on more points, and choose by the validation part (--part validation)."
+    return Finding(AGAINST_RAW, "look", f"{'; '.join(lines)}.", fix)
+
+
+def _lead(score: Score, other: Score) -> float:
+    ahead = float(score) - float(other)
+    return ahead if score.larger_is_better else -ahead
+
+
+def check_comparable(subject: Subject) -> None:
+    """Raise a ValueError if no comparison is possible, before any work is done."""
+    if subject.supervision not in ("classes", "numbers"):
+        raise ValueError("comparisons need data with classes or numbers; leave out --compare, or name labeled DATA after the folder")
+    size = 4 * torch.Size(subject.model.about["shape"]).numel() * (len(subject.references) + len(subject.queries))
+    if size > HELD:
+        raise ValueError(
+            f"comparisons need all inputs in memory, here {size / 2**30:.1f} GB; leave out --compare, or train with a smaller data.size"
+        )
+
+
+def _inputs(subject: Subject, side: Side) -> np.ndarray:
+    """(n, p) inputs of the network, flattened."""
+    parts = [prepared(subject.model, side.data.read(ids)).flatten(1).cpu() for ids in torch.split(side.data.ids, 1024)]
+    return torch.cat(parts).numpy()
+
+
+def _rows(count: int) -> np.ndarray:
+    if count <= FITTED:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(SEED).choice(count, FITTED, replace=False))
+
+
+def _scores(subject: Subject, query_rows: Tensor, reference_rows: Tensor) -> dict[str, Score]:
+    """The main figures of another embedding, by Euclidean distance, as usual for linear maps."""
+    queries, references = subject.queries.points, subject.references.points
+    q = Points(query_rows, None if queries.labels is None else queries.labels.cpu(), None if queries.ids is None else queries.ids.cpu())
+    r = Points(
+        reference_rows,
+        None if references.labels is None else references.labels.cpu(),
+        None if references.ids is None else references.ids.cpu(),
+    )
+    if subject.supervision == "numbers":
+        assert q.labels is not None and r.labels is not None
+        found = nearest(q, r, min(NEAR, len(reference_rows) - (subject.gallery is None)), exclude_same_id=True)
+        return regression(r.labels[found.positions].float().mean(1), q.labels, split=subject.split)
+    gallery = None if subject.gallery is None else r
+    scores = classification(q, gallery, None, (1, min(NEAR, len(reference_rows) - (gallery is None))), split=subject.split)
+    return {**scores, **retrieval(q, gallery, None, (1,), split=subject.split)}
