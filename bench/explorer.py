@@ -1,8 +1,8 @@
 """The explorer measured in headless chromium: `python -m bench.explorer [--quick] [--out FILE.json]`.
 
-60,000 points (bars: all drawn 3 s after navigation, neighbors 300 ms after a click, a bundle below 1 MB, a quiet console) and
+60,000 points (targets: all drawn 3 s after navigation, neighbors 300 ms after a click, a bundle below 1 MB, no console errors) and
 100,000, from the service and from disk. The points are ten Gaussian clusters in 64 dimensions with pictures of 28 x 28, the map is
-PCA's; drawing it once, before, is timed apart. Every page is opened by a fresh browser context, so nothing is cached.
+from PCA; building it once, before, is timed separately. Every page is opened by a fresh browser context, so nothing is cached.
 """
 
 import argparse
@@ -32,8 +32,8 @@ from nearkin.index.collection import Collection, model_version
 from nearkin.index.contract import Entries
 from nearkin.index.local import LocalIndex
 from nearkin.models.folder import build_network, load
-from nearkin.serve.atlas.folder import asset, write_page
-from nearkin.serve.atlas.view import Place, View, views
+from nearkin.serve.atlas.export import asset, write_page
+from nearkin.serve.atlas.model_maps import Indexed, ModelMap, build_maps
 from nearkin.train.loop import save
 
 D, CLASSES, CLICKS, VISITS = 64, 10, 12, 3
@@ -89,11 +89,11 @@ def _picture(random: np.random.Generator) -> bytes:
 
 
 @contextmanager
-def visiting(browser: Browser, address: str, said: list[str]) -> Iterator[Page]:
+def visiting(browser: Browser, address: str, errors: list[str]) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
-    page.on("console", lambda one: said.append(one.text) if one.type == "error" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda one: errors.append(one.text) if one.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(address)
     page.wait_for_function("document.documentElement.dataset.drawn", timeout=60_000)
     yield page
@@ -102,9 +102,9 @@ def visiting(browser: Browser, address: str, said: list[str]) -> Iterator[Page]:
 
 def visits(browser: Browser, address: str, n: int) -> Figures:
     """Seconds from navigation until all points are drawn, visit by visit, and milliseconds from click to neighbors."""
-    drawn, clicks, said = list[float](), list[float](), list[str]()
+    drawn, clicks, errors = list[float](), list[float](), list[str]()
     for visit in range(VISITS):
-        with visiting(browser, address, said) as page:
+        with visiting(browser, address, errors) as page:
             drawn.append(page.evaluate("performance.getEntriesByName('drawn')[0].startTime") / 1000)
             clicks += [clicked(page, row) for row in np.linspace(7, n - 7, CLICKS).astype(int).tolist()] if visit == VISITS - 1 else []
     return {
@@ -114,7 +114,7 @@ def visits(browser: Browser, address: str, n: int) -> Figures:
         "click_ms": statistics.median(clicks),
         "slowest_click_ms": max(clicks),
         "clicks": len(clicks),
-        "console_errors": len(said),
+        "console_errors": len(errors),
     }
 
 
@@ -130,10 +130,10 @@ def clicked(page: Page, row: int) -> float:
     return float(page.evaluate("async (one) => await one.found", waiting))
 
 
-def drawing(collection: Collection) -> tuple[list[View], float]:
+def drawing(collection: Collection) -> tuple[list[ModelMap], float]:
     """The atlas, which is left in the model folder, and the seconds it took."""
     started = time.perf_counter()
-    drawn = list(views([Place(collection.folder, collection.index.snapshot)], "pca"))[-1]
+    drawn = list(build_maps([Indexed(collection.folder, collection.index)], "pca"))[-1]
     return drawn, time.perf_counter() - started
 
 
@@ -159,7 +159,7 @@ def first_wrong(browser: Browser) -> float:
             return time.perf_counter() - started
 
 
-def tell(found: Figures) -> None:
+def print_summary(found: Figures) -> None:
     for one in found["sizes"]:
         print(f"{one['points']:,} points, atlas drawn once in {one['drawing_s']:.0f} s (PCA), folder {one['folder_mb']:.0f} MB")
         for where in ("service", "disk"):
@@ -199,7 +199,7 @@ def main() -> None:
         "visits": VISITS,
         "sizes": found,
     }
-    tell(page)
+    print_summary(page)
     if arguments.out:
         arguments.out.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
 

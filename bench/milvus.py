@@ -1,6 +1,6 @@
 """milvus-lite measured: `python -m bench.milvus [--points N] [--out FILE.json]`.
 
-- What a single query costs, by the number of points, beside the local exact index on the same numbers.
+- What a single query costs, by the number of points, next to the local exact index on the same vectors.
 - Whether answers are right: recall@10 of FLAT and of HNSW against the definition, alone, with a filter that lets a tenth pass, and after a
   tenth was deleted.
 - How fast points are loaded.
@@ -95,7 +95,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         runs = [measured(kind, n, Path(place)) for n in arguments.points for kind in ("FLAT", "HNSW")]
-        beside = {str(n): local(n, Path(place)) for n in arguments.points}
+        local_ms = {str(n): local(n, Path(place)) for n in arguments.points}
     found = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
@@ -103,7 +103,7 @@ def main() -> None:
         "dimension": int(clustered(1, 0).shape[1]),
         "queries": QUERIES,
         "runs": runs,
-        "local_query_ms": beside,
+        "local_query_ms": local_ms,
     }
     text = json.dumps(found, indent=1)
     print(text)

@@ -47,7 +47,7 @@ def clustered(n: int, seed: int) -> np.ndarray:
 
 
 def model_folder(folder: Path, vectors: np.ndarray) -> Path:
-    """An untrained CIFAR-sized network and an index of these vectors that says it was made by it."""
+    """An untrained CIFAR-sized network and an index of these vectors with its version."""
     about = {
         "format": 1,
         "kind": "images",
@@ -83,7 +83,7 @@ def serving(folder: Path, *options: str) -> Iterator[http.client.HTTPConnection]
         process.wait()
 
 
-def asked(connection: http.client.HTTPConnection, body: bytes, kind: str) -> tuple[float, Figures]:
+def request(connection: http.client.HTTPConnection, body: bytes, kind: str) -> tuple[float, Figures]:
     """Milliseconds there and back, and the answer."""
     started = time.perf_counter()
     connection.request("POST", f"/search?k={K}", body, {"Content-Type": kind})
@@ -103,9 +103,9 @@ def overhead(folder: Path, vectors: np.ndarray, rounds: int) -> Figures:
             started = time.perf_counter()
             true = nearest(torch.from_numpy(query[None]), references, K)
             bare = 1000 * (time.perf_counter() - started)
-            vector, page = asked(connection, json.dumps({"vector": query.tolist()}).encode(), "application/json")
+            vector, page = request(connection, json.dumps({"vector": query.tolist()}).encode(), "application/json")
             assert [hit["id"] for hit in page["neighbors"]] == true.positions[0].tolist()
-            image, drawn = asked(connection, file.getvalue(), "image/png")
+            image, drawn = request(connection, file.getvalue(), "image/png")
             if number < 5:
                 continue  # until everything is warm
             found = (
@@ -155,14 +155,14 @@ def tell_overhead(found: Figures) -> None:
     ms = {name.removesuffix("_ms"): f"{value:.2f} ms" for name, value in found.items() if name.endswith("_ms")}
     print(f"exact search over {found['points']:,} x {D}, medians of {found['rounds']} rounds in turn:")
     print(f"  bare nearest {ms['bare']}, over HTTP {ms['vector']} (of which search {ms['vector_search']})")
-    print(f"  overhead over the bare call {ms['overhead']} (bar: 2)")
+    print(f"  overhead over the bare call {ms['overhead']} (target: 2)")
     print(f"  all but the search itself {ms['around']}, in the best tenth of the rounds {ms['least_around']}")
     print(f"  image query {ms['image']}, of which encoding {ms['image_encode']}, search {ms['image_search']}")
 
 
 def tell_graph(found: Figures) -> None:
-    print(f"HNSW over {found['points']:,} x {D}: recall@{K} {found['recall']:.4f} (bar: 0.99)")
-    print(f"  {found['cpu_ms']:.3f} ms of CPU a query (bar: 0.2), {found['answer_cpu_ms']:.3f} ms with labels, paths and metadata read")
+    print(f"HNSW over {found['points']:,} x {D}: recall@{K} {found['recall']:.4f} (target: 0.99)")
+    print(f"  {found['cpu_ms']:.3f} ms of CPU a query (target: 0.2), {found['answer_cpu_ms']:.3f} ms with labels, paths and metadata read")
     print(f"  built in {found['build_s']:.0f} s")
 
 

@@ -28,7 +28,7 @@ EVERY = 5  # shards between two that hold a planted copy
 
 
 class Stream:
-    """Shards of `rows` points each, none like another, and where copies of the queries stand in them."""
+    """Shards of `rows` points each, all different, and the positions of copies of the queries in them."""
 
     def __init__(self, rows: int, queries: np.ndarray) -> None:
         self.rows, self.queries = rows, queries
@@ -50,8 +50,8 @@ class Stream:
 
 def streamed(minutes: float, rows: int, queries: int) -> dict[str, Any]:
     """Search shard after shard until the time is up; where it went, and whether what was planted was found."""
-    asked = np.random.default_rng(-1 % 2**32).normal(size=(queries, D)).astype(np.float32)
-    stream, q = Stream(rows, asked), torch.from_numpy(asked)
+    chosen = np.random.default_rng(-1 % 2**32).normal(size=(queries, D)).astype(np.float32)
+    stream, q = Stream(rows, chosen), torch.from_numpy(chosen)
     found: Scored | None = None
     took: list[dict[str, float]] = []
     score_nearest(q, stream.drawn[:1000], K)  # compiled before the clock runs
@@ -69,10 +69,10 @@ def streamed(minutes: float, rows: int, queries: int) -> dict[str, Any]:
     assert found is not None
     nearest = round_scored(found).positions[:, 0]
     missed = [query for query, position in stream.planted.items() if int(nearest[query]) != position]
-    return told(took, rows, queries, found.references) | {"planted": len(stream.planted), "planted_missed": len(missed)}
+    return summary(took, rows, queries, found.references) | {"planted": len(stream.planted), "planted_missed": len(missed)}
 
 
-def told(took: list[dict[str, float]], rows: int, queries: int, points: int) -> dict[str, Any]:
+def summary(took: list[dict[str, float]], rows: int, queries: int, points: int) -> dict[str, Any]:
     """The curve, its slope, and the billion."""
     own = [row["search_s"] for row in took]
     cpu = [row["search_cpu_s"] for row in took]

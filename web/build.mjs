@@ -1,4 +1,4 @@
-// Builds the page into the package: `node build.mjs` (or `make web`). With --check it only says whether what is shipped is what it would build.
+// Builds the page into the package: `node build.mjs` (or `make web`). With --check it only checks that the shipped page is up to date.
 import { build } from "esbuild";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -30,14 +30,14 @@ files.set("LICENSES.txt", Buffer.from(licenses(Object.keys(made.metafile.inputs)
 
 if (process.argv.includes("--check")) {
   const stale = [...files].filter(([name, content]) => !existsSync(join(page, name)) || !readFileSync(join(page, name)).equals(content));
-  if (stale.length) console.error(`not what is shipped: ${stale.map(([name]) => name).join(", ")}; run \`make web\``);
+  if (stale.length) console.error(`the shipped page is out of date: ${stale.map(([name]) => name).join(", ")}; run \`make web\``);
   process.exit(stale.length ? 1 : 0);
 }
 mkdirSync(page, { recursive: true });
 for (const [name, content] of files) writeFileSync(join(page, name), content);
 console.log([...files].map(([name, content]) => `${name} ${(content.length / 1000).toFixed(1)} kB`).join(", "));
 
-/** The license of every package in the bundle, as each of them asks for. */
+/** The license of every package in the bundle, as its license requires. */
 function licenses(inputs) {
   const names = new Set(inputs.map((path) => path.match(/node_modules\/((?:@[^/]+\/)?[^/]+)/)?.[1]).filter(Boolean));
   return [...names].sort().map((name) => {

@@ -48,15 +48,15 @@ def test_an_index_is_built_and_described(tmp_path: Path, capsys) -> None:
         and "searched by exact" in output
         and "'same kind?' from affinity" in output
     )
-    assert "--add adds to it, --replace makes it anew" in refused(capsys, "index", model, pictures)
+    assert "already has an index; add to it (--add), or rebuild it (--replace)" in refused(capsys, "index", model, pictures)
     more = make_pictures(tmp_path / "more", 2, first=500)
     (more / "red/broken.png").write_bytes(b"\x89PNG")
     assert cli.main(["index", str(model), "--add", str(more)]) == 0
     out, err = capsys.readouterr()
     assert "6 points added, 1 could not be decoded" in out and "broken.png cannot be decoded" in err
-    assert "0 points added, 60 were there already" in run(capsys, "index", model, "--add", pictures)
-    output = run(capsys, "index", model, "--delete", "0-9,65", "--compact", "--check")
-    assert "11 points removed" in output and "every file matches its checksum" in output and "55 points" in output
+    assert "0 points added, 60 were already in the index" in run(capsys, "index", model, "--add", pictures)
+    told = run(capsys, "index", model, "--delete", "0-9,65", "--compact", "--check")
+    assert "11 points removed" in told and "every file matches its checksum" in told and "55 points" in told
     assert "20 points added" not in run(capsys, "index", model, pictures, "--replace") and LocalIndex.open(model / "index").count == 60
 
 
@@ -121,11 +121,11 @@ def test_a_query_that_cannot_be_read_is_named_and_the_others_are_answered(place:
     assert cli.main(["search", str(place / "model"), str(queries), "nowhere.jpg", "-k", "2", "--json"]) == 0
     out, err = capsys.readouterr()
     assert [Path(one["query"]).name for one in json.loads(out)] == ["0-red.png", "1-green.png", "2-blue.png"]
-    left = [line for line in err.splitlines() if line.startswith("left out: ")]
-    assert [Path(line.split()[2]).name for line in left] == ["0-broken.png", "3-broken.png", "nowhere.jpg"]
+    skipped = [line for line in err.splitlines() if line.startswith("skipped: ")]
+    assert [Path(line.split()[1]).name for line in skipped] == ["0-broken.png", "3-broken.png", "nowhere.jpg"]
     assert "left out 1 files in a format that cannot be read (IMG_1.heic); convert them to JPEG or PNG" in err
     output = refused(capsys, "search", place / "model", queries / "0-broken.png", "nowhere.jpg").splitlines()
-    assert "0-broken.png cannot be decoded" in output[0] and output[1] == "left out: nowhere.jpg does not exist" and len(output) == 3
+    assert "0-broken.png cannot be decoded" in output[0] and output[1] == "skipped: nowhere.jpg does not exist" and len(output) == 3
 
 
 def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:
@@ -164,32 +164,32 @@ def test_filters(place: Path, capsys) -> None:
         run(capsys, "search", place / "model", "--id", 3, "--label", "red", "--label", "green", "--where", "data=pictures", "--json")
     )
     assert {hit["label"] for hit in found[0]["neighbors"]} <= {"red", "green"} and len(found[0]["neighbors"]) == 10
-    output = run(capsys, "search", place / "model", "--id", 3, "--where", "data=nothing")
-    assert "the 0 nearest" in output and "10 were asked for; there are no more" in output
+    told = run(capsys, "search", place / "model", "--id", 3, "--where", "data=nothing")
+    assert "the 0 nearest" in told and "10 were requested; there are no more" in told
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["search", "{model}"], "nothing to search for: name image files, folders or arrays, or give --id or --vector"),
-        (["search", "{model}", "nowhere.jpg"], "none of the queries can be read; each is named above"),
+        (["search", "{model}"], "nothing to search for: pass image files, folders or arrays, or --id or --vector"),
+        (["search", "{model}", "nowhere.jpg"], "none of the queries could be read; see the messages above"),
         (["search", "{model}", "{place}/empty"], "empty holds no images"),
         (["search", "{model}", "--id", "999"], "--id: no point has the id 999; the index holds 60 points"),
         (["search", "{model}", "--vector", "1,2,x"], "--vector '1,2,x' must be numbers such as"),
         (["search", "{model}", "--vector", "1,2"], f"vectors have shape (1, 2); this index holds points of {D} dimensions"),
-        (["search", "{model}", "--vector", "{place}/labels.npz"], "labels.npz holds y, and no embeddings; give a file that"),
+        (["search", "{model}", "--vector", "{place}/labels.npz"], "labels.npz holds y, and no embeddings; pass a file that"),
         (["search", "{model}", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
-        (["search", "{model}", "{place}/embeddings.npy"], "this model reads (3, 16, 16); embeddings are asked with --vector"),
+        (["search", "{model}", "{place}/embeddings.npy"], "this model reads (3, 16, 16); pass embeddings with --vector"),
         (["search", "{model}", "--id", "3", "--where", "red"], "--where 'red' must read key=value, such as split=test"),
         (["search", "{place}", "--id", "3"], "is no model folder: it has no model.json"),
-        (["index", "{model}", "--delete", "3-x"], "'3-x' is no id; give whole numbers and ranges such as 3,17,100-199"),
+        (["index", "{model}", "--delete", "3-x"], "'3-x' is not an id; pass whole numbers and ranges such as 3,17,100-199"),
         (["index", "{model}", "--delete", "1,999"], "--delete: no point has the id 999; the index holds 60 points; nothing was removed"),
         (
             ["index", "{model}", "{place}/pictures", "--add", "{place}/pictures"],
-            "DATA makes an index and --add adds to one; give one of them",
+            "DATA builds an index and --add adds to one; pass one of them",
         ),
-        (["index", "{model}", "--replace"], "--replace needs DATA to make the index from"),
-        (["index", "{place}/nothing"], "holds no index; `nearkin index DIR DATA` makes one"),
+        (["index", "{model}", "--replace"], "--replace needs DATA to build the index from"),
+        (["index", "{place}/nothing"], "holds no index; create one with `nearkin index DIR DATA`"),
         (["index", "{place}/nothing", "{place}/pictures"], "nothing is no model folder: it has no model.json"),
         (["embed", "{place}/nothing", "{place}/pictures", "--out", "{place}/shards"], "nothing is no model folder: it has no model.json"),
         (["index", "{model}", "--add", "{place}/vectors.npy"], "has points of shape (5,), and this model reads (3, 16, 16)"),
@@ -270,4 +270,4 @@ def test_the_report_is_written_even_if_the_output_pipe_is_closed(tmp_path: Path,
 
 def test_an_unknown_label_is_reported(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["search", str(place / "model"), "--id", "3", "--label", "rde", "--device", "cpu"]) == 0
-    assert "no point has the label 'rde'; there are blue, green, red" in capsys.readouterr().err
+    assert "no point has the label 'rde'; the labels are blue, green, red" in capsys.readouterr().err

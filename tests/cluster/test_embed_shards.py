@@ -14,8 +14,8 @@ from PIL import Image
 
 from nearkin import cli, load
 from nearkin import data as sources
-from nearkin.cluster import embed as embedding
-from nearkin.cluster.embed import Embedded, embed
+from nearkin.cluster import embedding
+from nearkin.cluster.embedding import Embedded, embed
 from nearkin.cluster.encoding import pieces
 from nearkin.data.dataset import Dataset
 from nearkin.data.shards import files, folder, open_shards
@@ -123,7 +123,7 @@ def test_on_a_disk_without_a_free_byte_the_manifest_still_names_what_was_made(
 
     monkeypatch.setattr(files, "sync", sync)
     monkeypatch.setattr(folder, "write_checked_json", page)
-    with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are whole"):
+    with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are complete"):
         embed(model, points(), out, rows=5)
     assert kept == [True] and len(open_shards(out, partial=True)) == 20
     assert sorted(path.name for path in out.iterdir() if path.name != "lock") == [
@@ -142,11 +142,11 @@ def test_one_file_on_a_full_disk_is_as_it_was(model: Path, tmp_path: Path, monke
 
     monkeypatch.setattr(np, "savez", full)
     assert cli.main(["embed", str(model), str(tmp_path / "data.npz"), "--out", str(tmp_path / "out.npz"), "--device", "cpu"]) == 1
-    assert "no room is left on the disk" in (told := capsys.readouterr().err) and "run the same again" in told
+    assert "no room is left on the disk" in (message := capsys.readouterr().err) and "run the same command again" in message
     assert (tmp_path / "out.npz").read_bytes() == b"before" and not list(tmp_path.glob(".*"))
 
 
-def test_what_an_actor_stumbles_over_comes_back_in_words(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_an_actor_come_back_as_text(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = embedding.Encoder(str(model), str(tmp_path), "cpu")
     (piece,) = pieces(points(5), 5, [0])
     batch = {"number": [0], "piece": [pickle.dumps(piece)]}
@@ -178,7 +178,7 @@ def test_other_weights_other_data_and_other_shapes_are_refused(model: Path, tmp_
         embed(model, points(24), out, rows=5)
     with pytest.raises(ValueError, match=r"points has points of shape \(5,\), and this model reads \(6,\)"):
         embed(model, points(d=5), tmp_path / "t")
-    with pytest.raises(ValueError, match=r"rows \(0\) must be at least 1"):
+    with pytest.raises(ValueError, match=r"rows \(0\) must be a whole number of at least 1"):
         embed(model, points(), tmp_path / "t", rows=0)
     with pytest.raises(FileNotFoundError, match="is no model folder"):
         embed(tmp_path / "nowhere", points(), tmp_path / "t")
@@ -190,7 +190,7 @@ def test_embeddings_that_are_not_finite_are_left_out_and_named(model: Path, tmp_
     lines = list[str]()
     assert embed(model, data, tmp_path / "s", rows=10, report=lines.append).damaged == 1
     assert 7 not in np.concatenate([shard.ids for shard in open_shards(tmp_path / "s")])
-    assert "left out: points row 7: its embedding is not finite" in lines
+    assert "skipped: points row 7: its embedding is not finite" in lines
 
 
 @pytest.fixture(scope="module")
@@ -209,15 +209,15 @@ def test_damaged_files_are_named_and_counted(photos: Path, tmp_path: Path, capsy
     model = model_folder(tmp_path / "model", (1, 8, 8))
     command = ["embed", str(model), str(photos), "--out", str(tmp_path / "s"), "--shard-rows", "4", "--device", "cpu"]
     assert cli.main(command) == 0
-    told = capsys.readouterr()
-    assert "10 embeddings in" in told.out and "shards made: 3; damaged and left out: 2" in told.out
-    assert f"left out: {photos / 'b' / '2.png'} cannot be decoded" in told.err and "2 of 12 points were left out" in told.err
+    message = capsys.readouterr()
+    assert "10 embeddings in" in message.out and "shards made: 3; damaged and skipped: 2" in message.out
+    assert f"skipped: {photos / 'b' / '2.png'} cannot be decoded" in message.err and "2 of 12 points were skipped" in message.err
     found = open_shards(tmp_path / "s")
     assert np.concatenate([shard.ids for shard in found]).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10]
     page = json.loads((tmp_path / "s" / "shards.json").read_text())["body"]
     assert [name for record in page["shards"] for name, _ in record["damaged"]] == [str(photos / "b" / f"{i}.png") for i in (2, 5)]
     assert cli.main(command) == 0
-    assert "shards made: 0, there already: 3; damaged and left out: 2" in capsys.readouterr().out
+    assert "shards made: 0, already there: 3; damaged and skipped: 2" in capsys.readouterr().out
 
 
 def test_every_file_of_a_shard_damaged_is_an_empty_shard(photos: Path, tmp_path: Path) -> None:
@@ -230,9 +230,9 @@ def test_every_file_of_a_shard_damaged_is_an_empty_shard(photos: Path, tmp_path:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (["--out", "e.npz", "--engine", "ray"], "write a folder of shards, and --out e.npz is a file"),
+        (["--out", "e.npz", "--engine", "ray"], "need a folder of shards, and --out e.npz is a file"),
         (["--out", "e.csv"], "must end in .npz, or name a folder for shards"),
-        (["--out", "s", "--address", "10.0.0.1:6379"], "--address is of a Ray cluster; give --engine ray, too"),
+        (["--out", "s", "--address", "10.0.0.1:6379"], "--address is the address of a Ray cluster; pass --engine ray, too"),
     ],
 )
 def test_options_that_do_not_go_together(model: Path, options: list[str], match: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,7 +242,7 @@ def test_options_that_do_not_go_together(model: Path, options: list[str], match:
 
 def test_without_ray_the_extra_is_named(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"pip install 'nearkin\[ray\]', or take --engine local"):
+    with pytest.raises(ImportError, match=r"pip install 'nearkin\[ray\]', or use --engine local"):
         embed(model, points(), tmp_path / "s", engine="ray")
 
 

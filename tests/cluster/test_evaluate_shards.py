@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from nearkin import cli
 from nearkin.cluster import evaluate as evaluating
 from nearkin.cluster import ranking
-from nearkin.cluster.evaluate import Asked, judge, without
+from nearkin.cluster.evaluate import Queries, judge, without
 from nearkin.compose.affinity import Affinity, Hamming, SquaredEuclidean, cosine
 from nearkin.compose.points import Points
 from nearkin.data.shards import About, Shard, Shards, files, open_shards, write_manifest, write_shard
@@ -148,10 +148,10 @@ def test_rankings_of_tied_points_are_those_of_memory(
     x, draw = tied(300) + np.float32(0.5), np.random.default_rng(1)
     classes = draw.integers(-1, 4, 300)
     shards = labeled(tmp_path / "s", x, classes, [120, 0, 30, 150])
-    ids = torch.cat([torch.arange(0, 300, 7), torch.arange(1000, 1020)])  # some are points of the shards, some are strangers
+    ids = torch.cat([torch.arange(0, 300, 7), torch.arange(1000, 1020)])  # some are points of the shards, some are new
     embeddings = torch.cat([torch.from_numpy(x[::7]), torch.from_numpy(tied(20, seed=3)) + 0.5])
     labels = torch.from_numpy(np.concatenate([classes[::7], draw.integers(0, 4, 20)])).clamp_min(0)
-    asked = Asked(Points(embeddings, labels), [f"p{i}" for i in ids.tolist()], "classes", ("a", "b", "c", "d"))
+    asked = Queries(Points(embeddings, labels), [f"p{i}" for i in ids.tolist()], "classes", ("a", "b", "c", "d"))
     known = torch.from_numpy(classes >= 0)
     gallery = Points(torch.from_numpy(x)[known], torch.from_numpy(classes)[known], torch.arange(300)[known])
     queries = Points(embeddings, labels, ids)
@@ -166,17 +166,17 @@ def test_rankings_of_tied_points_are_those_of_memory(
     expected = classification(queries, gallery, affinity, (1, 10))
     for name, score in over.scores["prediction from neighbors"].items():
         _same(score.as_dict(), expected[name].as_dict())
-    assert over.notes == [f"{int((classes < 0).sum())} points of the shards are of no known class and were passed over."]
+    assert over.notes == [f"{int((classes < 0).sum())} points of the shards have no known class and were skipped."]
 
 
 def test_of_too_many_pairs_some_queries_are_ranked_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, classes = tied(200), np.arange(200) % 3
     shards = labeled(tmp_path / "s", x, classes, [200])
-    asked = Asked(Points(torch.from_numpy(x), torch.from_numpy(classes)), [f"p{i}" for i in range(200)], "classes", ("a", "b", "c"))
+    asked = Queries(Points(torch.from_numpy(x), torch.from_numpy(classes)), [f"p{i}" for i in range(200)], "classes", ("a", "b", "c"))
     monkeypatch.setattr(evaluating, "MOST_RANKED", 200 * 150)
     found = judge(asked, shards, SquaredEuclidean())
     assert found.scores["retrieval"]["map"].counted == 150 and found.scores["prediction from neighbors"]["1-nn"].counted == 200
-    assert found.notes == ["Figures that rank every point (precision@k to mrr) are of 150 of 200 queries, drawn at random."]
+    assert found.notes == ["Metrics that rank every point (precision@k to mrr) are of 150 of 200 queries, sampled at random."]
     monkeypatch.setattr(evaluating, "MOST_RANKED", 200 * 99)
     found = judge(asked, shards, SquaredEuclidean())
     assert set(found.scores) == {"prediction from neighbors"} and "more than 19,800 pairs" in found.notes[0]
@@ -185,20 +185,20 @@ def test_of_too_many_pairs_some_queries_are_ranked_or_none(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("labels", "kind", "match"),
     [
-        (None, "ids", "the queries have no labels to be judged by, and .* has classes; give DATA with labels"),
-        (torch.ones(4, 1), "numbers", "the queries have numbers for labels and .* has classes; embed data of the same kind"),
+        (None, "ids", "the queries have no labels, and .* has classes; pass DATA with labels"),
+        (torch.ones(4, 1), "numbers", "the queries have numbers for labels, and .* has classes; embed data of the same kind"),
     ],
 )
 def test_queries_that_cannot_be_judged(labels: torch.Tensor | None, kind: str, match: str, tmp_path: Path) -> None:
     shards = labeled(tmp_path / "s", tied(20), np.arange(20) % 2, [20])
     with pytest.raises(ValueError, match=match):
-        judge(Asked(Points(torch.zeros(4, 5), labels), ["?"] * 4, kind), shards, SquaredEuclidean())
+        judge(Queries(Points(torch.zeros(4, 5), labels), ["?"] * 4, kind), shards, SquaredEuclidean())
 
 
 def test_shards_without_labels_cannot_judge(tmp_path: Path) -> None:
     found = sharded(tmp_path / "s", np.eye(4, dtype=np.float32), [4])
-    with pytest.raises(ValueError, match="has no labels to judge neighbors by; embed data that have labels"):
-        judge(Asked(Points(torch.eye(4), torch.arange(4)), ["?"] * 4, "classes"), found, SquaredEuclidean())
+    with pytest.raises(ValueError, match="has no labels to evaluate neighbors with; embed data with labels"):
+        judge(Queries(Points(torch.eye(4), torch.arange(4)), ["?"] * 4, "classes"), found, SquaredEuclidean())
 
 
 def test_labels_of_some_points_in_any_shape(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from PIL import Image
 
 from nearkin import cli
 from nearkin import data as sources
-from nearkin.cluster.embed import Embedded, embed
-from nearkin.cluster.evaluate import Asked, Where, judge
+from nearkin.cluster.embedding import Embedded, embed
+from nearkin.cluster.evaluate import Compute, Queries, judge
 from nearkin.cluster.search import discover_over, nearest_over
 from nearkin.cluster.session import check_address, session, workers
 from nearkin.compose.affinity import cosine
@@ -83,8 +83,8 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         alone, together = discover(few, 2), discover_over(few, 2, engine="ray")
         assert torch.equal(alone.table, together.table) and torch.equal(alone.entropy, together.entropy)
         labels = torch.arange(50) % 3
-        asked = Asked(Points(whole[:50], labels), source_names(points(50)), "classes", ("a", "b", "c"))
-        here, there = (judge(asked, found, cosine(), Where(how)) for how in ("local", "ray"))
+        asked = Queries(Points(whole[:50], labels), source_names(points(50)), "classes", ("a", "b", "c"))
+        here, there = (judge(asked, found, cosine(), Compute(how)) for how in ("local", "ray"))
         assert here.found is not None and there.found is not None and torch.equal(here.found.positions, there.found.positions)
         assert bool(here.found.positions[:, 0].ne(torch.arange(50)).all())
         assert figures(here, asked.classes) == figures(there, asked.classes) and "map@r" in there.scores["retrieval"]
@@ -92,7 +92,7 @@ def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: 
         (out / "shard-00007.parquet").write_bytes(b"half")
         with pytest.raises(ShardDamagedError, match="shard-00007.parquet cannot be read"):
             nearest_over(whole[:5], found, 3, engine="ray")
-    assert embed(model, points(n), out, rows=250) == Embedded(n, 1, 39, 0)  # either engine mends what the other made
+    assert embed(model, points(n), out, rows=250) == Embedded(n, 1, 39, 0)  # either engine replaces what the other wrote
     embed(model, points(n), tmp_path / "local", rows=250)
     same_shards(out, tmp_path / "local")
 
@@ -106,7 +106,7 @@ def _damaged_pictures(folder: Path) -> None:
     data, lines = sources.open(folder / "photos", on_error="skip", size=8, channels=1), list[str]()
     model = model_folder(folder / "pictures", (1, 8, 8))
     assert embed(model, data, folder / "s", engine="ray", rows=4, report=lines.append) == Embedded(11, 3, 0, 1)
-    assert any("05.png cannot be decoded" in line for line in lines) and any("1 of 12 points were left out" in line for line in lines)
+    assert any("05.png cannot be decoded" in line for line in lines) and any("1 of 12 points were skipped" in line for line in lines)
 
 
 @pytest.mark.soak
@@ -126,7 +126,7 @@ def test_twenty_nodes_are_killed_during_an_embedding_of_200_000_rows_each(tmp_pa
             nodes.join()
 
 
-def test_an_address_nobody_listens_on_is_an_error_within_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_without_a_server_is_an_error_within_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, so that nobody else listens there, and not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -135,8 +135,8 @@ def test_an_address_nobody_listens_on_is_an_error_within_seconds(tmp_path: Path,
         command = ["embed", str(model), "digits", "--out", str(tmp_path / "s"), "--engine", "ray", "--address", address]
         assert cli.main(command) == 1
     assert time.monotonic() - began < 20 and not (tmp_path / "s").exists()
-    told = capsys.readouterr().err
-    assert f"--address {address}: nobody answers there" in told and "start one with `ray start --head`" in told
+    message = capsys.readouterr().err
+    assert f"--address {address}: no server responds there" in message and "start one with `ray start --head`" in message
 
 
 def test_somebody_else_who_listens_is_no_cluster() -> None:
@@ -150,7 +150,7 @@ def test_somebody_else_who_listens_is_no_cluster() -> None:
 
         speaker = threading.Thread(target=answer)
         speaker.start()
-        with pytest.raises(ConnectionError, match="something listens there, but it is no Ray cluster"):
+        with pytest.raises(ConnectionError, match="a server listens there, but it is not a Ray cluster"):
             check_address(f"127.0.0.1:{server.getsockname()[1]}")
         speaker.join()
 
@@ -166,5 +166,5 @@ def test_one_worker_for_each_gpu_or_core() -> None:
 
 @pytest.mark.parametrize("address", ["somewhere", "host:port", "host:0", "host:99999"])
 def test_an_address_that_is_none(address: str) -> None:
-    with pytest.raises(ValueError, match="must read host:port, such as 10.0.0.1:6379, or auto"):
+    with pytest.raises(ValueError, match="must be host:port, such as 10.0.0.1:6379, or auto"):
         check_address(address)

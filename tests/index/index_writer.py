@@ -84,16 +84,16 @@ def kill_one(folder: Path, seed: int, living: set[int]) -> tuple[set[int], int, 
         finally:
             os._exit(3)
     os.close(writing)
-    rng, told = random.Random(seed), b""
+    rng, message = random.Random(seed), b""
     changes = rng.randint(0, 5)
-    while told.count(b"done") < changes or b"begin" not in told:
-        told += os.read(reading, 65536)
+    while message.count(b"done") < changes or b"begin" not in message:
+        message += os.read(reading, 65536)
     time.sleep(rng.uniform(0.0, 0.02))  # some way into the next change
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), f"the writer of seed {seed} ended by itself"
     with os.fdopen(reading, "rb") as rest:
-        lines = (told + rest.read()).decode().splitlines()
+        lines = (message + rest.read()).decode().splitlines()
     before, finished = replayed(lines, living)
     index = LocalIndex.open(folder)
     index.verify()

@@ -83,18 +83,18 @@ def kill_one(folder: Path, seed: int, acknowledged: int) -> tuple[int, bool]:
     reading, writing = os.pipe()
     child = forked(load, folder, writing)
     os.close(writing)
-    rng, told = random.Random(seed), b""
+    rng, message = random.Random(seed), b""
     batches = rng.randint(0, 6)
-    while told.count(b"\n") <= batches and b"end" not in told:
+    while message.count(b"\n") <= batches and b"end" not in message:
         more = os.read(reading, 65536)
         assert more, f"the loader of seed {seed} ended by itself"
-        told += more
+        message += more
     time.sleep(rng.uniform(0.0, 0.03))  # some way into the next batch
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status)
     with os.fdopen(reading, "rb") as rest:
-        lines = (told + rest.read()).decode().split()
+        lines = (message + rest.read()).decode().split()
     acknowledged = max([acknowledged, *(int(line) for line in lines if line.isdecimal())])
     looking = forked(look, folder, acknowledged, seed)
     assert os.waitpid(looking, 0)[1] == 0

@@ -1,4 +1,4 @@
-"""A model folder with its index: asked by file, id and vector; grown, replaced, and refused when the weights are others."""
+"""A model folder with its index: search by file, id and vector; adding, replacing, and refusing other weights."""
 
 import json
 from dataclasses import replace
@@ -44,7 +44,7 @@ def test_by_id_by_vector_and_by_file_agree(folder: Path) -> None:
     assert [hit.id for hit in by_vector.hits] == [hit.id for hit in by_file.hits]
     for same in (torch.from_numpy(collection.index.snapshot.vectors[row].copy()), Image.open(entry.source)):
         assert [hit.id for hit in collection.search(same, 6).hits] == [hit.id for hit in by_file.hits]
-    with pytest.raises(ValueError, match=r"query has shape \(2, \d+\); give one embedding \(d,\), and several to index.search"):
+    with pytest.raises(ValueError, match=r"query has shape \(2, \d+\); pass one embedding \(d,\), or several to index.search"):
         collection.search(np.array(collection.index.snapshot.vectors[:2]), 6)
     assert [a.hits[0].id for a in collection.search_files([entry.source] * 3, 1)] == [7, 7, 7]
     assert {hit.label for hit in collection.search(7, 5, where=Where(labels=("green",))).hits} == {"green"}
@@ -59,7 +59,7 @@ def test_an_upload_is_encoded_like_its_file(folder: Path, tmp_path: Path) -> Non
         collection.encode_upload((tmp_path / "q.png").read_bytes(), 1000)
 
 
-def test_adding_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_add_resumes(tmp_path: Path) -> None:
     collection = make_collection(tmp_path)
     more = make_pictures(tmp_path / "more", 2, first=500)
     (more / "red/broken.png").write_bytes(encoded(picture("red", 1))[:60])
@@ -70,14 +70,14 @@ def test_adding_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert collection.add(data, said.append) == (0, 6, 1)
     said.clear()
     assert collection.add(opened(tmp_path / "pictures"), said.append) == (0, 60, 0)
-    assert said == ["60 of 60 points are in the index already"]
+    assert said == ["60 of 60 points are already in the index"]
     assert collection.index.count == 66
 
 
-def test_an_index_is_replaced_only_when_told(tmp_path: Path) -> None:
+def test_an_index_is_replaced_only_on_request(tmp_path: Path) -> None:
     make_collection(tmp_path)
     few = opened(make_pictures(tmp_path / "few", 3))
-    with pytest.raises(FileExistsError, match="has an index already; --add adds to it, --replace makes it anew"):
+    with pytest.raises(FileExistsError, match="already has an index; add to it \\(--add\\), or rebuild it \\(--replace\\)"):
         build_index(tmp_path / "model", few, device="cpu")
     collection, added = build_index(tmp_path / "model", few, replace=True, backend="hnsw", device="cpu")
     assert added == (9, 0, 0) and collection.index.count == 9 and collection.index.backend == "hnsw"
@@ -117,8 +117,8 @@ def test_a_model_of_vectors_has_no_pictures(tmp_path: Path) -> None:
         and hit.metadata["target 0"] == pytest.approx(float(x[hit.id, 0]))
         and hit.metadata["split"] in ("train", "validation")
     )
-    assert collection.index.snapshot.picture(0) == b"" and not collection.index.snapshot.has_picture(0)
-    with pytest.raises(ValueError, match="reads vectors of 5 numbers, not images; ask by id or by vector"):
+    assert collection.index.snapshot.thumbnail(0) == b"" and not collection.index.snapshot.has_thumbnail(0)
+    with pytest.raises(ValueError, match="reads vectors of 5 numbers, not images; search by id or by vector"):
         collection.encode_upload(b"", 100)
 
 

@@ -1,4 +1,4 @@
-"""The verdict 'same kind?': the threshold is the best one, and is judged on points it was not fitted on."""
+"""The threshold of 'same kind?' is the best one, and is tested on points it was not fitted on."""
 
 import numpy as np
 import pytest
@@ -22,12 +22,12 @@ def test_no_other_threshold_is_better(pairs: list[tuple[int, bool]]) -> None:
     assert chosen >= max(balanced(affinity, same, cut) for cut in np.arange(-5.0, 6.0)) - 1e-12
 
 
-def test_the_threshold_lies_midway_between_the_kinds() -> None:
+def test_the_threshold_lies_midway_between_the_classes() -> None:
     assert best_threshold(np.array([-1.0, -2.0, -8.0, -9.0]), np.array([True, True, False, False])) == -5.0
 
 
 @pytest.mark.parametrize("metric", ["squared_euclidean", "cosine"])
-def test_kinds_that_stand_apart_are_told_apart(metric: str) -> None:
+def test_separate_classes_are_separated(metric: str) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 400)
     vectors = (np.eye(4)[labels] * 10 + rng.normal(size=(400, 4))).astype(np.float32)
@@ -35,14 +35,14 @@ def test_kinds_that_stand_apart_are_told_apart(metric: str) -> None:
     assert rule is not None and rule["accuracy"] > 0.95 and rule["queries"] == 300
 
 
-def test_noise_is_told_to_be_noise() -> None:
+def test_noise_has_chance_accuracy() -> None:
     rng = np.random.default_rng(0)
     rule = calibrate(rng.normal(size=(400, 4)).astype(np.float32), rng.integers(0, 4, 400), np.arange(400), "squared_euclidean")
     assert rule is not None and abs(rule["accuracy"] - 0.5) < 0.1
 
 
 @pytest.mark.parametrize("labels", [np.zeros(100, int), np.arange(100)])
-def test_one_kind_only_fits_nothing(labels: np.ndarray) -> None:
+def test_a_single_class_fits_nothing(labels: np.ndarray) -> None:
     vectors = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
     assert calibrate(vectors, labels, np.arange(100), "cosine") is None
     assert calibrate(vectors[:1], labels[:1], np.arange(1), "cosine") is None

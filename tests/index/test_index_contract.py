@@ -23,7 +23,7 @@ def local(backend: str) -> Maker:
         index = LocalIndex.create(folder, model="m1", metric=metric, dimension=vectors.shape[1])
         index.add(Entries(vectors, **known))
         few = backend == "ivf_pq" and len(vectors) < structure.FEWEST
-        if metric != "hamming" and not few:  # codes are searched by counting bits, whatever the backend
+        if metric not in ("hamming", "inner_product") and not few:  # these are always searched exactly
             index.build(backend)
         return index
 
@@ -79,7 +79,8 @@ def affinity(metric: str, q: np.ndarray, r: np.ndarray) -> float:
         return -float(sum((a >= 0) != (b >= 0) for a, b in zip(q, r, strict=True)))
     if metric == "squared_euclidean":
         return -sum((a - b) ** 2 for a, b in zip(q, r, strict=True))
-    return float(sum(a * b for a, b in zip(q, r, strict=True)) / np.sqrt((q * q).sum() * (r * r).sum()))
+    product = float(sum(a * b for a, b in zip(q, r, strict=True)))
+    return product if metric == "inner_product" else product / float(np.sqrt((q * q).sum() * (r * r).sum()))
 
 
 def oracle(metric: str, query: np.ndarray, vectors: np.ndarray, k: int, allowed: Sequence[int]) -> list[int]:
@@ -127,7 +128,7 @@ def test_filters_are_filled_and_exact(maker: Maker, name: str, vectors, tmp_path
 
 
 @pytest.mark.parametrize("where", [Where(labels=("nobody",)), Where(metadata={"nothing": 1}), Where(ids=())])
-def test_a_filter_that_nobody_passes_gives_nobody(maker: Maker, where: Where, vectors, tmp_path) -> None:
+def test_a_filter_that_no_point_passes_gives_no_hits(maker: Maker, where: Where, vectors, tmp_path) -> None:
     assert maker(tmp_path / "i", "cosine", vectors, KNOWN).search(vectors[:2], 3, where=where) == [Answer((), True)] * 2
 
 
@@ -162,6 +163,58 @@ def test_vectors_come_back(maker: Maker, vectors, tmp_path) -> None:
         index.vectors([300])
 
 
+def test_points_are_listed_and_read_in_one_order(maker: Maker, vectors, tmp_path) -> None:
+    index = maker(tmp_path / "i", "squared_euclidean", vectors, KNOWN)
+    assert index.labels == ("a", "b", "c") and index.location and index.backend
+    every = index.page(None, 0, 300)
+    assert every.total == 300 and [entry.id for entry in every.entries] == list(range(300))
+    assert [entry.id for entry in index.page(None, 298, 10).entries] == [298, 299] and index.page(None, 300).entries == []
+    some = index.page(Where(labels=("a",), metadata={"split": "test"}), 1, 2)
+    right = [i for i in range(300) if KNOWN["labels"][i] == "a" and i % 10 == 0]
+    assert some.total == len(right) and [entry.id for entry in some.entries] == right[1:3]
+    assert index.page(Where(ids=())) == (0, [])
+    stored = index.read_all()
+    assert stored.ids.tolist() == list(range(300)) and np.array_equal(stored.vectors, vectors) and stored.entries == every.entries
+
+
+def test_known_sources_are_found(maker: Maker, vectors, tmp_path) -> None:
+    index = maker(tmp_path / "i", "squared_euclidean", vectors, KNOWN)
+    asked = [f"photos/{i}.jpg" for i in range(290, 1500)]
+    assert index.known_sources(asked) == {f"photos/{i}.jpg" for i in range(290, 300)} and index.known_sources([]) == set()
+
+
+def test_every_change_raises_the_generation_and_others_see_it(maker: Maker, vectors, tmp_path) -> None:
+    index = maker(tmp_path / "i", "squared_euclidean", vectors, KNOWN)
+    before = index.generation
+    assert not index.refresh() and index.frozen().generation == before
+    index.add(Entries(vectors[:3], labels=["new"] * 3), rebuild=False)
+    index.rebuild_if_stale()
+    added = index.generation
+    index.delete([300])
+    assert before < added < index.generation and "new" in index.labels and index.frozen().count == 302
+
+
+def test_thumbnails_come_back_or_are_empty(maker: Maker, vectors, tmp_path) -> None:
+    index = maker(tmp_path / "i", "squared_euclidean", vectors[:9], {"thumbnails": [b"", *[bytes([i]) for i in range(1, 9)]]})
+    kept = [bool(content) for content in index.thumbnails([0, 7])]
+    assert kept == index.has_thumbnails([0, 7]) and not kept[0]  # Milvus stores none
+    with pytest.raises(KeyError, match="no point has the id 9"):
+        index.thumbnails([9])
+
+
+def test_calibration_marks_hits_as_the_same_kind(maker: Maker, tmp_path) -> None:
+    labels = np.arange(300) % 3
+    vectors = (10 * np.eye(3)[labels] + np.random.default_rng(0).normal(size=(300, 3))).astype(np.float32)
+    metadata = [{"split": "validation" if i % 2 else "train"} for i in range(300)]
+    index = maker(tmp_path / "i", "squared_euclidean", vectors, {"labels": [f"class {label}" for label in labels], "metadata": metadata})
+    assert index.calibration is None
+    rule = index.calibrate()
+    assert rule is not None and rule == index.calibration and rule["fitted_on"] == "validation pairs" and rule["queries"] == 150
+    assert [hit.same_kind for hit in index.search(vectors[:1], 300)[0].hits] == [
+        hit.affinity >= rule["threshold"] for hit in index.search(vectors[:1], 300)[0].hits
+    ]
+
+
 def test_deleting_an_unknown_id_removes_nothing(maker: Maker, vectors, tmp_path) -> None:
     index = maker(tmp_path / "i", "squared_euclidean", vectors, KNOWN)
     with pytest.raises(KeyError, match="no point has the id 999; the index holds 300 points"):
@@ -175,7 +228,7 @@ def test_added_points_are_found_at_once_and_keep_their_ids(maker: Maker, vectors
     assert index.add(Entries(vectors[230:], ids=range(1230, 1300))).tolist() == list(range(1230, 1300))
     assert [ids(a)[0] for a in index.search(vectors[[150, 210, 290]], 1)] == [150, 210, 1290]
     assert index.add(Entries(vectors[:1])).tolist() == [1300]
-    with pytest.raises(ValueError, match="ids: 1250 is in the index already"):
+    with pytest.raises(ValueError, match="ids: 1250 is already in the index"):
         index.add(Entries(vectors[:2], ids=[7777, 1250]))
     assert index.count == 301
 
@@ -185,14 +238,14 @@ def test_added_points_are_found_at_once_and_keep_their_ids(maker: Maker, vectors
     [
         (lambda i, v: i.search(v[:, :3], 5), r"vectors have shape \(300, 3\); this index holds points of 6 dimensions"),
         (lambda i, v: i.search(v[0], 5), r"vectors have shape \(6,\)"),
-        (lambda i, v: i.search(v * np.nan, 5), "vectors hold NaN or infinity"),
+        (lambda i, v: i.search(v * np.nan, 5), "vectors contain NaN or infinity"),
         (lambda i, v: i.search(v, 0), r"k \(0\) must be a whole number of at least 1"),
         (lambda i, v: i.search(v, 1.5), r"k \(1.5\) must be a whole number"),
         (lambda i, v: i.search(v, 1, exclude=[1]), "exclude has 1 ids for 300 queries"),
         (lambda i, v: i.add(Entries(v[:, :3])), "vectors have 3 dimensions where this index holds 6"),
     ],
 )
-def test_wrong_calls_are_told(maker: Maker, call, message: str, vectors, tmp_path) -> None:
+def test_wrong_calls_are_refused(maker: Maker, call, message: str, vectors, tmp_path) -> None:
     with pytest.raises(ValueError, match=message):
         call(maker(tmp_path / "i", "squared_euclidean", vectors, {}), vectors)
 
@@ -200,16 +253,16 @@ def test_wrong_calls_are_told(maker: Maker, call, message: str, vectors, tmp_pat
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"vectors": np.ones(3)}, r"vectors have shape \(3,\); give \(n, d\)"),
+        ({"vectors": np.ones(3)}, r"vectors have shape \(3,\); pass \(n, d\)"),
         ({"vectors": np.ones((0, 3))}, "at least one row"),
-        ({"vectors": [[1, np.inf]]}, "NaN or infinity, first in row 0"),
+        ({"vectors": [[1, np.inf]]}, "contain NaN or infinity, first in row 0"),
         ({"vectors": np.ones((2, 3)), "labels": ["a"]}, "labels has 1 entries for 2 vectors"),
         ({"vectors": np.ones((2, 3)), "ids": [1.5, 2]}, "ids are float64"),
-        ({"vectors": np.ones((2, 3)), "ids": [-1, 2]}, "ids hold -1; ids run from 0"),
-        ({"vectors": np.ones((2, 3)), "ids": [2, 2]}, "ids hold a number twice"),
+        ({"vectors": np.ones((2, 3)), "ids": [-1, 2]}, "ids contain -1; ids start at 0"),
+        ({"vectors": np.ones((2, 3)), "ids": [2, 2]}, "ids contain a number twice"),
     ],
 )
-def test_wrong_entries_are_told(entries: dict[str, Any], message: str) -> None:
+def test_wrong_entries_are_refused(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Entries(**entries)
 
@@ -225,15 +278,15 @@ def test_a_filter_takes_whole_labels_and_whole_numbers_are_names(tmp_path: Path)
 
     assert found(Where(labels="cat")) == ["cat"] and found(Where(labels=["5"])) == found(Where(labels=(np.int64(5),))) == ["5"]  # type: ignore[arg-type]
     assert sorted(hit.label or "" for hit in index.search(asked, np.int64(10))[0].hits) == ["", "", "5", "a", "at", "cat", "tomcat"]  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"label 0.5 is a float; give names, whole numbers, or None where there is none"):
+    with pytest.raises(ValueError, match=r"label 0.5 is a float; pass names, whole numbers, or None where there is none"):
         Entries(np.eye(2), labels=["x", 0.5])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match=r"labels \(\(None,\)\) hold one that is none"):
+    with pytest.raises(ValueError, match=r"labels \(\(None,\)\) contain None"):
         Where(labels=(None,))  # type: ignore[arg-type]
 
 
-def test_metadata_are_asked_for_with_numbers_of_numpy(tmp_path: Path) -> None:
+def test_metadata_are_filtered_by_numpy_numbers(tmp_path: Path) -> None:
     index = LocalIndex.create(tmp_path / "i", model="m", metric="squared_euclidean", dimension=2)
     index.add(Entries(np.eye(3, 2), metadata=[{"n": 3}, {"n": 4}, {}]))
     assert [hit.id for hit in index.search(np.zeros((1, 2)), 5, where=Where(metadata={"n": np.int64(4)}))[0].hits] == [1]
-    with pytest.raises(TypeError, match=r"is a set; give text, a number or a truth value"):
+    with pytest.raises(TypeError, match=r"is a set; pass text, a number or a truth value"):
         index.search(np.zeros((1, 2)), 5, where=Where(metadata={"n": {1, 2}}))

@@ -39,7 +39,7 @@ def same(a: LocalIndex, b: LocalIndex) -> bool:
         np.array_equal(x.ids, y.ids)
         and np.array_equal(x.vectors, y.vectors)
         and [x.entry(i) for i in rows] == [y.entry(i) for i in rows]
-        and [x.picture(i) for i in rows] == [y.picture(i) for i in rows]
+        and [x.thumbnail(i) for i in rows] == [y.thumbnail(i) for i in rows]
     )
 
 
@@ -54,7 +54,7 @@ def test_what_was_added_is_there_after_reopening(tmp_path) -> None:
     index.delete([3, 4])
     again = LocalIndex.open(tmp_path / "i", model="m1")
     assert same(index, again) and again.count == 98
-    assert again.snapshot.picture(int(again.snapshot.rows([9])[0])) == bytes([9]) * 4
+    assert again.snapshot.thumbnail(int(again.snapshot.rows([9])[0])) == bytes([9]) * 4
     again.verify()
 
 
@@ -74,13 +74,13 @@ def test_another_model_is_refused(tmp_path) -> None:
 
 def test_an_index_is_not_made_twice_nor_found_where_there_is_none(tmp_path) -> None:
     made(tmp_path / "i")
-    with pytest.raises(FileExistsError, match="holds an index already"):
+    with pytest.raises(FileExistsError, match="already holds an index"):
         made(tmp_path / "i")
-    with pytest.raises(FileNotFoundError, match="holds no index; `nearkin index DIR DATA` makes one"):
+    with pytest.raises(FileNotFoundError, match="holds no index; create one with `nearkin index DIR DATA`"):
         LocalIndex.open(tmp_path / "j")
     with pytest.raises(ValueError, match="metric 'taxi' is unknown; choose one of"):
         LocalIndex.create(tmp_path / "j", model="m", metric="taxi", dimension=3)
-    with pytest.raises(ValueError, match=r"dimension \(0\) must be at least 1"):
+    with pytest.raises(ValueError, match=r"dimension \(0\) must be a whole number of at least 1"):
         LocalIndex.create(tmp_path / "j", model="m", metric="cosine", dimension=0)
 
 
@@ -104,7 +104,7 @@ def test_compaction_keeps_the_living_and_sweeps_the_rest(tmp_path) -> None:
     index.compact()
     assert same(index, rest) and index.count == 53
     assert sorted(path.name.split("-")[0] for path in (tmp_path / "i").iterdir()) == ["lock", "manifest.json", "segment"]
-    assert len(before) == 100 and before.entry(4).source == "s4" and before.picture(4) == bytes([4]) * 4  # an old reader reads on
+    assert len(before) == 100 and before.entry(4).source == "s4" and before.thumbnail(4) == bytes([4]) * 4  # an old reader reads on
     assert rest.refresh() and rest.count == 53
     index.delete(index.snapshot.ids.tolist())
     index.compact()
@@ -125,9 +125,9 @@ def test_a_replacement_takes_over_only_when_it_is_whole(tmp_path) -> None:
     assert LocalIndex.open(tmp_path / "i", model="m1").count == 100
     assert index.replace([batch(5, 3), batch(6, 3)], **about) == 11
     assert LocalIndex.open(tmp_path / "i", model="m2").snapshot.ids.tolist() == list(range(11))
-    with pytest.raises(ValueError, match="was made anew by another model"):
+    with pytest.raises(ValueError, match="was rebuilt by another model"):
         reader.refresh()
-    with pytest.raises(ValueError, match="was made anew by another model meanwhile"):
+    with pytest.raises(ValueError, match="was rebuilt by another model; open it again$"):
         reader.add(batch(1))
 
 
@@ -167,7 +167,7 @@ def test_damage_is_named(tmp_path, damage: str) -> None:
         manifest.write_text(json.dumps(page))
     else:
         manifest.write_text('{"sha')
-    with pytest.raises(IndexDamagedError, match="build the index anew"):  # noqa: PT012
+    with pytest.raises(IndexDamagedError, match="rebuild the index"):  # noqa: PT012
         index = LocalIndex.open(tmp_path / "i")
         index.snapshot  # noqa: B018
         index.verify()
@@ -279,7 +279,7 @@ def test_a_folder_of_others_is_refused_before_anything_is_written(tmp_path) -> N
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk/photo.jpg").write_text("precious")
     (tmp_path / "i").symlink_to(tmp_path / "disk")
-    for place, message in ((tmp_path / "i", "is a symbolic link"), (tmp_path / "disk", "holds 'photo.jpg', which is no part of an index")):
+    for place, message in ((tmp_path / "i", "is a symbolic link"), (tmp_path / "disk", "holds 'photo.jpg', which is not part of an index")):
         with pytest.raises((ValueError, FileExistsError), match=message):
             made(place)
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["photo.jpg"]

@@ -9,13 +9,13 @@ from nearkin.compose.points import Points
 from nearkin.index.contract import Entries, Where
 from nearkin.index.local import LocalIndex
 from nearkin.index.shortlist import Shortlist
-from nearkin.index.snapshot import WORTH_A_LIST
+from nearkin.index.snapshot import SHORTLIST_FROM
 from nearkin.search import nearest
 
-N = WORTH_A_LIST + 500
+N = SHORTLIST_FROM + 500
 
 
-def drawn(kind: str) -> np.ndarray:
+def sampled(kind: str) -> np.ndarray:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(N, 12))
     if kind == "whole numbers":  # ties everywhere
@@ -34,7 +34,7 @@ def drawn(kind: str) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["plain", "whole numbers", "far away", "two scales", "copies", "all one"])
 @pytest.mark.parametrize("metric", sorted(METRICS))
 def test_the_same_answer(kind: str, metric: str, tmp_path) -> None:
-    x = drawn(kind)
+    x = sampled(kind)
     index = LocalIndex.create(tmp_path / "i", model="m", metric=metric, dimension=12)
     index.add(Entries(x, labels=["in" if i % 10 else "out" for i in range(N)]))
     tensor, inside = torch.from_numpy(x), torch.tensor([i for i in range(N) if i % 10])
@@ -53,17 +53,17 @@ def test_the_same_answer(kind: str, metric: str, tmp_path) -> None:
         assert found[0].tolist() == true.positions[0].tolist()
 
 
-@pytest.mark.parametrize("unit", [False, True])
-def test_the_list_is_short_on_plain_data_and_holds_everybody_it_must(unit: bool) -> None:
-    x = torch.from_numpy(drawn("plain"))
-    near = Shortlist(x, unit)
+@pytest.mark.parametrize("metric", ["squared_euclidean", "cosine", "inner_product"])
+def test_the_list_is_short_on_plain_data_and_holds_the_nearest(metric: str) -> None:
+    x = torch.from_numpy(sampled("plain"))
+    near = Shortlist(x, metric)
     for row in range(20):
         list_ = near.candidates(x[row], 10)
-        true = nearest(x[row : row + 1], x, 10, METRICS["cosine" if unit else "squared_euclidean"]).positions[0]
+        true = nearest(x[row : row + 1], x, 10, METRICS[metric]).positions[0]
         assert list_ is not None and len(list_) < 20 and set(true.tolist()) <= set(list_.tolist())
 
 
 def test_what_cannot_be_bounded_is_left_to_nearest() -> None:
-    assert Shortlist(torch.from_numpy(drawn("plain")) * 1e25, False).candidates(torch.full((12,), 1e25), 3) is None
-    assert Shortlist(torch.ones(5000, 3), False).candidates(torch.ones(3), 3) is None
-    assert torch.equal(Shortlist(torch.ones(50, 3), True).candidates(torch.ones(3), 60, torch.arange(7)), torch.arange(7))
+    assert Shortlist(torch.from_numpy(sampled("plain")) * 1e25, "squared_euclidean").candidates(torch.full((12,), 1e25), 3) is None
+    assert Shortlist(torch.ones(5000, 3), "squared_euclidean").candidates(torch.ones(3), 3) is None
+    assert torch.equal(Shortlist(torch.ones(50, 3), "cosine").candidates(torch.ones(3), 60, torch.arange(7)), torch.arange(7))

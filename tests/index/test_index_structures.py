@@ -110,10 +110,10 @@ def test_compaction_builds_the_graph_again(tmp_path) -> None:
     ("backend", "n", "message"),
     [
         ("annoy", 10, "backend 'annoy' is unknown; choose exact, hnsw or ivf_pq"),
-        ("ivf_pq", 100, "ivf_pq needs at least 10,000 points to learn its codes, and there are 100; use exact or hnsw"),
+        ("ivf_pq", 100, "ivf_pq needs at least 10,000 points to train its codes, and there are 100; use exact or hnsw"),
     ],
 )
-def test_what_cannot_be_built_is_told(backend: str, n: int, message: str, tmp_path) -> None:
+def test_backends_that_cannot_be_built_are_refused(backend: str, n: int, message: str, tmp_path) -> None:
     with pytest.raises(ValueError, match=message):
         made(tmp_path / "i", clustered(n, 8), backend)
     assert LocalIndex.open(tmp_path / "i").backend == "exact"
@@ -121,7 +121,7 @@ def test_what_cannot_be_built_is_told(backend: str, n: int, message: str, tmp_pa
 
 def test_an_empty_index_cannot_be_built(tmp_path) -> None:
     index = LocalIndex.create(tmp_path / "i", model="m", metric="cosine", dimension=3)
-    with pytest.raises(ValueError, match="hnsw needs points to be built on, and the index is empty"):
+    with pytest.raises(ValueError, match="hnsw cannot be built on an empty index"):
         index.build("hnsw")
 
 
@@ -149,5 +149,5 @@ def test_a_package_that_patches_faiss_for_torch_does_no_harm() -> None:
 def test_codes_have_no_structure(tmp_path) -> None:
     index = LocalIndex.create(tmp_path / "i", model="m", metric="hamming", dimension=8)
     index.add(Entries(np.ones((20, 8))))
-    with pytest.raises(ValueError, match="backend hnsw is for numbers, and this index holds codes"):
+    with pytest.raises(ValueError, match="backend hnsw needs real vectors, and this index holds binary codes"):
         index.build("hnsw")

@@ -1,4 +1,4 @@
-"""Milvus beyond the contract: a server that is down, one that dies and comes back, addresses of nobody, models of others, ties."""
+"""Milvus beyond the contract: a server that is down, one that dies and comes back, wrong addresses, other models, ties."""
 
 import json
 import socket
@@ -67,13 +67,13 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.kill()
 
 
-def test_a_server_that_dies_is_told_and_loses_nothing_acknowledged(server: Server) -> None:
+def test_a_server_that_dies_is_reported_and_keeps_acknowledged_points(server: Server) -> None:
     x = draw(50)
     index = MilvusIndex.create(server.uri, **ABOUT, timeout=5)
     index.add(Entries(x[:30], labels=["a"] * 30))
     server.kill()
     with pytest.raises(
-        IndexUnreachableError, match=rf"nobody answers at {server.uri}; start Milvus there.*what was acknowledged before is kept"
+        IndexUnreachableError, match=rf"no server responds at {server.uri}; start Milvus there.*points written before are kept"
     ):
         index.add(Entries(x[30:40]))
     with pytest.raises(IndexUnreachableError, match=r"4 tries of at most 5 s"):
@@ -88,10 +88,12 @@ def test_a_server_that_dies_is_told_and_loses_nothing_acknowledged(server: Serve
     assert again.count == 49
 
 
-def test_an_address_nobody_listens_on() -> None:
+def test_an_address_without_a_server() -> None:
     uri = f"http://127.0.0.1:{_free_port()}"
     started = time.monotonic()
-    with pytest.raises(IndexUnreachableError, match=rf"nobody answers at {uri}; start Milvus there, or give the right address with --uri"):
+    with pytest.raises(
+        IndexUnreachableError, match=rf"no server responds at {uri}; start Milvus there, or pass the right address with --uri"
+    ):
         MilvusIndex.open(uri, timeout=1, tries=2)
     assert time.monotonic() - started < 20
 
@@ -102,18 +104,20 @@ def test_a_path_must_end_in_db(uri: str) -> None:
         Milvus(uri)
 
 
-def test_what_makes_no_sense_is_told(tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     uri = str(tmp_path / "i.db")
     for wrong, message in (
         ({"metric": "manhattan"}, "metric 'manhattan' is unknown"),
-        ({"dimension": 0}, r"dimension \(0\) must be at least 1"),
+        ({"dimension": 0}, r"dimension \(0\) must be a whole number of at least 1"),
         ({"kind": "MAGIC"}, "kind 'MAGIC' is unknown; choose one of FLAT, HNSW, IVF_FLAT"),
         ({"timeout": 0.0}, r"timeout \(0.0\) must be above 0"),
         ({"tries": 0}, r"tries \(0\) at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             MilvusIndex.create(uri, **{**ABOUT, **wrong})
-    with pytest.raises(FileNotFoundError, match=r"holds no index named 'nearkin'; `nearkin index DIR DATA --backend milvus --uri"):
+    with pytest.raises(
+        FileNotFoundError, match=r"holds no index named 'nearkin'; create one with `nearkin index DIR DATA --backend milvus --uri"
+    ):
         MilvusIndex.open(uri)
 
 
@@ -122,7 +126,7 @@ def test_another_model_is_refused_and_an_index_is_not_made_twice(tmp_path: Path)
     index = MilvusIndex.create(uri, **ABOUT)
     with pytest.raises(ValueError, match=r"was made by another model \(version mmmmmmmmmmmm, and this is other\)"):
         MilvusIndex.open(uri, model="other")
-    with pytest.raises(FileExistsError, match="holds an index named 'nearkin' already; add to it, or replace it"):
+    with pytest.raises(FileExistsError, match="already holds an index named 'nearkin'; add to it, or replace it"):
         MilvusIndex.create(uri, **ABOUT)
     second = MilvusIndex.create(uri, **ABOUT, name="second")
     second.add(Entries(draw(3)))
@@ -143,7 +147,7 @@ def test_a_file_that_another_process_holds(tmp_path: Path) -> None:
     index = MilvusIndex.create(uri, **ABOUT)
     code = f"from nearkin.index.milvus import MilvusIndex\nMilvusIndex.open({uri!r}, timeout=2, tries=1)"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "cannot be opened; another process may hold it" in done.stderr, done.stderr[-500:]
+    assert done.returncode == 1 and "cannot be opened; another process may use it" in done.stderr, done.stderr[-500:]
     assert index.add(Entries(draw(2))).tolist() == [0, 1]
 
 
@@ -155,7 +159,7 @@ def test_ties_end_where_they_end_and_k_has_a_limit(tmp_path: Path) -> None:
         assert [hit.id for hit in index.search(np.zeros((1, 4)), k)[0].hits] == list(range(k))
     assert [hit.id for hit in index.search(np.zeros((1, 4)), 3, exclude=[1])[0].hits] == [0, 2, 3]
     assert len(index.search(np.ones((70, 4)), 2)) == 70
-    with pytest.raises(ValueError, match=r"k \(20000\) must be below 16,384, the most that Milvus returns"):
+    with pytest.raises(ValueError, match=r"k \(20000\) must be below 16,384, which is Milvus's limit"):
         index.search(np.zeros((1, 4)), 20000)
 
 
@@ -202,7 +206,7 @@ def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
     assert client.call("list_collections") == []
 
 
-def test_a_full_disk_is_told_with_its_mend(tmp_path: Path, monkeypatch) -> None:
+def test_a_full_disk_is_reported_with_its_fix(tmp_path: Path, monkeypatch) -> None:
     client = Milvus(str(tmp_path / "i.db"))
 
     def full(*given: object, **options: object) -> None:
@@ -210,7 +214,7 @@ def test_a_full_disk_is_told_with_its_mend(tmp_path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(client._connected(), "upsert", full)
     with pytest.raises(
-        ValueError, match=r"refuses upsert: .*No space left on device; free some room on its disk and give the same command"
+        ValueError, match=r"refuses upsert: .*No space left on device; free some space on its disk and run the same command"
     ):
         client.call("upsert", "nobody", [])
     client.close()

@@ -48,9 +48,9 @@ def test_shards_are_loaded_once_and_found(tmp_path: Path, monkeypatch) -> None:
     assert index.add(Entries(np.ones((1, D)))).tolist() == [15]
 
 
-def test_a_load_that_was_broken_off_goes_on(tmp_path: Path, monkeypatch) -> None:
+def test_an_interrupted_load_resumes(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(milvus_load, "BATCH", 3)
-    monkeypatch.setattr(milvus_load, "ASKED", 1)  # Milvus tells of so many shards at once
+    monkeypatch.setattr(milvus_load, "LOOKED_UP", 1)  # Milvus tells of so many shards at once
     given, index = shards(tmp_path / "s", range(6), range(6, 12)), empty(tmp_path)
     work = load_shards(index, given)
     assert [next(work).points for _ in range(3)] == [3, 6, 9]
@@ -69,7 +69,7 @@ def test_texts_for_ids_are_numbered_and_numbers_for_labels_are_kept(tmp_path: Pa
     [
         ({"model": "other"}, "holds vectors of other weights"),
         ({"d": 5}, "holds vectors of 5 dimensions, and this index holds 4"),
-        ({"metric": "cosine"}, "is to be compared by cosine, and this index by squared_euclidean"),
+        ({"metric": "cosine"}, "uses the metric cosine, and this index squared_euclidean"),
     ],
 )
 def test_vectors_of_another_kind_are_refused(tmp_path: Path, made: dict[str, object], message: str) -> None:
@@ -89,7 +89,7 @@ def test_ids_that_are_there_from_elsewhere_are_not_overwritten(tmp_path: Path, t
     index = empty(tmp_path)
     list(load_shards(index, shards(tmp_path / "s", range(3))))
     before = index.vectors([2])
-    with pytest.raises(ValueError, match="holds the id 2, which is in the index already, from elsewhere"):
+    with pytest.raises(ValueError, match="holds the id 2, which is already in the index from elsewhere"):
         list(load_shards(index, shards(tmp_path / "t", [1000], theirs).of([1])))
     assert index.count == 3 and np.array_equal(index.vectors([2]), before)
 

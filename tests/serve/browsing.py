@@ -1,4 +1,4 @@
-"""What tests in a real browser share: the service in a thread, a page that remembers what its console said, and waiting."""
+"""For tests in a real browser: the service in a thread, and waiting."""
 
 import threading
 import time
@@ -9,20 +9,20 @@ from nearkin.serve.listen import serve
 
 
 def served(collection: Collection, **more: Any) -> str:
-    """The address of the service in a thread of this process, which ends with it."""
+    """The address of the service in a thread of this process, which ends with the process."""
     found, ready = list[str](), threading.Event()
 
-    def told(address: str) -> None:
+    def started(address: str) -> None:
         found.append(address)
         ready.set()
 
-    threading.Thread(target=serve, args=(collection,), kwargs={"port": 0, "ready": told, **more}, daemon=True).start()
+    threading.Thread(target=serve, args=(collection,), kwargs={"port": 0, "ready": started, **more}, daemon=True).start()
     assert ready.wait(60)
     return found[0]
 
 
 def until(page: Any, test: str) -> None:
-    """Wait for a condition; playwright's own way of waiting is forbidden by the pages' policy."""
+    """Wait for a condition; the pages' policy forbids playwright's own way of waiting."""
     for _ in range(400):
         if page.evaluate(test):
             return

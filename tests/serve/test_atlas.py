@@ -1,4 +1,4 @@
-"""The atlas against literal loops: neighbors, purity, residual, lists; what is stored comes back; what is shared is found."""
+"""The atlas against literal loops: neighbors, purity, residual, lists; storing, comparing two models, and writing the page."""
 
 import base64
 import io
@@ -12,38 +12,38 @@ from PIL import Image
 
 from nearkin.index.contract import Entries
 from nearkin.index.local import LocalIndex
-from nearkin.serve.atlas import census as censuses
-from nearkin.serve.atlas import draw as drawing
-from nearkin.serve.atlas import lists, store, wire
-from nearkin.serve.atlas.census import Census
-from nearkin.serve.atlas.folder import asset, check_free, write_page
-from nearkin.serve.atlas.view import Place, View, views
+from nearkin.serve.atlas import lists, page_data, store
+from nearkin.serve.atlas import table as tables
+from nearkin.serve.atlas.atlas import build_atlas, neighbors_of, possible_method, restored, to_canvas
+from nearkin.serve.atlas.export import asset, check_free, write_page
+from nearkin.serve.atlas.model_maps import Indexed, ModelMap, build_maps
+from nearkin.serve.atlas.table import PointTable, read_table
 from tests.serve.small_index import index_in
 
 
 @pytest.fixture
-def census(tmp_path: Path) -> Census:
-    return censuses.take(index_in(tmp_path / "index").snapshot)
+def table(tmp_path: Path) -> PointTable:
+    return read_table(index_in(tmp_path / "index"))
 
 
 def gaps(vectors: np.ndarray) -> np.ndarray:
     return np.array([[sum((float(a) - float(b)) ** 2 for a, b in zip(x, y, strict=True)) for y in vectors] for x in vectors])
 
 
-def test_neighbors_purity_and_lists_equal_literal_loops(census: Census) -> None:
-    atlas = drawing.draw(census, "pca")
-    apart, n = gaps(census.vectors), len(census)
+def test_neighbors_purity_and_lists_equal_literal_loops(table: PointTable) -> None:
+    atlas = build_atlas(table, "pca")
+    apart, n = gaps(table.vectors), len(table)
     for row in range(n):
         order = sorted((other for other in range(n) if other != row), key=lambda other: apart[row, other])
         assert atlas.positions[row].tolist() == order[:30]
         assert atlas.affinity[row, 0] == pytest.approx(-apart[row, order[0]], rel=1e-4)
-        same = [census.labels[other] == census.labels[row] for other in order[:30]]
+        same = [table.labels[other] == table.labels[row] for other in order[:30]]
         assert atlas.right[row].tolist() == [int(one) for one in same]
         assert atlas.purity[row] == pytest.approx(sum(same[:10]) / 10)
     nearest = atlas.positions[:, 0]
     pairs: dict[tuple[int, int], list[int]] = {}
     for row in range(n):
-        a, b = sorted((int(census.labels[row]), int(census.labels[nearest[row]])))
+        a, b = sorted((int(table.labels[row]), int(table.labels[nearest[row]])))
         if a != b:
             pairs.setdefault((a, b), []).append(row)
     assert {(a, b): rows.tolist() for a, b, rows in atlas.lists.confused} == pairs
@@ -51,116 +51,116 @@ def test_neighbors_purity_and_lists_equal_literal_loops(census: Census) -> None:
     worst = atlas.purity[atlas.lists.worst]
     assert (np.diff(worst) >= 0).all() and set(atlas.lists.worst.tolist()) == set(np.flatnonzero(atlas.purity < 1).tolist())
     for one in atlas.lists.suspects:
-        near = [int(census.labels[other]) for other in atlas.positions[one.row, :10]]
+        near = [int(table.labels[other]) for other in atlas.positions[one.row, :10]]
         assert near.count(one.neighbors_say) / 10 == pytest.approx(one.confidence) and one.confidence >= 0.6
-        assert one.neighbors_say != one.label == census.labels[one.row]
+        assert one.neighbors_say != one.label == table.labels[one.row]
     assert [pair[:2] for pair in atlas.lists.duplicates if pair[2] == 0] == [(4, 3)]
     assert atlas.lists.compared == atlas.lists.later == 10
 
 
-def test_one_labeled_neighbor_among_unlabeled_ones_makes_no_suspect(census: Census) -> None:
-    positions = np.array([[(row + step) % len(census) for step in range(1, 11)] for row in range(len(census))], dtype=np.int32)
-    for wrong, suspected in ((5, []), (6, [0])):  # of the ten, that bear another class; the others' classes are unknown
-        labels = np.full(len(census), -1)
+def test_one_labeled_neighbor_among_unlabeled_ones_makes_no_suspect(table: PointTable) -> None:
+    positions = np.array([[(row + step) % len(table) for step in range(1, 11)] for row in range(len(table))], dtype=np.int32)
+    for wrong, suspected in ((5, []), (6, [0])):  # of the ten, with another class; the other classes are unknown
+        labels = np.full(len(table), -1)
         labels[0], labels[1 : 1 + wrong] = 0, 1
-        found = lists.suspects(replace(census, labels=labels), positions)
+        found = lists.suspects(replace(table, labels=labels), positions)
         assert [one.row for one in found if one.label == 0] == suspected and all(one.confidence >= 0.6 for one in found)
 
 
-def test_live_neighbors_are_those_of_the_atlas(census: Census) -> None:
-    atlas = drawing.draw(census, "pca")
-    positions, affinity, right = drawing.neighbors_of(census, np.array([7, 2]), 5)
+def test_live_neighbors_are_those_of_the_atlas(table: PointTable) -> None:
+    atlas = build_atlas(table, "pca")
+    positions, affinity, right = neighbors_of(table, np.array([7, 2]), 5)
     assert np.array_equal(positions, atlas.positions[[7, 2], :5]) and np.array_equal(right, atlas.right[[7, 2], :5])
     assert np.allclose(affinity, atlas.affinity[[7, 2], :5])
 
 
 def test_numbers_have_residuals_and_near_ones_are_right(tmp_path: Path) -> None:
-    census = censuses.take(index_in(tmp_path / "index", numbers=True).snapshot)
-    assert census.kind == "numbers" and census.target_names == ("angle",)  # groups are no numbers
-    atlas = drawing.draw(census, "pca")
-    assert atlas.residual is not None and census.targets is not None
-    for row in range(len(census)):
-        mean = sum(float(census.targets[other, 0]) for other in atlas.positions[row, :10]) / 10
-        assert atlas.residual[row] == pytest.approx(abs(mean - float(census.targets[row, 0])), rel=1e-4, abs=1e-5)
-    every = [abs(float(a) - float(b)) for a in census.targets[:, 0] for b in census.targets[:, 0] if a != b]
+    table = read_table(index_in(tmp_path / "index", numbers=True))
+    assert table.kind == "numbers" and table.target_names == ("angle",)  # groups are no numbers
+    atlas = build_atlas(table, "pca")
+    assert atlas.residual is not None and table.targets is not None
+    for row in range(len(table)):
+        mean = sum(float(table.targets[other, 0]) for other in atlas.positions[row, :10]) / 10
+        assert atlas.residual[row] == pytest.approx(abs(mean - float(table.targets[row, 0])), rel=1e-4, abs=1e-5)
+    every = [abs(float(a) - float(b)) for a in table.targets[:, 0] for b in table.targets[:, 0] if a != b]
     bound = float(np.quantile(every, 0.1))
-    gap = np.abs(census.targets[atlas.positions, 0] - census.targets[:, :1])
+    gap = np.abs(table.targets[atlas.positions, 0] - table.targets[:, :1])
     assert (atlas.right[gap < 0.8 * bound] == 1).all() and (atlas.right[gap > 1.2 * bound] == 0).all()
     assert atlas.lists.confused == [] and atlas.lists.suspects == []
 
 
 def test_label_sets_are_right_when_half_is_common(tmp_path: Path) -> None:
-    census = censuses.take(index_in(tmp_path / "index", sets=True).snapshot)
-    assert census.kind == "sets"
-    assert census.right(np.array([0, 1]), np.array([[3, 1], [2, -1]])).tolist() == [[1, 1], [1, -1]]  # {b} and {a, b}: one of two
+    table = read_table(index_in(tmp_path / "index", sets=True))
+    assert table.kind == "sets"
+    assert table.right(np.array([0, 1]), np.array([[3, 1], [2, -1]])).tolist() == [[1, 1], [1, -1]]  # {b} and {a, b}: one of two
 
 
-def test_without_labels_nobody_can_tell(tmp_path: Path) -> None:
+def test_without_labels_no_neighbor_is_right_or_wrong(tmp_path: Path) -> None:
     index = LocalIndex.create(tmp_path / "index", model="m", metric="cosine", dimension=2)
     vectors = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
     vectors[5] = vectors[1]
     index.add(Entries(vectors))
-    census = censuses.take(index.snapshot)
-    atlas = drawing.draw(census, "pca")
-    assert census.kind == "nothing" and np.isnan(atlas.purity).all() and (atlas.right == -1).all()
+    table = read_table(index)
+    atlas = build_atlas(table, "pca")
+    assert table.kind == "nothing" and np.isnan(atlas.purity).all() and (atlas.right == -1).all()
     assert atlas.positions.shape == (7, 6) and len(atlas.lists.worst) == 0
     assert atlas.lists.duplicates == [(5, 1, 0.0)] and atlas.lists.compared == atlas.lists.later == 7
 
 
-def test_one_point_and_points_in_one_place_can_be_drawn(tmp_path: Path) -> None:
+def test_a_single_point_and_equal_points_have_a_map(tmp_path: Path) -> None:
     for n in (1, 4):
         index = LocalIndex.create(tmp_path / str(n), model="m", metric="squared_euclidean", dimension=2)
         index.add(Entries(np.ones((n, 2), np.float32), labels=["a"] * n))
-        census = censuses.take(index.snapshot)
-        atlas = drawing.draw(census, drawing.possible_method(census, "tsne"))
+        table = read_table(index)
+        atlas = build_atlas(table, possible_method(table, "tsne"))
         assert atlas.method == "pca" and np.isfinite(atlas.on_canvas).all()
 
 
-def test_what_was_drawn_is_found_again_for_the_same_index_only(tmp_path: Path) -> None:
+def test_a_stored_atlas_is_reused_for_the_same_index_only(tmp_path: Path) -> None:
     index, said = index_in(tmp_path / "model/index"), list[str]()
-    place = Place(tmp_path / "model", index.snapshot)
-    (first,) = views([place], "pca", said.append)
-    (again,) = views([place], "pca", lambda _: pytest.fail("it was drawn a second time"))
+    place = Indexed(tmp_path / "model", index)
+    (first,) = build_maps([place], "pca", said.append)
+    (again,) = build_maps([place], "pca", lambda _: pytest.fail("it was built a second time"))
     one, other = first[0].atlas, again[0].atlas
     for name in ("points", "positions", "affinity", "right", "purity"):
         assert np.array_equal(getattr(one, name), getattr(other, name))
-    assert wire.header(first) == wire.header(again)
+    assert page_data.header(first) == page_data.header(again)
     index.delete([5])
-    list(views([Place(tmp_path / "model", index.snapshot)], "pca", said.append))
+    list(build_maps([Indexed(tmp_path / "model", index)], "pca", said.append))
     assert sum("searching" in line for line in said) == 2
-    (tmp_path / "model/atlas/alone.safetensors").write_bytes(b"damaged")
-    assert store.load(tmp_path / "model/atlas/alone.safetensors", {}) is None
+    (tmp_path / "model/atlas/single.safetensors").write_bytes(b"damaged")
+    assert store.load(tmp_path / "model/atlas/single.safetensors", {}) is None
 
 
 def test_tsne_comes_second_and_places_new_points(tmp_path: Path) -> None:
     pytest.importorskip("openTSNE")
     index = index_in(tmp_path / "model/index")
-    first, last = views([Place(tmp_path / "model", index.snapshot)], "tsne")
+    first, last = build_maps([Indexed(tmp_path / "model", index)], "tsne")
     assert (first[0].atlas.method, last[0].atlas.method) == ("pca", "tsne")
-    census, atlas = last[0].census, last[0].atlas
-    spot = drawing.placed_on_canvas(drawing.restored(atlas, census).place(census.vectors[:1]), atlas.points)
+    table, atlas = last[0].table, last[0].atlas
+    spot = to_canvas(restored(atlas, table).place(table.vectors[:1]), atlas.points)
     near = np.linalg.norm(atlas.on_canvas - spot, axis=1).argmin()
     assert near in (0, *atlas.positions[0, :5].tolist())
 
 
 def test_two_models_are_compared_on_the_points_they_share(tmp_path: Path) -> None:
     one, other = index_in(tmp_path / "a/index"), index_in(tmp_path / "b/index", first=10, model="other")
-    places = [Place(tmp_path / "a", one.snapshot), Place(tmp_path / "b", other.snapshot)]
-    (pair,) = views(places, "pca")
-    assert [view.name for view in pair] == ["a", "b"]
-    assert list(pair[0].census.sources) == list(pair[1].census.sources) == [f"point {row}" for row in range(10, 40)]
-    assert np.array_equal(pair[0].census.labels, pair[1].census.labels)  # by the first, whatever the other says
+    places = [Indexed(tmp_path / "a", one), Indexed(tmp_path / "b", other)]
+    (pair,) = build_maps(places, "pca")
+    assert [one.name for one in pair] == ["a", "b"]
+    assert list(pair[0].table.sources) == list(pair[1].table.sources) == [f"point {row}" for row in range(10, 40)]
+    assert np.array_equal(pair[0].table.labels, pair[1].table.labels)  # the labels of the first
     with pytest.raises(ValueError, match="the two indexes share no point"):
-        list(views([places[0], Place(tmp_path / "c", index_in(tmp_path / "c/index", first=100).snapshot)], "pca"))
+        list(build_maps([places[0], Indexed(tmp_path / "c", index_in(tmp_path / "c/index", first=100))], "pca"))
 
 
-def test_what_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_and_too_large_indexes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = LocalIndex.create(tmp_path / "index", model="m", metric="cosine", dimension=2)
     with pytest.raises(ValueError, match="the index is empty.*nearkin index DIR --add DATA"):
-        censuses.take(empty.snapshot)
-    monkeypatch.setattr(censuses, "MOST", 10)
-    with pytest.raises(ValueError, match="the index holds 40 points, and the explorer draws 10 at most"):
-        censuses.take(index_in(tmp_path / "more").snapshot)
+        read_table(empty)
+    monkeypatch.setattr(tables, "MOST", 10)
+    with pytest.raises(ValueError, match="the index holds 40 points, and the explorer shows at most 10"):
+        read_table(index_in(tmp_path / "more"))
 
 
 def test_duplicates_are_of_embeddings_where_there_are_no_pictures(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_duplicates_are_of_embeddings_where_there_are_no_pictures(tmp_path: Path
     splits = ["train"] * 5 + ["test"] * 3
     index = LocalIndex.create(tmp_path / "index", model="m", metric="squared_euclidean", dimension=3)
     index.add(Entries(vectors, metadata=[{"split": split} for split in splits]))
-    found, compared, later = lists.duplicates(censuses.take(index.snapshot))
+    found, compared, later = lists.duplicates(read_table(index))
     assert found == [(6, 1, 0.0)] and compared == later == 3
 
 
@@ -178,24 +178,24 @@ def page_value(path: Path) -> dict:
     return json.loads(text[text.index("]=") + 2 : text.rindex(";")])
 
 
-def test_the_folder_holds_all_neighbors_and_refuses_other_peoples_folders(census: Census, tmp_path: Path) -> None:
-    view = View("</script> & co", census, drawing.draw(census, "pca"))
-    page = write_page([view], tmp_path / "out")
+def test_the_folder_holds_all_neighbors_and_other_folders_are_refused(table: PointTable, tmp_path: Path) -> None:
+    one = ModelMap("</script> & co", table, build_atlas(table, "pca"))
+    page = write_page([one], tmp_path / "out")
     assert '<script src="atlas.js"></script>' in page.read_text() and "</script>" not in (page.parent / "atlas.js").read_text()
     header, chunk = page_value(page.parent / "atlas.js"), page_value(page.parent / "near/0.js")
     assert header["count"] == 40 and header["models"][0]["name"] == "</script> & co" and header["live"] is False
     rows = np.frombuffer(base64.b64decode(chunk["models"][0]["rows"]), "<i4").reshape(40, -1)
-    assert np.array_equal(rows, view.atlas.positions) and chunk["sources"] == list(census.sources)
+    assert np.array_equal(rows, one.atlas.positions) and chunk["sources"] == list(table.sources)
     points = np.frombuffer(base64.b64decode(header["models"][0]["points"]), "<u2").reshape(-1, 2) / 65535 * 2 - 1
-    assert np.allclose(points, view.atlas.on_canvas, atol=1e-4)
+    assert np.allclose(points, one.atlas.on_canvas, atol=1e-4)
     with Image.open(page.parent / "pictures/0.png") as sheet:
         tile = sheet.crop((3 * 32, 0, 4 * 32, 32))
-    with Image.open(io.BytesIO(census.picture(3))) as own:
+    with Image.open(io.BytesIO(table.thumbnail(3))) as own:
         assert np.abs(np.asarray(tile.resize((1, 1), Image.Resampling.BOX), float) - np.asarray(own).mean((0, 1))).max() < 30
-    write_page([view], tmp_path / "out")  # an explorer may be written again
+    write_page([one], tmp_path / "out")  # an explorer may be written again
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("dear")
-    with pytest.raises(ValueError, match="mine holds other things"):
+    with pytest.raises(ValueError, match="mine holds other files"):
         check_free(tmp_path / "mine")
 
 

@@ -1,4 +1,4 @@
-"""The explorer in a real browser: load, hover, click, slider, filter, lasso, upload, lists, compare, and from disk; quiet console."""
+"""The explorer in a real browser: load, hover, click, slider, filter, lasso, upload, lists, compare, from disk; no console errors."""
 
 import csv
 import io
@@ -41,15 +41,15 @@ def exported(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 class Opened:
-    """A page, and what it should not have said or asked for."""
+    """A page, and its console messages and foreign requests, of which there should be none."""
 
     def __init__(self, browser: Any, address: str, scheme: str = "light") -> None:
         self.page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
-        self.said: list[str] = []
-        self.page.on("console", lambda one: self.said.append(one.text) if "GL Driver Message" not in one.text else None)
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.problems: list[str] = []
+        self.page.on("console", lambda one: self.problems.append(one.text) if "GL Driver Message" not in one.text else None)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on(
-            "request", lambda one: self.said.append(one.url) if one.url.startswith("http") and not one.url.startswith(address) else None
+            "request", lambda one: self.problems.append(one.url) if one.url.startswith("http") and not one.url.startswith(address) else None
         )
         self.page.goto(address if address.startswith("file:") else f"{address}/explore")
 
@@ -60,7 +60,7 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     until(opened.page, READY)
     yield opened.page
     opened.page.close()
-    assert [line for line in opened.said if "422" not in line] == []  # chromium itself notes refused requests
+    assert [line for line in opened.problems if "422" not in line] == []  # chromium itself notes refused requests
 
 
 def on_screen(page: Any, row: int) -> tuple[float, float]:
@@ -79,7 +79,7 @@ def tiles(page: Any, sign: str = "") -> int:
     return page.locator(f".visit .tile{sign}").count()
 
 
-def test_it_loads_with_all_points_and_says_what_to_do(page: Any) -> None:
+def test_it_loads_all_points_and_shows_what_to_do(page: Any) -> None:
     assert page.inner_text("#about") == f"one · {COUNT} points · 8 dimensions · map by PCA"
     assert page.evaluate("document.documentElement.dataset.drawn") == f"{COUNT} pca"
     assert page.inner_text(".welcome h2") == "Which neighbors are wrong?"
@@ -179,7 +179,7 @@ def test_lists_select_points(page: Any) -> None:
     page.click("#list .entry >> nth=0")
     until(page, "explorer.selected().length > 0 && explorer.row() === null")
     page.click("#tab-duplicates")
-    assert page.inner_text("#list .entry b") == "test · train" and "the very same" in page.inner_text("#list .entry small >> nth=0")
+    assert page.inner_text("#list .entry b") == "test · train" and "identical" in page.inner_text("#list .entry small >> nth=0")
     page.click("#list .entry >> nth=0")
     until(page, "document.querySelector('.visit .facts')?.textContent.includes('test')")
 
@@ -209,9 +209,9 @@ def test_keys(page: Any) -> None:
     assert page.locator("#keys").is_visible()
 
 
-def test_on_a_phone_nothing_lies_upon_another(page: Any) -> None:
+def test_on_a_phone_nothing_overlaps(page: Any) -> None:
     page.set_viewport_size({"width": 400, "height": 800})
-    page.click("text=Show me the worst one")
+    page.click("text=Show the worst point")
     until(page, "document.querySelectorAll('.tile').length > 0")
     boxes = {
         name: page.locator(name).bounding_box() for name in ("#bar", "#choose", "#theme", "#help", "#maps", "#right", "#left", "#tools")
@@ -224,13 +224,13 @@ def test_on_a_phone_nothing_lies_upon_another(page: Any) -> None:
     ends = [(boxes[name]["y"], boxes[name]["y"] + boxes[name]["height"]) for name in ("#bar", "#maps", "#right", "#left")]
     assert all(above[1] <= below[0] + 1 for above, below in zip(ends, ends[1:], strict=False)), "map, neighbors, lists, in this order"
     assert page.evaluate("document.documentElement.scrollWidth") == 400
-    assert boxes["#tools"]["y"] + boxes["#tools"]["height"] == pytest.approx(800, abs=1), "the tools stay at hand"
-    assert page.get_by_role("button", name="Search with a picture").inner_text() == "Search"
+    assert boxes["#tools"]["y"] + boxes["#tools"]["height"] == pytest.approx(800, abs=1), "the tools stay visible"
+    assert page.get_by_role("button", name="Search with an image").inner_text() == "Search"
 
 
-def test_a_picture_lands_on_the_map_among_its_own(page: Any) -> None:
+def test_an_uploaded_image_is_placed_near_its_class(page: Any) -> None:
     page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("red", 77))})
-    until(page, "document.querySelector('.visit h2')?.textContent === 'Your picture'")
+    until(page, "document.querySelector('.visit h2')?.textContent === 'Your image'")
     assert page.inner_text(".visit .source") == "mine.png" and "red" in page.inner_text(".facts")
     assert tiles(page, ".unknown") == 10
     page.keyboard.press("Escape")
@@ -250,7 +250,7 @@ def test_a_picture_lands_on_the_map_among_its_own(page: Any) -> None:
 
 def test_accepted_labels_are_downloaded_and_trained_with(page: Any, folders: Folders, tmp_path: Path) -> None:
     page.click("#tab-labels")
-    mended = page.locator("#list .entry b").first.inner_text()
+    correction = page.locator("#list .entry b").first.inner_text()
     page.locator(".accept").first.click()
     with page.expect_download() as coming:
         page.click("#csv")
@@ -258,7 +258,7 @@ def test_accepted_labels_are_downloaded_and_trained_with(page: Any, folders: Fol
     coming.value.save_as(table)
     rows = list(csv.DictReader(io.StringIO(table.read_text())))
     was, now = rows[0]["was"], rows[0]["label"]
-    assert mended == f"{was} → {now}?" and was != now and all(row["label"] == row["was"] for row in rows[1:])
+    assert correction == f"{was} → {now}?" and was != now and all(row["label"] == row["was"] for row in rows[1:])
     data = corrected(sources.open(folders.data, size=SIDE, channels=3), str(table))
     assert data.classes[int(data.labels[list(data.sources).index(rows[0]["path"])])] == now
     out = tmp_path / "again"
@@ -268,7 +268,7 @@ def test_accepted_labels_are_downloaded_and_trained_with(page: Any, folders: Fol
     from nearkin.index.collection import open_index
 
     index = open_index(out, device="cpu").index
-    assert {entry.source: entry.label for entry in index.entries(index.snapshot.ids.tolist())}[rows[0]["path"]] == now
+    assert {entry.source: entry.label for entry in index.page(None, 0, 1000).entries}[rows[0]["path"]] == now
 
 
 def test_two_models_side_by_side(browser: Any, folders: Folders) -> None:
@@ -286,9 +286,9 @@ def test_two_models_side_by_side(browser: Any, folders: Folders) -> None:
     signs = page.evaluate("[...document.querySelectorAll('.visit .grid')].map((one) => one.querySelectorAll('.tile.right').length)")
     assert signs[0] != signs[1]
     page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("blue", 78))})
-    until(page, "document.querySelector('.visit h2')?.textContent === 'Your picture'")
+    until(page, "document.querySelector('.visit h2')?.textContent === 'Your image'")
     page.close()
-    assert opened.said == []
+    assert opened.problems == []
 
 
 def test_a_folder_opens_from_disk(browser: Any, exported: Path, address: str) -> None:
@@ -314,7 +314,7 @@ def test_a_folder_opens_from_disk(browser: Any, exported: Path, address: str) ->
     page.click("#choose")
     until(page, "document.getElementById('toast').textContent.includes('nearkin serve')")
     page.close()
-    assert opened.said == []
+    assert opened.problems == []
     with Image.open(exported.parent / "pictures/0.png") as sheet:
         assert sheet.size == (25 * 32, 40 * 32)
 
@@ -332,10 +332,10 @@ def test_two_models_open_from_disk(browser: Any, folders: Folders, tmp_path: Pat
     shown = page.evaluate("[...document.querySelectorAll('.visit .tile')].map((one) => Number(one.dataset.row))")
     assert shown == [hit.id for model in (folders.one, folders.other) for hit in model.search(5, 10).hits]
     page.close()
-    assert opened.said == []
+    assert opened.problems == []
 
 
-def test_without_labels_the_page_asks_what_lies_near_and_lists_what_is_there_twice(browser: Any, tmp_path: Path) -> None:
+def test_without_labels_the_page_lists_duplicates(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     for i in range(12):
         picture("green", i).save(tmp_path / "photos" / f"{i:02d}.png")
@@ -344,17 +344,17 @@ def test_without_labels_the_page_asks_what_lies_near_and_lists_what_is_there_twi
     opened = Opened(browser, served(collection, method="pca"))
     page = opened.page
     until(page, READY)
-    assert page.inner_text(".welcome h2") == "What lies near what?"
+    assert page.inner_text(".welcome h2") == "What is near what?"
     assert "wrong" not in page.inner_text(".welcome") and "red" not in page.inner_text(".welcome p >> nth=0")
     assert page.locator("#tabs button").all_inner_texts() == ["Duplicates1"]
-    assert page.inner_text("#list .entry b") == "#12 · #3" and page.inner_text("#list .entry small") == "the very same"
+    assert page.inner_text("#list .entry b") == "#12 · #3" and page.inner_text("#list .entry small") == "identical"
     page.click("#list .entry >> nth=0")
     until(page, "document.querySelector('.visit .source')?.textContent === 'again.png'")
     page.close()
-    assert opened.said == []
+    assert opened.problems == []
 
 
-def test_an_empty_index_and_a_service_that_is_gone_are_told(browser: Any, tmp_path: Path) -> None:
+def test_an_empty_index_and_a_stopped_service_are_reported(browser: Any, tmp_path: Path) -> None:
     from nearkin.index.collection import Collection
     from nearkin.index.local import LocalIndex
     from nearkin.models.folder import load
@@ -365,33 +365,35 @@ def test_an_empty_index_and_a_service_that_is_gone_are_told(browser: Any, tmp_pa
     opened = Opened(browser, served(Collection(folder, load(folder, device="cpu"), index)))
     page = opened.page
     until(page, "!document.getElementById('again').hidden")
-    assert "the index is empty" in page.inner_text("#says") and "nearkin index" in page.inner_text("#says")
+    assert "the index is empty" in page.inner_text("#detail") and "nearkin index" in page.inner_text("#detail")
     page.route("**/atlas", lambda route: route.abort())
     page.click("#again")
-    until(page, "document.getElementById('says').textContent.includes('Is `nearkin serve` still running?')")
+    until(page, "document.getElementById('detail').textContent.includes('Is `nearkin serve` still running?')")
     page.close()
 
 
-def test_while_it_is_drawn_the_page_says_so(browser: Any, address: str) -> None:
+def test_the_page_shows_the_progress(browser: Any, address: str) -> None:
     page = browser.new_page()
-    drawing = ['{"state":"drawing","says":"placing 60 points by t-SNE"}']
-    page.route("**/atlas", lambda route: route.fulfill(body=drawing[0], content_type="application/json") if drawing else route.continue_())
+    building = ['{"state":"building","message":"placing 60 points by t-SNE"}']
+    page.route(
+        "**/atlas", lambda route: route.fulfill(body=building[0], content_type="application/json") if building else route.continue_()
+    )
     page.goto(f"{address}/explore")
-    until(page, "document.getElementById('says').textContent.startsWith('placing 60 points by t-SNE')")
-    assert page.inner_text("#state") == "Drawing the atlas" and page.locator(".spinner").is_visible()
-    drawing.clear()  # unroute would lose a question that is on its way
+    until(page, "document.getElementById('detail').textContent.startsWith('placing 60 points by t-SNE')")
+    assert page.inner_text("#state") == "Building the map" and page.locator(".spinner").is_visible()
+    building.clear()  # unroute would lose a pending request
     until(page, READY)
     page.close()
 
 
 def test_numbers_are_colored_by_target_and_residual(browser: Any, tmp_path: Path) -> None:
-    from nearkin.serve.atlas.folder import write_page
-    from nearkin.serve.atlas.view import Place, views
+    from nearkin.serve.atlas.export import write_page
+    from nearkin.serve.atlas.model_maps import Indexed, build_maps
     from tests.serve.small_index import index_in
 
     index = index_in(tmp_path / "model/index", numbers=True)
-    (drawn,) = views([Place(tmp_path / "model", index.snapshot)], "pca")
-    opened = Opened(browser, write_page(drawn, tmp_path / "out").as_uri())
+    (maps,) = build_maps([Indexed(tmp_path / "model", index)], "pca")
+    opened = Opened(browser, write_page(maps, tmp_path / "out").as_uri())
     page = opened.page
     until(page, READY)
     assert page.locator("#by option").all_inner_texts() == ["Neighborhood purity", "Target: angle", "Residual", "Split"]
@@ -400,4 +402,4 @@ def test_numbers_are_colored_by_target_and_residual(browser: Any, tmp_path: Path
     page.click("#list .entry >> nth=0")
     until(page, "document.querySelector('.facts')?.textContent.includes('residual')")
     page.close()
-    assert opened.said == []
+    assert opened.problems == []

@@ -1,4 +1,4 @@
-"""What the explorer's page asks the service for: the atlas, exact neighbors, a picture's place; and whom it refuses."""
+"""The routes of the explorer's page: the map, exact neighbors, uploaded images, and refusals."""
 
 import base64
 import time
@@ -30,7 +30,7 @@ def client(collection: Collection) -> Iterator[TestClient]:
         yield client
 
 
-def drawn(client: TestClient, other_than: str = "") -> dict[str, Any]:
+def ready(client: TestClient, other_than: str = "") -> dict[str, Any]:
     for _ in range(400):
         page = client.get("/atlas").json()
         if page["state"] == "ready" and page["atlas"]["version"] != other_than:
@@ -44,7 +44,7 @@ def error(answer: Any) -> str:
 
 
 def test_neighbors_are_exact_whatever_the_backend(client: TestClient, collection: Collection) -> None:
-    version = drawn(client)["version"]
+    version = ready(client)["version"]
     for row in (0, 33):
         page = client.get(f"/atlas/near/{row}?k=7&version={version}").json()
         hits = collection.search(row, 7).hits
@@ -54,8 +54,8 @@ def test_neighbors_are_exact_whatever_the_backend(client: TestClient, collection
         assert page["source"] == collection.index.entries([row])[0].source and model["sources"] == [hit.source for hit in hits]
 
 
-def test_a_picture_lands_among_its_neighbors(client: TestClient) -> None:
-    atlas = drawn(client)
+def test_an_uploaded_image_is_placed_among_its_neighbors(client: TestClient) -> None:
+    atlas = ready(client)
     address = f"/atlas/drop?k=5&version={atlas['version']}"
     page = client.post(address, content=encoded(picture("green", 88)), headers={"Content-Type": "image/png"}).json()
     (model,) = page["models"]
@@ -76,31 +76,31 @@ def test_a_slash_at_the_end_leads_to_the_page(client: TestClient, collection: Co
 
 
 def test_what_is_not_on_the_map_is_refused(client: TestClient) -> None:
-    assert error(client.get("/atlas/near/0?version=1")) == "409 not_drawn"
-    version = drawn(client)["version"]
+    assert error(client.get("/atlas/near/0?version=1")) == "409 not_ready"
+    version = ready(client)["version"]
     assert error(client.get(f"/atlas/near/60?version={version}")) == "404 no_such_point"
     assert error(client.get(f"/atlas/near/-1?version={version}")) == "422 invalid"
     assert error(client.get(f"/atlas/near/0?k=101&version={version}")) == "422 invalid"
-    assert error(client.get("/atlas/near/0?version=other")) == "409 redrawn"
+    assert error(client.get("/atlas/near/0?version=other")) == "409 outdated"
     assert error(client.get("/explorer.html")) == "422 invalid"
 
 
-def test_a_changed_index_is_drawn_anew_and_old_rows_are_not_mixed_up(client: TestClient, collection: Collection) -> None:
-    before = drawn(client)
+def test_a_changed_index_gets_a_new_map_and_old_rows_are_refused(client: TestClient, collection: Collection) -> None:
+    before = ready(client)
     collection.index.add(Entries(np.ones((2, D), np.float32), labels=["red", "red"]))
-    after = drawn(client, before["version"])
+    after = ready(client, before["version"])
     assert (before["count"], after["count"]) == (60, 62)
-    assert error(client.get(f"/atlas/near/0?version={before['version']}")) == "409 redrawn"
+    assert error(client.get(f"/atlas/near/0?version={before['version']}")) == "409 outdated"
 
 
-def test_what_was_drawn_the_last_time_is_there_before_anybody_asks(client: TestClient, collection: Collection) -> None:
+def test_a_stored_map_is_loaded_before_the_first_request(client: TestClient, collection: Collection) -> None:
     again = make_app(collection, method="pca").state.explorer
-    again.take_up()
-    assert again.state([collection.index.snapshot])["state"] == "drawing"  # nothing was drawn: it is begun when asked for
-    version = drawn(client)["version"]
+    again.restore()
+    assert again.state([collection.index])["state"] == "building"  # nothing is stored
+    version = ready(client)["version"]
     again = make_app(collection, method="pca").state.explorer
-    again.take_up()
-    assert again.state([collection.index.snapshot])["atlas"]["version"] == version
+    again.restore()
+    assert again.state([collection.index])["atlas"]["version"] == version
 
 
 def test_the_page_runs_its_own_script_only_and_the_token_opens_it(client: TestClient, collection: Collection) -> None:
@@ -118,24 +118,24 @@ def test_the_page_runs_its_own_script_only_and_the_token_opens_it(client: TestCl
         assert closed.get("/explore").status_code == 200  # by the cookie
 
 
-def test_a_drawing_that_fails_is_told(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nearkin.serve.atlas import census
+def test_an_error_while_building_is_reported(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nearkin.serve.atlas import table
 
-    monkeypatch.setattr(census, "MOST", 10)
+    monkeypatch.setattr(table, "MOST", 10)
     for _ in range(200):
         page = client.get("/atlas").json()
         if page["state"] == "failed":
             break
         time.sleep(0.05)
-    assert page == {"state": "failed", "message": "the index holds 60 points, and the explorer draws 10 at most; index a part of the data"}
+    assert page == {"state": "failed", "message": "the index holds 60 points, and the explorer shows at most 10; index a part of the data"}
 
 
-def test_an_export_must_say_what_to_write(collection: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_needs_something_to_write(collection: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from nearkin import cli
 
     assert cli.main(["export", str(collection.folder)]) == 1
-    assert "say what to write: --onnx FILE.onnx for the network, --page OUT for the explorer" in capsys.readouterr().err
+    assert "nothing to write: pass --onnx FILE.onnx for the network, or --page OUT for the explorer" in capsys.readouterr().err
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters/mine.txt").write_text("dear")
     assert cli.main(["export", str(collection.folder), "--page", str(tmp_path / "letters")]) == 1
-    assert "letters holds other things" in capsys.readouterr().err
+    assert "letters holds other files" in capsys.readouterr().err

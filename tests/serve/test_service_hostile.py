@@ -1,4 +1,4 @@
-"""Hostile files: whatever bytes arrive, the answer is 200 or a told refusal, and the process neither dies nor grows."""
+"""Hostile files: whatever bytes arrive, the response is 200 or a refusal, and the process neither dies nor grows."""
 
 import asyncio
 import random

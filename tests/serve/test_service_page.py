@@ -38,7 +38,7 @@ def loaded(page: Any) -> bool:
     return page.evaluate("[...document.querySelectorAll('#neighbors img')].every((image) => image.complete && image.naturalWidth > 0)")
 
 
-def test_a_picture_is_dropped_in_and_its_kin_are_shown(page: Any) -> None:
+def test_an_uploaded_image_gets_its_neighbors(page: Any) -> None:
     assert page.inner_text("#about") == "60 points · 8 dimensions · exact search"
     page.set_input_files("#file", {"name": "mine.png", "mimeType": "image/png", "buffer": encoded(picture("red", 50))})
     page.wait_for_selector("#neighbors .card")
@@ -50,7 +50,7 @@ def test_a_picture_is_dropped_in_and_its_kin_are_shown(page: Any) -> None:
     assert loaded(page)
 
 
-def test_a_click_goes_on_from_a_neighbor_by_keyboard_too(page: Any) -> None:
+def test_a_click_continues_from_a_neighbor_also_by_keyboard(page: Any) -> None:
     page.locator("#few .card").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#neighbors .card")
@@ -64,12 +64,12 @@ def test_a_click_goes_on_from_a_neighbor_by_keyboard_too(page: Any) -> None:
     assert len(labels(page)) == 20 and page.locator("#neighbors .badge.no").count() > 0
 
 
-def test_what_is_no_picture_is_told_kindly(page: Any) -> None:
+def test_a_file_that_is_no_image_is_reported(page: Any) -> None:
     page.set_input_files("#file", {"name": "bad.png", "mimeType": "image/png", "buffer": b"nothing like it"})
     page.wait_for_selector("#note.wrong")
     assert "cannot be decoded" in page.inner_text("#note")
     page.set_input_files("#file", {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"words"})
-    until(page, "document.getElementById('note').textContent.startsWith('That is not a picture')")
+    until(page, "document.getElementById('note').textContent.startsWith('That is not an image')")
 
 
 def test_light_and_dark(browser: Any, address: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pytest
 from nearkin import cli
 from nearkin.index.contract import Entries
 from nearkin.index.local import LocalIndex
-from nearkin.serve.listen import opened_here
+from nearkin.serve.listen import browser_host
 from tests.serve.small_model import D, encoded, make_collection, picture
 
 JSON = {"Content-Type": "application/json"}
@@ -126,12 +126,12 @@ def test_sixteen_clients_for_five_seconds(server, record_property) -> None:
 
 @pytest.mark.soak
 def test_sixteen_clients_for_a_minute(server, record_property, capsys) -> None:
-    def told(name: str, value: float) -> None:
+    def output(name: str, value: float) -> None:
         record_property(name, value)
         with capsys.disabled():
             print(f"\n{name}: {value:.1f}", end="")
 
-    sixteen_clients(server, 60, told)
+    sixteen_clients(server, 60, output)
 
 
 def test_answers_are_of_the_old_index_or_the_new_one(tmp_path: Path) -> None:
@@ -238,11 +238,11 @@ def test_unsafe_ways_of_listening_are_refused(folder: Path, options: list[str], 
     assert message in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_told(folder: Path, server, capsys) -> None:
+def test_a_port_in_use_is_reported(folder: Path, server, capsys) -> None:
     _, port = server
     assert cli.main(["serve", str(folder), "--no-browser", "--port", str(port)]) == 1
-    told = capsys.readouterr().err
-    assert f"cannot listen on 127.0.0.1 port {port}" in told and "choose another --port, or 0 for any free one" in told
+    output = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1 port {port}" in output and "choose another --port, or 0 for any free one" in output
 
 
 def test_without_the_extra_it_is_named(folder: Path, monkeypatch, capsys) -> None:
@@ -257,8 +257,8 @@ def test_without_the_extra_it_is_named(folder: Path, monkeypatch, capsys) -> Non
     ("host", "written"),
     [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("photos.lan", "photos.lan")],
 )
-def test_the_address_that_is_told_can_be_opened_here(host: str, written: str) -> None:
-    assert opened_here(host) == written
+def test_the_printed_address_opens_in_a_browser(host: str, written: str) -> None:
+    assert browser_host(host) == written
 
 
 def test_a_service_for_all_tells_an_address_that_answers_also_to_head(folder: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nearkin.serve.app import make_app
-from nearkin.serve.schemas import PictureTypes
+from nearkin.serve.schemas import ImageTypes
 from tests.serve.small_model import encoded, make_collection, picture
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -18,7 +18,7 @@ ROUTES = [("/search", "post"), ("/points", "get"), ("/image/{id}", "get"), ("/he
 
 @pytest.fixture(scope="module")
 def description(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    for kind, content in zip(PictureTypes, PICTURES, strict=True):
+    for kind, content in zip(ImageTypes, PICTURES, strict=True):
         schemathesis.openapi.media_type(kind, st.just(content))
     app = make_app(make_collection(tmp_path_factory.mktemp("described")))
     return schemathesis.openapi.from_asgi("/openapi.json", app, headers={"Host": "127.0.0.1"})

@@ -1,12 +1,12 @@
-// What the page knows before anybody clicks: the header that wire.py writes, with its columns decoded.
+// The data that the page loads first: the header that page_data.py writes, with its columns decoded.
 
-import { said } from "./dom";
+import { formatted } from "./dom";
 
 export interface Lists {
   worst: number[];
-  confused: [number, number, number[]][]; // two classes, and the points of either whose nearest is of the other
-  suspects: [number, number, number, string][]; // row, what the neighbors say, their share, source
-  duplicates: [number, number, number][]; // a point, the one it copies, how far apart
+  confused: [number, number, number[]][]; // two classes, and the points of each whose nearest is of the other
+  suspects: [number, number, number, string][]; // row, class of most neighbors, their share, source
+  duplicates: [number, number, number][]; // a point, its copy, their distance
   compared: [number, number];
 }
 
@@ -18,7 +18,7 @@ export interface Model {
   k: number;
   x: Float32Array;
   y: Float32Array;
-  purity: Float32Array | null; // NaN where nobody can tell
+  purity: Float32Array | null; // NaN if unknown
   residual: Float32Array | null;
   lists: Lists;
 }
@@ -26,14 +26,15 @@ export interface Model {
 export interface Atlas {
   count: number;
   kind: "classes" | "sets" | "numbers" | "nothing";
-  near: number; // neighbors that purity looks at
+  near: number; // neighbors that count for purity
   ids: Float64Array;
   classes: string[];
   labels: Int32Array;
   splits: string[];
   split: Uint8Array;
   targets: { name: string; values: Float32Array }[];
-  pictured: boolean;
+  pictured: boolean; // whether there are thumbnails
+  images?: boolean; // whether the models read images
   live: boolean;
   version: string;
   chunk: number;
@@ -41,7 +42,7 @@ export interface Atlas {
   models: Model[];
 }
 
-const UNJUDGED = 255;
+const UNKNOWN = 255;
 
 export function bytes(text: string): ArrayBuffer {
   const raw = atob(text);
@@ -50,31 +51,31 @@ export function bytes(text: string): ArrayBuffer {
   return found.buffer;
 }
 
-type Wire = any; // JSON from wire.py
+type Json = any; // from page_data.py
 
-export function decoded(wire: Wire): Atlas {
-  const ids = Float64Array.from(new BigInt64Array(bytes(wire.ids)), Number);
+export function decoded(json: Json): Atlas {
+  const ids = Float64Array.from(new BigInt64Array(bytes(json.ids)), Number);
   return {
-    ...wire,
+    ...json,
     ids,
-    version: wire.version ?? "",
-    labels: new Int32Array(bytes(wire.labels)),
-    split: new Uint8Array(bytes(wire.split)),
-    targets: wire.targets.map((one: Wire) => ({ name: one.name, values: new Float32Array(bytes(one.values)) })),
-    models: wire.models.map(model),
+    version: json.version ?? "",
+    labels: new Int32Array(bytes(json.labels)),
+    split: new Uint8Array(bytes(json.split)),
+    targets: json.targets.map((one: Json) => ({ name: one.name, values: new Float32Array(bytes(one.values)) })),
+    models: json.models.map(model),
   };
 }
 
-function model(wire: Wire): Model {
-  const points = new Uint16Array(bytes(wire.points));
+function model(json: Json): Model {
+  const points = new Uint16Array(bytes(json.points));
   const n = points.length / 2;
   const [x, y] = [new Float32Array(n), new Float32Array(n)];
   for (let row = 0; row < n; row++) {
     x[row] = (points[2 * row] / 65535) * 2 - 1;
     y[row] = (points[2 * row + 1] / 65535) * 2 - 1;
   }
-  const purity = wire.purity && Float32Array.from(new Uint8Array(bytes(wire.purity)), (one) => (one === UNJUDGED ? NaN : one / 100));
-  return { ...wire, x, y, purity, residual: wire.residual && new Float32Array(bytes(wire.residual)) };
+  const purity = json.purity && Float32Array.from(new Uint8Array(bytes(json.purity)), (one) => (one === UNKNOWN ? NaN : one / 100));
+  return { ...json, x, y, purity, residual: json.residual && new Float32Array(bytes(json.residual)) };
 }
 
 export function labelOf(atlas: Atlas, row: number): string {
@@ -82,7 +83,7 @@ export function labelOf(atlas: Atlas, row: number): string {
   return label < 0 ? "" : atlas.classes[label];
 }
 
-/** How a point is called where there is room for a word: its class, its first target, or its number. */
+/** The short name of a point: its class, its first target, or its number. */
 export function nameOf(atlas: Atlas, row: number): string {
-  return labelOf(atlas, row) || (atlas.targets.length ? said(atlas.targets[0].values[row], 3) : `#${atlas.ids[row]}`);
+  return labelOf(atlas, row) || (atlas.targets.length ? formatted(atlas.targets[0].values[row], 3) : `#${atlas.ids[row]}`);
 }

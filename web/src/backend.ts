@@ -1,4 +1,4 @@
-// Where neighbors and pictures come from: the service, or the folder the page was opened from.
+// The source of neighbors and images: the service, or the folder that the page was opened from.
 
 import { bytes, decoded, type Atlas } from "./atlas";
 import { make } from "./dom";
@@ -6,8 +6,8 @@ import { make } from "./dom";
 export interface Found {
   rows: number[];
   affinity: number[];
-  right: number[]; // 1 right, 0 wrong, -1 nobody can tell
-  at?: [number, number]; // where a new picture lands
+  right: number[]; // 1 right, 0 wrong, -1 unknown
+  at?: [number, number]; // position of an uploaded image
 }
 
 export interface Near {
@@ -18,7 +18,7 @@ export interface Near {
 
 export interface State {
   atlas?: Atlas;
-  says?: string; // what is being drawn still
+  building?: string; // what is being computed
   failed?: string;
 }
 
@@ -30,14 +30,14 @@ export interface Backend {
 }
 
 export const NEEDS_SERVER =
-  "This page was opened from disk and has no network to look at new pictures with. Run `nearkin serve` on the model folder, and drop it there.";
+  "This page was opened from disk, so it cannot encode new images. Run `nearkin serve` on the model folder and drop the image there.";
 
-async function asked(url: string, options?: RequestInit) {
+async function fetchJson(url: string, options?: RequestInit) {
   let answer: Response;
   try {
     answer = await fetch(url, options);
   } catch {
-    throw new Error("The service does not answer. Is `nearkin serve` still running?");
+    throw new Error("The service does not respond. Is `nearkin serve` still running?");
   }
   const page = await answer.json();
   if (!answer.ok) throw new Error(page.error.message);
@@ -46,12 +46,12 @@ async function asked(url: string, options?: RequestInit) {
 
 export const service: Backend = {
   async open() {
-    const page = await asked("/atlas");
+    const page = await fetchJson("/atlas");
     if (page.state === "failed") throw new Error(page.message);
-    if (page.state === "drawing") return { says: page.says };
-    return { atlas: decoded(page.atlas), says: page.drawing ?? undefined, failed: page.failed ?? undefined };
+    if (page.state === "building") return { building: page.message };
+    return { atlas: decoded(page.atlas), building: page.building ?? undefined, failed: page.failed ?? undefined };
   },
-  near: (atlas, row) => asked(`/atlas/near/${row}?k=${atlas.models[0].k}&version=${atlas.version}`),
+  near: (atlas, row) => fetchJson(`/atlas/near/${row}?k=${atlas.models[0].k}&version=${atlas.version}`),
   picture(atlas, row) {
     const image = make("img", "picture");
     image.alt = "";
@@ -62,12 +62,12 @@ export const service: Backend = {
   },
   async drop(atlas, file) {
     const kind = file.type || "image/png";
-    const page = await asked(`/atlas/drop?k=${atlas.models[0].k}&version=${atlas.version}`, {
+    const page = await fetchJson(`/atlas/drop?k=${atlas.models[0].k}&version=${atlas.version}`, {
       method: "POST",
       headers: { "Content-Type": kind },
       body: file,
     });
-    return { source: file.name || "your picture", metadata: {}, models: page.models };
+    return { source: file.name || "your image", metadata: {}, models: page.models };
   },
 };
 
@@ -85,19 +85,19 @@ declare global {
 
 const loading = new Map<number, Promise<Chunk>>();
 
-/** A thousand points' neighbors: a script beside the page, since a page from disk may not read files. */
+/** The neighbors of a thousand points: a script in the same folder, since a page from disk may not read files. */
 function chunk(number: number): Promise<Chunk> {
   const known = loading.get(number);
   if (known) return known;
-  const wanted = new Promise<Chunk>((resolve, reject) => {
+  const loaded = new Promise<Chunk>((resolve, reject) => {
     const script = make("script");
     script.src = `near/${number}.js`;
     script.onload = () => resolve(window.nearkin![String(number)] as Chunk);
-    script.onerror = () => reject(new Error(`near/${number}.js is missing beside this page. Copy the whole folder, or write it again.`));
+    script.onerror = () => reject(new Error(`near/${number}.js is missing in the folder of this page. Copy the whole folder, or export it again.`));
     document.head.append(script);
   });
-  loading.set(number, wanted);
-  return wanted;
+  loading.set(number, loaded);
+  return loaded;
 }
 
 export const disk: Backend = {
@@ -107,15 +107,15 @@ export const disk: Backend = {
   async near(atlas, row) {
     const part = await chunk(Math.floor(row / atlas.chunk));
     const at = row % atlas.chunk;
-    const models = part.models.map((wire, number) => {
+    const models = part.models.map((json, number) => {
       const k = atlas.models[number].k;
       const cut = <T extends { slice(a: number, b: number): T }>(array: T) => array.slice(at * k, (at + 1) * k);
-      const rows = [...cut(new Int32Array(bytes(wire.rows)))];
+      const rows = [...cut(new Int32Array(bytes(json.rows)))];
       const there = rows.filter((one) => one >= 0).length;
       return {
         rows: rows.slice(0, there),
-        affinity: [...cut(new Float32Array(bytes(wire.affinity)))].slice(0, there),
-        right: [...cut(new Int8Array(bytes(wire.right)))].slice(0, there),
+        affinity: [...cut(new Float32Array(bytes(json.affinity)))].slice(0, there),
+        right: [...cut(new Int8Array(bytes(json.right)))].slice(0, there),
       };
     });
     return { source: part.sources[at], metadata: part.metadata[at], models };

@@ -1,7 +1,7 @@
-// What color a point has, and the legend that goes with it.
+// The colors of the points, and their legend.
 
 import type { Atlas } from "./atlas";
-import { said } from "./dom";
+import { formatted } from "./dom";
 
 export interface Bin {
   name: string;
@@ -9,7 +9,7 @@ export interface Bin {
   count: number;
 }
 
-/** One way to color: a bin for every point, which the legend can show or hide, and the color of every point. */
+/** A coloring: the bin of every point, which the legend can show or hide, and the color of every point. */
 export interface Coloring {
   key: string;
   name: string;
@@ -18,7 +18,7 @@ export interface Coloring {
   z: Float32Array; // (n,) category, or value between 0 and 1
   continuous: boolean;
   palette: string[];
-  scale: { low: string; high: string; says: string } | null;
+  scale: { low: string; high: string; text: string } | null;
 }
 
 export const RIGHT = "#1f9d6b";
@@ -40,26 +40,26 @@ export function colorings(atlas: Atlas, which: number): Coloring[] {
   const found: Coloring[] = [];
   if (atlas.classes.length) found.push(byName("class", "Class", atlas.classes, atlas.labels));
   if (model.purity) {
-    const says = `share of right ones among the ${atlas.near} nearest`;
-    found.push(byValue("purity", "Neighborhood purity", model.purity, GOODNESS, [0, 1], (value) => `${Math.round(100 * value)} %`, says));
+    const text = `share of right neighbors among the ${atlas.near} nearest`;
+    found.push(byValue("purity", "Neighborhood purity", model.purity, GOODNESS, [0, 1], (value) => `${Math.round(100 * value)}%`, text));
   }
   for (const [at, one] of atlas.targets.entries()) {
-    found.push(byValue(`target-${at}`, one.name === "target" ? "Target" : `Target: ${one.name}`, one.values, SEQUENCE, range(one.values), said, one.name));
+    found.push(byValue(`target-${at}`, one.name === "target" ? "Target" : `Target: ${one.name}`, one.values, SEQUENCE, range(one.values), formatted, one.name));
   }
   if (model.residual) {
-    const says = `distance from the mean of the ${atlas.near} nearest`;
-    found.push(byValue("residual", "Residual", model.residual, [...SEQUENCE].reverse(), [0, quantile(model.residual, 0.98)], said, says));
+    const text = `distance from the mean of the ${atlas.near} nearest`;
+    found.push(byValue("residual", "Residual", model.residual, [...SEQUENCE].reverse(), [0, quantile(model.residual, 0.98)], formatted, text));
   }
   if (atlas.splits.length > 1 || !found.length) found.push(byName("split", "Split", atlas.splits, Int32Array.from(atlas.split)));
   if (atlas.models.length > 1 && atlas.models.every((one) => one.purity)) {
-    const gone = change(atlas);
-    const says = `purity with ${atlas.models[0].name} less that with ${atlas.models[1].name}`;
-    found.unshift(byValue("change", "What changed", gone, CHANGE, [-1, 1], (value) => `${value > 0 ? "+" : ""}${Math.round(100 * value)} %`.replace("-", "−"), says));
+    const difference = change(atlas);
+    const text = `purity with ${atlas.models[0].name} minus purity with ${atlas.models[1].name}`;
+    found.unshift(byValue("change", "What changed", difference, CHANGE, [-1, 1], (value) => `${value > 0 ? "+" : ""}${Math.round(100 * value)}%`.replace("-", "−"), text));
   }
   return found;
 }
 
-/** (n,) how much purer each neighborhood is with the first model than with the other. */
+/** (n,) purity of each neighborhood with the first model minus purity with the second. */
 export function change(atlas: Atlas): Float32Array {
   const [own, other] = atlas.models;
   return Float32Array.from(own.purity!, (value, row) => value - other.purity![row]);
@@ -76,18 +76,18 @@ function byName(key: string, name: string, names: string[], codes: Int32Array): 
 }
 
 function byValue(
-  key: string, name: string, values: Float32Array, stops: string[], [low, high]: [number, number], word: (value: number) => string, says: string,
+  key: string, name: string, values: Float32Array, stops: string[], [low, high]: [number, number], format: (value: number) => string, text: string,
 ): Coloring {
   const span = high - low || 1;
   const z = Float32Array.from(values, (value) => (Number.isFinite(value) ? Math.min(1, Math.max(0, (value - low) / span)) : 0.5));
   const unknown = values.some((value) => !Number.isFinite(value));
   const bin = Uint16Array.from(values, (value, row) => (Number.isFinite(value) ? Math.min(BINS - 1, Math.floor(z[row] * BINS)) : BINS));
   const counts = tally(bin, BINS + 1);
-  const edge = (at: number) => word(low + (span * at) / BINS);
+  const edge = (at: number) => format(low + (span * at) / BINS);
   const bins = Array.from({ length: BINS }, (_, at) => ({ name: `${edge(at)} to ${edge(at + 1)}`, color: blend(stops, (at + 0.5) / BINS), count: counts[at] }));
   if (unknown) bins.push({ name: "unknown", color: GRAY, count: counts[BINS] });
   const palette = Array.from({ length: 64 }, (_, at) => blend(stops, at / 63));
-  return { key, name, bins, bin, z, continuous: true, palette, scale: { low: word(low), high: word(high), says } };
+  return { key, name, bins, bin, z, continuous: true, palette, scale: { low: format(low), high: format(high), text } };
 }
 
 function tally(bins: Uint16Array, n: number): number[] {

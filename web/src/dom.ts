@@ -1,4 +1,4 @@
-// The few ways in which the page makes and finds elements.
+// Helpers that create and find elements, and format numbers.
 
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   const found = document.getElementById(id);
@@ -13,16 +13,16 @@ export function make<K extends keyof HTMLElementTagNameMap>(tag: K, className = 
   return element;
 }
 
-export function button(className: string, said: string, act: () => void, ...inside: (Node | string)[]): HTMLButtonElement {
+export function button(className: string, title: string, act: () => void, ...inside: (Node | string)[]): HTMLButtonElement {
   const element = make("button", className, ...inside);
   element.type = "button";
-  if (said) element.title = said;
+  if (title) element.title = title;
   element.onclick = act;
   return element;
 }
 
-/** Numbers for people: 1234.5 as "1,235", 0.00001 as "1e−5". */
-export function said(value: number, digits = 4): string {
+/** A number as text: 1234.5 as "1,235", 0.00001 as "1e−5". */
+export function formatted(value: number, digits = 4): string {
   if (!Number.isFinite(value)) return "unknown";
   const size = Math.abs(value);
   if (size < 1e-12) return "0";
@@ -31,7 +31,7 @@ export function said(value: number, digits = 4): string {
 }
 
 export function percent(share: number): string {
-  return `${Math.round(100 * share)} %`;
+  return `${Math.round(100 * share)}%`;
 }
 
 export function count(number: number, one: string, many = `${one}s`): string {

@@ -1,16 +1,16 @@
-// The right side: a point or a picture of one's own with its neighbors, a selection, or what to do first.
+// The right side: a point or an uploaded image with its neighbors, a selection, or a welcome.
 
 import { labelOf, nameOf, type Atlas } from "./atlas";
 import type { Backend, Found, Near } from "./backend";
-import { button, count, fileName, make, percent, said } from "./dom";
+import { button, count, fileName, make, percent, formatted } from "./dom";
 
 export interface Visit {
-  row: number | null; // null: a picture of one's own
+  row: number | null; // null: an uploaded image
   near: Near;
   picture?: HTMLImageElement;
 }
 
-interface Acts {
+interface Actions {
   pick(row: number): void;
   point(row: number | null): void; // ring it on the map
   k(value: number): void;
@@ -22,51 +22,51 @@ interface Acts {
 export function welcome(atlas: Atlas, first: (() => void) | null, picture: boolean): HTMLElement {
   const box = make("div", "welcome");
   const judged = atlas.kind !== "nothing";
-  box.append(make("h2", "", judged ? "Which neighbors are wrong?" : "What lies near what?"));
-  box.append(make("p", "", `Click a point to see its exact nearest neighbors in the embedding.${judged ? " Those that should not be there are red." : ""}`));
-  if (first) box.append(button("main", "", first, "Show me the worst one"));
-  else if (!judged) box.append(make("p", "quiet", "These points have no labels, so nobody can say which neighbors are right. Look for yourself."));
-  else box.append(make("p", "quiet", `No point has a wrong one among its ${atlas.near} nearest.`));
-  const tips = ["Scroll to zoom, drag to move. Hold Shift and drag to draw a lasso.", "The legend hides what you do not want to see."];
-  if (picture) tips.push("Drop a picture anywhere to see where it lands.");
+  box.append(make("h2", "", judged ? "Which neighbors are wrong?" : "What is near what?"));
+  box.append(make("p", "", `Click a point to see its exact nearest neighbors in the embedding.${judged ? " Wrong neighbors are red." : ""}`));
+  if (first) box.append(button("main", "", first, "Show the worst point"));
+  else if (!judged) box.append(make("p", "quiet", "These points have no labels, so the explorer cannot say which neighbors are right."));
+  else box.append(make("p", "quiet", `No point has a wrong neighbor among its ${atlas.near} nearest.`));
+  const tips = ["Scroll to zoom, drag to move. Hold Shift and drag to select with a lasso.", "Click the legend to hide points."];
+  if (picture) tips.push("Drop an image anywhere to see its position and its neighbors.");
   box.append(make("ul", "tips", ...tips.map((tip) => make("li", "", tip))));
   return box;
 }
 
-export function inspect(atlas: Atlas, backend: Backend, visit: Visit, k: number, acts: Acts): HTMLElement {
+export function inspect(atlas: Atlas, backend: Backend, visit: Visit, k: number, actions: Actions): HTMLElement {
   const box = make("div", "visit");
-  box.append(top(atlas, backend, visit, acts));
-  box.append(slider(atlas, k, acts), button("link", "Bring them up close (Z)", acts.zoom, "Zoom to these on the map"));
+  box.append(top(atlas, backend, visit, actions));
+  box.append(slider(atlas, k, actions), button("link", "Zoom to the neighbors (Z)", actions.zoom, "Zoom to the neighbors"));
   for (const [at, found] of visit.near.models.entries()) {
     if (visit.near.models.length > 1) box.append(make("h3", "", atlas.models[at].name));
-    box.append(...neighbors(atlas, backend, visit, found, k, acts));
+    box.append(...neighbors(atlas, backend, visit, found, k, actions));
   }
   return box;
 }
 
-function top(atlas: Atlas, backend: Backend, visit: Visit, acts: Acts): HTMLElement {
+function top(atlas: Atlas, backend: Backend, visit: Visit, actions: Actions): HTMLElement {
   const { row, near } = visit;
   const picture = row === null ? [own(visit.picture!)] : pictures(atlas, backend, row);
   const words = make("div", "words");
-  const title = row === null ? "Your picture" : labelOf(atlas, row) || `Point ${atlas.ids[row]}`;
+  const title = row === null ? "Your image" : labelOf(atlas, row) || `Point ${atlas.ids[row]}`;
   words.append(make("h2", "", title));
   const source = make("p", "source", fileName(near.source));
   source.title = near.source;
   words.append(source, make("dl", "facts", ...facts(atlas, visit).flatMap(([name, value]) => [make("dt", "", name), make("dd", "", value)])));
   const close = make("div", "corner");
-  if (acts.back) close.append(button("icon", "Back (Backspace)", acts.back, "←"));
-  close.append(button("icon", "Close (Escape)", acts.clear, "×"));
+  if (actions.back) close.append(button("icon", "Back (Backspace)", actions.back, "←"));
+  close.append(button("icon", "Close (Escape)", actions.clear, "×"));
   return make("div", picture.length ? "query" : "query bare", ...picture, words, close);
 }
 
-/** The picture of a point; nothing where the points have none. */
+/** The image of a point, if the points have images. */
 export function pictures(atlas: Atlas, backend: Backend, row: number): HTMLElement[] {
   return atlas.pictured ? [backend.picture(atlas, row)] : [];
 }
 
 function own(picture: HTMLImageElement): HTMLElement {
   picture.className = picture.naturalWidth <= 64 ? "picture tiny" : "picture";
-  picture.alt = "your picture";
+  picture.alt = "your image";
   return picture;
 }
 
@@ -74,30 +74,30 @@ function facts(atlas: Atlas, { row, near }: Visit): [string, string][] {
   if (row === null) return [["majority", majority(atlas, near.models[0])]];
   const found: [string, string][] = [["number", String(atlas.ids[row])]];
   if (atlas.splits.length > 1 || atlas.splits[0] !== "no split") found.push(["split", atlas.splits[atlas.split[row]]]);
-  for (const one of atlas.targets) found.push([one.name, said(one.values[row])]);
+  for (const one of atlas.targets) found.push([one.name, formatted(one.values[row])]);
   if (Array.isArray(near.metadata.set)) found.push(["labels", near.metadata.set.join(", ") || "none"]);
   for (const model of atlas.models) {
     const tail = atlas.models.length > 1 ? `, ${model.name}` : "";
     if (model.purity && !Number.isNaN(model.purity[row])) found.push([`purity${tail}`, percent(model.purity[row])]);
-    if (model.residual) found.push([`residual${tail}`, said(model.residual[row])]);
+    if (model.residual) found.push([`residual${tail}`, formatted(model.residual[row])]);
   }
   return found;
 }
 
-/** What most of the ten nearest are. */
+/** The class of most of the ten nearest. */
 function majority(atlas: Atlas, found: Found): string {
   const near = found.rows.slice(0, atlas.near);
   const votes = new Map<string, number>();
   for (const row of near) if (labelOf(atlas, row)) votes.set(labelOf(atlas, row), (votes.get(labelOf(atlas, row)) ?? 0) + 1);
   const best = [...votes].sort((a, b) => b[1] - a[1])[0];
-  return best ? `${best[0]} (${best[1]} of ${near.length})` : "nothing: the points have no labels";
+  return best ? `${best[0]} (${best[1]} of ${near.length})` : "none: the points have no labels";
 }
 
-function slider(atlas: Atlas, k: number, acts: Acts): HTMLElement {
+function slider(atlas: Atlas, k: number, actions: Actions): HTMLElement {
   const most = Math.min(...atlas.models.map((model) => model.k));
   const input = make("input");
   Object.assign(input, { type: "range", id: "k", min: "1", max: String(most), value: String(Math.min(k, most)) });
-  input.oninput = () => acts.k(Number(input.value));
+  input.oninput = () => actions.k(Number(input.value));
   const output = make("output", "", String(Math.min(k, most)));
   output.htmlFor = "k";
   const label = make("label", "", "Neighbors ");
@@ -105,32 +105,32 @@ function slider(atlas: Atlas, k: number, acts: Acts): HTMLElement {
   return make("div", "slider", label, input, output);
 }
 
-function neighbors(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k: number, acts: Acts): HTMLElement[] {
+function neighbors(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k: number, actions: Actions): HTMLElement[] {
   const rows = found.rows.slice(0, k);
   const right = found.right.slice(0, k);
   const judged = right.some((one) => one >= 0);
   const wrong = right.filter((one) => one === 0).length;
   const strip = make("div", "strip", ...right.map((one) => make("i", sign(one))));
-  const says = judged
+  const text = judged
     ? `${right.filter((one) => one === 1).length} right, ${wrong} wrong`
-    : visit.row === null ? "nearest first; what you dropped has no label to be judged by" : "nearest first; without labels nobody can judge them";
-  const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
-  const tally = make("p", "tally", says);
+    : visit.row === null ? "nearest first; your image has no label to compare with" : "nearest first; the points have no labels to compare";
+  const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", inner_product: "inner product", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
+  const tally = make("p", "tally", text);
   tally.title = `Exact neighbors in the embedding. Affinity: ${metric}; larger is nearer.`;
-  const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, acts))));
+  const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, actions))));
   return [make("div", "sum", tally, judged ? strip : ""), grid];
 }
 
-function tile(atlas: Atlas, backend: Backend, row: number, affinity: number, right: number, at: number, acts: Acts): HTMLElement {
+function tile(atlas: Atlas, backend: Backend, row: number, affinity: number, right: number, at: number, actions: Actions): HTMLElement {
   const word = { [1]: "right", [0]: "wrong", [-1]: "" }[right] ?? "";
   const name = make("span", "name", nameOf(atlas, row));
-  const own = button(`tile ${sign(right)}`, `${at + 1}. ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 6)}`, () => acts.pick(row));
+  const own = button(`tile ${sign(right)}`, `${at + 1}. ${nameOf(atlas, row)} ${word}, affinity ${formatted(affinity, 6)}`, () => actions.pick(row));
   if (word) own.append(make("b", "badge", right === 1 ? "✓" : "✗"));
-  own.append(...pictures(atlas, backend, row), name, make("span", "affinity", said(affinity, 3)));
-  own.setAttribute("aria-label", `neighbor ${at + 1}: ${nameOf(atlas, row)} ${word}, affinity ${said(affinity, 3)}`);
+  own.append(...pictures(atlas, backend, row), name, make("span", "affinity", formatted(affinity, 3)));
+  own.setAttribute("aria-label", `neighbor ${at + 1}: ${nameOf(atlas, row)} ${word}, affinity ${formatted(affinity, 3)}`);
   own.dataset.row = String(row);
-  own.onmouseenter = own.onfocus = () => acts.point(row);
-  own.onmouseleave = own.onblur = () => acts.point(null);
+  own.onmouseenter = own.onfocus = () => actions.point(row);
+  own.onmouseleave = own.onblur = () => actions.point(null);
   return own;
 }
 
@@ -140,10 +140,10 @@ function sign(right: number): string {
 
 const SHOWN = 60;
 
-export function selection(atlas: Atlas, backend: Backend, title: string, rows: number[], acts: Acts): HTMLElement {
+export function selection(atlas: Atlas, backend: Backend, title: string, rows: number[], actions: Actions): HTMLElement {
   const box = make("div", "selection");
   const head = make("div", "query", make("div", "words", make("h2", "", title), make("p", "source", count(rows.length, "point"))));
-  head.append(make("div", "corner", button("icon", "Close (Escape)", acts.clear, "×")));
+  head.append(make("div", "corner", button("icon", "Close (Escape)", actions.clear, "×")));
   box.append(head);
   if (atlas.classes.length) box.append(shares(atlas, rows));
   const model = atlas.models[0];
@@ -154,10 +154,10 @@ export function selection(atlas: Atlas, backend: Backend, title: string, rows: n
   }
   const grid = make("ol", "grid");
   for (const row of rows.slice(0, SHOWN)) {
-    const own = button("tile unknown", `point ${atlas.ids[row]}`, () => acts.pick(row), ...pictures(atlas, backend, row), make("span", "name", nameOf(atlas, row)));
+    const own = button("tile unknown", `point ${atlas.ids[row]}`, () => actions.pick(row), ...pictures(atlas, backend, row), make("span", "name", nameOf(atlas, row)));
     own.dataset.row = String(row);
-    own.onmouseenter = own.onfocus = () => acts.point(row);
-    own.onmouseleave = own.onblur = () => acts.point(null);
+    own.onmouseenter = own.onfocus = () => actions.point(row);
+    own.onmouseleave = own.onblur = () => actions.point(null);
     grid.append(make("li", "", own));
   }
   box.append(grid);
@@ -165,7 +165,7 @@ export function selection(atlas: Atlas, backend: Backend, title: string, rows: n
   return box;
 }
 
-/** How much of a selection each class makes up. */
+/** The share of each class in a selection. */
 function shares(atlas: Atlas, rows: number[]): HTMLElement {
   const counts = new Map<number, number>();
   for (const row of rows) counts.set(atlas.labels[row], (counts.get(atlas.labels[row]) ?? 0) + 1);

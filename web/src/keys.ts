@@ -1,21 +1,21 @@
-// Keys that work wherever one is, except while typing.
+// Keyboard shortcuts; they are off while the user types.
 
 export const KEYS: [string, string][] = [
   ["/", "go to a point by its number"],
   ["N P", "next and previous in the list"],
   ["[ ]", "fewer and more neighbors"],
   ["Z", "zoom to the neighbors, or to the selection"],
-  ["⌫", "back to the point before"],
-  ["Esc", "close what is open"],
-  ["C", "color by something else"],
-  ["L V", "lasso, and back to moving"],
+  ["⌫", "back to the previous point"],
+  ["Esc", "close the panel"],
+  ["C", "next coloring"],
+  ["L V", "lasso, and move"],
   ["← ↑ ↓ →", "move the map"],
   ["+ − 0", "zoom in, zoom out, the whole map"],
   ["T", "light or dark"],
   ["?", "these keys"],
 ];
 
-interface Acts {
+interface Actions {
   find(): void;
   lasso(): void;
   move(): void;
@@ -32,15 +32,15 @@ interface Acts {
   color(): void;
 }
 
-export function listen(acts: Acts): void {
+export function listen(actions: Actions): void {
   const by: Record<string, () => unknown> = {
-    "/": acts.find, l: acts.lasso, v: acts.move, "+": () => acts.zoom(1.6), "=": () => acts.zoom(1.6), "-": () => acts.zoom(1 / 1.6), "0": acts.whole,
-    ArrowLeft: () => acts.pan(-1, 0), ArrowRight: () => acts.pan(1, 0), ArrowUp: () => acts.pan(0, 1), ArrowDown: () => acts.pan(0, -1),
-    n: () => acts.walk(1), p: () => acts.walk(-1), z: acts.near, "]": () => acts.k(1), "[": () => acts.k(-1), Backspace: acts.back, Escape: acts.clear, t: acts.theme, "?": acts.help, c: acts.color,
+    "/": actions.find, l: actions.lasso, v: actions.move, "+": () => actions.zoom(1.6), "=": () => actions.zoom(1.6), "-": () => actions.zoom(1 / 1.6), "0": actions.whole,
+    ArrowLeft: () => actions.pan(-1, 0), ArrowRight: () => actions.pan(1, 0), ArrowUp: () => actions.pan(0, 1), ArrowDown: () => actions.pan(0, -1),
+    n: () => actions.walk(1), p: () => actions.walk(-1), z: actions.near, "]": () => actions.k(1), "[": () => actions.k(-1), Backspace: actions.back, Escape: actions.clear, t: actions.theme, "?": actions.help, c: actions.color,
   };
   document.addEventListener("keydown", (event) => {
     const at = event.target as HTMLElement;
-    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !byCover()) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") || !isReady()) return;
     if (at.matches(event.key.startsWith("Arrow") ? "input, select, [role=tab]" : "input:not([type=range]), select, textarea")) {
       if (event.key === "Escape") at.blur();
       return;
@@ -52,6 +52,6 @@ export function listen(acts: Acts): void {
   });
 }
 
-function byCover(): boolean {
+function isReady(): boolean {
   return document.getElementById("cover")?.hidden === true;
 }

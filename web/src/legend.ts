@@ -1,9 +1,9 @@
-// The legend: what each color means, and a switch for each.
+// The legend: the meaning of each color, and a switch for each.
 
 import type { Coloring } from "./colors";
 import { button, byId, make } from "./dom";
 
-/** Show the legend of a coloring; `changed` is told which bins are hidden now. */
+/** Show the legend of a coloring; `changed` receives the hidden bins. */
 export function legend({ bins, scale }: Coloring, hidden: Set<number>, changed: (hidden: Set<number>) => void): void {
   const toggled = (at: number) => {
     const next = new Set(hidden);
@@ -21,7 +21,7 @@ export function legend({ bins, scale }: Coloring, hidden: Set<number>, changed: 
     item.ondblclick = () => only(at);
     return make("li", "", item);
   });
-  const says = scale ? [make("li", "says", scale.says)] : [];
+  const caption = scale ? [make("li", "caption", scale.text)] : [];
   const all = hidden.size ? [make("li", "", button("all", "", () => changed(new Set()), "Show all"))] : [];
-  byId("legend").replaceChildren(...says, ...rows, ...all);
+  byId("legend").replaceChildren(...caption, ...rows, ...all);
 }

@@ -1,4 +1,4 @@
-// The left side below: lists that select points, and the CSV of suspected labels.
+// The lists on the left, and the CSV of suspected labels.
 
 import { nameOf, type Atlas } from "./atlas";
 import type { Backend } from "./backend";
@@ -6,7 +6,7 @@ import { change } from "./colors";
 import { button, count, make, percent } from "./dom";
 import { pictures } from "./inspector";
 
-interface Acts {
+interface Actions {
   pick(row: number): void;
   select(title: string, rows: number[]): void;
   pair(row: number, other: number): void;
@@ -17,15 +17,15 @@ export interface Tab {
   key: string;
   name: string;
   total: number;
-  says: string;
+  text: string;
   head?: () => HTMLElement;
   entries: (() => HTMLElement)[];
 }
 
-const SHOWN = 200; // entries of a list, as lists.py cuts them
+const SHOWN = 200; // entries of a list, as in lists.py
 const COPIES = 500;
 
-export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
+export function tabs(atlas: Atlas, backend: Backend, actions: Actions): Tab[] {
   const { worst, confused, duplicates, compared } = atlas.models[0].lists;
   const thumb = (row: number) => pictures(atlas, backend, row);
   const entry = (row: number, title: string, small: string, act: () => void, ...more: HTMLElement[]) => () => {
@@ -33,39 +33,39 @@ export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
     item.dataset.row = String(row);
     return item;
   };
-  const point = (row: number, title: string, small: string) => entry(row, title, small, () => acts.pick(row), ...thumb(row));
+  const point = (row: number, title: string, small: string) => entry(row, title, small, () => actions.pick(row), ...thumb(row));
   const found: Tab[] = [];
   if (atlas.models.length > 1 && atlas.models.every((model) => model.purity)) found.push(...changed(atlas, point));
   if (atlas.kind !== "nothing") {
     found.push({
       key: "worst", name: "Worst", total: worst.length,
-      says: worst.length ? `${worst.length >= SHOWN ? `The ${SHOWN} with the fewest` : "Fewest"} right ones among their ${atlas.near} nearest` : `No point has a wrong one among its ${atlas.near} nearest.`,
+      text: worst.length ? `${worst.length >= SHOWN ? `The ${SHOWN} points` : "Points"} with the fewest right neighbors among their ${atlas.near} nearest` : `No point has a wrong neighbor among its ${atlas.near} nearest.`,
       entries: worst.map((row) => point(row, nameOf(atlas, row), `${percent(atlas.models[0].purity![row])} right · #${atlas.ids[row]}`)),
     });
   }
   if (atlas.kind === "classes") {
     found.push({
       key: "confused", name: "Confused", total: confused.length,
-      says: confused.length ? "Classes whose points have each other as nearest neighbor" : "No point's nearest neighbor is of another class.",
+      text: confused.length ? "Pairs of classes whose points are nearest neighbors of each other" : "No point's nearest neighbor has another class.",
       entries: confused.map(([a, b, rows]) => {
         const title = `${atlas.classes[a]} and ${atlas.classes[b]}`;
-        return entry(rows[0], title, count(rows.length, "point"), () => acts.select(title, rows), ...rows.slice(0, 2).flatMap(thumb));
+        return entry(rows[0], title, count(rows.length, "point"), () => actions.select(title, rows), ...rows.slice(0, 2).flatMap(thumb));
       }),
     });
-    found.push(labels(atlas, acts, thumb));
+    found.push(labels(atlas, actions, thumb));
   }
-  const parted = atlas.splits.length > 1;
-  if (parted || compared[1] > 1) {
+  const split = atlas.splits.length > 1;
+  if (split || compared[1] > 1) {
     const most = duplicates.length >= COPIES ? `The ${COPIES} nearest pairs. ` : "";
-    const asked = compared[0] < compared[1] ? `${compared[0].toLocaleString("en")} of ${count(compared[1], "point")} were compared. ` : "";
-    const some = parted ? "Nearly the same in two splits: a test on these measures memory" : "Nearly the same: one of each pair may do";
-    const none = parted ? "No point is nearly that of another split." : "No point is nearly another.";
-    const where = (row: number) => (parted ? atlas.splits[atlas.split[row]] : nameOf(atlas, row));
+    const sample = compared[0] < compared[1] ? `${compared[0].toLocaleString("en")} of ${count(compared[1], "point")} were compared. ` : "";
+    const some = split ? "Nearly the same points in two splits: test results on these are too good" : "Nearly the same points: one of each pair may be redundant";
+    const none = split ? "No point has a near copy in another split." : "No two points are nearly the same.";
+    const where = (row: number) => (split ? atlas.splits[atlas.split[row]] : nameOf(atlas, row));
     found.push({
       key: "duplicates", name: "Duplicates", total: duplicates.length,
-      says: most + asked + (duplicates.length ? some : none),
+      text: most + sample + (duplicates.length ? some : none),
       entries: duplicates.map(([row, other, apart]) => {
-        return entry(row, `${where(row)} · ${where(other)}`, apart ? `differ by ${percent(apart)}` : "the very same", () => acts.pair(row, other), ...thumb(row), ...thumb(other));
+        return entry(row, `${where(row)} · ${where(other)}`, apart ? `differ by ${percent(apart)}` : "identical", () => actions.pair(row, other), ...thumb(row), ...thumb(other));
       }),
     });
   }
@@ -73,53 +73,53 @@ export function tabs(atlas: Atlas, backend: Backend, acts: Acts): Tab[] {
 }
 
 function changed(atlas: Atlas, point: (row: number, title: string, small: string) => () => HTMLElement): Tab[] {
-  const gone = change(atlas);
-  const rows = [...gone.keys()].filter((row) => gone[row]);
+  const difference = change(atlas);
+  const rows = [...difference.keys()].filter((row) => difference[row]);
   const [own, other] = atlas.models;
   const words = (row: number) => `${percent(other.purity![row])} → ${percent(own.purity![row])} right`;
   const tab = (key: string, name: string, sign: number): Tab => {
-    const some = rows.filter((row) => sign * gone[row] > 0).sort((a, b) => sign * (gone[b] - gone[a]));
-    const says = `${count(some.length, "point")} with ${sign > 0 ? "purer" : "less pure"} neighborhoods by ${own.name} than by ${other.name}`;
-    return { key, name, total: some.length, says, entries: some.slice(0, SHOWN).map((row) => point(row, nameOf(atlas, row), words(row))) };
+    const some = rows.filter((row) => sign * difference[row] > 0).sort((a, b) => sign * (difference[b] - difference[a]));
+    const text = `${count(some.length, "point")} with ${sign > 0 ? "more" : "fewer"} right neighbors with ${own.name} than with ${other.name}`;
+    return { key, name, total: some.length, text, entries: some.slice(0, SHOWN).map((row) => point(row, nameOf(atlas, row), words(row))) };
   };
   return [tab("better", "Better", 1), tab("worse", "Worse", -1)];
 }
 
-/** Suspected labels. What is accepted here is the label in the CSV that `nearkin train --labels` reads. */
-function labels(atlas: Atlas, acts: Acts, thumb: (row: number) => HTMLElement[]): Tab {
+/** Suspected labels. Accepted ones are the labels in the CSV that `nearkin train --labels` reads. */
+function labels(atlas: Atlas, actions: Actions, thumb: (row: number) => HTMLElement[]): Tab {
   const suspects = atlas.models[0].lists.suspects;
   const accepted = new Set<number>();
-  const said = make("span");
-  const tell = () => { said.textContent = accepted.size ? `${accepted.size} accepted` : "none accepted yet"; };
-  const save = button("main small", "Columns path and label, which `nearkin train --labels` reads", () => {
+  const status = make("span");
+  const update = () => { status.textContent = accepted.size ? `${accepted.size} accepted` : "none accepted yet"; };
+  const save = button("main small", "Columns path and label, for `nearkin train --labels`", () => {
     download("suspected_labels.csv", csv(atlas, accepted));
-    acts.note("Saved. Then: nearkin train DATA --labels suspected_labels.csv");
+    actions.note("Saved. Use it with: nearkin train DATA --labels suspected_labels.csv");
   }, "Download CSV");
   save.id = "csv";
-  tell();
-  const entries = suspects.slice(0, SHOWN).map(([row, says, share, source]) => () => {
-    const item = button("entry", source, () => acts.pick(row), ...thumb(row));
-    const words = make("span", "words", make("b", "", `${nameOf(atlas, row)} → ${atlas.classes[says]}?`), make("small", "", `${percent(share)} say so · #${atlas.ids[row]}`));
+  update();
+  const entries = suspects.slice(0, SHOWN).map(([row, label, share, source]) => () => {
+    const item = button("entry", source, () => actions.pick(row), ...thumb(row));
+    const words = make("span", "words", make("b", "", `${nameOf(atlas, row)} → ${atlas.classes[label]}?`), make("small", "", `${percent(share)} of neighbors · #${atlas.ids[row]}`));
     item.append(words);
     item.dataset.row = String(row);
-    const accept = button("accept", `Call it ${atlas.classes[says]} in the CSV`, () => {
+    const accept = button("accept", `Use ${atlas.classes[label]} as the label in the CSV`, () => {
       if (!accepted.delete(row)) accepted.add(row);
       accept.setAttribute("aria-pressed", String(accepted.has(row)));
-      tell();
+      update();
     }, "✓");
     accept.setAttribute("aria-pressed", String(accepted.has(row)));
-    accept.setAttribute("aria-label", `accept ${atlas.classes[says]}`);
+    accept.setAttribute("aria-label", `accept ${atlas.classes[label]}`);
     return make("div", "pair", item, accept);
   });
-  const head = () => make("div", "action", save, said);
-  const says = suspects.length ? "Most neighbors contradict the label. Tick those you agree with" : `No label is contradicted by most of its ${atlas.near} nearest.`;
-  return { key: "labels", name: "Labels", total: suspects.length, says, head: suspects.length ? head : undefined, entries };
+  const head = () => make("div", "action", save, status);
+  const text = suspects.length ? "Most neighbors have another label. Accept the corrections you agree with" : `No point has another label than most of its ${atlas.near} nearest.`;
+  return { key: "labels", name: "Labels", total: suspects.length, text, head: suspects.length ? head : undefined, entries };
 }
 
 export function csv(atlas: Atlas, accepted: Set<number>): string {
   const cell = (value: string) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-  const lines = atlas.models[0].lists.suspects.map(([row, says, share, source]) => {
-    const [was, better] = [atlas.classes[atlas.labels[row]], atlas.classes[says]];
+  const lines = atlas.models[0].lists.suspects.map(([row, label, share, source]) => {
+    const [was, better] = [atlas.classes[atlas.labels[row]], atlas.classes[label]];
     return [source, accepted.has(row) ? better : was, was, better, share.toFixed(2), atlas.splits[atlas.split[row]]].map(cell).join(",");
   });
   return ["path,label,was,neighbors_say,confidence,split", ...lines, ""].join("\r\n");

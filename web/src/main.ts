@@ -1,61 +1,62 @@
-// The explorer: what is shown, and what every part does to the others.
+// The explorer: its state, and how its parts change it.
 
 import { labelOf, type Atlas } from "./atlas";
 import { disk, service, type Backend } from "./backend";
 import { colorings, type Coloring } from "./colors";
 import { button, byId, count, make } from "./dom";
-import { hoverCard } from "./hovering";
+import { hoverCard } from "./hover_card";
 import { inspect, selection, welcome, type Visit } from "./inspector";
 import { KEYS, listen } from "./keys";
 import { legend } from "./legend";
 import { tabs, type Tab } from "./lists";
 import { MapView } from "./map";
 import { cover, note } from "./notices";
-import { dropping, lights, opened } from "./surroundings";
+import { followTheme } from "./theme";
+import { decodedImage, onUpload } from "./upload";
 
 const backend: Backend = window.nearkin ? disk : service;
 const STEP = 20;
 
 let atlas: Atlas;
 let maps: MapView[] = [];
-let ways: Coloring[][] = []; // for each model
-let way = 0;
+let choices: Coloring[][] = []; // for each model
+let choice = 0;
 let hidden = new Set<number>();
 let k = 10;
 let visit: Visit | null = null;
 let chosen: { title: string; rows: number[] } | null = null;
-let before: number[] = []; // points visited, for the way back
-let turn = 0;
-let shelves: Tab[] = [];
-let shelf = 0;
-let walked = -1;
+let before: number[] = []; // points shown before, for the back button
+let request = 0; // number of the latest one
+let lists: Tab[] = [];
+let list = 0; // the open one
+let position = -1; // of the current entry
 let listed = 0; // entries of the open list that are in the page
 
 async function open(): Promise<void> {
-  cover("Opening the atlas");
+  cover("Opening the map");
   try {
     for (;;) {
       const state = await backend.open();
       if (state.atlas) {
         await show(state.atlas);
-        if (state.says) void follow(state.atlas);
-        if (state.failed) note(`The map is that of an older index: ${state.failed}`, true);
+        if (state.building) void follow(state.atlas);
+        if (state.failed) note(`This map shows an older index: ${state.failed}`, true);
         return;
       }
-      cover("Drawing the atlas", `${state.says ?? ""} …`);
+      cover("Building the map", `${state.building ?? ""} …`);
       await new Promise((resolve) => setTimeout(resolve, 150));
     }
   } catch (error) {
-    cover("That did not work", (error as Error).message, false);
+    cover("Something went wrong", (error as Error).message, false);
   }
 }
 
-/** While a better map is being drawn: take it over when it is there; what is being looked at stays open. */
+/** While a better map is being computed: show it when it is ready, and keep the panel open. */
 async function follow(drawn: Atlas): Promise<void> {
   byId("about").dataset.busy = "true";
   try {
-    for (let state = await backend.open(); state.says; state = await backend.open()) {
-      byId("about").title = `${state.says} …`;
+    for (let state = await backend.open(); state.building; state = await backend.open()) {
+      byId("about").title = `${state.building} …`;
       await new Promise((resolve) => setTimeout(resolve, 1500));
     }
     const state = await backend.open();
@@ -72,29 +73,29 @@ async function follow(drawn: Atlas): Promise<void> {
 async function show(fresh: Atlas): Promise<void> {
   const same = atlas !== undefined && atlas.version === fresh.version;
   atlas = fresh;
-  const room = byId("maps");
+  const container = byId("maps");
   for (const map of maps) map.destroy();
-  const beside = atlas.models.length > 1;
-  maps = atlas.models.map((model) => new MapView(atlas, model, { hover, pick, select: (rows) => select("Selection", rows), clear }, beside ? model.name : ""));
-  room.replaceChildren(...maps.map((map) => map.element));
-  room.classList.toggle("beside", beside);
+  const compared = atlas.models.length > 1;
+  maps = atlas.models.map((model) => new MapView(atlas, model, { hover, pick, select: (rows) => select("Selection", rows), clear }, compared ? model.name : ""));
+  container.replaceChildren(...maps.map((map) => map.element));
+  container.classList.toggle("compared", compared);
   for (const map of maps) map.start();
-  ways = atlas.models.map((_, at) => colorings(atlas, at));
+  choices = atlas.models.map((_, at) => colorings(atlas, at));
   if (!same) {
-    way = 0;
+    choice = 0;
     hidden = new Set();
     [visit, chosen, before] = [null, null, []];
   }
-  choices();
+  showChoices();
   await paint();
-  const drawn = { tsne: "t-SNE", pca: "PCA" };
+  const method = { tsne: "t-SNE", pca: "PCA" };
   const names = atlas.models.map((model) => model.name).join(" and ");
-  byId("about").textContent = `${names} · ${count(atlas.count, "point")} · ${atlas.models[0].dimension} dimensions · map by ${drawn[atlas.models[0].method as "tsne"]}`;
-  shelves = tabs(atlas, backend, { pick, select, pair: (row, other) => void pair(row, other), note });
-  if (!same) shelf = Math.max(0, shelves.findIndex((tab) => tab.total));
-  shelve();
+  byId("about").textContent = `${names} · ${count(atlas.count, "point")} · ${atlas.models[0].dimension} dimensions · map by ${method[atlas.models[0].method as "tsne"]}`;
+  lists = tabs(atlas, backend, { pick, select, pair: (row, other) => void pair(row, other), note });
+  if (!same) list = Math.max(0, lists.findIndex((tab) => tab.total));
+  showLists();
   byId("find").hidden = false;
-  byId("choose").hidden = !atlas.pictured;
+  byId("choose").hidden = !(atlas.images ?? atlas.pictured);
   cover(null);
   side();
   point();
@@ -102,60 +103,60 @@ async function show(fresh: Atlas): Promise<void> {
   performance.mark("drawn");
 }
 
-function choices(): void {
+function showChoices(): void {
   const by = byId<HTMLSelectElement>("by");
-  by.replaceChildren(...ways[0].map((one, at) => {
+  by.replaceChildren(...choices[0].map((one, at) => {
     const option = make("option", "", one.name);
     option.value = String(at);
     return option;
   }));
-  by.value = String(way);
+  by.value = String(choice);
 }
 
 async function paint(): Promise<void> {
-  legend(ways[0][way], hidden, (next) => {
+  legend(choices[0][choice], hidden, (next) => {
     hidden = next;
     void paint();
   });
-  await Promise.all(maps.map((map, at) => map.color(ways[at][way], hidden)));
+  await Promise.all(maps.map((map, at) => map.color(choices[at][choice], hidden)));
 }
 
 function recolor(next: number): void {
-  [way, hidden] = [next, new Set()];
-  byId<HTMLSelectElement>("by").value = String(way);
+  [choice, hidden] = [next, new Set()];
+  byId<HTMLSelectElement>("by").value = String(choice);
   void paint();
 }
 
-function shelve(): void {
-  byId("tabs").replaceChildren(...shelves.map((tab, at) => {
-    const own = button("", "", () => { shelf = at; shelve(); }, tab.name, make("small", "", tab.total.toLocaleString("en")));
+function showLists(): void {
+  byId("tabs").replaceChildren(...lists.map((tab, at) => {
+    const own = button("", "", () => { list = at; showLists(); }, tab.name, make("small", "", tab.total.toLocaleString("en")));
     own.setAttribute("role", "tab");
-    own.setAttribute("aria-selected", String(at === shelf));
+    own.setAttribute("aria-selected", String(at === list));
     own.id = `tab-${tab.key}`;
     return own;
   }));
-  const tab = shelves[shelf];
-  [walked, listed] = [-1, 0];
-  const says = tab ? tab.says : "Without labels and splits there is nothing to list.";
-  byId("list").replaceChildren(make("p", "says", says), ...(tab?.head ? [tab.head()] : []));
+  const tab = lists[list];
+  [position, listed] = [-1, 0];
+  const text = tab ? tab.text : "There are no labels and no splits, so there is nothing to list.";
+  byId("list").replaceChildren(make("p", "caption", text), ...(tab?.head ? [tab.head()] : []));
   grow();
 }
 
-/** More entries of the open list: each may load a sheet of pictures, so they come as they are scrolled to. */
+/** Add entries to the open list as the user scrolls: each may load a sheet of images. */
 function grow(): void {
-  const more = shelves[shelf]?.entries.slice(listed, listed + STEP) ?? [];
+  const more = lists[list]?.entries.slice(listed, listed + STEP) ?? [];
   listed += more.length;
   byId("list").append(...more.map((entry) => entry()));
 }
 
-/** The next or the one before in the open list. */
+/** Go to the next or the previous entry of the open list. */
 function walk(step: number): void {
-  if (walked + step >= listed) grow();
+  if (position + step >= listed) grow();
   const entries = [...byId("list").querySelectorAll<HTMLButtonElement>(".entry")];
   if (!entries.length) return;
-  walked = Math.min(entries.length - 1, Math.max(0, walked + step));
-  entries[walked].scrollIntoView({ block: "nearest" });
-  entries[walked].click();
+  position = Math.min(entries.length - 1, Math.max(0, position + step));
+  entries[position].scrollIntoView({ block: "nearest" });
+  entries[position].click();
 }
 
 function current(row: number | null): void {
@@ -163,25 +164,25 @@ function current(row: number | null): void {
   entries.forEach((entry, at) => {
     const own = row !== null && entry.dataset.row === String(row);
     entry.classList.toggle("current", own);
-    if (own) walked = at;
+    if (own) position = at;
   });
 }
 
 function side(): void {
   const right = byId("right");
-  const acts = { pick, point: ring, k: setK, zoom, back: before.length > 1 ? back : null, clear };
+  const actions = { pick, point: ring, k: setK, zoom, back: before.length > 1 ? back : null, clear };
   if (visit) {
     const focused = document.activeElement?.id === "k";
-    right.replaceChildren(inspect(atlas, backend, visit, k, acts));
+    right.replaceChildren(inspect(atlas, backend, visit, k, actions));
     if (focused) byId("k").focus();
-  } else if (chosen) right.replaceChildren(selection(atlas, backend, chosen.title, chosen.rows, acts));
+  } else if (chosen) right.replaceChildren(selection(atlas, backend, chosen.title, chosen.rows, actions));
   else {
     const worst = atlas.models[0].lists.worst;
-    right.replaceChildren(welcome(atlas, worst.length ? () => pick(worst[0]) : null, atlas.live));
+    right.replaceChildren(welcome(atlas, worst.length ? () => pick(worst[0]) : null, atlas.live && atlas.images !== false));
   }
 }
 
-/** Show on the maps what is being looked at. */
+/** Show the current point or selection on the maps. */
 function point(): void {
   maps.forEach((map, at) => {
     map.gather(chosen && !visit ? chosen.rows : []);
@@ -208,12 +209,12 @@ function back(): void {
 }
 
 async function go(row: number): Promise<void> {
-  const mine = ++turn;
+  const own = ++request;
   current(row);
   hover(null, null);
   try {
     const near = await backend.near(atlas, row);
-    if (mine !== turn) return;
+    if (own !== request) return;
     visit = { row, near };
     side();
     point();
@@ -230,7 +231,7 @@ async function pair(row: number, other: number): Promise<void> {
 }
 
 function select(title: string, rows: number[]): void {
-  turn++;
+  request++;
   [visit, chosen, before] = [null, { title, rows }, []];
   current(rows[0]);
   side();
@@ -238,7 +239,7 @@ function select(title: string, rows: number[]): void {
 }
 
 function clear(): void {
-  turn++;
+  request++;
   if (!visit && !chosen) return;
   if (visit) visit = null;
   else chosen = null;
@@ -259,14 +260,14 @@ function ring(row: number | null): void {
 
 async function take(files: Iterable<File> | null | undefined): Promise<void> {
   const file = [...(files ?? [])].find((one) => one.type.startsWith("image/"));
-  if (!file) return note("That is not a picture. PNG, JPEG, WebP, GIF and BMP can be read.", true);
+  if (!file) return note("That is not an image. PNG, JPEG, WebP, GIF and BMP are supported.", true);
   if (!atlas) return;
-  const mine = ++turn;
-  note(atlas.live ? "Looking for its neighbors …" : "");
+  const own = ++request;
+  note(atlas.live ? "Searching its neighbors …" : "");
   try {
     const near = await backend.drop(atlas, file);
-    if (mine !== turn) return;
-    visit = { row: null, near, picture: await opened(file) };
+    if (own !== request) return;
+    visit = { row: null, near, picture: await decodedImage(file) };
     [chosen, before] = [null, []];
     note("");
     side();
@@ -285,7 +286,7 @@ function zoom(): void {
 function find(text: string): void {
   const id = Number(text.replace(/^#/, "").trim());
   const row = text.trim() === "" ? -1 : atlas.ids.indexOf(id);
-  if (row < 0) return note(`No point has the number ${text || "nothing"}. There are ${count(atlas.count, "point")}, from ${atlas.ids[0]} on.`, true);
+  if (row < 0) return note(`No point has the number ${text || "nothing"}. There are ${count(atlas.count, "point")}, starting at ${atlas.ids[0]}.`, true);
   pick(row);
   maps.forEach((map) => map.approach([row], true));
 }
@@ -297,7 +298,7 @@ function lasso(on: boolean): void {
 }
 
 function begin(): void {
-  const turned = lights(() => maps.forEach((map) => map.dress()));
+  const toggleTheme = followTheme(() => maps.forEach((map) => map.applyTheme()));
   byId("again").onclick = () => void open();
   byId<HTMLSelectElement>("by").onchange = (event) => recolor(Number((event.target as HTMLSelectElement).value));
   byId("find").onsubmit = (event) => {
@@ -334,15 +335,15 @@ function begin(): void {
     k: (step) => setK(k + step),
     back: () => before.length > 1 && back(),
     clear,
-    theme: turned,
+    theme: toggleTheme,
     help: () => keys.showModal(),
-    color: () => recolor((way + 1) % ways[0].length),
+    color: () => recolor((choice + 1) % choices[0].length),
   });
-  dropping((files) => void take(files));
+  onUpload((files) => void take(files));
   void open();
 }
 
-/** For tests and for the curious: where a point is on the screen, and what is shown. */
+/** For tests: the position of a point on the screen, and what is shown. */
 Object.assign(window, {
   explorer: {
     screen: (row: number, which = 0) => {

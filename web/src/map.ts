@@ -1,4 +1,4 @@
-// One map: regl-scatterplot for the points, and a plain canvas above it for what is pointed out.
+// One map: regl-scatterplot for the points, and a canvas above it for labels and highlights.
 
 import createScatterplot from "regl-scatterplot";
 import type { Atlas, Model } from "./atlas";
@@ -6,21 +6,21 @@ import { RIGHT, WRONG, type Coloring } from "./colors";
 import { make } from "./dom";
 
 export interface Shown {
-  row: number | null; // the query, or null for a picture of one's own
-  at?: [number, number]; // where that picture landed
+  row: number | null; // the query, or null for an uploaded image
+  at?: [number, number]; // position of that image
   picture?: HTMLImageElement;
   rows: number[];
   right: number[];
 }
 
-export interface Acts {
+export interface Actions {
   hover(row: number | null, at: [number, number] | null): void;
   pick(row: number): void;
   select(rows: number[]): void;
   clear(): void;
 }
 
-const WHOLE = { x: -1.04, y: -1.1, width: 2.08, height: 2.14 }; // a little more room below, for the tools
+const WHOLE = { x: -1.04, y: -1.1, width: 2.08, height: 2.14 }; // with space below for the tools
 const MIDDLE: [number, number] = [WHOLE.x + WHOLE.width / 2, WHOLE.y + WHOLE.height / 2];
 const MOST_NAMES = 24; // classes whose names fit on a map
 
@@ -37,9 +37,9 @@ export class MapView {
   private lassoed = false;
   private visible: Set<number> | null = null;
   private drawn = false;
-  private ends: [number, number] = [0, 0]; // rows far apart in both directions: they tell where any place is on the screen
+  private ends: [number, number] = [0, 0]; // two rows far apart in both directions, to convert positions to pixels
 
-  constructor(private readonly atlas: Atlas, private readonly model: Model, private readonly acts: Acts, title: string) {
+  constructor(private readonly atlas: Atlas, private readonly model: Model, private readonly actions: Actions, title: string) {
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `Map of ${atlas.count} points${title ? ` by ${title}` : ""}`);
@@ -51,7 +51,7 @@ export class MapView {
   /** Set up WebGL; the element must be in the page, since the plot takes its size from it. */
   start(): void {
     const wide = this.element.clientWidth / this.element.clientHeight || 1;
-    const narrow = Math.min(1, wide); // the map is zoomed out that far, and its points with it
+    const narrow = Math.min(1, wide); // the map is zoomed out by this factor, and so are its points
     const size = (this.atlas.count < 3000 ? 6 : this.atlas.count < 20000 ? 4 : 2.5) / narrow ** 0.8;
     const opacity = this.atlas.count < 3000 ? 0.9 : this.atlas.count < 20000 ? 0.75 : 0.6;
     this.plot = createScatterplot({
@@ -59,24 +59,24 @@ export class MapView {
       lassoInitiator: false, lassoMinDelay: 8, lassoMinDist: 3, deselectOnEscape: false, deselectOnDblClick: false,
       opacityInactiveMax: 1, opacityInactiveScale: 1, showReticle: false, cameraTarget: MIDDLE, cameraDistance: Math.max(WHOLE.height, WHOLE.width / wide) / 2, ...({ actionKeyMap: { lasso: "shift" } } as object),
     });
-    if (!this.plot.isSupported) throw new Error("This browser has no WebGL, which draws the points. Turn hardware acceleration on, or use another browser.");
-    this.plot.subscribe("pointover" as "pointOver", (row: number) => this.acts.hover(row, this.screen(row)));
-    this.plot.subscribe("pointout" as "pointOut", () => this.acts.hover(null, null));
+    if (!this.plot.isSupported) throw new Error("This browser has no WebGL, which the map needs. Turn on hardware acceleration, or use another browser.");
+    this.plot.subscribe("pointover" as "pointOver", (row: number) => this.actions.hover(row, this.screen(row)));
+    this.plot.subscribe("pointout" as "pointOut", () => this.actions.hover(null, null));
     this.plot.subscribe("lassoEnd", () => { this.lassoed = true; });
     this.plot.subscribe("select", ({ points }: { points: number[] }) => {
       const lasso = this.lassoed;
       this.lassoed = false;
-      if (points.length === 1 && !lasso) this.acts.pick(points[0]);
-      else if (points.length) this.acts.select([...points]);
+      if (points.length === 1 && !lasso) this.actions.pick(points[0]);
+      else if (points.length) this.actions.select([...points]);
     });
-    this.plot.subscribe("deselect", () => this.acts.clear());
+    this.plot.subscribe("deselect", () => this.actions.clear());
     this.plot.subscribe("draw", () => this.mark());
     this.ends = this.far();
-    this.dress();
+    this.applyTheme();
   }
 
-  /** The colors of the page's theme. */
-  dress(): void {
+  /** Apply the colors of the theme. */
+  applyTheme(): void {
     const style = getComputedStyle(document.documentElement);
     const color = (name: string) => hex(style.getPropertyValue(name).trim());
     this.plot.set({ backgroundColor: color("--map"), pointColorActive: color("--ink"), pointColorHover: color("--ink"), lassoColor: color("--accent") });
@@ -117,7 +117,7 @@ export class MapView {
     this.mark();
   }
 
-  /** Let go of what the plot itself holds selected, the query apart: every change of it draws all points again. */
+  /** Clear the plot's own selection, unless it is the query: every change of it draws all points again. */
   private release(row: number | null): void {
     const held = this.plot.get("selectedPoints") as number[];
     if (held.length && !(held.length === 1 && held[0] === row)) this.plot.deselect({ preventEvent: true });
@@ -133,7 +133,7 @@ export class MapView {
     this.group = rows;
   }
 
-  /** Bring points into view, unless all of them are well in view. */
+  /** Make points visible, unless all of them are. */
   approach(rows: number[], force = false): void {
     const [width, height] = [this.element.clientWidth, this.element.clientHeight];
     const inside = rows.every((row) => {
@@ -153,7 +153,7 @@ export class MapView {
     this.look(0, 0, factor);
   }
 
-  /** Move by a fifth of what is seen. */
+  /** Move by a fifth of the visible part. */
   pan(right: number, up: number): void {
     this.look(0.4 * right, 0.4 * up, 1);
   }
@@ -169,12 +169,12 @@ export class MapView {
     void this.plot.zoomToArea(WHOLE, { transition: true, transitionDuration: 250 });
   }
 
-  /** Where a point is, in pixels of this element. */
+  /** The position of a point in pixels of this element. */
   screen(row: number): [number, number] | null {
     return (this.plot.getScreenPosition(row) as [number, number] | undefined) ?? null;
   }
 
-  /** Where any place of the map is, by the rule of three between two points. */
+  /** The position of any place of the map in pixels, by interpolation between two points. */
   private spot(at: [number, number]): [number, number] | null {
     const [a, b] = this.ends;
     const [pa, pb] = [this.screen(a), this.screen(b)];
@@ -184,7 +184,7 @@ export class MapView {
     return [along(at[0], x[a], x[b], pa[0], pb[0]), along(at[1], y[a], y[b], pa[1], pb[1])];
   }
 
-  /** Two rows as far apart along one diagonal as there are. */
+  /** The two rows that are farthest apart along one diagonal. */
   private far(): [number, number] {
     let [low, high] = [0, 0];
     const { x, y } = this.model;
@@ -195,7 +195,7 @@ export class MapView {
     return [low, high];
   }
 
-  /** The point of each class nearest to the middle of its points. */
+  /** The point of each class that is nearest to the median of its points. */
   private middles(coloring: Coloring): { text: string; row: number }[] {
     const rows: number[][] = coloring.bins.map(() => []);
     for (let row = 0; row < coloring.bin.length; row++) rows[coloring.bin[row]].push(row);
@@ -254,7 +254,7 @@ export class MapView {
     const from = this.shown.row === null ? this.spot(this.shown.at!) : this.screen(this.shown.row);
     if (!from) return;
     const sign = (right: number) => (right === 1 ? RIGHT : right === 0 ? WRONG : ink);
-    const order = this.shown.rows.map((row, at) => ({ row, right: this.shown!.right[at] })).sort((a, b) => b.right - a.right); // wrong ones on top
+    const order = this.shown.rows.map((row, at) => ({ row, right: this.shown!.right[at] })).sort((a, b) => b.right - a.right); // wrong neighbors on top
     for (const { row, right } of order) {
       const to = this.screen(row);
       if (!to) continue;
@@ -273,7 +273,7 @@ export class MapView {
     this.dot(pen, from, 3.5, ink, "transparent", 0);
   }
 
-  /** A picture of one's own above the place where it landed. */
+  /** An uploaded image above its position. */
   private pin(pen: CanvasRenderingContext2D, at: [number, number], picture: HTMLImageElement, ink: string, paper: string): void {
     const side = 52;
     const [left, top] = [at[0] - side / 2, at[1] - side - 20];

@@ -1,25 +1,25 @@
-// What the page says while it waits, and when something goes wrong.
+// Messages: the cover while the page waits or has failed, and short notes.
 
 import { byId } from "./dom";
 
-/** Over everything: what is being done, or what went wrong. Without a title it goes away. */
+/** Cover the page with a title and a text; null removes the cover. */
 export function cover(title: string | null, text = "", busy = true): void {
   const over = byId("cover");
   over.hidden = title === null;
   over.classList.toggle("wrong", !busy);
   byId("state").textContent = title ?? "";
-  byId("says").textContent = text;
+  byId("detail").textContent = text;
   byId("again").hidden = busy;
 }
 
-let telling = 0;
+let timer = 0;
 
-/** A line that goes away by itself. */
+/** A note that disappears after a few seconds. */
 export function note(text: string, wrong = false): void {
   const toast = byId("toast");
   toast.hidden = !text;
   toast.textContent = text;
   toast.classList.toggle("wrong", wrong);
-  clearTimeout(telling);
-  if (text) telling = window.setTimeout(() => note(""), 8000);
+  clearTimeout(timer);
+  if (text) timer = window.setTimeout(() => note(""), 8000);
 }

@@ -1,4 +1,4 @@
-"""`nearkin embed`: embeddings of any data by a model folder, as one .npz or as a folder of shards."""
+"""`nearkin embed`: encode data with the model of a folder, into one .npz file or a folder of shards."""
 
 import os
 from argparse import Namespace
@@ -12,7 +12,7 @@ from rich.console import Console
 from nearkin import data as sources
 from nearkin.cli.datasets import opened
 from nearkin.cli.progress import note
-from nearkin.cluster.embed import embed
+from nearkin.cluster.embedding import embed
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import explain_full_disk
 from nearkin.data.opener import DATA_ROOT
@@ -24,19 +24,19 @@ def run(arguments: Namespace) -> int:
     out = Path(arguments.out)
     if out.suffix == ".npz":
         if arguments.engine or arguments.address or arguments.shard_rows:
-            raise ValueError(f"--engine, --address and --shard-rows write a folder of shards, and --out {out} is a file; name a folder")
+            raise ValueError(f"--engine, --address and --shard-rows need a folder of shards, and --out {out} is a file; name a folder")
         return _one_file(arguments, out)
     if out.suffix and not out.is_dir():
         raise ValueError(f"--out {out} must end in .npz, or name a folder for shards")
     if arguments.address and arguments.engine != "ray":
-        raise ValueError("--address is of a Ray cluster; give --engine ray, too")
+        raise ValueError("--address is the address of a Ray cluster; pass --engine ray, too")
     return _shards(arguments, out)
 
 
 def run_shard(arguments: Namespace) -> int:
-    """The data themselves as shards, for ranks that each read their own."""
+    """Write the data themselves as shards, so that each training rank can read its own."""
     if arguments.address and arguments.engine != "ray":
-        raise ValueError("--address is of a Ray cluster; give --engine ray, too")
+        raise ValueError("--address is the address of a Ray cluster; pass --engine ray, too")
     how: dict[str, Any] = {"data_root": arguments.data_root or DATA_ROOT, "size": arguments.size, "on_error": "skip", "report": note}
     return _written(arguments, None, sources.open(arguments.data, **how), Path(arguments.out))
 
@@ -58,8 +58,8 @@ def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out:
         **options,
     )
     what = "points" if model_folder is None else "embeddings"
-    there = f", there already: {found.known:,}" if found.known else ""
-    damaged = f"; damaged and left out: {found.damaged:,}" if found.damaged else ""
+    there = f", already there: {found.known:,}" if found.known else ""
+    damaged = f"; damaged and skipped: {found.damaged:,}" if found.damaged else ""
     Console(markup=False, highlight=False).print(
         f"{found.points:,} {what} in {out}; shards made: {found.made:,}{there}{damaged}", soft_wrap=True
     )
@@ -67,7 +67,7 @@ def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out:
 
 
 def _one_file(arguments: Namespace, out: Path) -> int:
-    """Embeddings, ids, sources, and labels with the names of the classes, or targets, where known, as .npz."""
+    """Write embeddings, ids, sources, and labels with class names or targets, if known, as .npz."""
     model = load(arguments.folder, device=arguments.device)
     data = opened(arguments, arguments.data, "raise")
     rows = [np.asarray(model.encode(data.read(part).numpy())) for part in torch.split(data.ids, 512)]
@@ -78,12 +78,12 @@ def _one_file(arguments: Namespace, out: Path) -> int:
         arrays["classes"] = np.asarray(data.classes, dtype=np.str_)
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{os.getpid()}-{out.name}")
-    with explain_full_disk(out.parent, "run the same again; what was there before is as it was"):
+    with explain_full_disk(out.parent, "run the same command again; the previous file is unchanged"):
         try:
             np.savez(aside, **arrays)  # type: ignore[arg-type]
             os.replace(aside, out)
         finally:
-            aside.unlink(missing_ok=True)  # half a file on a full disk only makes it fuller
+            aside.unlink(missing_ok=True)  # a partial file would only fill the disk
     Console(markup=False, highlight=False).print(
         f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}"
     )

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nearkin.cli.evaluation_data import queries_for
 from nearkin.cli.evaluation_output import json_safe, output_folder, progress, provenance, score_table, write_atomically
-from nearkin.cluster.evaluate import Asked, Where, judge
+from nearkin.cluster.evaluate import Compute, Queries, judge
 from nearkin.cluster.session import check_address
 from nearkin.data.corrections import source_names
 from nearkin.data.shards import open_shards
@@ -37,8 +37,8 @@ def run_over_shards(arguments: Namespace) -> int:
         side = embedded(model, queries.data, "queries", report)
         side, classes = in_classes_of(side, shards.about.classes)
         known = side.data.classes if side.data.supervision == "sets" else classes
-        asked = Asked(side.points, source_names(side.data), side.data.supervision, known, queries.split)
-        measured = judge(asked, shards, model.affinity, Where(arguments.engine, arguments.address), report)
+        given = Queries(side.points, source_names(side.data), side.data.supervision, known, queries.split)
+        measured = judge(given, shards, model.affinity, Compute(arguments.engine, arguments.address), report)
     measured.notes += [*queries.notes, NOTE]
     console = Console(highlight=False)
     console.print(f"{len(side):,} queries ({queries.split}) compared with {len(shards):,} points of {shards.folder}.", markup=False)

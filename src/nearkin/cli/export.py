@@ -9,15 +9,15 @@ from rich.console import Console
 from nearkin.cli.progress import note
 from nearkin.index.collection import open_index
 from nearkin.models.folder import load
-from nearkin.serve.atlas.folder import check_free, write_page
-from nearkin.serve.atlas.view import Place, View, views
+from nearkin.serve.atlas.export import check_free, write_page
+from nearkin.serve.atlas.model_maps import Indexed, ModelMap, build_maps
 from nearkin.train.export import to_onnx
 
 
 def run(arguments: Namespace) -> int:
-    """Write what was asked for."""
+    """Write the ONNX file, the page, or both."""
     if arguments.onnx is None and not arguments.page:
-        raise ValueError("say what to write: --onnx FILE.onnx for the network, --page OUT for the explorer")
+        raise ValueError("nothing to write: pass --onnx FILE.onnx for the network, or --page OUT for the explorer")
     if arguments.page:
         check_free(Path(arguments.page))
     console = Console(markup=False, highlight=False, soft_wrap=True)
@@ -25,13 +25,13 @@ def run(arguments: Namespace) -> int:
         target = Path(arguments.onnx or Path(arguments.folder) / "model.onnx")
         console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu"), target)))
     if arguments.page:
-        page = write_page(_drawn(arguments), Path(arguments.page), note)
+        page = write_page(_maps(arguments), Path(arguments.page), note)
         size = sum(file.stat().st_size for file in page.parent.rglob("*") if file.is_file())
-        console.print(f"{page} ({size / 1e6:.1f} MB with all it needs): open it in a browser")
+        console.print(f"{page} ({size / 1e6:.1f} MB in its folder): open it in a browser")
     return 0
 
 
-def _drawn(arguments: Namespace) -> list[View]:
+def _maps(arguments: Namespace) -> list[ModelMap]:
     folders = [arguments.folder, *([arguments.compare] if arguments.compare else [])]
-    opened = [open_index(folder, device=arguments.device) for folder in folders]
-    return list(views([Place(one.folder, one.index.snapshot) for one in opened], arguments.map, note))[-1]
+    collections = [open_index(folder, device=arguments.device) for folder in folders]
+    return list(build_maps([Indexed(one.folder, one.index.frozen()) for one in collections], arguments.map, note))[-1]

@@ -1,4 +1,4 @@
-"""`nearkin search`: which of my images are like this one?"""
+"""`nearkin search`: the nearest neighbors of images, points or vectors."""
 
 import json
 import sys
@@ -22,14 +22,13 @@ from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import report_unread
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
-from nearkin.index.remote import RemoteCollection, address, open_remote
 from nearkin.models.folder import channels_and_size
 
 TOGETHER = 256  # images encoded and searched at once
-SHOWN = 4  # columns for numbers and the like
+SHOWN = 4  # columns for metadata
 
 
-class Asked(NamedTuple):
+class Result(NamedTuple):
     """A query and its answer."""
 
     query: str
@@ -37,67 +36,67 @@ class Asked(NamedTuple):
 
 
 def run(arguments: Namespace) -> int:
-    """Answer every query, as tables or as JSON."""
+    """Search every query and print tables or JSON."""
     where = Where(labels=tuple(arguments.label), metadata=dict(_pair(text) for text in arguments.where))
-    opened = open_index if address(arguments.folder) is None else open_remote
-    collection: Collection | RemoteCollection = opened(arguments.folder, device=arguments.device)
-    found = list(_answers(collection, arguments, where))
+    collection = open_index(arguments.folder, device=arguments.device)
+    found = list(_results(collection, arguments, where))
     if not found and arguments.queries:
-        raise ValueError("none of the queries can be read; each is named above")
+        raise ValueError("none of the queries could be read; see the messages above")
     if not found:
-        raise ValueError("nothing to search for: name image files, folders or arrays, or give --id or --vector")
+        raise ValueError("nothing to search for: pass image files, folders or arrays, or --id or --vector")
+    known = list(collection.index.labels)
     for label in where.labels:
-        if isinstance(collection, Collection) and label not in collection.index.snapshot.manifest["labels"]:
-            note(f"no point has the label {label!r}; there are {few(collection.index.snapshot.manifest['labels'])}")
+        if known and label not in known:
+            note(f"no point has the label {label!r}; the labels are {few(known)}")
     if arguments.json:
-        json.dump([_plain(asked) for asked in found], sys.stdout, indent=1)
+        json.dump([_json(result) for result in found], sys.stdout, indent=1)
         sys.stdout.write("\n")
     else:
         _show(collection, found, arguments.k)
     return 0
 
 
-def _answers(collection: Collection | RemoteCollection, arguments: Namespace, where: Where) -> Iterator[Asked]:
+def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
     arrays = [query for query in arguments.queries if query.lower().endswith(ARRAY_SUFFIXES)]
     paths = [path for query in arguments.queries if query not in arrays for path in _files(query)]
     for start in range(0, len(paths), TOGETHER):
-        yield from _pictured(collection, paths[start : start + TOGETHER], arguments.k, where)
+        yield from _images(collection, paths[start : start + TOGETHER], arguments.k, where)
     for query in arrays:
         yield from _rows(collection, query, arguments.k, where)
     for point in arguments.id:
         try:
-            yield Asked(f"id {point}", collection.search(point, arguments.k, where=where))
+            yield Result(f"id {point}", collection.search(point, arguments.k, where=where))
         except KeyError as error:
             raise ValueError(f"--id: {error.args[0]}") from None
     for name, vector in _vectors(arguments.vector):
-        yield Asked(name, collection.search(vector, arguments.k, where=where))
+        yield Result(name, collection.search(vector, arguments.k, where=where))
 
 
-def _pictured(collection: Collection | RemoteCollection, paths: list[str], k: int, where: Where) -> Iterator[Asked]:
-    """All at once; where that meets a damaged file, each half on its own, until the file is alone and is named and left out."""
+def _images(collection: Collection, paths: list[str], k: int, where: Where) -> Iterator[Result]:
+    """All at once. If a file is damaged, each half again, until the damaged file is found, reported and skipped."""
     try:
         answers = collection.search_files(paths, k, where=where)
     except DamagedImageError as error:
         if len(paths) == 1:
-            note(f"left out: {error}")
+            note(f"skipped: {error}")
         else:
-            yield from _pictured(collection, paths[: len(paths) // 2], k, where)
-            yield from _pictured(collection, paths[len(paths) // 2 :], k, where)
+            yield from _images(collection, paths[: len(paths) // 2], k, where)
+            yield from _images(collection, paths[len(paths) // 2 :], k, where)
         return
-    yield from map(Asked, paths, answers)
+    yield from map(Result, paths, answers)
 
 
-def _rows(collection: Collection | RemoteCollection, query: str, k: int, where: Where) -> Iterator[Asked]:
-    """New points from an array file, vectors or images as the model was trained on: embedded, then searched."""
+def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[Result]:
+    """New points from an array file, vectors or images like the training data: encoded, then searched."""
     about = collection.model.about
     channels, size = channels_and_size(about)
     data = sources.open(query, size=size, channels=channels, report=note)
     if tuple(data.shape) != tuple(about["shape"]):
-        mend = "; embeddings are asked with --vector" if data.shape == (collection.index.dimension,) else ""
-        raise ValueError(f"{query} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}{mend}")
+        fix = "; pass embeddings with --vector" if data.shape == (collection.index.dimension,) else ""
+        raise ValueError(f"{query} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}{fix}")
     for ids in torch.split(data.ids, TOGETHER):
         answers = collection.index.search(np.asarray(collection.model.encode(data.read(ids).numpy())), k, where=where)
-        yield from map(Asked, (data.sources[row] for row in data.rows(ids).tolist()), answers)
+        yield from map(Result, (data.sources[row] for row in data.rows(ids).tolist()), answers)
 
 
 def _files(query: str) -> list[str]:
@@ -117,7 +116,7 @@ def _vectors(text: str | None) -> list[tuple[str, np.ndarray]]:
     if text.lower().endswith(ARRAY_SUFFIXES):
         held = read_arrays(Path(text))
         if not {"embeddings", "x"} & set(held):
-            raise ValueError(f"--vector {text} holds {few(sorted(held))}, and no embeddings; give a file that `nearkin embed` wrote")
+            raise ValueError(f"--vector {text} holds {few(sorted(held))}, and no embeddings; pass a file that `nearkin embed` wrote")
         vectors = np.atleast_2d(held["embeddings"] if "embeddings" in held else held["x"])
         names = held["sources"].tolist() if len(held.get("sources", ())) == len(vectors) else [f"vector {n}" for n in range(len(vectors))]
         return list(zip(names, vectors, strict=True))
@@ -134,12 +133,12 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _plain(asked: Asked) -> dict[str, object]:
-    return {"query": asked.query, "exact": asked.answer.exact, "neighbors": [hit._asdict() for hit in asked.answer.hits]}
+def _json(result: Result) -> dict[str, object]:
+    return {"query": result.query, "exact": result.answer.exact, "neighbors": [hit._asdict() for hit in result.answer.hits]}
 
 
-def _known(hits: Sequence[Hit]) -> list[tuple[str, list[str]]]:
-    """Columns of what else is known of points: their numbers by name, the set of their classes. The first few; --json has all."""
+def _metadata(hits: Sequence[Hit]) -> list[tuple[str, list[str]]]:
+    """The first few columns of metadata: numbers by name, sets of classes. --json prints all."""
     names = [name for name in dict.fromkeys(name for hit in hits for name in hit.metadata) if name not in ("data", "split", "group")]
     return [(name, [_cell(hit.metadata.get(name)) for hit in hits]) for name in names[:SHOWN]]
 
@@ -150,26 +149,26 @@ def _cell(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
 
 
-def _show(collection: Collection | RemoteCollection, found: list[Asked], k: int) -> None:
-    console = Console(highlight=False, soft_wrap=True, width=1000)  # a path is not folded: it is there to be copied
+def _show(collection: Collection, found: list[Result], k: int) -> None:
+    console = Console(highlight=False, soft_wrap=True, width=1000)  # paths are not wrapped, so that they can be copied
     for query, answer in found:
         title = f"{query}: the {len(answer.hits)} nearest{'' if answer.exact else ' (approximate: a nearer one may be missing)'}"
         columns = [
             ("", [str(rank) for rank in range(1, len(answer.hits) + 1)]),
             ("affinity", [f"{hit.affinity:.4g}" for hit in answer.hits]),
             ("label", [hit.label or "" for hit in answer.hits]),
-            *_known(answer.hits),
+            *_metadata(answer.hits),
             ("same kind?", [{True: "yes", False: "no", None: ""}[hit.same_kind] for hit in answer.hits]),
             ("id", [str(hit.id) for hit in answer.hits]),
             ("path", [hit.source for hit in answer.hits]),
         ]
-        told = [column for column in columns if any(column[1]) or not answer.hits]  # nobody's label: no column of blanks
-        table = Table(*(name for name, _ in told), title=Text(title), title_justify="left", title_style="bold")
-        for row in zip(*(cells for _, cells in told), strict=True):
+        shown = [column for column in columns if any(column[1]) or not answer.hits]  # without columns of blanks
+        table = Table(*(name for name, _ in shown), title=Text(title), title_justify="left", title_style="bold")
+        for row in zip(*(cells for _, cells in shown), strict=True):
             table.add_row(*map(Text, row))
         console.print(table)
         if len(answer.hits) < k:
-            console.print(f"{k} were asked for; there are no more")
+            console.print(f"{k} were requested; there are no more")
     rule = collection.index.calibration
     if rule is not None:
-        console.print(f"same kind? yes from affinity {rule['threshold']:.4g}, right for {rule['accuracy']:.1%} of {rule['fitted_on']}")
+        console.print(f"same kind? yes from affinity {rule['threshold']:.4g}, accuracy {rule['accuracy']:.1%} on {rule['fitted_on']}")

@@ -1,4 +1,4 @@
-"""`nearkin serve`: search over HTTP, and pages to look at: one to ask with a picture, and the explorer."""
+"""`nearkin serve`: search over HTTP, with a search page and the explorer."""
 
 import os
 import webbrowser
@@ -23,8 +23,8 @@ def run(arguments: Namespace) -> int:
     def ready(address: str) -> None:
         console.print(f"{collection.index.count:,} points at {address} (Ctrl-C stops)")
         if arguments.host in ("0.0.0.0", "::"):
-            console.print(f"on {arguments.host}, every address of this machine: others put its name for the one above, and send the token")
-        console.print(f"explore their neighbors at {address}/explore")
+            console.print(f"on {arguments.host}, every address of this machine: other machines use its name instead, and send the token")
+        console.print(f"explorer: {address}/explore")
         if not arguments.no_browser:
             webbrowser.open(f"{address}/explore" if token is None else f"{address}/explore?token={token}")
 

@@ -1,4 +1,4 @@
-"""One shard's worth of work: the points of a piece read, encoded, and written."""
+"""The work of one shard: read, encode and write its points."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from nearkin.data.progress import Report
 from nearkin.data.shards import Shard, write_shard
 from nearkin.models.folder import Model
 
-CHUNK = 512  # points read and encoded together; the same everywhere, so that the same numbers come out
+CHUNK = 512  # points read and encoded together; the same everywhere, for the same results
 
 
 class Piece(NamedTuple):
@@ -32,7 +32,7 @@ def pieces(data: Dataset, rows: int, numbers: list[int]) -> Iterator[Piece]:
 
 
 def write_piece(folder: Path, model: Model | None, piece: Piece, *, workers: int | None = 0) -> dict[str, Any]:
-    """Embed a piece and write its shard; the record for the manifest, which also names what was left out, and why.
+    """Encode a piece and write its shard; returns its record for the manifest, which also lists skipped points and why.
 
     Without a model the points are written as they are.
     """
@@ -41,10 +41,10 @@ def write_piece(folder: Path, model: Model | None, piece: Piece, *, workers: int
 
 
 def encoded(model: Model | None, data: Dataset, *, workers: int | None = 0) -> tuple[Shard, list[list[str]]]:
-    """Points with their embeddings, or as they are, and [source, reason] of those that cannot be decoded or have no finite embedding."""
+    """The shard of the points, and [source, reason] of those that cannot be decoded or have no finite embedding."""
     many = workers if len(data) > MIN_FILES_FOR_WORKERS else 0
-    loader = Loader(data, device="cpu" if model is None else model.device, resident_bytes=-1, workers=many, report=_silence)
-    rows, kept = [_nothing(model, data)], [torch.empty(0, dtype=torch.int64)]
+    loader = Loader(data, device="cpu" if model is None else model.device, resident_bytes=-1, workers=many, report=_ignore)
+    rows, kept = [_empty(model, data)], [torch.empty(0, dtype=torch.int64)]
     for inputs, ids in loader(torch.split(data.ids, CHUNK)):
         rows.append(inputs.flatten(1).numpy() if model is None else torch.as_tensor(model.encode(inputs)).float().cpu().numpy())
         kept.append(ids.cpu())
@@ -57,8 +57,8 @@ def encoded(model: Model | None, data: Dataset, *, workers: int | None = 0) -> t
     return Shard(data.ids[at].numpy(), vectors, _labels(data, at.numpy()), sources), damaged
 
 
-def _nothing(model: Model | None, data: Dataset) -> np.ndarray:
-    """(0, d), of the kind of vectors that will follow."""
+def _empty(model: Model | None, data: Dataset) -> np.ndarray:
+    """(0, d), of the type of the vectors that follow."""
     if model is not None:
         return np.empty((0, int(model.about["network"]["dimension"])), np.float32)
     return np.empty((0, int(np.prod(data.shape))), np.uint8 if data.kind == "images" else np.float32)
@@ -79,12 +79,12 @@ def _labels(data: Dataset, rows: np.ndarray) -> np.ndarray | None:
     )
 
 
-def _silence(line: str) -> None:
-    """What was left out is told once, by whoever reads the records."""
+def _ignore(line: str) -> None:
+    """Skipped points are reported once, from the records."""
 
 
-def named(record: dict[str, Any], report: Report | None, before: int, most: int) -> None:
-    """Name what was left out of a shard, up to `most` in all."""
+def report_damaged(record: dict[str, Any], report: Report | None, before: int, most: int) -> None:
+    """Report the skipped points of a shard, up to `most` in all."""
     for source, reason in record["damaged"][: max(most - before, 0)]:
         if report is not None:
-            report(f"left out: {reason if Path(source).name in reason else f'{source}: {reason}'}")
+            report(f"skipped: {reason if Path(source).name in reason else f'{source}: {reason}'}")

@@ -1,7 +1,7 @@
-"""Are the neighbors right, when the references are shards larger than memory? As in memory, but for what needs all pairs at once.
+"""Evaluate neighbors whose references are shards larger than memory.
 
-The nearest few are searched once; rankings of everything are counted while the shards pass by twice more, for as many queries as that
-can be waited for.
+The nearest few are searched in one pass over the shards. Metrics that rank every point need two more passes, and use a sample of the
+queries if there are too many.
 """
 
 from collections.abc import Sequence
@@ -25,70 +25,147 @@ from nearkin.report.measure import AT_ONE, NEAR, Measured, by_means, by_overlap,
 from nearkin.search import Neighbors
 from nearkin.search.exact import Scored, round_scored
 
-MOST_RANKED = 10**9  # queries x points that are ranked; of more, a sample of the queries
-FEWEST = 100  # queries of such a sample: with fewer the intervals say nothing
-CUT = (1, 5, 10)  # of precision@k and its like
+MOST_RANKED = 10**9  # queries x points that are ranked; above, a sample of the queries
+FEWEST = 100  # queries of such a sample; with fewer the intervals are too wide
+CUT = (1, 5, 10)  # k of precision@k and similar metrics
 
 
-class Asked(NamedTuple):
-    """Queries, and what is known of them."""
+class Queries(NamedTuple):
+    """Queries and their labels.
 
-    points: Points  # labels: classes (n,) numbered as the shards number theirs, numbers (n, t), or sets (n, C)
-    sources: Sequence[str]  # a point of the shards with the query's source is the query itself
+    Parameters
+    ----------
+    points : Points
+        Embeddings and labels: classes (n,) numbered as in the shards, numbers (n, t), or sets (n, C).
+    sources : sequence of str
+        Their sources. A point of the shards with the same source is the query itself, and is left out.
+    supervision : str
+        The kind of the labels: "classes", "numbers" or "sets".
+    classes : tuple of str, default ()
+        Class names: those of the shards first; of sets, those of the queries.
+    split : str, optional
+        The name of the split of the queries, which is stored with the scores.
+
+    Examples
+    --------
+    >>> points = Points(torch.tensor([[0.0, 1.0]]), labels=torch.tensor([0]))
+    >>> Queries(points, sources=["query.jpg"], supervision="classes", classes=("a", "b")).classes
+    ('a', 'b')
+    """
+
+    points: Points
+    sources: Sequence[str]
     supervision: str
-    classes: tuple[str, ...] = ()  # those of the shards first; of sets, those of the queries
+    classes: tuple[str, ...] = ()
     split: str | None = None
 
 
-class Where(NamedTuple):
-    """Who searches."""
+class Compute(NamedTuple):
+    """Where the work is done.
+
+    Parameters
+    ----------
+    engine : {"local", "ray"}, default "local"
+        In this process, or on a Ray cluster.
+    address : str, optional
+        The Ray cluster, as host:port or "auto".
+
+    Examples
+    --------
+    >>> Compute(engine="ray", address="10.0.0.1:6379")
+    Compute(engine='ray', address='10.0.0.1:6379')
+    """
 
     engine: Engine = "local"
     address: str | None = None
 
 
-def judge(asked: Asked, shards: Shards, affinity: Affinity, where: Where | None = None, report: Report | None = None) -> Measured:
-    """Every figure that the nearest few decide; for classes also the rankings of everything, of as many queries as can be waited for."""
-    _check(asked, shards)
-    where = where or Where()
+def judge(queries: Queries, shards: Shards, affinity: Affinity, compute: Compute | None = None, report: Report | None = None) -> Measured:
+    """Evaluate the neighbors of queries in a folder of shards.
+
+    Parameters
+    ----------
+    queries : Queries
+        The queries and their labels.
+    shards : Shards
+        The references, with labels of the same kind.
+    affinity : Affinity
+        How near two points are.
+    compute : Compute, optional
+        Where the work is done. By default in this process.
+    report : callable, optional
+        Receives progress messages.
+
+    Returns
+    -------
+    Measured
+        The metrics of the nearest neighbors; for classes also those that rank every point.
+
+    Raises
+    ------
+    ValueError
+        If labels are missing, or of different kinds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tempfile import TemporaryDirectory
+    >>> from nearkin import data
+    >>> from nearkin.cluster import embed
+    >>> from nearkin.compose import SquaredEuclidean
+    >>> from nearkin.data.shards import open_shards
+    >>> points = np.array([[0, 1], [0.1, 1], [1, 0], [1, 0.1]], np.float32)
+    >>> labeled = data.open({"x": points, "y": np.array(["a", "a", "b", "b"])})
+    >>> with TemporaryDirectory() as folder:
+    ...     written = embed(None, labeled, folder, rows=2)
+    ...     shards = open_shards(folder)
+    ...     query = Points(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), labels=torch.tensor([0, 1]))
+    ...     measured = judge(Queries(query, ["q1", "q2"], "classes", ("a", "b")), shards, SquaredEuclidean())
+    >>> measured.scores["prediction from neighbors"]["1-nn"].value
+    1.0
+    """
+    _check(queries, shards)
+    compute = compute or Compute()
     measured, supervision = Measured(), shards.about.supervision
-    own = torch.from_numpy(shards.places(asked.sources))
+    own = torch.from_numpy(shards.places(queries.sources))
     codes = shards.codes() if supervision == "classes" else None
     known = len(shards) if codes is None else int((codes >= 0).sum())
     if known < len(shards):
-        measured.notes.append(f"{len(shards) - known:,} points of the shards are of no known class and were passed over.")
+        measured.notes.append(f"{len(shards) - known:,} points of the shards have no known class and were skipped.")
     others = known - int(bool((own >= 0).any()))
     ks = ks_up_to(others)
     inform(report, f"searching {len(shards):,} points in {len(shards.records):,} shards")
-    best = _nearest(asked, shards, codes, affinity, max(*ks, min(WEIGHTED_K, others)), own, where)
+    best = _nearest(queries, shards, codes, affinity, max(*ks, min(WEIGHTED_K, others)), own, compute)
     measured.found = round_scored(best._replace(best=Neighbors(*(part[:, :NEAR] for part in best.best))), affinity)
     if codes is not None:
-        _classes(measured, asked, codes, best, affinity, ks)
-        _rankings(measured, asked, shards, codes, affinity, own, where, report)
+        _classes(measured, queries, codes, best, affinity, ks)
+        _rankings(measured, queries, shards, codes, affinity, own, compute, report)
     elif supervision == "numbers":
-        by_means(measured, _labels_at(shards, best.best.positions), _labels(asked), ks, asked.split)
+        by_means(measured, _labels_at(shards, best.best.positions), _labels(queries), ks, queries.split)
     else:
-        _sets(measured, asked, shards, best.best.positions[:, 0])
+        _sets(measured, queries, shards, best.best.positions[:, 0])
     return measured
 
 
-def _check(asked: Asked, shards: Shards) -> None:
-    theirs = shards.about.supervision
-    if theirs == "ids":
-        raise ValueError(f"{shards.folder} has no labels to judge neighbors by; embed data that have labels")
-    if asked.points.labels is None or asked.supervision == "ids":
-        raise ValueError(f"the queries have no labels to be judged by, and {shards.folder} has {theirs}; give DATA with labels")
-    if asked.supervision != theirs:
-        raise ValueError(f"the queries have {asked.supervision} for labels and {shards.folder} has {theirs}; embed data of the same kind")
+def _check(queries: Queries, shards: Shards) -> None:
+    kind = shards.about.supervision
+    if kind == "ids":
+        raise ValueError(f"{shards.folder} has no labels to evaluate neighbors with; embed data with labels")
+    if queries.points.labels is None or queries.supervision == "ids":
+        raise ValueError(f"the queries have no labels, and {shards.folder} has {kind}; pass DATA with labels")
+    if queries.supervision != kind:
+        raise ValueError(f"the queries have {queries.supervision} for labels, and {shards.folder} has {kind}; embed data of the same kind")
 
 
-def _nearest(asked: Asked, shards: Shards, codes: np.ndarray | None, affinity: Affinity, k: int, own: Tensor, where: Where) -> Scored:
-    """The k nearest that have a label, each query's own left out."""
-    queries = Points(asked.points.embeddings)
+def _nearest(
+    queries: Queries, shards: Shards, codes: np.ndarray | None, affinity: Affinity, k: int, own: Tensor, compute: Compute
+) -> Scored:
+    """The k nearest points that have a label, without the query itself."""
+    points = Points(queries.points.embeddings)
     groups = None
     if codes is not None and bool((codes < 0).any()):
         groups = torch.ones(len(own), dtype=torch.int64), torch.from_numpy((codes < 0).astype(np.int64))
-    found = scored_over(queries, shards, k + int(bool((own >= 0).any())), affinity, groups=groups, **where._asdict())
+    found = scored_over(points, shards, k + int(bool((own >= 0).any())), affinity, groups=groups, **compute._asdict())
     return found._replace(best=without(found.best, own.to(found.best.positions.device), k))
 
 
@@ -98,56 +175,57 @@ def without(found: Neighbors, own: Tensor, k: int) -> Neighbors:
     return Neighbors(found.positions.gather(1, order), found.affinity.gather(1, order))
 
 
-def _classes(measured: Measured, asked: Asked, codes: np.ndarray, best: Scored, affinity: Affinity, ks: list[int]) -> None:
-    labels, theirs = _labels(asked), torch.from_numpy(codes)
-    near = theirs[best.best.positions.cpu()].long().to(labels.device)  # (n, most)
+def _classes(measured: Measured, queries: Queries, codes: np.ndarray, best: Scored, affinity: Affinity, ks: list[int]) -> None:
+    labels, references = _labels(queries), torch.from_numpy(codes)
+    near = references[best.best.positions.cpu()].long().to(labels.device)  # (n, most)
     few = {k: vote(near[:, :k]) for k in (1, min(10, max(ks)))}
     weights = round_scored(best, with_vote_temperature(affinity)).affinity[:, :WEIGHTED_K]
     predicted = {f"{k}-nn": votes for k, votes in few.items()}
     predicted[f"weighted {weights.shape[1]}-nn"] = weighted_vote(near[:, :WEIGHTED_K], weights)
-    measured.scores["prediction from neighbors"] = accuracies(predicted, labels, torch.unique(theirs).to(labels.device), split=asked.split)
-    measured.by_k = by_votes(near, labels, ks, asked.split)
-    confusions(measured, labels, near[:, :NEAR], len(asked.classes))
+    present = torch.unique(references).to(labels.device)
+    measured.scores["prediction from neighbors"] = accuracies(predicted, labels, present, split=queries.split)
+    measured.by_k = by_votes(near, labels, ks, queries.split)
+    confusions(measured, labels, near[:, :NEAR], len(queries.classes))
 
 
 def _rankings(
     measured: Measured,
-    asked: Asked,
+    queries: Queries,
     shards: Shards,
     codes: np.ndarray,
     affinity: Affinity,
     own: Tensor,
-    where: Where,
+    compute: Compute,
     report: Report | None,
 ) -> None:
     n, most = len(own), MOST_RANKED // len(shards)
     if most < min(n, FEWEST):
         measured.notes.append(
-            f"Figures that rank every point (precision@k to mrr) are left out: {n:,} queries and {len(shards):,} points make more than "
-            f"{MOST_RANKED:,} pairs, and fewer than {FEWEST} queries would be left of them."
+            f"Metrics that rank every point (precision@k to mrr) were skipped: {n:,} queries and {len(shards):,} points make more than "
+            f"{MOST_RANKED:,} pairs, and a sample would have fewer than {FEWEST} queries."
         )
         return
     rows = torch.arange(n)
     if most < n:
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].sort().values
-        measured.notes.append(f"Figures that rank every point (precision@k to mrr) are of {most:,} of {n:,} queries, drawn at random.")
+        measured.notes.append(f"Metrics that rank every point (precision@k to mrr) are of {most:,} of {n:,} queries, sampled at random.")
     inform(report, f"ranking {len(shards):,} points by {len(rows):,} queries")
-    some = Ranked(*(part.cpu()[rows] for part in (asked.points.embeddings, _labels(asked), own)))
+    some = Ranked(*(part.cpu()[rows] for part in (queries.points.embeddings, _labels(queries), own)))
     ks = tuple(k for k in CUT if k < len(shards))
-    found = retrieval_scores(ranked_over(some, shards, codes, affinity, ks, **where._asdict()), ks, split=asked.split)
+    found = retrieval_scores(ranked_over(some, shards, codes, affinity, ks, **compute._asdict()), ks, split=queries.split)
     measured.scores["retrieval"] = {name: score for name, score in found.items() if name not in AT_ONE}
 
 
-def _sets(measured: Measured, asked: Asked, shards: Shards, nearest: Tensor) -> None:
-    labels = _labels(asked).cpu()
-    names = (*asked.classes, *(name for name in shards.about.classes if name not in asked.classes))
+def _sets(measured: Measured, queries: Queries, shards: Shards, nearest: Tensor) -> None:
+    labels = _labels(queries).cpu()
+    names = (*queries.classes, *(name for name in shards.about.classes if name not in queries.classes))
     padded = torch.nn.functional.pad(labels.bool(), (0, len(names) - labels.shape[1]))
     near, drawn = (_members(shards, rows, names) for rows in (nearest.cpu(), random_rows(len(shards), len(labels))))
-    by_overlap(measured, padded, near, drawn, asked.split)
+    by_overlap(measured, padded, near, drawn, queries.split)
 
 
 def _members(shards: Shards, rows: Tensor, names: Sequence[str]) -> Tensor:
-    """(n, C) truth values: which of the names are in the sets of the points at these places (n,)."""
+    """(n, C) whether each name is in the set of the point at each position (n,)."""
     found = shards.labels_at(rows.numpy())
     assert found is not None
     held = [set(text.split(SET_SEPARATOR)) if text else set() for text in found.tolist()]
@@ -160,6 +238,6 @@ def _labels_at(shards: Shards, positions: Tensor) -> Tensor:
     return torch.from_numpy(found).to(positions.device)
 
 
-def _labels(asked: Asked) -> Tensor:
-    assert asked.points.labels is not None
-    return asked.points.labels
+def _labels(queries: Queries) -> Tensor:
+    assert queries.points.labels is not None
+    return queries.points.labels

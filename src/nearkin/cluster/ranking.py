@@ -1,7 +1,7 @@
-"""Rankings of all points of shards, without holding them: kin first, strangers counted between them after.
+"""Rankings of all points of shards without holding them in memory.
 
-A query's kin are read once for their affinities; when everybody passes by a second time, each stranger is counted where it stands among
-them. What is held is as many numbers as a query has kin, and one row group.
+The affinities of a query's positives are read in a first pass. In a second pass over all points, each negative is counted at its rank
+among them. In memory are one number per positive of a query, and one row group.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,11 @@ from nearkin.evaluate.retrieval import Piece, concatenate_pieces, metrics_of
 from nearkin.search.exact import all_pairs
 from nearkin.search.measure import GRAIN, measure
 
-HELD = 1 << 22  # affinities to kin, and to strangers, that are held at once
+HELD = 1 << 22  # affinities to positives, and to negatives, in memory at once
 
 
 class Ranked(NamedTuple):
-    """Queries (n, d) of known classes (n,), and where each stands itself among all points, or -1."""
+    """Queries (n, d) of known classes (n,), and the position of each among all points, or -1."""
 
     queries: Tensor
     classes: Tensor
@@ -35,7 +35,7 @@ class Ranked(NamedTuple):
 
 
 def ranked_over(
-    asked: Ranked,
+    queries: Ranked,
     shards: Shards,
     classes: np.ndarray,
     affinity: Affinity,
@@ -44,19 +44,18 @@ def ranked_over(
     engine: Engine = "local",
     address: str | None = None,
 ) -> Piece:
-    """What the ranking of all points by each query is worth; `classes` (m,) are theirs, and those below 0 are not ranked."""
+    """Rank all points for each query and measure the rankings; points whose class (m,) is below 0 are not ranked."""
     most = max(int(np.bincount(classes[classes >= 0]).max()), 1)
-    work = _Work(asked, shards, classes, affinity, tuple(ks), most)
-    numbers = list(range(0, len(asked.queries), work.step))
-    return concatenate_pieces(
-        [_worth(work, start) for start in numbers] if engine == "local" else list(in_order(_worth, work, numbers, address))
-    )
+    work = _Work(queries, shards, classes, affinity, tuple(ks), most)
+    numbers = list(range(0, len(queries.queries), work.step))
+    parts = (_measured(work, start) for start in numbers) if engine == "local" else in_order(_measured, work, numbers, address)
+    return concatenate_pieces(list(parts))
 
 
 class _Work(NamedTuple):
-    """All that a worker needs to know."""
+    """All that a worker needs."""
 
-    asked: Ranked
+    queries: Ranked
     shards: Shards
     classes: np.ndarray
     affinity: Affinity
@@ -65,36 +64,36 @@ class _Work(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Queries whose kin are held at once."""
+        """Queries whose positives are in memory at once."""
         return max(HELD // self.most, 1)
 
 
-def _worth(work: _Work, start: int) -> Piece:
-    some = work.asked.some(slice(start, start + work.step))
+def _measured(work: _Work, start: int) -> Piece:
+    some = work.queries.some(slice(start, start + work.step))
     return metrics_of(rank_counts_in_parts(lambda: _parts(some, work.shards, work.classes, work.affinity), work.most), work.ks)
 
 
-def _parts(asked: Ranked, shards: Shards, classes: np.ndarray, affinity: Affinity) -> Iterator[tuple[Tensor, Tensor]]:
-    """Affinities (n, some) of consecutive points, sorted by class, and where each query's class begins and ends there."""
-    start, step = 0, max(HELD // len(asked.queries), 1)
+def _parts(queries: Ranked, shards: Shards, classes: np.ndarray, affinity: Affinity) -> Iterator[tuple[Tensor, Tensor]]:
+    """Affinities (n, some) of consecutive points, sorted by class, and where each query's class begins and ends."""
+    start, step = 0, max(HELD // len(queries.queries), 1)
     for block in shards.blocks():
         vectors = torch.from_numpy(np.array(block.vectors))
         for first in range(0, len(vectors), step):
             some = vectors[first : first + step]
-            theirs = torch.from_numpy(classes[start + first : start + first + len(some)]).long()
-            near = _near(asked.queries, some, affinity)
-            near[:, theirs < 0] = -torch.inf
-            own = asked.own - start - first
+            labels = torch.from_numpy(classes[start + first : start + first + len(some)]).long()
+            near = _near(queries.queries, some, affinity)
+            near[:, labels < 0] = -torch.inf
+            own = queries.own - start - first
             here = ((own >= 0) & (own < len(some))).nonzero()[:, 0]
             near[here, own[here]] = -torch.inf
-            theirs, order = theirs.sort(stable=True)
-            spans = torch.stack([torch.searchsorted(theirs, asked.classes, right=right) for right in (False, True)], 1)
+            labels, order = labels.sort(stable=True)
+            spans = torch.stack([torch.searchsorted(labels, queries.classes, right=right) for right in (False, True)], 1)
             yield near[:, order], spans
         start += len(vectors)
 
 
 def _near(queries: Tensor, references: Tensor, affinity: Affinity) -> Tensor:
-    """(n, m) float32, larger is nearer, pair by pair: equals are equal in whatever part they stand."""
+    """(n, m) float32, larger is nearer, computed pair by pair, so that ties do not depend on the partition."""
     how = measure(affinity)
     if how is None:
         return affinity(queries.double(), references.double()).float()

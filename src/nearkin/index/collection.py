@@ -1,8 +1,8 @@
-"""A collection: a model folder and the index in it, so that pictures can be asked about.
+"""A collection: the model of a folder together with its index, so that you can search with images.
 
     nearkin.open_index("runs/photos").search("query.jpg")
 
-The index remembers which weights made it. With others their embeddings cannot be compared, and it is refused.
+The index stores which weights made its embeddings. It is refused with other weights, since the embeddings could not be compared.
 """
 
 import hashlib
@@ -21,107 +21,201 @@ from nearkin.data.images import Files, decode_bytes
 from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.progress import Report, Ticker, inform
 from nearkin.index import thumbnail
-from nearkin.index.calibration import calibrate
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.local import LocalIndex
+from nearkin.index.milvus_folder import Address, address, create_in_milvus, open_in_milvus
 from nearkin.models.folder import Model, Picture, about_of, load
 
-BATCH = 1024  # points of one durable step
-ADDRESS = "milvus.json"  # in a model folder: its index is elsewhere
-JUDGED = 5000  # points at most that the verdict's threshold is fitted on
-HELD_OUT = 40  # points that the network was not trained on, below which all labeled points are taken
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pictures by strangers
+BATCH = 1024  # points per durable step
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of uploaded images
 
 Query = Picture | int | np.ndarray | Tensor
 
 
 class Added(NamedTuple):
-    """What became of the points of a data set."""
+    """The result of adding a data set to an index.
+
+    Parameters
+    ----------
+    added : int
+        Points that were added.
+    known : int
+        Points that were skipped, since their source is already in the index.
+    damaged : int
+        Files that could not be decoded.
+
+    Examples
+    --------
+    >>> Added(added=58, known=0, damaged=2).added
+    58
+    """
 
     added: int
-    known: int  # passed over, since their source is in the index already
-    damaged: int  # files that cannot be decoded
+    known: int
+    damaged: int
 
 
 class Collection:
-    """A model and its index. `open_index` and `build_index` make one."""
+    """A model and its index. Get one with `open_index` or `build_index`.
 
-    def __init__(self, folder: Path, model: Model, index: LocalIndex) -> None:
+    Parameters
+    ----------
+    folder : Path
+        The model folder.
+    model : Model
+        The model that encodes queries and new points.
+    index : VectorIndex
+        The index, on disk (`LocalIndex`) or in Milvus (`MilvusIndex`).
+
+    Examples
+    --------
+    >>> collection = nearkin.open_index("runs/photos")  # doctest: +SKIP
+    >>> [hit.source for hit in collection.search("query.jpg", k=5).hits]  # doctest: +SKIP
+    """
+
+    def __init__(self, folder: Path, model: Model, index: VectorIndex) -> None:
         self.folder, self.model, self.index = folder, model, index
 
     def search(self, query: Query, k: int = 10, *, where: Where | None = None) -> Answer:
-        """The k nearest points to a picture (a file, or Pillow's), to the point with an id (itself left out), or to an embedding (d,)."""
-        return neighbors_of(self.model, self.index, query, k, where)
+        """Search the nearest points of one query.
+
+        Parameters
+        ----------
+        query : str, Path, PIL.Image.Image, int, or array of shape (d,)
+            An image (a file or a Pillow image), the id of a point of the index (which is left out of the result), or an embedding.
+        k : int, default 10
+            Number of neighbors.
+        where : Where, optional
+            Only points that this filter allows.
+
+        Returns
+        -------
+        Answer
+            The neighbors, nearest first.
+
+        Raises
+        ------
+        KeyError
+            If no point has this id.
+        """
+        if isinstance(query, int | np.integer):
+            return self.index.search(self.index.vectors([int(query)]), k, where=where, exclude=[int(query)])[0]
+        if isinstance(query, np.ndarray | Tensor):
+            vectors = np.atleast_2d(torch.as_tensor(query).detach().cpu().numpy())
+            if len(vectors) != 1:
+                raise ValueError(f"query has shape {tuple(query.shape)}; pass one embedding (d,), or several to index.search")
+            return self.index.search(vectors, k, where=where)[0]
+        return self.index.search(np.asarray(self.model.encode([query])), k, where=where)[0]
 
     def search_files(self, paths: Sequence[str | Path], k: int = 10, *, where: Where | None = None) -> list[Answer]:
-        """The same for several image files at once."""
+        """Search the nearest points of several image files at once.
+
+        Parameters
+        ----------
+        paths : sequence of str or Path
+            The files.
+        k : int, default 10
+            Neighbors per file.
+        where : Where, optional
+            Only points that this filter allows.
+
+        Returns
+        -------
+        list of Answer
+            One per file.
+        """
         return self.index.search(np.asarray(self.model.encode(list(paths))), k, where=where)
 
     def encode_upload(self, content: bytes, most_pixels: int) -> np.ndarray:
-        """The embedding (d,) of a picture sent by a stranger; `DamagedImageError` if it is none, or too large."""
+        """Encode an image file from an untrusted client.
+
+        Parameters
+        ----------
+        content : bytes
+            The file: PNG, JPEG, WebP, GIF or BMP.
+        most_pixels : int
+            Larger images are refused before they are decoded.
+
+        Returns
+        -------
+        array of shape (d,)
+            Its embedding.
+
+        Raises
+        ------
+        DamagedImageError
+            If it cannot be decoded, or is too large.
+        ValueError
+            If the model does not read images.
+        """
         shape = self.model.about["shape"]
         if len(shape) != 3:
-            raise ValueError(f"this model reads vectors of {shape[0]} numbers, not images; ask by id or by vector")
+            raise ValueError(f"this model reads vectors of {shape[0]} numbers, not images; search by id or by vector")
         image = decode_bytes(content, shape[0], shape[1], name="the upload", formats=FORMATS, most_pixels=most_pixels)
         return np.asarray(self.model.encode(image[None].numpy())).reshape(-1)
 
     def add(self, data: Dataset, report: Report | None = None) -> Added:
-        """Add what is not there yet, a durable step after the other; an interrupted add goes on where it stopped."""
-        known = set(self.index.snapshot.sources())
-        fresh = [row for row, source in enumerate(source_names(data)) if source not in known]
+        """Encode and add the points of a data set whose source is not in the index yet.
+
+        Each batch is durable when it is added, so an interrupted call can be repeated and continues where it stopped.
+
+        Parameters
+        ----------
+        data : Dataset
+            The points, as `nearkin.data.open` returns them.
+        report : callable, optional
+            Receives progress messages.
+
+        Returns
+        -------
+        Added
+        """
+        sources = source_names(data)
+        known = self.index.known_sources(sources)
+        fresh = [row for row, source in enumerate(sources) if source not in known]
         if len(fresh) < len(data):
-            inform(report, f"{len(data) - len(fresh):,} of {len(data):,} points are in the index already")
+            inform(report, f"{len(data) - len(fresh):,} of {len(data):,} points are already in the index")
         if not fresh:
             return Added(0, len(data), 0)
-        before = self.index.count
+        added = 0
         for entries in embedded_entries(self.folder, self.model, data, fresh, report):
-            self.index.add(entries, rebuild=False)
+            added += len(self.index.add(entries, rebuild=False))
         self.index.rebuild_if_stale()
-        added = self.index.count - before
         if self.index.calibration is None:
-            self.calibrate()
+            self.index.calibrate()
         return Added(added, len(data) - len(fresh), len(fresh) - added)
-
-    def calibrate(self) -> dict[str, Any] | None:
-        """Fit the verdict on labeled points, those held out from training if there are enough; the rule, which the index keeps."""
-        now = self.index.snapshot
-        labeled = now.codes >= 0
-        splits = now.column("split")
-        choices = {
-            "validation pairs": labeled & (splits == "validation"),
-            "test pairs": labeled & (splits == "test"),
-            "pairs of indexed points, which the network may have been trained on": labeled,
-        }
-        told, mask = next(((name, m) for name, m in choices.items() if m.sum() >= HELD_OUT), ("", labeled))
-        known, asked = np.flatnonzero(labeled), np.flatnonzero(mask[labeled])  # rows of the index, and places among the labeled
-        if len(asked) > JUDGED:
-            asked = np.sort(np.random.default_rng(0).choice(asked, JUDGED, replace=False))
-        rule = calibrate(now.vectors[known], now.codes[known], asked, self.index.metric) if told else None
-        if rule is not None:
-            rule["fitted_on"] = told
-        self.index.set_calibration(rule)
-        return rule
-
-
-def neighbors_of(model: Model, index: VectorIndex, query: Query, k: int, where: Where | None) -> Answer:
-    """The k nearest points of an index to a picture, to the point with an id (itself left out), or to an embedding (d,)."""
-    if isinstance(query, int | np.integer):
-        return index.search(index.vectors([int(query)]), k, where=where, exclude=[int(query)])[0]
-    if isinstance(query, np.ndarray | Tensor):
-        vectors = np.atleast_2d(torch.as_tensor(query).detach().cpu().numpy())
-        if len(vectors) != 1:
-            raise ValueError(f"query has shape {tuple(query.shape)}; give one embedding (d,), and several to index.search")
-        return index.search(vectors, k, where=where)[0]
-    return index.search(np.asarray(model.encode([query])), k, where=where)[0]
 
 
 def open_index(folder: str | Path, *, device: str | None = None) -> Collection:
-    """The model of a folder with the index in it, ready to be asked."""
+    """Open the index of a model folder, on disk or in Milvus.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A model folder that `nearkin index` (or `build_index`) has indexed. If it holds a milvus.json, the index is in Milvus; set
+        the environment variable NEARKIN_MILVUS_TOKEN if the server asks for a token.
+    device : str, optional
+        Where the model runs, such as "cpu" or "cuda". By default a GPU if there is one.
+
+    Returns
+    -------
+    Collection
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no index.
+    ValueError
+        If another model made the index.
+
+    Examples
+    --------
+    >>> nearkin.open_index("runs/photos").search("query.jpg", k=5)  # doctest: +SKIP
+    """
     folder = Path(folder)
-    if (folder / ADDRESS).exists():
-        raise ValueError(f"the index of {folder} is in Milvus ({ADDRESS}): `nearkin search` asks it; this needs one in the folder itself")
-    model = load(folder, device=device)
-    return Collection(folder, model, LocalIndex.open(folder / "index", model=model_version(folder)))
+    model, version, place = load(folder, device=device), model_version(folder), address(folder)
+    index = LocalIndex.open(folder / "index", model=version) if place is None else open_in_milvus(place, version)
+    return Collection(folder, model, index)
 
 
 def build_index(
@@ -129,24 +223,69 @@ def build_index(
     data: Dataset,
     *,
     backend: str = "exact",
+    uri: str | None = None,
+    name: str = "nearkin",
+    milvus_index: str = "FLAT",
     replace: bool = False,
     device: str | None = None,
     report: Report | None = None,
 ) -> tuple[Collection, Added]:
-    """Index a data set in a model folder. With `replace` an index that is there stays in use until the new one is whole."""
+    """Encode a data set with the model of a folder and index it.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The model folder. The index becomes part of it, or its address if the index is in Milvus.
+    data : Dataset
+        The points, as `nearkin.data.open` returns them.
+    backend : {"exact", "hnsw", "ivf_pq", "milvus"}, default "exact"
+        "exact" compares every point and is right for up to about a million. "hnsw" and "ivf_pq" are approximate (faiss). "milvus" stores
+        the points in Milvus.
+    uri : str, optional
+        For "milvus": a path that ends in .db (milvus-lite), or the address of a server.
+    name : str, default "nearkin"
+        For "milvus": the name of the collection there.
+    milvus_index : {"FLAT", "HNSW", "IVF_FLAT"}, default "FLAT"
+        For "milvus": its index type. FLAT is exact.
+    replace : bool, default False
+        Replace an existing index. A local one stays in use until the new one is complete; one in Milvus is dropped first.
+    device : str, optional
+        Where the model runs.
+    report : callable, optional
+        Receives progress messages.
+
+    Returns
+    -------
+    collection : Collection
+    added : Added
+
+    Raises
+    ------
+    FileExistsError
+        If there is an index and `replace` is False.
+
+    Examples
+    --------
+    >>> data = nearkin.data.open("photos/")  # doctest: +SKIP
+    >>> collection, added = build_index("runs/photos", data)  # doctest: +SKIP
+    """
     folder = Path(folder)
-    model, version = load(folder, device=device), model_version(folder)
-    about: dict[str, Any] = {"metric": model.about["metric"], "dimension": int(model.about["network"]["dimension"])}
+    if backend == "milvus":
+        collection = build_in_milvus(folder, uri, name, milvus_index=milvus_index, replace=replace, device=device)
+        return collection, collection.add(data, report)
+    if address(folder) is not None:
+        raise FileExistsError(f"{folder} has its index in Milvus; pass backend 'milvus', or remove {folder / 'milvus.json'} first")
+    model, about = load(folder, device=device), _about(folder)
     place = folder / "index"
     if (place / "manifest.json").exists():
-        if not replace and LocalIndex.open(place).count:  # one that was stopped before its first points is made anew
-            raise FileExistsError(f"{folder} has an index already; --add adds to it, --replace makes it anew")
+        if not replace and LocalIndex.open(place).count:  # an index without points was interrupted and is built again
+            raise FileExistsError(f"{folder} already has an index; add to it (--add), or rebuild it (--replace)")
         index = LocalIndex.open(place)
-        count = index.replace(embedded_entries(folder, model, data, range(len(data)), report), model=version, **about)
+        count = index.replace(embedded_entries(folder, model, data, range(len(data)), report), **about)
         collection, added = Collection(folder, model, index), Added(count, 0, len(data) - count)
-        collection.calibrate()
+        index.calibrate()
     else:
-        collection = Collection(folder, model, LocalIndex.create(place, model=version, **about))
+        collection = Collection(folder, model, LocalIndex.create(place, **about))
         added = collection.add(data, report)
     if backend != "exact":
         inform(report, f"building {backend} over {collection.index.count:,} points")
@@ -154,8 +293,32 @@ def build_index(
     return collection, added
 
 
+def build_in_milvus(
+    folder: Path,
+    uri: str | None,
+    name: str = "nearkin",
+    *,
+    milvus_index: str = "FLAT",
+    replace: bool = False,
+    keep: bool = False,
+    device: str | None = None,
+) -> Collection:
+    """An empty collection in Milvus at `uri`, or where milvus.json says; with `keep` one that is there is opened instead."""
+    place = address(folder) if uri is None else Address(uri, name)
+    if place is None:
+        raise ValueError("backend milvus needs uri (--uri): a path that ends in .db, or the address of a server")
+    model = load(folder, device=device)
+    return Collection(folder, model, create_in_milvus(folder, place, _about(folder), kind=milvus_index, replace=replace, keep=keep))
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """What an index for a model folder must be created with."""
+    about = about_of(folder)
+    return {"model": model_version(folder), "metric": str(about["metric"]), "dimension": int(about["network"]["dimension"])}
+
+
 def model_version(folder: Path) -> str:
-    """A hash of all that decides where a point is embedded: the weights that `load` takes, and model.json."""
+    """A hash of all that determines the embeddings: the weights that `load` reads, and model.json."""
     about = about_of(folder)
     whole = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     best = folder / "best.safetensors"
@@ -165,7 +328,7 @@ def model_version(folder: Path) -> str:
 
 
 def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[int], report: Report | None) -> Iterator[Entries]:
-    """The points in these rows, embedded, in batches."""
+    """The points in these rows with their embeddings, in batches."""
     workers = None if len(rows) > MIN_FILES_FOR_WORKERS else 0
     loader = Loader(data, device=model.device, resident_bytes=0, workers=workers, report=report)
     ticker = Ticker(report, f"indexing {data.name}", len(rows), "points")
@@ -184,13 +347,13 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
 
 
 def _label(data: Dataset, row: int) -> str | None:
-    """The name of a point's class, None where that is not known."""
+    """The name of a point's class, None if unknown."""
     number = -1 if data.labels is None else int(data.labels[row])
     return data.classes[number] if number >= 0 else None
 
 
 def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
-    """What else is known of a point: its split, its numbers by name, its set of classes, its group."""
+    """Further fields of a point: its data set and split, its numbers by name, its set of classes, its group."""
     found: dict[str, Any] = {"data": data.name}
     if split != WHOLE:
         found["split"] = split
@@ -212,7 +375,7 @@ def _thumbnails(data: Dataset, rows: Sequence[int]) -> list[bytes]:
 
 
 def _splits(folder: Path, data: Dataset) -> Sequence[str]:
-    """The part of the training each point was in, if these are the data the model was trained on; else as the data say."""
+    """The split of each point during training, if the model was trained on these data; otherwise the split that the data name."""
     run, page = folder / "run.json", folder / "split.json"
     if not run.exists() or not page.exists():
         return [str(name) for name in data.split]

@@ -1,8 +1,8 @@
-"""An index in a folder on this machine: append-only segments, and one manifest that is the only truth.
+"""An index in a folder on this machine: append-only segments, and one manifest that says which files are valid.
 
-Every change writes new files, syncs them, and swaps the manifest in one rename; what `add` and `delete` have returned from
-survives kill -9 and a power cut, and a reader sees the old generation or the new one. Files of its own that no manifest names any
-longer are removed; nothing else in the folder is touched.
+Every change writes new files, syncs them, and replaces the manifest in one rename. A finished `add` or `delete` therefore survives
+kill -9 and a power cut, and a reader sees the old generation or the new one. Files of the index that no manifest names any longer are
+removed; nothing else in the folder is touched.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,8 +14,9 @@ import numpy as np
 
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.validation import check_choice, check_whole
+from nearkin.index import calibration
 from nearkin.index import structure as structures
-from nearkin.index.contract import Answer, Entries, Entry, Where, check_entries
+from nearkin.index.contract import Answer, Entries, Entry, Page, StoredPoints, VectorIndex, Where, check_entries
 from nearkin.index.durable import (
     IndexDamagedError,
     check_record,
@@ -30,15 +31,36 @@ from nearkin.index.segment import joined, packed
 from nearkin.index.snapshot import Snapshot
 
 FORMAT = 1
-LARGEST = 1_000_000  # points of a segment that is no longer merged
-STALE = 0.1  # share of points a structure may not know before it is built again
-TRIES = 5  # a reader that meets a file just swept away starts over
+LARGEST = 1_000_000  # points from which a segment is no longer merged with others
+STALE = 0.1  # share of points missing from the structure above which it is built again
+TRIES = 5  # attempts of a reader whose files are removed by a writer while it opens them
 
 Manifest = dict[str, Any]
 
 
-class LocalIndex:
-    """A `VectorIndex` in a folder. `create` and `open` make one."""
+class LocalIndex(VectorIndex):
+    """A `VectorIndex` in a folder on this machine. Get one with `LocalIndex.create` or `LocalIndex.open`.
+
+    Searches are exact unless you `build` a faiss structure ("hnsw", "ivf_pq"). Its files are described by one manifest; a generation that
+    was opened stays readable while others write.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files are.
+    manifest : dict
+        The body of its manifest.json.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     index = LocalIndex.create(folder, model="v1", metric="squared_euclidean", dimension=2)
+    ...     ids = index.add(Entries([[0.0, 0.0], [1.0, 1.0], [3.0, 0.0]], labels=["a", "a", "b"]))
+    ...     [answer] = index.search([[0.9, 1.0]], k=2)
+    ...     [(hit.id, hit.label, round(hit.affinity, 2)) for hit in answer.hits]
+    [(1, 'a', -0.01), (0, 'a', -1.81)]
+    """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
@@ -47,7 +69,28 @@ class LocalIndex:
 
     @classmethod
     def create(cls, folder: str | Path, *, model: str, metric: str, dimension: int) -> "LocalIndex":
-        """An empty index for embeddings of `dimension` numbers made by this version of a model."""
+        """Create an empty index.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A new or empty folder.
+        model : str
+            Version of the model that makes the embeddings; any text that changes with its weights.
+        metric : {"squared_euclidean", "cosine", "inner_product", "hamming"}
+            How points are compared. "hamming" stores one bit per dimension, the sign.
+        dimension : int
+            Length of the embeddings.
+
+        Returns
+        -------
+        LocalIndex
+
+        Raises
+        ------
+        FileExistsError
+            If the folder holds an index, or other files.
+        """
         folder = Path(folder)
         check_choice("metric", metric, METRICS)
         check_whole("dimension", dimension)
@@ -55,21 +98,40 @@ class LocalIndex:
         manifest = {"format": FORMAT, "generation": 1, "model": model, "metric": metric, "dimension": dimension, **_EMPTY}
         with writing(folder):
             if (folder / "manifest.json").exists():
-                raise FileExistsError(f"{folder} holds an index already; add to it, or replace it")
+                raise FileExistsError(f"{folder} already holds an index; add to it, or replace it")
             write_manifest(folder / "manifest.json", manifest)
         return cls(folder, manifest)
 
     @classmethod
     def open(cls, folder: str | Path, *, model: str | None = None) -> "LocalIndex":
-        """The index of a folder. With `model`, one made by another version is refused."""
+        """Open the index of a folder.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Where it is.
+        model : str, optional
+            The version of your model. An index made by another version is refused, since its embeddings cannot be compared with yours.
+
+        Returns
+        -------
+        LocalIndex
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no index.
+        ValueError
+            If another model made it.
+        """
         path = Path(folder) / "manifest.json"
         if not path.exists():
-            raise FileNotFoundError(f"{folder} holds no index; `nearkin index DIR DATA` makes one")
+            raise FileNotFoundError(f"{folder} holds no index; create one with `nearkin index DIR DATA`")
         index = cls(Path(folder), _manifest_of(path))
         if model is not None and model != index.model:
             raise ValueError(
-                f"{folder} was made by another model (version {index.model[:12]}, and this is {model[:12]}): their embeddings cannot be "
-                "compared; `nearkin index DIR DATA --replace` makes it anew"
+                f"{folder} was made by another model (version {index.model[:12]}, and this is {model[:12]}), so the embeddings cannot be "
+                "compared; rebuild it with `nearkin index DIR DATA --replace`"
             )
         return index
 
@@ -91,45 +153,55 @@ class LocalIndex:
 
     @property
     def generation(self) -> int:
-        """Grows by one with every change."""
         return int(self._manifest["generation"])
 
     @property
     def backend(self) -> str:
-        """exact, hnsw or ivf_pq."""
         kept = self._manifest["structure"]
         return "exact" if kept is None else str(kept["kind"])
 
     @property
+    def location(self) -> str:
+        return str(self.folder)
+
+    @property
     def calibration(self) -> dict[str, Any] | None:
-        """The rule of the verdict, and how good it is."""
         found: dict[str, Any] | None = self._manifest["calibration"]
         return found
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names that points may have; some may have lost all their points."""
         return tuple(self._manifest["labels"])
 
     @property
     def snapshot(self) -> Snapshot:
-        """This generation, loaded when first asked for."""
+        """The points of this generation, loaded on first use.
+
+        Returns
+        -------
+        Snapshot
+        """
         if self._snapshot is None or self._snapshot.manifest["generation"] != self.generation:
             self._snapshot = self._load()
         return self._snapshot
 
     def refresh(self) -> bool:
-        """Look for a newer generation and take it; whether there was one."""
         newer = _manifest_of(self.folder / "manifest.json")
         if newer["generation"] == self.generation and newer["model"] == self.model:
             return False
         if newer["model"] != self.model:
-            raise ValueError(f"{self.folder} was made anew by another model; open it again together with that model")
+            raise ValueError(f"{self.folder} was rebuilt by another model; open it again together with that model")
         fresh = LocalIndex(self.folder, newer)
         fresh._snapshot = self._snapshot  # its segments need not be mapped again
         snapshot = fresh._load()
         self._manifest, self._snapshot = fresh._manifest, snapshot
         return True
+
+    def frozen(self) -> "LocalIndex":
+        snapshot = self.snapshot
+        found = LocalIndex(self.folder, dict(snapshot.manifest))
+        found._snapshot = snapshot
+        return found
 
     def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
         return self.snapshot.search(vectors, k, where=where, exclude=exclude)
@@ -139,17 +211,35 @@ class LocalIndex:
         return [snapshot.entry(row) for row in snapshot.known_rows(ids).tolist()]
 
     def vectors(self, ids: Sequence[int]) -> np.ndarray:
-        """(n, d) float32 of these points; +-1 where only signs are kept."""
-        return self.snapshot.vectors[self.snapshot.known_rows(ids)]
+        snapshot = self.snapshot
+        return snapshot.vectors[snapshot.known_rows(ids)]
+
+    def thumbnails(self, ids: Sequence[int]) -> list[bytes]:
+        snapshot = self.snapshot
+        return [snapshot.thumbnail(row) for row in snapshot.known_rows(ids).tolist()]
+
+    def has_thumbnails(self, ids: Sequence[int]) -> list[bool]:
+        snapshot = self.snapshot
+        return [snapshot.has_thumbnail(row) for row in snapshot.known_rows(ids).tolist()]
+
+    def page(self, where: Where | None = None, offset: int = 0, limit: int = 100) -> Page:
+        snapshot = self.snapshot
+        rows = np.arange(len(snapshot)) if where is None or where.allows_all else snapshot.allowed(where)
+        return Page(len(rows), [snapshot.entry(row) for row in rows[offset : offset + limit].tolist()])
+
+    def read_all(self) -> StoredPoints:
+        snapshot = self.snapshot
+        vectors = np.asarray(snapshot.vectors[:], dtype=np.float32)
+        return StoredPoints(np.asarray(snapshot.ids), vectors, [snapshot.entry(row) for row in range(len(snapshot))])
+
+    def known_sources(self, sources: Sequence[str]) -> set[str]:
+        return set(sources).intersection(self.snapshot.sources())
 
     def add(self, entries: Entries, *, rebuild: bool = True) -> np.ndarray:
-        """Add points; durable when it returns. Small segments are merged as they come, so there are never many.
-
-        Whoever adds many batches leaves the structure as it is with `rebuild=False`, and calls `rebuild_if_stale` at the end.
-        """
         with self._change() as manifest:
             ids = self._new_ids(manifest, entries)
             labels = _with_names(manifest["labels"], entries.labels)
+            # Small segments are merged with the new one, so that there are never many.
             arrays: Mapping[str, np.ndarray] = packed(entries, ids, labels, binary=self.metric == "hamming")
             kept = list(manifest["segments"])
             while kept and kept[-1]["rows"] <= len(arrays["ids"]) and kept[-1]["rows"] + len(arrays["ids"]) <= LARGEST:
@@ -162,21 +252,33 @@ class LocalIndex:
         return ids
 
     def delete(self, ids: Sequence[int]) -> None:
-        """Remove points; durable when it returns. Their room is freed by `compact`."""
-        wanted = np.unique(np.asarray(list(ids), dtype=np.int64))
+        removed = np.unique(np.asarray(list(ids), dtype=np.int64))
         with self._change() as manifest:
-            self.snapshot.known_rows(wanted.tolist())
-            gone = np.union1d(self._deleted(manifest), wanted)
+            self.snapshot.known_rows(removed.tolist())
+            gone = np.union1d(self._deleted(manifest), removed)
             record = self._write(manifest, "deleted", {"ids": gone})
             self._commit({**manifest, "deleted": record, "gone": len(gone)})
 
     def replace(self, batches: Iterable[Entries], *, model: str, metric: str, dimension: int) -> int:
-        """Everything anew, by whatever model: the old content stands until the last batch is on disk, then goes at once."""
+        """Replace all points, also by those of another model. The old content stays in use until the last batch is on disk.
+
+        Parameters
+        ----------
+        batches : iterable of Entries
+            The new points. Ids are numbered from 0.
+        model, metric, dimension
+            As in `create`.
+
+        Returns
+        -------
+        int
+            How many points there are now.
+        """
         with self._change() as manifest:
             next_id, labels, segments = 0, list[str](), list[dict[str, Any]]()
             made = {**manifest, "model": model, "metric": metric, "dimension": dimension, **_EMPTY}
             for number, entries in enumerate(batches):
-                ids = self._new_ids({**made, "next_id": next_id}, entries, anew=True)
+                ids = self._new_ids({**made, "next_id": next_id}, entries, renumber=True)
                 next_id += len(entries)
                 labels = _with_names(labels, entries.labels)
                 segments.append(self._write(manifest, "segment", packed(entries, ids, labels, binary=metric == "hamming"), number))
@@ -184,7 +286,6 @@ class LocalIndex:
         return self.count
 
     def compact(self) -> None:
-        """One segment without the deleted points, memory-mapped whole; a structure is built again if points were deleted."""
         with self._change() as manifest:
             deleted = self._deleted(manifest)
             parts = [mapped_arrays(self.folder / part["file"]) for part in manifest["segments"]]
@@ -192,15 +293,13 @@ class LocalIndex:
             left = sum(int(mask.sum()) for mask in keep)
             segments = [self._write(manifest, "segment", joined(parts, keep))] if left else []
             kind = self.backend
-            stands = kind != "exact" and not len(deleted)
-            self._commit(
-                {**manifest, "segments": segments, "deleted": None, "gone": 0, "structure": manifest["structure"] if stands else None}
-            )
-            if kind != "exact" and not stands and left:
+            valid = kind != "exact" and not len(deleted)
+            structure = manifest["structure"] if valid else None
+            self._commit({**manifest, "segments": segments, "deleted": None, "gone": 0, "structure": structure})
+            if kind != "exact" and not valid and left:
                 self._build(kind)
 
     def build(self, backend: str) -> None:
-        """Search with this backend from now on: exact, hnsw or ivf_pq."""
         with self._change() as manifest:
             if backend == "exact":
                 self._commit({**manifest, "structure": None})
@@ -208,54 +307,64 @@ class LocalIndex:
                 self._build(backend)
 
     def rebuild_if_stale(self) -> None:
-        """Build the structure again if it does not know a tenth of the points."""
         with self._change() as manifest:
             kept = manifest["structure"]
             if kept is not None and self.count - kept["rows"] > STALE * self.count:
                 self._build(kept["kind"])
 
+    def calibrate(self) -> dict[str, Any] | None:
+        now = self.snapshot
+        rule = calibration.fit(now.vectors, now.codes, now.column("split"), self.metric)
+        self.set_calibration(rule)
+        return rule
+
     def set_calibration(self, rule: Mapping[str, Any] | None) -> None:
-        """Keep the rule that says from which affinity on a neighbor is of the same kind."""
+        """Store the threshold behind `Hit.same_kind`.
+
+        Parameters
+        ----------
+        rule : mapping or None
+            What `calibration` returns from now on; its "threshold" is applied.
+        """
         with self._change() as manifest:
             self._commit({**manifest, "calibration": None if rule is None else dict(rule)})
 
     def verify(self) -> None:
-        """Read every file and compare its checksum; an error names the first that is damaged."""
         for record in _files(self._manifest):
             check_record(self.folder, record, whole=True)
 
     @contextmanager
     def _change(self) -> Iterator[Manifest]:
-        """Alone, and on top of what others have written meanwhile."""
+        """The newest manifest, under the lock that lets one writer in at a time."""
         with writing(self.folder):
             newest = _manifest_of(self.folder / "manifest.json")
             if newest["model"] != self.model:
-                raise ValueError(f"{self.folder} was made anew by another model meanwhile; open it again")
+                raise ValueError(f"{self.folder} was rebuilt by another model; open it again")
             self._manifest = newest
             yield newest
 
     def _commit(self, manifest: Manifest) -> None:
-        """Swap the manifest: from here on the change stands."""
+        """Replace the manifest, which makes the change valid."""
         manifest = {**manifest, "generation": manifest["generation"] + 1}
         write_manifest(self.folder / "manifest.json", manifest)
         self._manifest = manifest
         sweep(self.folder, {record["file"] for record in _files(manifest)})
 
     def _write(self, manifest: Manifest, what: str, arrays: Mapping[str, np.ndarray], number: int = 0) -> dict[str, Any]:
-        """A file of the generation to come; nobody knows of it until the commit."""
+        """Write a file of the next generation. It is not part of the index until the commit."""
         path = self.folder / f"{what}-{manifest['generation'] + 1:08d}-{number:04d}.safetensors"
         return {**write_arrays(path, arrays), "rows": len(arrays["ids"])}
 
-    def _new_ids(self, manifest: Manifest, entries: Entries, anew: bool = False) -> np.ndarray:
+    def _new_ids(self, manifest: Manifest, entries: Entries, renumber: bool = False) -> np.ndarray:
         check_entries(entries, manifest["dimension"])
-        if entries.ids is None or anew:
+        if entries.ids is None or renumber:
             return np.arange(manifest["next_id"], manifest["next_id"] + len(entries))
         ids = np.asarray(entries.ids)
         taken = [mapped_arrays(self.folder / part["file"])["ids"] for part in manifest["segments"]]
         clash = np.intersect1d(ids, np.concatenate([*taken, np.empty(0, np.int64)]))
         if len(clash):
             raise ValueError(
-                f"ids: {clash[0]} is in the index already, or was deleted and awaits compact(); let the index number the points"
+                f"ids: {clash[0]} is already in the index, or was deleted and needs compact(); let the index number the points"
             )
         return ids
 
@@ -265,25 +374,29 @@ class LocalIndex:
 
     def _build(self, kind: str) -> None:
         if self.metric == "hamming":
-            raise ValueError(f"backend {kind} is for numbers, and this index holds codes; they are searched exactly, by counting bits")
+            raise ValueError(
+                f"backend {kind} needs real vectors, and this index holds binary codes, which are always searched exactly; use exact"
+            )
         if self.metric == "inner_product":
-            raise ValueError(f"backend {kind} ranks by distance, and this index by inner product; it is searched exactly: --backend exact")
+            raise ValueError(
+                f"backend {kind} ranks by distance, and this index by inner product, which is always searched exactly; use exact"
+            )
         if not self.count:
-            raise ValueError(f"backend {kind} needs points to be built on, and the index is empty; add some first")
+            raise ValueError(f"backend {kind} cannot be built on an empty index; add points first")
         now = self.snapshot
         made = structures.build(kind, now.vectors[:], now.ids, unit=self.metric == "cosine")
         record = self._write(self._manifest, "structure", made.arrays())
         self._commit({**self._manifest, "structure": {**record, "kind": kind}})
 
     def _load(self) -> Snapshot:
-        """The snapshot of this generation, or of a newer one if this was swept away meanwhile."""
+        """The snapshot of this generation, or of a newer one if a writer has removed this one."""
         for _ in range(TRIES):
             try:
                 return self._loaded(self._manifest)
             except FileNotFoundError as error:
                 newest = _manifest_of(self.folder / "manifest.json")
                 if newest["generation"] == self.generation:
-                    raise IndexDamagedError(f"{error.filename} is missing; build the index anew") from None
+                    raise IndexDamagedError(f"{error.filename} is missing; rebuild the index") from None
                 self._manifest = newest
         raise IndexDamagedError(f"{self.folder} changes faster than it can be read; try again")
 
@@ -307,7 +420,7 @@ _EMPTY: Manifest = {"next_id": 0, "labels": [], "segments": [], "deleted": None,
 def _manifest_of(path: Path) -> Manifest:
     manifest = read_manifest(path)
     if manifest["format"] != FORMAT:
-        raise ValueError(f"{path} has format {manifest['format']}, and this version reads {FORMAT}; build the index anew")
+        raise ValueError(f"{path} has format {manifest['format']}, and this version reads {FORMAT}; rebuild the index")
     return manifest
 
 
@@ -316,5 +429,5 @@ def _files(manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def _with_names(names: Sequence[str], labels: Sequence[str | None]) -> list[str]:
-    """The names known so far and the new ones behind them, so that old numbers stay right."""
+    """The names known so far, then the new ones, so that old numbers stay valid."""
     return [*names, *sorted({label for label in labels if label is not None} - set(names))]

@@ -1,12 +1,13 @@
-"""What is asked of Milvus goes through here: one connection, a time limit on every call, a few tries, and errors in words.
+"""The connection to Milvus: a time limit on every call, a few tries, and plain error messages.
 
-Every write is an upsert or a delete by id, so that one that was lost on its way can be sent again and nothing is there twice.
+Every write is an upsert or a delete by id, so that a lost request can be sent again without storing a point twice.
 """
 
 import json
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from nearkin.index.contract import Where, as_text
 
 T = TypeVar("T")
 Fields = Sequence[tuple[str, str, dict[str, Any]]]  # name, type, options
-PASSING = (
+TEMPORARY = (  # words of errors after which a call is tried again
     "retry",
     "fail connecting",
     "unavailable",
@@ -32,13 +33,13 @@ PASSING = (
 
 
 FULL = "no space left"
-FULL_MEND = "free some room on its disk and give the same command again; what was acknowledged before is kept"
+FULL_FIX = "free some space on its disk and run the same command again; points written before are kept"
 RELEASED = ("is in state 'released'", "collection not loaded")
-WAIT = 0.5  # seconds before the second try, twice as long before each further one
+WAIT = 0.5  # seconds before the second try, doubled before each further one
 
 
 class IndexUnreachableError(OSError):
-    """Nobody answers where the index is said to be; the message names the address and what can be done."""
+    """No server responds at the address of the index. The message names the address and the fix."""
 
 
 class Milvus:
@@ -55,24 +56,39 @@ class Milvus:
         self._pymilvus = _library(self.local)
         self._client: Any = None
         self._token = token
+        self._lock = threading.Lock()
 
     def call(self, what: str, *arguments: Any, **options: Any) -> Any:
-        """A method of the client, with the time limit; tried again while the cause may pass."""
+        """Call a method of the client with the time limit, and again after temporary errors."""
         released = False
 
-        def ask() -> Any:
+        def attempt() -> Any:
             client = self._connected()
-            if released:  # by a server that has started anew
+            if released:  # by a server that was restarted
                 client.load_collection(arguments[0], timeout=self.timeout)
             return getattr(client, what)(*arguments, timeout=self.timeout, **options)
 
         try:
-            return self._tried(what, ask)
+            return self._tried(what, attempt)
         except ValueError as error:
             if not any(word in str(error) for word in RELEASED):
                 raise
             released = True
-            return self._tried(what, ask)
+            return self._tried(what, attempt)
+
+    def properties(self, name: str) -> dict[str, str]:
+        """The properties of a collection."""
+        return dict(self.call("describe_collection", name).get("properties", {}))
+
+    def scan(self, name: str, fields: list[str], batch: int) -> Iterator[list[dict[str, Any]]]:
+        """All rows of a collection, in batches, by id."""
+        iterator = self.call("query_iterator", name, batch_size=batch, output_fields=fields)
+        try:
+            while rows := self._tried("query_iterator", iterator.next):
+                yield rows
+        finally:
+            with suppress(Exception):
+                iterator.close()
 
     def create(self, name: str, fields: Fields, indexed: tuple[str, str, str], properties: dict[str, str]) -> None:
         """A collection with these fields, of which one vector field is `indexed`: its name, structure and metric."""
@@ -83,7 +99,7 @@ class Milvus:
         self.ready(name, indexed)
 
     def ready(self, name: str, indexed: tuple[str, str, str]) -> None:
-        """The collection can be searched; what a creation that was broken off has left out is done."""
+        """Make the collection searchable; an interrupted creation is completed."""
         if not self.call("list_indexes", name):
             made = self._pymilvus.MilvusClient.prepare_index_params()
             made.add_index(indexed[0], index_type=indexed[1], metric_type=indexed[2])
@@ -91,59 +107,62 @@ class Milvus:
         self.call("load_collection", name)
 
     def close(self) -> None:
-        """Let go of the connection; another one is made when something is asked again."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        """Close the connection. The next call opens it again."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def _connected(self) -> Any:
-        if self._client is None:
-            if self.local:
-                Path(self.uri).absolute().parent.mkdir(parents=True, exist_ok=True)
-            # channels of their own: those that are shared wait longer and longer after each failure, also when the server is back;
-            # and few pings: a server that is busy with a long call takes many for an attack
-            options = {"grpc.use_local_subchannel_pool": 1, "grpc.keepalive_time_ms": 300_000}
-            self._client = self._pymilvus.MilvusClient(self.uri, token=self._token, timeout=self.timeout, grpc_options=options)
-        return self._client
+        with self._lock:  # the service calls from several threads
+            if self._client is None:
+                if self.local:
+                    Path(self.uri).absolute().parent.mkdir(parents=True, exist_ok=True)
+                # Separate channels: shared ones wait longer after each failure, even when the server is back.
+                # Few pings: a server that is busy with a long call would take many for an attack.
+                options = {"grpc.use_local_subchannel_pool": 1, "grpc.keepalive_time_ms": 300_000}
+                self._client = self._pymilvus.MilvusClient(self.uri, token=self._token, timeout=self.timeout, grpc_options=options)
+            return self._client
 
-    def _tried(self, what: str, ask: Callable[[], T]) -> T:
+    def _tried(self, what: str, attempt: Callable[[], T]) -> T:
         errors, last = self._pymilvus.exceptions.MilvusException, ""
         for number in range(self.tries):
             try:
-                return ask()
+                return attempt()
             except (errors, import_module("grpc").RpcError, ValueError) as error:
                 last = _words(error)
-                if not any(word in last.lower() for word in PASSING):
-                    mend = f"; {FULL_MEND}" if FULL in last.lower() else ""
-                    raise ValueError(f"Milvus at {self.uri} refuses {what}: {last}{mend}") from error
-                with suppress(Exception):  # a channel that has failed is not used again, whatever it says to that
+                if not any(word in last.lower() for word in TEMPORARY):
+                    fix = f"; {FULL_FIX}" if FULL in last.lower() else ""
+                    raise ValueError(f"Milvus at {self.uri} refuses {what}: {last}{fix}") from error
+                with suppress(Exception):  # a channel that has failed is not used again
                     self.close()
-                self._client = None
             if number + 1 < self.tries:
                 time.sleep(WAIT * 2**number)
         raise IndexUnreachableError(f"{self._unreachable()} ({what}, {self.tries} tries of at most {self.timeout:g} s: {last})")
 
     def _unreachable(self) -> str:
-        kept = "what was acknowledged before is kept"
+        kept = "points written before are kept"
         if self.local:
-            return f"{self.uri} cannot be opened; another process may hold it: end that one, or start a server and give its address; {kept}"
+            return f"{self.uri} cannot be opened; another process may use it: stop that one, or start a server and pass its address; {kept}"
         return (
-            f"nobody answers at {self.uri}; start Milvus there, or give the right address with --uri; {kept}, and the same command goes on"
+            f"no server responds at {self.uri}; start Milvus there, or pass the right address with --uri; {kept}, "
+            "and the same command continues"
         )
 
 
 def expression(where: Where) -> str:
-    """Milvus's words for who may be a neighbor."""
+    """A filter in Milvus's language."""
     parts = []
     if where.labels:
-        parts.append(f"label in [{', '.join(map(_quoted, where.labels))}]")
-    parts += [f'row["texts"][{_quoted(key)}] == {_quoted(as_text(value))}' for key, value in where.metadata.items()]
+        parts.append(f"label in [{', '.join(map(quoted, where.labels))}]")
+    parts += [f'row["texts"][{quoted(key)}] == {quoted(as_text(value))}' for key, value in where.metadata.items()]
     if where.ids is not None:
         parts.append(f"id in [{', '.join(str(int(point)) for point in where.ids)}]")
     return " and ".join(parts)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text as Milvus's filters write it."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -159,6 +178,6 @@ def _library(local: bool) -> Any:
         "pymilvus",
         "milvus_lite",
         "grpc._server",
-    ):  # they write to the terminal what we raise, and what milvus-lite lacks and is not needed
+    ):  # they print what is raised here, and warnings about features that are not used
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return found

@@ -1,7 +1,7 @@
-"""From shards into Milvus, in bulk, and on from where it stopped.
+"""Load shards into Milvus in bulk; an interrupted load resumes.
 
-A second collection remembers of every shard its checksum and whether it is begun or done. Points are written under the ids they have in
-their shard, so that a shard that was broken off is written again over itself.
+A second collection stores the checksum of every shard and whether it is begun or done. Points are written under the ids they have in
+their shard, so that an interrupted shard is overwritten by itself.
 """
 
 import json
@@ -17,12 +17,28 @@ from nearkin.index.milvus_client import Fields, Milvus
 
 INDEXED = ("nothing", "FLAT", "L2")
 BEGUN, DONE = "begun", "done"
-BATCH = 5000  # points that are acknowledged together
-ASKED = 1000  # shards asked about at once
+BATCH = 5000  # points per step
+LOOKED_UP = 1000  # shards looked up per request
 
 
 class Loaded(NamedTuple):
-    """How far a load has come: points of this shard and of all shards that are acknowledged, and how many there are."""
+    """The progress of `load_shards`.
+
+    Parameters
+    ----------
+    shard : str
+        The file that is being loaded, "" at the end.
+    points : int
+        Points that Milvus has acknowledged so far.
+    total : int
+        Points of all shards.
+
+    Examples
+    --------
+    >>> step = Loaded("shard-00003.parquet", points=60_000, total=80_000)
+    >>> f"{step.points / step.total:.0%}"
+    '75%'
+    """
 
     shard: str
     points: int
@@ -30,30 +46,30 @@ class Loaded(NamedTuple):
 
 
 class Progress:
-    """What a Milvus index remembers of the shards it was loaded from."""
+    """Which shards a Milvus index was loaded from."""
 
     def __init__(self, client: Milvus, name: str) -> None:
         self.client, self.name = client, f"{name}_shards"
 
     def of(self, files: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """file -> (checksum, begun or done), of those that are known; asked for a few at a time, since Milvus returns only so many."""
+        """file -> (checksum, begun or done), for the files that are known."""
         if not self.client.call("has_collection", self.name):
             self._create()
         self.client.ready(self.name, INDEXED)
         found = {}
-        for start in range(0, len(files), ASKED):
-            chosen = f"file in {json.dumps(files[start : start + ASKED])}"
+        for start in range(0, len(files), LOOKED_UP):
+            chosen = f"file in {json.dumps(files[start : start + LOOKED_UP])}"
             for row in self.client.call("query", self.name, filter=chosen, output_fields=["file", "sha256", "state"]):
                 found[row["file"]] = row["sha256"], row["state"]
         return found
 
     def note(self, record: dict[str, Any], state: str) -> None:
-        """Remember where a shard stands."""
+        """Store the state of a shard."""
         row = {"file": str(record["file"]), "sha256": str(record["sha256"]), "state": state, "nothing": [0.0, 0.0]}
         self.client.call("upsert", self.name, [row])
 
     def forget(self) -> None:
-        """As if nothing had been loaded."""
+        """Remove all states."""
         if self.client.call("has_collection", self.name):
             self.client.call("drop_collection", self.name)
 
@@ -63,13 +79,37 @@ class Progress:
             ("file", "VARCHAR", {**text, "is_primary": True}),
             ("sha256", "VARCHAR", text),
             ("state", "VARCHAR", text),
-            ("nothing", "FLOAT_VECTOR", {"dim": 2}),  # Milvus wants a vector in every collection
+            ("nothing", "FLOAT_VECTOR", {"dim": 2}),  # Milvus requires a vector in every collection
         )
         self.client.create(self.name, fields, INDEXED, {})
 
 
 def load_shards(index: MilvusIndex, shards: Shards) -> Iterator[Loaded]:
-    """Load what is not there yet; yields after every acknowledged batch. Shards of another model, metric or dimension are refused."""
+    """Load the shards that are not in an index yet.
+
+    Parameters
+    ----------
+    index : MilvusIndex
+        The index.
+    shards : Shards
+        Embeddings of the same model, such as `nearkin embed DIR DATA --out SHARDS` writes.
+
+    Yields
+    ------
+    Loaded
+        After every batch that Milvus has acknowledged.
+
+    Raises
+    ------
+    ValueError
+        If the shards are of another model, metric or dimension, or hold ids that are in the index from elsewhere.
+
+    Examples
+    --------
+    >>> index = MilvusIndex.open("http://host:19530")  # doctest: +SKIP
+    >>> for step in load_shards(index, open_shards("shards/")):  # doctest: +SKIP
+    ...     print(f"{step.points:,} of {step.total:,} points")
+    """
     _check(index, shards)
     progress = Progress(index.client, index.name)
     known, starts = progress.of([str(record["file"]) for record in shards.records]), shards.starts()
@@ -78,7 +118,7 @@ def load_shards(index: MilvusIndex, shards: Shards) -> Iterator[Loaded]:
         name, rows = str(record["file"]), int(record["rows"])
         checksum, state = known.get(name, ("", ""))
         if checksum and checksum != record["sha256"]:
-            raise ValueError(f"{shards.path(number)} is not the shard that was loaded under this name; --replace makes the index anew")
+            raise ValueError(f"{shards.path(number)} is not the shard that was loaded under this name; rebuild the index with --replace")
         if state != DONE and rows:
             first = starts[number]
             if state != BEGUN:
@@ -87,13 +127,14 @@ def load_shards(index: MilvusIndex, shards: Shards) -> Iterator[Loaded]:
             for points in _written(index, shards, number, first):
                 yield Loaded(name, done + points, total)
             progress.note(dict(record), DONE)
+            index.count_change()
         done += rows
-    index.settle()
+    index.rebuild_if_stale()
     yield Loaded("", done, total)
 
 
 def _written(index: MilvusIndex, shards: Shards, number: int, first: int) -> Iterator[int]:
-    """Write one shard; how many of its points are acknowledged."""
+    """Write one shard; yields how many of its points are acknowledged."""
     done = 0
     for part in shards.parts(number, sources=True):
         for start in range(0, len(part.ids), BATCH):
@@ -117,20 +158,22 @@ def _entries(part: Shard, some: slice, dimension: int) -> Entries:
 
 
 def _numbers(ids: np.ndarray, first: int) -> np.ndarray:
-    """Ids as they are, if they are numbers; texts are numbered by their place among all points."""
+    """The ids, if they are numbers; texts are numbered by their position among all points."""
     return ids if ids.dtype.kind in "iu" else np.arange(first, first + len(ids))
 
 
 def _check(index: MilvusIndex, shards: Shards) -> None:
     shards.check_model(index.model)
     if shards.dimension != index.dimension:
-        raise ValueError(f"{shards.folder} holds vectors of {shards.dimension} dimensions, and this index holds {index.dimension}")
+        raise ValueError(
+            f"{shards.folder} holds vectors of {shards.dimension} dimensions, and this index holds {index.dimension}; embed with its model"
+        )
     if shards.about.metric != index.metric:
-        raise ValueError(f"{shards.folder} is to be compared by {shards.about.metric}, and this index by {index.metric}")
+        raise ValueError(f"{shards.folder} uses the metric {shards.about.metric}, and this index {index.metric}; embed with its model")
 
 
 def _check_new(index: MilvusIndex, shards: Shards, number: int, first: int) -> None:
-    """None of a shard's ids is there: they would be overwritten."""
+    """Refuse a shard whose ids are in the index, since they would be overwritten."""
     if not index.count:
         return
     ids = _numbers(shards.ids(number), first)
@@ -140,6 +183,6 @@ def _check_new(index: MilvusIndex, shards: Shards, number: int, first: int) -> N
         clash = index.present(ids.tolist())
     if clash:
         raise ValueError(
-            f"{shards.path(number)} holds the id {clash[0]}, which is in the index already, from elsewhere; "
-            "load these shards into an index of their own (--replace)"
+            f"{shards.path(number)} holds the id {clash[0]}, which is already in the index from elsewhere; "
+            "load these shards into a new index (--name, or --replace)"
         )

@@ -1,9 +1,9 @@
-"""A segment: some thousand points in one memory-mapped file that is never changed.
+"""A segment: points in one memory-mapped file that is never changed.
 
 vectors (n, d) float32, or codes (n, ceil(d / 8)) uint8 where the metric is hamming
 ids (n,) int64    labels (n,) int32, numbers of the manifest's label names, -1 unknown
-rows, row_ends            one JSON text a point (source, metadata), end to end, and where each ends
-pictures, picture_ends    the thumbnails likewise
+rows, row_ends            one JSON text per point (source, metadata), concatenated, and where each ends
+pictures, picture_ends    the thumbnails, stored in the same way
 """
 
 import json
@@ -19,11 +19,11 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def packed(entries: Entries, ids: np.ndarray, labels: Sequence[str], *, binary: bool = False) -> dict[str, np.ndarray]:
-    """Entries as the arrays of a segment; `labels` are the names the numbers stand for. `binary`: only signs are kept, a bit each."""
+    """Entries as the arrays of a segment; `labels` are the names behind the label numbers. `binary`: keep only signs, one bit each."""
     number = {name: at for at, name in enumerate(labels)}
     codes = np.array([-1 if label is None else number[label] for label in entries.labels], dtype=np.int32)
-    rows, row_ends = _end_to_end([row_text(*both) for both in zip(entries.sources, entries.metadata, strict=True)])
-    pictures, picture_ends = _end_to_end(entries.thumbnails)
+    rows, row_ends = _concatenated([row_text(*both) for both in zip(entries.sources, entries.metadata, strict=True)])
+    pictures, picture_ends = _concatenated(entries.thumbnails)
     return {
         "vectors": pack(entries.vectors) if binary else entries.vectors,
         "ids": ids,
@@ -60,7 +60,7 @@ def rows_of(segment: Arrays) -> Iterator[dict[str, Any]]:
         start = end
 
 
-def picture_of(segment: Arrays, at: int) -> bytes:
+def thumbnail_of(segment: Arrays, at: int) -> bytes:
     """The thumbnail of one point, b"" if it has none."""
     return _piece(segment["pictures"], segment["picture_ends"], at)
 
@@ -68,7 +68,7 @@ def picture_of(segment: Arrays, at: int) -> bytes:
 def _taken(segment: Arrays, rows: np.ndarray) -> dict[str, np.ndarray]:
     taken = {name: segment[name][rows] for name in ("vectors", "ids", "labels")}
     for texts, ends in (("rows", "row_ends"), ("pictures", "picture_ends")):
-        taken[texts], taken[ends] = _end_to_end([_piece(segment[texts], segment[ends], at) for at in rows.tolist()])
+        taken[texts], taken[ends] = _concatenated([_piece(segment[texts], segment[ends], at) for at in rows.tolist()])
     return taken
 
 
@@ -77,10 +77,10 @@ def row_text(source: str, metadata: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps({"source": str(source), "metadata": dict(metadata)}, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise ValueError(f"metadata of {source!r} cannot be written as JSON ({error}); give plain numbers, texts and lists") from None
+        raise ValueError(f"metadata of {source!r} cannot be written as JSON ({error}); pass plain numbers, texts and lists") from None
 
 
-def _end_to_end(pieces: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+def _concatenated(pieces: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     return np.frombuffer(b"".join(pieces), dtype=np.uint8), ends
 

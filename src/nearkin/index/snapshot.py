@@ -1,4 +1,4 @@
-"""A snapshot: one generation of an index, complete and unchanging, whatever is written meanwhile."""
+"""A snapshot: one generation of a local index. It does not change while others write."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ from nearkin.search.exact import nearest
 from nearkin.search.hamming import nearest_codes
 from nearkin.search.packing import UnpackedRows, pack
 
-SELECTIVE = 0.5  # below this share of allowed points a graph would come back half empty: search the allowed ones exactly
-WORTH_A_LIST = 2000  # points; fewer are compared at once
-UNCOVERED = 0.2  # above this share of points that the structure does not know, exact search is the better deal
+SELECTIVE = 0.5  # share of allowed points below which they are searched exactly: a graph would return too few of them
+SHORTLIST_FROM = 2000  # points; fewer are all compared
+UNCOVERED = 0.2  # share of points missing from the structure above which exact search is faster
 
 
 class Snapshot:
@@ -39,7 +39,7 @@ class Snapshot:
         self.dimension: int = manifest["dimension"]
         self.binary = manifest["metric"] == "hamming"
         keep = [~np.isin(part["ids"], deleted) for part in segments]
-        if len(segments) == 1 and keep[0].all():  # the common case after compaction: nothing is copied
+        if len(segments) == 1 and keep[0].all():  # after compaction, the common case, nothing is copied
             self.ids, self._kept, self.codes = (segments[0][name] for name in ("ids", "vectors", "labels"))
         else:
             self.ids = _live(segments, "ids", keep, np.empty(0, np.int64))
@@ -57,15 +57,15 @@ class Snapshot:
         return len(self.ids)
 
     def rows(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Where the points with these ids stand, of any shape; -1 where there is no such point."""
-        asked = np.asarray(ids, dtype=np.int64)
+        """The rows of the points with these ids, in their shape; -1 where there is no such point."""
+        points = np.asarray(ids, dtype=np.int64)
         if not len(self):
-            return np.full(asked.shape, -1)
-        at = self._order[np.searchsorted(self.ids, asked, sorter=self._order).clip(max=len(self) - 1)]
-        return np.where(self.ids[at] == asked, at, -1)
+            return np.full(points.shape, -1)
+        at = self._order[np.searchsorted(self.ids, points, sorter=self._order).clip(max=len(self) - 1)]
+        return np.where(self.ids[at] == points, at, -1)
 
     def known_rows(self, ids: Sequence[int]) -> np.ndarray:
-        """The same; an unknown id is an error."""
+        """The same; an unknown id raises KeyError."""
         rows = self.rows(ids)
         if (rows < 0).any():
             missing = np.asarray(ids)[rows < 0][:5].tolist()
@@ -73,34 +73,33 @@ class Snapshot:
         return rows
 
     def entry(self, row: int) -> Entry:
-        """What is known of the point in this row."""
-        told = segments_.row_of(self.segments[self._part[row]], int(self._place[row]))
+        """What is stored about the point in this row."""
+        fields = segments_.row_of(self.segments[self._part[row]], int(self._place[row]))
         code = int(self.codes[row])
-        return Entry(int(self.ids[row]), None if code < 0 else self.manifest["labels"][code], told["source"], told["metadata"])
+        return Entry(int(self.ids[row]), None if code < 0 else self.manifest["labels"][code], fields["source"], fields["metadata"])
 
-    def picture(self, row: int) -> bytes:
+    def thumbnail(self, row: int) -> bytes:
         """The thumbnail of the point in this row, b"" if it has none."""
-        return segments_.picture_of(self.segments[self._part[row]], int(self._place[row]))
+        return segments_.thumbnail_of(self.segments[self._part[row]], int(self._place[row]))
 
-    def has_picture(self, row: int) -> bool:
-        """Whether there is a thumbnail."""
+    def has_thumbnail(self, row: int) -> bool:
+        """Whether the point in this row has a thumbnail."""
         ends, at = self.segments[self._part[row]]["picture_ends"], int(self._place[row])
         return bool(ends[at] > (ends[at - 1] if at else 0))
 
     def sources(self) -> list[str]:
-        """Of every point, row by row."""
-        return [row["source"] for row in self._told()]
+        """The source of every point, row by row."""
+        return [row["source"] for row in self._fields()]
 
     def column(self, key: str) -> np.ndarray:
         """(n,) a metadata value of every point, as text; None where it has none."""
         return self._columns[key] if key in self._columns else np.full(len(self), None)
 
     def allowed(self, where: Where) -> np.ndarray:
-        """(m,) the rows that `where` allows, in order."""
+        """The rows (m,) that `where` allows, in order."""
         mask = np.ones(len(self), dtype=np.bool_)
         if where.labels:
-            wanted = [code for code, name in enumerate(self.manifest["labels"]) if name in where.labels]
-            mask &= np.isin(self.codes, wanted)
+            mask &= np.isin(self.codes, [code for code, name in enumerate(self.manifest["labels"]) if name in where.labels])
         for key, value in where.metadata.items():
             mask &= self.column(key) == as_text(value)
         if where.ids is not None:
@@ -108,42 +107,42 @@ class Snapshot:
         return np.flatnonzero(mask)
 
     def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
-        """The contract's search."""
+        """The neighbors of each query, as the contract describes."""
         found = self.neighbors(vectors, k, where=where, exclude=exclude)
         return [Answer(self._hits(*one), bool(sure)) for *one, sure in zip(*found, strict=True)]
 
     def neighbors(
         self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same as bare numbers: rows (n, k), -1 where there are no more, affinities (n, k), and whether each answer is exact (n,)."""
+        """The same as arrays: rows (n, k), -1 where there are no more, affinities (n, k), and whether each result is exact (n,)."""
         queries = check_queries(vectors, self.dimension, k, exclude)
-        rows = None if where is None or where.everything else self.allowed(where)
+        rows = None if where is None or where.allows_all else self.allowed(where)
         if self._structure_serves(rows):
             return self._approximate(queries, k, rows, None if exclude is None else self.rows(exclude))
         return *self._exact(queries, k, rows, exclude), np.ones(len(queries), dtype=np.bool_)
 
     def _exact(self, queries: np.ndarray, k: int, rows: np.ndarray | None, exclude: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (n, k) and affinities, by the one exact search; -1 where there are no more."""
+        """Rows (n, k) and affinities by exact search; -1 where there are no more."""
         if self.binary:
             return self._by_bits(queries, k, rows, exclude)
         if self._tensors is None or (rows is not None and not len(rows)):
             return np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
-        if len(queries) == 1 and len(self) > WORTH_A_LIST and (rows is None or len(rows) > WORTH_A_LIST):
-            wanted = k + (exclude is not None)
-            few = self._shortlist.candidates(torch.from_numpy(queries[0]), wanted, None if rows is None else torch.from_numpy(rows))
+        if len(queries) == 1 and len(self) > SHORTLIST_FROM and (rows is None or len(rows) > SHORTLIST_FROM):
+            count = k + (exclude is not None)
+            few = self._shortlist.candidates(torch.from_numpy(queries[0]), count, None if rows is None else torch.from_numpy(rows))
             rows = rows if few is None else few.numpy()
         vectors, ids = self._tensors if rows is None else (part[torch.from_numpy(rows)] for part in self._tensors)
-        asked, known = Points(torch.from_numpy(queries)), Points(vectors)
+        points, known = Points(torch.from_numpy(queries)), Points(vectors)
         if exclude is not None:
-            asked, known = asked._replace(ids=torch.as_tensor(list(exclude))), known._replace(ids=ids)
-        near = nearest(asked, known, min(k, len(vectors)), self.affinity, exclude_same_id=exclude is not None)
+            points, known = points._replace(ids=torch.as_tensor(list(exclude))), known._replace(ids=ids)
+        near = nearest(points, known, min(k, len(vectors)), self.affinity, exclude_same_id=exclude is not None)
         found = near.positions.numpy()
         return found if rows is None else np.where(found < 0, -1, rows[found.clip(0)]), near.affinity.numpy()
 
     def _by_bits(
         self, queries: np.ndarray, k: int, rows: np.ndarray | None, exclude: Sequence[int] | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same for codes."""
+        """The same for binary codes."""
         skip = None if exclude is None else self.rows(exclude)
         if rows is not None and skip is not None:
             at = np.searchsorted(rows, skip).clip(max=max(len(rows) - 1, 0))
@@ -158,14 +157,17 @@ class Snapshot:
         return len(self._uncovered) <= UNCOVERED * len(self) and (rows is None or len(rows) > SELECTIVE * len(self))
 
     def _approximate(
-        self, queries: np.ndarray, k: int, rows: np.ndarray | None, mine: np.ndarray | None
+        self, queries: np.ndarray, k: int, rows: np.ndarray | None, own: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Candidates of the structure and all points it does not know, scored; whoever comes back short is searched exactly."""
+        """Score the structure's candidates and all points missing from it; queries with too few results are searched exactly.
+
+        `own` (n,) are the rows to leave out.
+        """
         assert self.structure is not None
         among = len(self) if rows is None else len(rows)
-        living = max(1, among - len(self._uncovered))
-        asked = math.ceil((k + (mine is not None)) * max(1.0, len(self.structure) / living))
-        proposed = self.rows(self.structure.candidates(queries, asked, self._unit))  # (n, c)
+        covered = max(1, among - len(self._uncovered))
+        count = math.ceil((k + (own is not None)) * max(1.0, len(self.structure) / covered))
+        proposed = self.rows(self.structure.candidates(queries, count, self._unit))  # (n, c)
         if len(self._uncovered):
             fresh = np.broadcast_to(self._uncovered, (len(queries), len(self._uncovered)))
             proposed = np.concatenate([proposed, fresh], axis=1)
@@ -173,19 +175,19 @@ class Snapshot:
         if rows is not None:
             valid &= np.isin(proposed, rows)
         available = np.full(len(queries), among)
-        if mine is not None:
-            valid &= proposed != mine[:, None]
-            available -= (mine >= 0) if rows is None else np.isin(mine, rows)
+        if own is not None:
+            valid &= proposed != own[:, None]
+            available -= (own >= 0) if rows is None else np.isin(own, rows)
         affinity = np.where(valid, self._scored(queries, proposed.clip(0)), -np.inf)
         order = np.lexsort((proposed, -affinity), axis=1)[:, :k]
         found, affinity = np.take_along_axis(proposed, order, 1), np.take_along_axis(affinity, order, 1)
         found = np.where(affinity > -np.inf, found, -1)
         exact = (found >= 0).sum(1) < np.minimum(k, available)
         if exact.any():
-            exclude = None if mine is None else np.where(mine[exact] < 0, -1, self.ids[mine[exact].clip(0)]).tolist()
-            again, theirs = self._exact(queries[exact], k, rows, exclude)
+            exclude = None if own is None else np.where(own[exact] < 0, -1, self.ids[own[exact].clip(0)]).tolist()
+            again, scores = self._exact(queries[exact], k, rows, exclude)
             found, affinity = _wide(found, k, -1), _wide(affinity, k, -np.inf)
-            found[exact], affinity[exact] = _wide(again, k, -1), _wide(theirs, k, -np.inf)
+            found[exact], affinity[exact] = _wide(again, k, -1), _wide(scores, k, -np.inf)
         return found, affinity, exact
 
     def _scored(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -201,7 +203,7 @@ class Snapshot:
         hits = []
         for row, near in zip(rows.tolist(), affinity.tolist(), strict=True):
             if row >= 0:
-                one = self.entry(row)  # the sum below turns -0.0 into 0.0
+                one = self.entry(row)  # the sum below replaces -0.0 by 0.0
                 same = None if rule is None else near >= rule["threshold"]
                 hits.append(Hit(one.id, near + 0.0, one.label, one.source, one.metadata, same))
         return tuple(hits)
@@ -213,20 +215,20 @@ class Snapshot:
     @cached_property
     def _shortlist(self) -> Shortlist:
         assert self._tensors is not None
-        return Shortlist(self._tensors[0], self._unit)
+        return Shortlist(self._tensors[0], self.manifest["metric"])
 
     @cached_property
     def _uncovered(self) -> np.ndarray:
-        """(u,) rows of the points the structure does not know."""
+        """(u,) rows of the points missing from the structure."""
         assert self.structure is not None
         return np.flatnonzero(~np.isin(self.ids, self.structure.ids))
 
     @cached_property
     def _columns(self) -> dict[str, np.ndarray]:
-        """All metadata by key, read when first filtered by; equal texts are kept once."""
+        """All metadata by key, read on first use; equal texts are stored once."""
         columns: dict[str, np.ndarray] = {}
         texts: dict[str, str] = {}
-        for at, row in enumerate(self._told()):
+        for at, row in enumerate(self._fields()):
             for key, value in row["metadata"].items():
                 if key not in columns:
                     columns[key] = np.full(len(self), None)
@@ -234,12 +236,12 @@ class Snapshot:
                 columns[key][at] = texts.setdefault(text, text)
         return columns
 
-    def _told(self) -> Iterator[dict[str, Any]]:
+    def _fields(self) -> Iterator[dict[str, Any]]:
         """Source and metadata of every live point, row by row."""
         for number, part in enumerate(self.segments):
-            living = np.zeros(len(part["ids"]), dtype=np.bool_)
-            living[self._place[self._part == number]] = True
-            yield from compress(segments_.rows_of(part), living)
+            live = np.zeros(len(part["ids"]), dtype=np.bool_)
+            live[self._place[self._part == number]] = True
+            yield from compress(segments_.rows_of(part), live)
 
 
 def _live(segments: Sequence[Mapping[str, np.ndarray]], name: str, keep: Sequence[np.ndarray], none: np.ndarray) -> np.ndarray:
@@ -252,6 +254,6 @@ def _unit(x: np.ndarray) -> np.ndarray:
     return np.asarray(x / np.where(length > 0, length, 1))
 
 
-def _wide(x: np.ndarray, k: int, filling: float) -> np.ndarray:
-    """(n, k): cut, or filled up on the right."""
-    return np.pad(x[:, :k], ((0, 0), (0, max(0, k - x.shape[1]))), constant_values=filling)
+def _wide(x: np.ndarray, k: int, fill: float) -> np.ndarray:
+    """Cut or pad to (n, k) on the right."""
+    return np.pad(x[:, :k], ((0, 0), (0, max(0, k - x.shape[1]))), constant_values=fill)

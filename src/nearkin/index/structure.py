@@ -1,7 +1,7 @@
 """Approximate search by faiss (`pip install 'nearkin[search]'`): HNSW graphs and IVF-PQ codes over the points of an index.
 
-A structure only proposes candidates, by id; the index scores them again with its own vectors and affinity. It is built on
-centerd vectors (unit vectors for cosine): far from the origin float32 distances have no digits left.
+A structure only proposes candidates, by id; the index scores them with its own vectors and affinity. It is built on centered vectors
+(unit vectors for cosine), since float32 distances lose their digits far from the origin.
 """
 
 import math
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 KINDS = ("hnsw", "ivf_pq")
-LINKS, BUILD_EFFORT, EFFORT = 32, 200, 64  # of HNSW: edges a point, candidates looked at while building and while searching
-FEWEST = 10_000  # points that 256 codes a sub-quantizer want for training
-PROBED = 1 / 16  # share of the IVF lists looked into
-SPARE = 10  # IVF-PQ's own distances are coarse: so many times k are scored again
+LINKS, BUILD_EFFORT, EFFORT = 32, 200, 64  # of HNSW: edges per point, candidates visited while building and while searching
+FEWEST = 10_000  # points needed to train 256 codes per sub-quantizer
+PROBED = 1 / 16  # share of the IVF lists that are searched
+SPARE = 10  # candidates per neighbor: the distances of IVF-PQ are coarse
 
 
 class Structure:
@@ -30,19 +30,19 @@ class Structure:
     def candidates(self, queries: np.ndarray, count: int, unit: bool) -> np.ndarray:
         """(n, count) ids that may be near, -1 where faiss found none."""
         count = min(count * (SPARE if self.kind == "ivf_pq" else 1), len(self))
-        # Some packages import faiss.contrib.torch_utils, which puts a search that takes no parameters in the place of the real one.
+        # Some packages import faiss.contrib.torch_utils, which replaces search by a function without parameters.
         search = getattr(self.faiss_index, "search_numpy", self.faiss_index.search)
         effort = {"params": _faiss().SearchParametersHNSW(efSearch=max(EFFORT, 2 * count))} if self.kind == "hnsw" else {}
         _, found = search(shifted(queries, self.center, unit), count, **effort)
         return np.where(found < 0, -1, self.ids[found.clip(0)])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What is written to disk."""
+        """The arrays that are written to disk."""
         return {"ids": self.ids, "center": self.center, "faiss": _faiss().serialize_index(self.faiss_index)}
 
 
 def build(kind: str, vectors: np.ndarray, ids: np.ndarray, unit: bool) -> Structure:
-    """A structure of this kind over the points (n, d)."""
+    """Build a structure over points (n, d)."""
     if kind not in KINDS:
         raise ValueError(f"backend {kind!r} is unknown; choose exact, {' or '.join(KINDS)}")
     builders: Mapping[str, Callable[[np.ndarray], Any]] = {"hnsw": _hnsw, "ivf_pq": _ivf_pq}
@@ -51,12 +51,12 @@ def build(kind: str, vectors: np.ndarray, ids: np.ndarray, unit: bool) -> Struct
 
 
 def restored(kind: str, arrays: Mapping[str, np.ndarray]) -> Structure:
-    """A structure from what was written."""
+    """A structure from its stored arrays."""
     return Structure(kind, _faiss().deserialize_index(np.array(arrays["faiss"])), np.array(arrays["ids"]), np.array(arrays["center"]))
 
 
 def shifted(vectors: np.ndarray, center: np.ndarray, unit: bool) -> np.ndarray:
-    """Where faiss sees the vectors."""
+    """The vectors as they are passed to faiss."""
     if unit:
         length = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors = vectors / np.where(length > 0, length, 1)
@@ -73,10 +73,10 @@ def _hnsw(vectors: np.ndarray) -> Any:
 def _ivf_pq(vectors: np.ndarray) -> Any:
     faiss, (n, d) = _faiss(), vectors.shape
     if n < FEWEST:
-        raise ValueError(f"backend ivf_pq needs at least {FEWEST:,} points to learn its codes, and there are {n:,}; use exact or hnsw")
+        raise ValueError(f"backend ivf_pq needs at least {FEWEST:,} points to train its codes, and there are {n:,}; use exact or hnsw")
     lists = round(math.sqrt(n))
-    parts = max(m for m in range(1, max(d // 4, 1) + 1) if d % m == 0)  # a byte for four numbers or more
-    codes = faiss.index_factory(d, f"IVF{lists},PQ{parts}x8np")  # np: codes in no special order, which costs minutes to find
+    parts = max(m for m in range(1, max(d // 4, 1) + 1) if d % m == 0)  # one byte for at least four numbers
+    codes = faiss.index_factory(d, f"IVF{lists},PQ{parts}x8np")  # np: skips ordering the codes, which takes minutes
     codes.train(vectors)
     codes.add(vectors)
     codes.nprobe = max(1, math.ceil(lists * PROBED))
@@ -87,4 +87,6 @@ def _faiss() -> Any:
     try:
         return import_module("faiss")
     except ImportError as error:
-        raise ImportError("approximate search needs faiss, which is not installed; pip install 'nearkin[search]', or use exact") from error
+        raise ImportError(
+            "approximate search needs faiss, which is not installed; run pip install 'nearkin[search]', or use exact"
+        ) from error

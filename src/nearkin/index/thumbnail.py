@@ -1,4 +1,4 @@
-"""Thumbnails: what an index keeps of a picture, so that neighbors can be shown without opening any file."""
+"""Thumbnails: small images stored in the index, so that neighbors can be shown without opening their files."""
 
 import io
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from nearkin.data.files import read_bytes
 
 SIDE = 128  # pixels at most
-PLAIN = 64  # up to this side PNG is small enough, and exact
+PLAIN = 64  # side up to which PNG is used, which is exact
 
 
 def of_file(path: str) -> bytes:
@@ -18,7 +18,7 @@ def of_file(path: str) -> bytes:
         with Image.open(io.BytesIO(read_bytes(path))) as stored:
             stored.draft("RGB", (2 * SIDE, 2 * SIDE))  # lets a large JPEG be decoded at a fraction of its size
             return _encoded(ImageOps.exif_transpose(stored).convert("RGB"))
-    except Exception:  # decoders raise errors of every kind; a missing thumbnail is no reason to refuse a point
+    except Exception:  # decoders raise many kinds of errors; a point without a thumbnail is still added
         return b""
 
 
@@ -31,7 +31,7 @@ def of_pixels(image: Tensor) -> bytes:
 
 
 def media_type(content: bytes) -> str:
-    """By its first bytes."""
+    """The media type of a thumbnail, by its first bytes."""
     return "image/png" if content.startswith(b"\x89PNG") else "image/jpeg"
 
 

@@ -1,19 +1,16 @@
-"""The service: /search, /points, /image/{id}, /health, /metrics, a page at /, and their description at /openapi.json.
+"""The routes of the service: /search, /points, /image/{id}, /health, /metrics, a page at /, and their description at /openapi.json.
 
-No path from a client is ever opened: pictures come in as bytes and go out as the thumbnails that the index keeps.
+No path from a client is ever opened: images arrive as bytes, and leave as the thumbnails that the index stores.
 """
 
 import asyncio
 import base64
 import hashlib
-import json
-import os
 import re
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import FastAPI, Path, Query, Request
@@ -23,29 +20,28 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from nearkin import __version__
-from nearkin.data.images import DamagedImageError
 from nearkin.index import thumbnail
 from nearkin.index.collection import Collection
-from nearkin.index.contract import Answer, Entry, Hit, Where
-from nearkin.index.snapshot import Snapshot
+from nearkin.index.contract import Where
+from nearkin.index.milvus_client import IndexUnreachableError
 from nearkin.report.projection import Method
-from nearkin.serve.errors import Refusal, told
-from nearkin.serve.explorer import Explorer, add_routes
+from nearkin.serve import explorer
+from nearkin.serve.errors import Refusal, error_response
 from nearkin.serve.limits import Limits
-from nearkin.serve.metrics import Metrics
+from nearkin.serve.metrics import MEDIA_TYPE
 from nearkin.serve.middleware import Guard
 from nearkin.serve.schemas import (
     LARGEST_ID,
     LARGEST_NUMBER,
     ErrorPage,
     HealthPage,
-    PictureTypes,
+    ImageTypes,
     PointsPage,
-    Question,
+    QuestionBody,
     SearchPage,
     question_schema,
 )
-from nearkin.serve.workers import Workers
+from nearkin.serve.service import Question, Service, json_response
 
 ROUTES = ("/", "/search", "/points", "/image/", "/health", "/metrics", "/openapi.json", "/explore", "/atlas", "/atlas/")
 MOST_NEIGHBORS, MOST_POINTS = 100, 1000
@@ -59,85 +55,6 @@ Conditions = Annotated[
 ]
 
 
-class Asked(NamedTuple):
-    """A question, understood: a picture to encode, a point, or a vector."""
-
-    picture: bytes | None = None
-    id: int | None = None
-    vector: np.ndarray | None = None
-
-
-class Service:
-    """What the routes share: the collection, the generation now served, and who does the work."""
-
-    def __init__(self, collection: Collection, limits: Limits) -> None:
-        self.collection, self.limits = collection, limits
-        self.current: Snapshot = collection.index.snapshot
-        self.metrics = Metrics()
-        self.workers = Workers(limits.threads, limits.queue, limits.job_seconds)
-        self.stale: str | None = None  # why a newer index is not served
-
-    async def watch(self) -> None:
-        """Take over every newer index, and keep the old one if it cannot be read."""
-        manifest = self.collection.index.folder / "manifest.json"
-        seen = _signature(manifest)
-        while True:
-            await asyncio.sleep(self.limits.reload_seconds)
-            now = _signature(manifest)
-            if now == seen and self.stale is None:
-                continue
-            try:
-                await asyncio.to_thread(self.reload)
-                self.metrics.reloads["done"] += 1
-                seen = now
-            except (OSError, ValueError, ImportError) as error:  # tried again at the next look: the cause may pass
-                self.stale = str(error)
-                self.metrics.reloads["failed"] += 1
-
-    def reload(self) -> None:
-        """The newest generation is loaded whole and asked once, then served: nobody has to wait for it."""
-        self.collection.index.refresh()
-        newest = self.collection.index.snapshot
-        if len(newest):
-            newest.neighbors(newest.vectors[:1], 1)
-        self.current, self.stale = newest, None
-
-    def answer(self, asked: Asked, k: int, where: Where) -> tuple[Answer, Snapshot, float, float]:
-        """The neighbors, with the seconds of encoding and of searching. Runs in a worker's thread."""
-        snapshot, started = self.current, time.perf_counter()
-        vector, exclude = asked.vector, None
-        if asked.picture is not None:
-            vector = self.encoded(asked.picture, self.collection)
-        encoded = time.perf_counter()
-        if asked.id is not None:
-            row = int(snapshot.rows([asked.id])[0])
-            if row < 0:
-                raise Refusal(404, "no_such_point", f"no point has the id {asked.id}")
-            vector, exclude = snapshot.vectors[row], [asked.id]
-        assert vector is not None
-        found = snapshot.search(vector[None], k, where=where, exclude=exclude)[0]
-        return found, snapshot, encoded - started, time.perf_counter() - encoded
-
-    def points(self, offset: int, limit: int, where: Where) -> dict[str, Any]:
-        """A page of points. Runs in a worker's thread."""
-        snapshot = self.current
-        rows = np.arange(len(snapshot)) if where.everything else snapshot.allowed(where)
-        some = _shown(snapshot, [snapshot.entry(row) for row in rows[offset : offset + limit].tolist()])
-        return {"total": len(rows), "points": some, "generation": snapshot.manifest["generation"]}
-
-    def encoded(self, picture: bytes, collection: Collection) -> np.ndarray:
-        """The embedding (d,) of a picture by a collection's model, or a refusal that says what to send."""
-        try:
-            vector = collection.encode_upload(picture, self.limits.pixels)
-        except DamagedImageError as error:
-            raise Refusal(422, "no_picture", f"{error}; send a whole PNG, JPEG, WebP, GIF or BMP") from None
-        except ValueError as error:
-            raise Refusal(422, "no_pictures_here", str(error)) from None
-        if not np.isfinite(vector).all():
-            raise Refusal(422, "no_embedding", "the network made no finite embedding of this picture; send another")
-        return vector
-
-
 def make_app(
     collection: Collection,
     *,
@@ -146,9 +63,29 @@ def make_app(
     compare: Collection | None = None,
     method: Method = "tsne",
 ) -> FastAPI:
-    """The ASGI application over a collection. With a token, every route but /health asks for it.
+    """Create the ASGI application of the service, to run it with your own server.
 
-    The explorer shows it beside `compare`, another model's collection of the same points, and draws its map by `method`.
+    Parameters
+    ----------
+    collection : Collection
+        The model and its index, as `open_index` returns them.
+    token : str, optional
+        A secret that clients must send for every route but /health. Without one, only requests to this machine's own address are served.
+    limits : Limits, optional
+        Sizes and times above which requests are refused.
+    compare : Collection, optional
+        Another model's collection of the same points, which the explorer shows side by side.
+    method : {"tsne", "pca"}, default "tsne"
+        How the explorer's map is computed.
+
+    Returns
+    -------
+    fastapi.FastAPI
+
+    Examples
+    --------
+    >>> app = make_app(open_index("runs/photos"), token="at least 16 characters".replace(" ", "-"))  # doctest: +SKIP
+    >>> uvicorn.run(app, port=8000)  # doctest: +SKIP
     """
     limits = limits or Limits()
     service = Service(collection, limits)
@@ -174,14 +111,14 @@ def make_app(
     app.state.service = service
     _add_errors(app)
     _add_routes(app, service)
-    app.state.explorer = Explorer([collection, *([] if compare is None else [compare])], method)
-    add_routes(app, app.state.explorer, service)
+    app.state.explorer = explorer.Explorer([collection, *([] if compare is None else [compare])], method)
+    explorer.add_routes(app, app.state.explorer, service)
     app.add_middleware(Guard, limits=limits, metrics=service.metrics, token=token, routes=ROUTES)
     return app
 
 
 def _add_routes(app: FastAPI, service: Service) -> None:
-    errors = _errors(400, 401, 403, 408, 413, 422, 429, 500, 504)
+    errors = _errors(400, 401, 403, 408, 413, 422, 429, 500, 503, 504)
     page, page_headers = _page()
 
     @app.get("/", include_in_schema=False)
@@ -195,17 +132,14 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": question_schema(service.current.dimension)},
     )
     async def search(request: Request, k: K = 10, labels: Labels = [], conditions: Conditions = []) -> Response:  # noqa: B006
-        """The nearest neighbors of a picture (as a form's `image`, or as the body itself), of a point by id, or of a vector."""
-        asked, where = await _asked(request, service), _where(labels, conditions)
-        found, snapshot, encoding, searching = await service.workers.run(lambda: service.answer(asked, k, where))
-        service.metrics.seconds["search"].add(searching)
-        if asked.picture is not None:
-            service.metrics.seconds["encode"].add(encoding)
-        neighbors = _shown(snapshot, found.hits)
-        for one, hit in zip(neighbors, found.hits, strict=True):
-            one |= {"affinity": hit.affinity, "same_kind": hit.same_kind}
-        seconds = {"encode": encoding, "search": searching}
-        return _json({"neighbors": neighbors, "exact": found.exact, "generation": snapshot.manifest["generation"], "seconds": seconds})
+        """The nearest neighbors of an image (as a form's `image`, or as the body itself), of a point by id, or of a vector."""
+        question, where = await _question(request, service), _where(labels, conditions)
+        found = await service.workers.run(lambda: service.answer(question, k, where))
+        service.metrics.seconds["search"].observe(found.searching)
+        if question.image is not None:
+            service.metrics.seconds["encode"].observe(found.encoding)
+        seconds = {"encode": found.encoding, "search": found.searching}
+        return json_response({"neighbors": found.neighbors, "exact": found.exact, "generation": found.generation, "seconds": seconds})
 
     @app.get("/points", response_model=PointsPage, responses=errors)
     async def points(
@@ -216,37 +150,33 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Points of the index, a page at a time."""
         where = _where(labels, conditions)
-        return _json(await service.workers.run(lambda: service.points(offset, limit, where)))
+        return json_response(await service.workers.run(lambda: service.points(offset, limit, where)))
 
-    @app.get("/image/{id}", response_class=Response, responses={**errors, **_errors(404), 200: _PICTURE})
+    @app.get("/image/{id}", response_class=Response, responses={**errors, **_errors(404), 200: _IMAGE})
     async def image(id: Annotated[int, Path(ge=0, le=LARGEST_ID)]) -> Response:
         """The thumbnail of a point."""
-        snapshot = service.current
-        row = int(snapshot.rows([id])[0])
-        content = snapshot.picture(row) if row >= 0 else b""
+        content = await service.workers.run(lambda: service.thumbnail(id))
         if not content:
-            raise Refusal(404, "no_such_picture", f"no point has the id {id}, or it has no picture")
+            raise Refusal(404, "no_such_picture", f"no point has the id {id}, or it has no image")
         return Response(content, media_type=thumbnail.media_type(content), headers={"Cache-Control": "private, max-age=60"})
 
-    @app.head("/health", include_in_schema=False)  # as load balancers ask
+    @app.head("/health", include_in_schema=False)  # load balancers send HEAD
     @app.get("/health", response_model=HealthPage, responses=_errors(400, 403, 413, 500))
     async def health(request: Request) -> Response:
-        """Whether it answers, and what it serves."""
+        """Whether the service runs, and what it serves."""
         if not request.state.known:
-            return _json({"status": "ok"})
-        index, now = service.collection.index, service.current
-        told_of = {"dimension": now.dimension, "backend": index.backend, "generation": now.manifest["generation"]}
-        return _json({"status": "ok", "points": len(now), **told_of, "labels": now.manifest["labels"], "stale": service.stale})
+            return json_response({"status": "ok"})
+        now = service.current
+        index = {"dimension": now.dimension, "backend": now.backend, "generation": service.generation, "labels": list(now.labels)}
+        return json_response({"status": "ok", "points": service.count, **index, "stale": service.stale})
 
     @app.get("/metrics", response_class=Response, responses={**_errors(400, 401, 403, 413, 500), 200: _TEXT})
     async def metrics() -> Response:
         """For Prometheus."""
-        now = service.current
-        gauges = {"points": len(now), "generation": now.manifest["generation"], "queue_jobs": service.workers.pending}
-        return Response(service.metrics.text(gauges), media_type="text/plain; version=0.0.4")
+        return Response(service.metrics.text(), media_type=MEDIA_TYPE)
 
 
-_PICTURE: dict[str, Any] = {"description": "a small picture", "content": {kind: {} for kind in ("image/png", "image/jpeg")}}
+_IMAGE: dict[str, Any] = {"description": "a small image", "content": {kind: {} for kind in ("image/png", "image/jpeg")}}
 _TEXT: dict[str, Any] = {"description": "Prometheus's text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
@@ -255,33 +185,37 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every error in one form."""
+    """Return every error in one form."""
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> Response:
         code = error.code if isinstance(error, Refusal) else CODES.get(error.status_code, "refused")
-        return told(error.status_code, code, str(error.detail), error.headers)
+        return error_response(error.status_code, code, str(error.detail), error.headers)
+
+    @app.exception_handler(IndexUnreachableError)
+    async def unreachable(_: Request, __: IndexUnreachableError) -> Response:
+        return error_response(503, "index_unreachable", "the index does not respond; try again later", {"Retry-After": "5"})
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        return told(422, "invalid", _first(error.errors()))
+        return error_response(422, "invalid", _first(error.errors()))
 
     @app.exception_handler(Exception)
     async def failed(_: Request, error: Exception) -> Response:
-        return told(500, "failed", f"the service failed ({type(error).__name__}); this is a bug worth reporting")
+        return error_response(500, "failed", f"the service failed ({type(error).__name__}); please report this bug")
 
 
-async def _asked(request: Request, service: Service) -> Asked:
-    """What a body asks for, by its Content-Type."""
+async def _question(request: Request, service: Service) -> Question:
+    """The query in a body, by its Content-Type."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
-        return _question(await request.body(), service.current.dimension)
-    if kind in PictureTypes:
-        return Asked(picture=await request.body())
+        return _json_question(await request.body(), service.current.dimension)
+    if kind in ImageTypes:
+        return Question(image=await request.body())
     if kind == "multipart/form-data":
-        return Asked(picture=await _uploaded(request, service.limits.body_bytes))
-    accepted = ", ".join(("application/json", "multipart/form-data", *PictureTypes))
-    raise Refusal(415, "wrong_type", f"Content-Type {kind[:50]!r} is not understood; send one of {accepted}")
+        return Question(image=await _uploaded(request, service.limits.body_bytes))
+    accepted = ", ".join(("application/json", "multipart/form-data", *ImageTypes))
+    raise Refusal(415, "wrong_type", f"Content-Type {kind[:50]!r} is not supported; send one of {accepted}")
 
 
 async def _uploaded(request: Request, most: int) -> bytes:
@@ -291,62 +225,35 @@ async def _uploaded(request: Request, most: int) -> bytes:
         return await form["image"].read()
 
 
-def _question(body: bytes, dimension: int) -> Asked:
+def _json_question(body: bytes, dimension: int) -> Question:
     try:
-        question = Question.model_validate_json(body)
+        question = QuestionBody.model_validate_json(body)
     except ValidationError as error:
         raise Refusal(422, "invalid", _first(error.errors(include_url=False))) from None
     if (question.id is None) == (question.vector is None):
-        raise Refusal(422, "invalid", "give exactly one of id and vector")
+        raise Refusal(422, "invalid", "send exactly one of id and vector")
     if question.vector is None:
-        return Asked(id=question.id)
+        return Question(id=question.id)
     vector = np.asarray(question.vector, dtype=np.float64)
-    if len(vector) != dimension or not (np.abs(vector) <= LARGEST_NUMBER).all():  # NaN is no number, and fails the comparison
+    if len(vector) != dimension or not (np.abs(vector) <= LARGEST_NUMBER).all():  # NaN fails the comparison
         raise Refusal(
             422, "invalid", f"vector must hold {dimension} numbers between -{LARGEST_NUMBER:g} and {LARGEST_NUMBER:g}; it has {len(vector)}"
         )
-    return Asked(vector=vector.astype(np.float32))
+    return Question(vector=vector.astype(np.float32))
 
 
 def _where(labels: list[str], conditions: list[str]) -> Where:
     return Where(tuple(labels), {key: value for key, _, value in (text.partition("=") for text in conditions)})
 
 
-def _shown(snapshot: Snapshot, points: Sequence[Entry | Hit]) -> list[dict[str, Any]]:
-    """Points as JSON, with the address of their thumbnails."""
-    pictured = [snapshot.has_picture(row) for row in snapshot.rows([point.id for point in points]).tolist()]
-    return [
-        {
-            "id": point.id,
-            "label": point.label,
-            "source": point.source,
-            "metadata": point.metadata,
-            "image": f"/image/{point.id}" if has else None,
-        }
-        for point, has in zip(points, pictured, strict=True)
-    ]
-
-
-def _json(content: dict[str, Any]) -> Response:
-    return Response(json.dumps(content, allow_nan=False, separators=(",", ":")), media_type="application/json")
-
-
 def _first(errors: Any) -> str:
-    """The first of pydantic's complaints, without repeating what was sent."""
+    """The first of pydantic's errors, without the value that was sent."""
     one = errors[0]
     return f"{'.'.join(str(part) for part in one['loc']) or 'body'}: {one['msg']}"[:300]
 
 
-def _signature(path: os.PathLike[str]) -> tuple[int, int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
 def _page() -> tuple[bytes, dict[str, str]]:
-    """The page, and a policy under which only its own script and style run and nothing is fetched from elsewhere."""
+    """The page, and a policy that allows only its own script and style and no requests to other sites."""
     text = (files("nearkin.serve") / "page.html").read_text(encoding="utf-8")
     allowed = {}
     for tag, inside in re.findall(r"<(script|style)>(.*?)</\1>", text, flags=re.DOTALL):

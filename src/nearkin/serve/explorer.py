@@ -1,19 +1,17 @@
-"""The explorer's side of the service: the atlas is drawn beside the answers, once for each generation of the index, when first asked for.
+"""The explorer in the service. Its map is built in a thread, once for each generation of the index, when the page is first opened.
 
     /explore                the page, with /explorer.js and /explorer.css
-    /atlas                  how far the drawing is, or all that is drawn
-    /atlas/near/{row}       the exact neighbors of a point under every model, asked live
-    /atlas/drop             a picture's neighbors, and where it lands on the map
+    /atlas                  the state of the map, or its data
+    /atlas/near/{row}       the exact neighbors of a point under every model
+    /atlas/drop             the neighbors of an uploaded image, and its position on the map
 
-They are the page's own, and may change with it; programs ask /search.
+These routes serve the page only and may change with it. Programs use /search.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import FastAPI, Query, Request
@@ -21,122 +19,122 @@ from fastapi import Path as InPath
 from starlette.responses import RedirectResponse, Response
 
 from nearkin.index.collection import Collection
-from nearkin.index.snapshot import Snapshot
+from nearkin.index.contract import VectorIndex
 from nearkin.report.projection import Method, Projection
-from nearkin.serve.atlas.draw import neighbors_of, placed_on_canvas, restored
-from nearkin.serve.atlas.folder import MARK, asset
-from nearkin.serve.atlas.view import Place, View, views, was_drawn
-from nearkin.serve.atlas.wire import answer, header
+from nearkin.serve.atlas.atlas import neighbors_of, restored, to_canvas
+from nearkin.serve.atlas.export import MARK, asset
+from nearkin.serve.atlas.model_maps import Indexed, ModelMap, are_stored, build_maps
+from nearkin.serve.atlas.page_data import header, neighbors_json
 from nearkin.serve.errors import Refusal
-
-if TYPE_CHECKING:
-    from nearkin.serve.app import Service
+from nearkin.serve.service import Service, json_response
 
 Row = Annotated[int, InPath(ge=0, le=2**31)]
-Asked = Annotated[int, Query(ge=1, le=100)]
-TAKING_UP = 10.0  # seconds at most that the service waits for the last atlas before it takes connections
+K = Annotated[int, Query(ge=1, le=100)]
+RESTORING = 10.0  # seconds at most that the start of the service waits for a stored map
 FRESH = {"Cache-Control": "no-cache"}
 
 
 class Explorer:
-    """The atlas of one model, or of two side by side, and who draws it."""
+    """The maps of one model, or of two side by side, and the thread that builds them."""
 
     def __init__(self, collections: Sequence[Collection], method: Method = "tsne") -> None:
         self.collections, self.method = collections, method
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._drawn: list[View] = []
+        self._maps: list[ModelMap] = []
         self._header: dict[str, Any] = {}
-        self._generations: tuple[int, ...] = ()  # of the indexes that are drawn, or were tried
-        self._says, self._failed = "opening the index", ""
+        self._generations: tuple[int, ...] = ()  # of the indexes whose map was built, or failed
+        self._message, self._error = "opening the index", ""
         self._projections: dict[int, Projection] = {}
 
-    def state(self, snapshots: Sequence[Snapshot]) -> dict[str, Any]:
-        """The atlas, or what is being done for it; a new one is begun when an index has changed."""
-        generations = tuple(int(snapshot.manifest["generation"]) for snapshot in snapshots)
+    def state(self, indexes: Sequence[VectorIndex]) -> dict[str, Any]:
+        """The map, or the progress of its construction, which starts here when an index has changed."""
+        generations = tuple(index.generation for index in indexes)
         with self._lock:
             if self._thread is None and generations != self._generations:
-                self._generations, self._failed = generations, ""
-                places = [Place(Path(one.folder), snapshot) for one, snapshot in zip(self.collections, snapshots, strict=True)]
-                self._thread = threading.Thread(target=self._draw, args=(places,), name="atlas", daemon=True)
+                self._generations, self._error = generations, ""
+                self._thread = threading.Thread(target=self._build, args=(self._indexed(indexes),), name="atlas", daemon=True)
                 self._thread.start()
-            drawing = self._thread is not None
+            message = None if self._thread is None else self._message
             if self._header:
-                return {"state": "ready", "drawing": self._says if drawing else None, "failed": self._failed or None, "atlas": self._header}
-            return {"state": "failed", "message": self._failed} if self._failed else {"state": "drawing", "says": self._says}
+                return {"state": "ready", "building": message, "failed": self._error or None, "atlas": self._header}
+            return {"state": "failed", "message": self._error} if self._error else {"state": "building", "message": self._message}
 
-    def take_up(self) -> None:
-        """Before anybody asks: what was drawn for these indexes the last time. Nothing is waited for where nothing was drawn."""
-        snapshots = [one.index.snapshot for one in self.collections]
-        if not was_drawn([Place(Path(one.folder), snapshot) for one, snapshot in zip(self.collections, snapshots, strict=True)]):
+    def restore(self) -> None:
+        """Load the maps that were stored for these indexes, if there are any, before the first request."""
+        indexes = [one.index.frozen() for one in self.collections]
+        if not are_stored(self._indexed(indexes)):
             return
-        self.state(snapshots)
+        self.state(indexes)
         thread = self._thread
         if thread is not None:
-            thread.join(TAKING_UP)
+            thread.join(RESTORING)
 
     def near(self, row: int, k: int, version: str) -> dict[str, Any]:
         """The neighbors of a point under every model. Runs in a worker's thread."""
-        drawn = self._ready(version)
-        census = drawn[0].census
-        if not 0 <= row < len(census):
-            raise Refusal(404, "no_such_point", f"row {row} is not on the map, which has {len(census):,} points")
-        asked = np.array([row])
-        found = [[part[0] for part in neighbors_of(view.census, asked, k)] for view in drawn]
-        models = [answer(view.census, *parts) for view, parts in zip(drawn, found, strict=True)]
-        return {"row": row, "source": census.sources[row], "metadata": dict(census.metadata[row]), "models": models}
+        maps = self._ready(version)
+        table = maps[0].table
+        if not 0 <= row < len(table):
+            raise Refusal(404, "no_such_point", f"row {row} is not on the map, which has {len(table):,} points")
+        found = [[part[0] for part in neighbors_of(one.table, np.array([row]), k)] for one in maps]
+        models = [neighbors_json(one.table, *parts) for one, parts in zip(maps, found, strict=True)]
+        return {"row": row, "source": table.sources[row], "metadata": dict(table.metadata[row]), "models": models}
 
     def drop(self, encode: Callable[[Collection], np.ndarray], k: int, version: str) -> dict[str, Any]:
-        """Where a new picture lands, and its neighbors, under every model. Runs in a worker's thread."""
+        """The position of a new image on the map and its neighbors, under every model. Runs in a worker's thread."""
         started, models = time.perf_counter(), list[dict[str, Any]]()
-        for at, (view, collection) in enumerate(zip(self._ready(version), self.collections, strict=True)):
+        for at, (one, collection) in enumerate(zip(self._ready(version), self.collections, strict=True)):
             vector = encode(collection)[None].astype(np.float32)
-            found = view.census.nearest(vector, k)
-            spot = placed_on_canvas(self._projection(at, view).place(vector), view.atlas.points)[0]
-            near = answer(view.census, found.positions[0].numpy(), found.affinity[0].float().numpy(), None)
-            models.append({**near, "at": [float(value) for value in spot]})
+            found = one.table.nearest(vector, k)
+            position = to_canvas(self._projection(at, one).place(vector), one.atlas.points)[0]
+            near = neighbors_json(one.table, found.positions[0].numpy(), found.affinity[0].float().numpy(), None)
+            models.append({**near, "at": [float(value) for value in position]})
         return {"models": models, "seconds": time.perf_counter() - started}
 
-    def _ready(self, version: str) -> list[View]:
-        """The views, if they are those the page has: rows of another generation would be other points."""
-        with self._lock:
-            drawn, now = self._drawn, self._header.get("version")
-        if not drawn:
-            raise Refusal(409, "not_drawn", "the map is not drawn yet; ask /atlas how far it is")
-        if version != now:
-            raise Refusal(409, "redrawn", "the index has changed and the map was drawn anew; load the page again")
-        return drawn
+    def _indexed(self, indexes: Sequence[VectorIndex]) -> list[Indexed]:
+        return [Indexed(one.folder, index) for one, index in zip(self.collections, indexes, strict=True)]
 
-    def _projection(self, at: int, view: View) -> Projection:
+    def _ready(self, version: str) -> list[ModelMap]:
+        """The maps, if they are those that the page shows: in another generation, rows are other points."""
+        with self._lock:
+            maps, now = self._maps, self._header.get("version")
+        if not maps:
+            raise Refusal(409, "not_ready", "the map is not ready yet; /atlas returns its state")
+        if version != now:
+            raise Refusal(409, "outdated", "the index has changed and there is a new map; reload the page")
+        return maps
+
+    def _projection(self, at: int, one: ModelMap) -> Projection:
         with self._lock:
             if at not in self._projections:
-                self._projections[at] = restored(view.atlas, view.census)
+                self._projections[at] = restored(one.atlas, one.table)
             return self._projections[at]
 
-    def _draw(self, places: Sequence[Place]) -> None:
+    def _build(self, indexes: Sequence[Indexed]) -> None:
         try:
-            version = ".".join(str(place.snapshot.manifest["generation"]) for place in places)
-            for drawn in views(places, self.method, self._tell):
-                page = header(drawn, live=True, chunk=0, sheets=None, version=version)
+            images = all(len(one.model.about["shape"]) == 3 for one in self.collections)
+            version = ".".join(str(one.index.generation) for one in indexes)
+            for maps in build_maps(indexes, self.method, self._report):
+                page = header(maps, live=True, chunk=0, sheets=None, version=version, images=images)
                 with self._lock:
-                    self._drawn, self._header, self._projections = drawn, page, {}
-                for view in drawn:  # once before anybody clicks: loops are compiled now
-                    neighbors_of(view.census, np.zeros(1, np.int64), 1)
-        except Exception as error:  # whatever it is, the page must say it: nobody waits for this thread
+                    self._maps, self._header, self._projections = maps, page, {}
+                for one in maps:  # once before the first click, so that loops are compiled
+                    neighbors_of(one.table, np.zeros(1, np.int64), 1)
+        except Exception as error:  # the page must show any error, since no code waits for this thread
             with self._lock:
-                self._failed = str(error) or type(error).__name__
+                self._error = str(error) or type(error).__name__
         finally:
             with self._lock:
                 self._thread = None
 
-    def _tell(self, line: str) -> None:
-        self._says = line
+    def _report(self, line: str) -> None:
+        self._message = line
 
 
 def page() -> tuple[bytes, dict[str, str]]:
-    """The explorer's page, and a policy under which only its own script runs and nothing is fetched from elsewhere.
+    """The explorer's page, and a policy that allows only its own script and no requests to other sites.
 
-    regl compiles its draw calls with Function(), hence 'unsafe-eval'; no text from anywhere else reaches it.
+    regl compiles its draw calls with Function(), hence 'unsafe-eval'; no text from outside reaches it.
     """
     policy = (
         "default-src 'none'; img-src 'self' blob: data:; connect-src 'self'; script-src 'self' 'unsafe-eval'; "
@@ -145,8 +143,8 @@ def page() -> tuple[bytes, dict[str, str]]:
     return asset("index.html").replace(MARK.encode(), b""), {"Content-Security-Policy": policy, **FRESH}
 
 
-def add_routes(app: FastAPI, explorer: Explorer, service: "Service") -> None:
-    """The page and what it asks for; not part of the API's description."""
+def add_routes(app: FastAPI, explorer: Explorer, service: Service) -> None:
+    """Add the page and its data; they are not part of the API's description."""
     content, headers = page()
     kinds = {"explorer.js": "text/javascript", "explorer.css": "text/css"}
 
@@ -155,8 +153,8 @@ def add_routes(app: FastAPI, explorer: Explorer, service: "Service") -> None:
         return Response(content, media_type="text/html", headers=headers)
 
     @app.get("/explore/", include_in_schema=False)
-    async def explore_typed() -> Response:
-        return RedirectResponse("/explore", 308)  # the page asks for its parts beside it
+    async def explore_slash() -> Response:
+        return RedirectResponse("/explore", 308)  # the page loads its parts by relative paths
 
     @app.get("/explorer.{kind}", include_in_schema=False)
     async def part(kind: Literal["js", "css"]) -> Response:
@@ -165,17 +163,14 @@ def add_routes(app: FastAPI, explorer: Explorer, service: "Service") -> None:
 
     @app.get("/atlas", include_in_schema=False)
     async def atlas() -> Response:
-        return _json(explorer.state([service.current, *(one.index.snapshot for one in explorer.collections[1:])]))
+        return json_response(explorer.state([service.current, *(one.index.frozen() for one in explorer.collections[1:])]), FRESH)
 
     @app.get("/atlas/near/{row}", include_in_schema=False)
-    async def near(row: Row, k: Asked = 30, version: str = "") -> Response:
-        return _json(await service.workers.run(lambda: explorer.near(row, k, version)))
+    async def near(row: Row, k: K = 30, version: str = "") -> Response:
+        return json_response(await service.workers.run(lambda: explorer.near(row, k, version)), FRESH)
 
     @app.post("/atlas/drop", include_in_schema=False)
-    async def drop(request: Request, k: Asked = 30, version: str = "") -> Response:
-        picture = await request.body()
-        return _json(await service.workers.run(lambda: explorer.drop(lambda one: service.encoded(picture, one), k, version)))
-
-
-def _json(content: dict[str, Any]) -> Response:
-    return Response(json.dumps(content, allow_nan=False, separators=(",", ":")), media_type="application/json", headers=FRESH)
+    async def drop(request: Request, k: K = 30, version: str = "") -> Response:
+        image = await request.body()
+        found = await service.workers.run(lambda: explorer.drop(lambda one: service.encoded(image, one), k, version))
+        return json_response(found, FRESH)

@@ -1,4 +1,4 @@
-"""Listening: a socket, uvicorn on it, and a stop that lets answers under way be finished."""
+"""Run the service: a socket, uvicorn on it, and a stop that lets running requests finish."""
 
 import ipaddress
 import logging
@@ -23,13 +23,15 @@ HEADER_BYTES = 32 << 10
 
 
 def checked_token(host: str, token: str | None) -> str | None:
-    """The token, which is required wherever others than this machine can reach the service."""
+    """The token, which is required if other machines can reach the service."""
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
-        raise ValueError(f"token must be at least {SHORTEST_TOKEN} plain characters, so that it cannot be guessed; it has {len(token)}")
+        raise ValueError(
+            f"token must be at least {SHORTEST_TOKEN} plain characters without spaces, so that it cannot be guessed; it has {len(token)}"
+        )
     if token is None and not _is_loopback(host):
         raise ValueError(
-            f"host {host} opens the service to others; set NEARKIN_TOKEN (or --token) to a secret of at least {SHORTEST_TOKEN} characters, "
-            "such as `openssl rand -hex 16` prints"
+            f"host {host} opens the service to other machines; set NEARKIN_TOKEN (or --token) to a secret of at least "
+            f"{SHORTEST_TOKEN} characters, such as the output of `openssl rand -hex 16`"
         )
     return token
 
@@ -45,16 +47,44 @@ def serve(
     compare: Collection | None = None,
     method: Method = "tsne",
 ) -> None:
-    """Answer until SIGTERM or Ctrl-C. `ready` is told the address, as a browser here opens it, as soon as connections are taken.
+    """Serve a collection over HTTP until SIGTERM or Ctrl-C.
 
-    The explorer shows the collection beside `compare`, if there is one, on maps by `method`.
+    Parameters
+    ----------
+    collection : Collection
+        The model and its index, as `open_index` returns them.
+    host : str, default "127.0.0.1"
+        The address to listen on. Any other than this machine's own needs a token.
+    port : int, default 8000
+        The port; 0 for any free one.
+    token : str, optional
+        A secret of at least 16 characters that clients must send.
+    limits : Limits, optional
+        Sizes and times above which requests are refused.
+    ready : callable, optional
+        Called with the address, as a browser on this machine opens it, when the service accepts connections.
+    compare : Collection, optional
+        Another model's collection of the same points, which the explorer shows side by side.
+    method : {"tsne", "pca"}, default "tsne"
+        How the explorer's map is computed.
+
+    Raises
+    ------
+    ValueError
+        If the token is missing or too short, or the port is out of range.
+    OSError
+        If the port is in use.
+
+    Examples
+    --------
+    >>> serve(open_index("runs/photos"), port=8080)  # doctest: +SKIP
     """
     token, limits = checked_token(host, token), limits or Limits()
     _warm(collection)
     bound = _bound(host, port)
-    address = f"http://{opened_here(host)}:{bound.getsockname()[1]}"
+    address = f"http://{browser_host(host)}:{bound.getsockname()[1]}"
     app = make_app(collection, token=token, limits=limits, compare=compare, method=method)
-    app.state.explorer.take_up()
+    app.state.explorer.restore()
     config = uvicorn.Config(
         app,
         http=_protocol(limits.body_seconds),
@@ -68,10 +98,10 @@ def serve(
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(limits.stop_seconds),
     )
-    for name in ("uvicorn.error", "python_multipart"):  # malformed requests are answered, not logged: strangers could fill the log
+    for name in ("uvicorn.error", "python_multipart"):  # malformed requests are refused but not logged: clients could fill the log
         logging.getLogger(name).setLevel(logging.ERROR)
     server = _Server(config, (lambda: None) if ready is None else lambda: ready(address))
-    # uvicorn stops gracefully and then raises the signal once more, for whoever had asked for it before: let that be nobody.
+    # uvicorn stops gracefully and then raises the signal again for the previous handler: this one does nothing.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: None)
     with bound:
@@ -79,16 +109,17 @@ def serve(
 
 
 def _warm(collection: Collection) -> None:
-    """One search before anybody asks: compiled loops are compiled now, memory maps are read now."""
+    """Search once before the first request, so that loops are compiled and memory maps are read."""
     index, shape = collection.index, collection.model.about["shape"]
     collection.model.encode(np.zeros((1, *shape), np.uint8 if len(shape) == 3 else np.float32))
     if index.count:
-        index.search(index.snapshot.vectors[:1], 1)
-        index.search(index.snapshot.vectors[:1], 1, exclude=[int(index.snapshot.ids[0])])
+        query = np.ones((1, index.dimension), np.float32)
+        index.search(query, 1)
+        index.search(query, 1, exclude=[0])
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, with a word when it is ready."""
+    """uvicorn's server, with a callback when it is ready."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -100,25 +131,25 @@ class _Server(uvicorn.Server):
 
 
 def _protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP that hangs up on whoever connects and never finishes his first headers; uvicorn would wait for ever."""
+    """HTTP that closes connections whose first headers do not arrive in time; uvicorn would wait forever."""
 
-    class Impatient(H11Protocol):
+    class TimeLimited(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.loop.call_later(seconds, self._hang_up_if_silent)
+            self.loop.call_later(seconds, self._close_if_silent)
 
-        def _hang_up_if_silent(self) -> None:
+        def _close_if_silent(self) -> None:
             if self.cycle is None and not self.transport.is_closing():
                 self.transport.close()
 
-    return Impatient
+    return TimeLimited
 
 
 def _bound(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise ValueError(f"port ({port}) must be between 0 and 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named: asyncio turns Nagle's algorithm off only where it sees TCP, and every answer would wait 40 ms.
+    # The protocol is named because asyncio disables Nagle's algorithm only for TCP; otherwise every response would wait 40 ms.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -129,8 +160,8 @@ def _bound(host: str, port: int) -> socket.socket:
     return bound
 
 
-def opened_here(host: str) -> str:
-    """What a browser on this machine writes for the host: 0.0.0.0 and :: listen everywhere, but are no place to go to."""
+def browser_host(host: str) -> str:
+    """The host as a browser on this machine opens it: 0.0.0.0 and :: are addresses to listen on only."""
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{here}]" if ":" in here else here
 

@@ -1,4 +1,4 @@
-"""What goes in and comes out, for the OpenAPI description; built for one index, since a vector's length is part of it."""
+"""Requests and responses, for the OpenAPI description of one index."""
 
 from typing import Annotated, Any
 
@@ -6,11 +6,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 LARGEST_ID = 2**63 - 1
 LARGEST_NUMBER = 1e15  # its square, times any dimension, is still a float32
-PictureTypes = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp")
+ImageTypes = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp")
 
 
-class Told(BaseModel):
-    """What went wrong, in a word for programs and a sentence for people."""
+class Error(BaseModel):
+    """What is wrong: a code for programs and a sentence for people."""
 
     code: str
     message: str
@@ -19,11 +19,11 @@ class Told(BaseModel):
 class ErrorPage(BaseModel):
     """Every error."""
 
-    error: Told
+    error: Error
 
 
 class Point(BaseModel):
-    """A point of the index; `image` is where its thumbnail is, if it has one."""
+    """A point of the index; `image` is the path of its thumbnail, if it has one."""
 
     id: int
     label: str | None
@@ -33,14 +33,14 @@ class Point(BaseModel):
 
 
 class Neighbor(Point):
-    """A point found: affinity, larger is nearer, and the verdict."""
+    """A neighbor: its affinity (larger is nearer), and whether it is near enough to be of the same class."""
 
     affinity: float
     same_kind: bool | None
 
 
 class Seconds(BaseModel):
-    """Where the time went."""
+    """Duration of the encoding and of the search."""
 
     encode: float
     search: float
@@ -64,7 +64,7 @@ class PointsPage(BaseModel):
 
 
 class HealthPage(BaseModel):
-    """How the service stands; `stale` says why a newer index could not be taken over. Strangers, if a token is asked for, get `status`."""
+    """The state of the service. `stale` says why changes of the index cannot be read. Without the token, only `status` is returned."""
 
     status: str
     points: int | None = None
@@ -80,8 +80,8 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-class Question(BaseModel):
-    """By id or by vector: exactly one of them."""
+class QuestionBody(BaseModel):
+    """A query by id or by vector: exactly one of them."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     id: Annotated[int | None, BeforeValidator(whole), Field(ge=0, le=LARGEST_ID)] = None
@@ -93,8 +93,8 @@ def question_schema(dimension: int) -> dict[str, Any]:
     number = {"type": "number", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
     by_id = {"id": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID}}
     by_vector = {"vector": {"type": "array", "items": number, "minItems": dimension, "maxItems": dimension}}
-    picture = {"type": "string", "format": "binary"}
-    asked = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in (by_id, by_vector)]
-    form = {"type": "object", "properties": {"image": picture}, "required": ["image"], "additionalProperties": False}
-    content = {"application/json": {"schema": {"oneOf": asked}}, "multipart/form-data": {"schema": form}}
-    return {"required": True, "content": {**content, **{kind: {"schema": picture} for kind in PictureTypes}}}
+    image = {"type": "string", "format": "binary"}
+    bodies = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in (by_id, by_vector)]
+    form = {"type": "object", "properties": {"image": image}, "required": ["image"], "additionalProperties": False}
+    content = {"application/json": {"schema": {"oneOf": bodies}}, "multipart/form-data": {"schema": form}}
+    return {"required": True, "content": {**content, **{kind: {"schema": image} for kind in ImageTypes}}}

@@ -1,4 +1,4 @@
-"""Workers: a few threads and a bounded queue. When it is full a request is refused at once, and nobody waits in vain."""
+"""A few threads and a bounded queue. When it is full, requests are refused at once."""
 
 import asyncio
 import threading
@@ -12,33 +12,31 @@ Found = TypeVar("Found")
 
 
 class Workers:
-    """Runs jobs beside the event loop."""
+    """Runs jobs outside the event loop."""
 
     def __init__(self, threads: int, queue: int, seconds: float) -> None:
         self._threads, self._queue, self._seconds = threads, queue, seconds
         self._pool: ThreadPoolExecutor | None = None  # started by the first job
         self._lock = threading.Lock()
-        self.pending = 0  # under way or waiting
+        self.pending = 0  # running or waiting
 
     async def run(self, job: Callable[[], Found]) -> Found:
         """The job's result; 429 when the queue is full, 504 when it takes too long."""
         with self._lock:
             if self.pending >= self._queue:
-                raise Refusal(
-                    429, "busy", f"{self._queue} requests are being answered or wait already; try again in a second", {"Retry-After": "1"}
-                )
+                raise Refusal(429, "busy", f"{self._queue} requests are running or waiting; try again in a second", {"Retry-After": "1"})
             self._pool = self._pool or ThreadPoolExecutor(self._threads, thread_name_prefix="search")
             self.pending += 1
         future = self._pool.submit(job)
-        future.add_done_callback(self._done)  # when it is over, not when nobody waits any more: a thread cannot be stopped
+        future.add_done_callback(self._done)  # when it ends, not when the request gives up: a thread cannot be stopped
         try:
             async with asyncio.timeout(self._seconds):
                 return await asyncio.wrap_future(future)
         except TimeoutError:
-            raise Refusal(504, "timeout", f"no answer was found within {self._seconds:g} s; ask for less, or later") from None
+            raise Refusal(504, "timeout", f"the search took longer than {self._seconds:g} s; try again later") from None
 
     def stop(self) -> None:
-        """Drop what waits; what is under way may end."""
+        """Drop waiting jobs; running ones may finish."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None

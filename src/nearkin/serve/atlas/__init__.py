@@ -1,5 +1,5 @@
-"""Atlas: a map of an index on which every point's exact neighbors are known, right ones and wrong ones, and where to look first.
+"""The explorer's data: a 2D map of an index, the exact neighbors of every point, which of them are right, and lists of points to review.
 
-`census.take` reads what an index knows of its points, `draw.draw` makes the `Atlas` of them, `folder.write_page` a folder that opens
-from disk. The page itself is built from `web/` (`make web`) and lies in `page/`.
+`table.read_table` reads the points of an index, `atlas.build_atlas` computes their `Atlas`, and `export.write_page` writes a folder that
+opens from disk. The page itself is built from `web/` (`make web`) into `page/`.
 """

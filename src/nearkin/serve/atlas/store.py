@@ -1,4 +1,4 @@
-"""An atlas on disk: one safetensors file in the model folder, good for one generation of the index and no other."""
+"""An atlas on disk: one safetensors file in the model folder, valid for one generation of the index."""
 
 import json
 import os
@@ -11,14 +11,14 @@ from safetensors.numpy import save_file
 
 from nearkin.data.disk import set_default_permissions
 from nearkin.report.sanity import Suspect
-from nearkin.serve.atlas.draw import Atlas
+from nearkin.serve.atlas.atlas import Atlas
 from nearkin.serve.atlas.lists import Lists
 
 FORMAT = 2
 
 
 def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
-    """Write it aside and put it in its place."""
+    """Write an atlas to a temporary file and rename it."""
     lists = atlas.lists
     arrays = {
         "points": atlas.points,
@@ -32,7 +32,7 @@ def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
     }
     if atlas.residual is not None:
         arrays["residual"] = atlas.residual
-    told = {
+    header = {
         "key": key,
         "format": FORMAT,
         "method": atlas.method,
@@ -41,28 +41,28 @@ def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".writing")
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, metadata={"atlas": json.dumps(told)})
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, metadata={"atlas": json.dumps(header)})
     set_default_permissions(aside)
     os.replace(aside, path)
 
 
 def load(path: Path, key: dict[str, Any]) -> Atlas | None:
-    """The atlas drawn for this key, None if there is none, or only one for another key."""
+    """The atlas stored for this key, or None."""
     try:
         with safe_open(path, framework="numpy") as file:
-            told = json.loads((file.metadata() or {}).get("atlas", "{}"))
-            if told.get("format") != FORMAT or told["key"] != key:
+            header = json.loads((file.metadata() or {}).get("atlas", "{}"))
+            if header.get("format") != FORMAT or header["key"] != key:
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError):
         return None
     lists = Lists(
         worst=arrays["worst"],
-        confused=[(a, b, np.array(rows, dtype=np.int64)) for a, b, rows in told["confused"]],
+        confused=[(a, b, np.array(rows, dtype=np.int64)) for a, b, rows in header["confused"]],
         suspects=[Suspect(int(row), int(label), int(says), float(share)) for row, label, says, share in arrays["suspects"].tolist()],
         duplicates=[(int(a), int(b), float(apart)) for a, b, apart in arrays["duplicates"].tolist()],
-        compared=told["compared"][0],
-        later=told["compared"][1],
+        compared=header["compared"][0],
+        later=header["compared"][1],
     )
     names = ("points", "positions", "affinity", "right", "purity")
-    return Atlas(method=told["method"], **{name: arrays[name] for name in names}, residual=arrays.get("residual"), lists=lists)
+    return Atlas(method=header["method"], **{name: arrays[name] for name in names}, residual=arrays.get("residual"), lists=lists)

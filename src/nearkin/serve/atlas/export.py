@@ -1,0 +1,117 @@
+"""The explorer as a folder that opens from disk, without a server or a network.
+
+A page opened from disk may load scripts and images from its folder, but may not read other files. So the data are scripts, each with a
+thousand points, which are loaded when needed; images are sheets of tiles.
+"""
+
+import io
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from nearkin.data.progress import Report, Ticker
+from nearkin.serve.atlas.model_maps import ModelMap
+from nearkin.serve.atlas.page_data import encoded, header
+from nearkin.serve.atlas.table import PointTable
+
+CHUNK = 1000  # points per file
+ACROSS = 25  # tiles in a row of a sheet, 40 rows
+SMALL, LARGE = 32, 64  # sides of tiles: for images up to that size, and for all others
+MARK = "<!-- atlas.js -->"  # replaced by the script that loads the data
+
+
+def write_page(maps: Sequence[ModelMap], out: Path, report: Report | None = None) -> Path:
+    """Write the folder; returns the page to open."""
+    check_free(out)
+    for inside in ("near", "pictures"):
+        (out / inside).mkdir(parents=True, exist_ok=True)
+    for name in ("explorer.js", "explorer.css"):
+        (out / name).write_bytes(asset(name))
+    sheets = _write_sheets(maps[0].table, out / "pictures", report)
+    page = asset("index.html").decode().replace(MARK, '<script src="atlas.js"></script>')
+    (out / "index.html").write_text(page, encoding="utf-8")
+    _write_chunks(maps, out / "near", report)
+    _call(out / "atlas.js", header(maps, live=False, chunk=CHUNK, sheets=sheets))
+    return out / "index.html"
+
+
+def check_free(out: Path) -> None:
+    """Refuse a folder that holds anything but an explorer, before the work begins."""
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "atlas.js").exists())):
+        raise ValueError(f"{out} holds other files; name a new folder, or an empty one")
+
+
+def asset(name: str) -> bytes:
+    """A file of the built page."""
+    return (files("nearkin.serve.atlas") / "page" / name).read_bytes()
+
+
+def _write_chunks(maps: Sequence[ModelMap], folder: Path, report: Report | None) -> None:
+    table = maps[0].table
+    ticker = Ticker(report, "writing neighbors", len(table), "points")
+    for number, start in enumerate(range(0, len(table), CHUNK)):
+        rows = slice(start, start + CHUNK)
+        models = [
+            {
+                "rows": encoded(one.atlas.positions[rows], "<i4"),
+                "affinity": encoded(one.atlas.affinity[rows], "<f4"),
+                "right": encoded(one.atlas.right[rows], "<i1"),
+            }
+            for one in maps
+        ]
+        _call(folder / f"{number}.js", {"sources": list(table.sources[rows]), "metadata": list(table.metadata[rows]), "models": models})
+        ticker.update(min(start + CHUNK, len(table)))
+
+
+def _call(path: Path, content: dict[str, Any]) -> None:
+    """A script that passes the content to the page; `</` is escaped, since it could end the script."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+    number = json.dumps(path.stem)
+    path.write_text(f"(window.nearkin=window.nearkin||{{}})[{number}]={text};\n", encoding="utf-8")
+
+
+def _write_sheets(table: PointTable, folder: Path, report: Report | None) -> dict[str, Any] | None:
+    """Sheets of a thousand tiles each; None if there are no images."""
+    largest = [_size(table.thumbnail(row)) for row in range(0, len(table), max(1, len(table) // 50))]
+    if not max(largest, default=0):
+        return None
+    side = SMALL if max(largest) <= SMALL else LARGE
+    suffix = "png" if side == SMALL else "jpg"
+    ticker = Ticker(report, "writing images", len(table), "points")
+    for number, start in enumerate(range(0, len(table), CHUNK)):
+        sheet = Image.new("RGB", (ACROSS * side, CHUNK // ACROSS * side), (127, 127, 127))
+        for at, row in enumerate(range(start, min(start + CHUNK, len(table)))):
+            _paste(sheet, table.thumbnail(row), at, side)
+        gray = suffix == "png" and _is_gray(sheet)
+        (sheet.convert("L") if gray else sheet).save(folder / f"{number}.{suffix}", quality=82)  # ignored by PNG
+        ticker.update(min(start + CHUNK, len(table)))
+    return {"side": side, "across": ACROSS, "down": CHUNK // ACROSS, "suffix": suffix}
+
+
+def _paste(sheet: Image.Image, content: bytes, at: int, side: int) -> None:
+    """One image, scaled to its tile and centered."""
+    if not content:
+        return
+    with Image.open(io.BytesIO(content)) as stored:
+        image = stored.convert("RGB")
+    scale = side / max(image.size)
+    new = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    image = image.resize(new, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS)
+    left, top = at % ACROSS * side + (side - new[0]) // 2, at // ACROSS * side + (side - new[1]) // 2
+    sheet.paste(image, (left, top))
+
+
+def _size(content: bytes) -> int:
+    if not content:
+        return 0
+    with Image.open(io.BytesIO(content)) as stored:
+        return max(stored.size)
+
+
+def _is_gray(sheet: Image.Image) -> bool:
+    red, green, blue = sheet.split()
+    return red.tobytes() == green.tobytes() == blue.tobytes()

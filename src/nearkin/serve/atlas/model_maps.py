@@ -1,0 +1,80 @@
+"""The maps that the explorer shows: one model, or two models of the same points side by side."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nearkin.data.progress import Report
+from nearkin.index.contract import VectorIndex
+from nearkin.report import projection
+from nearkin.serve.atlas import store
+from nearkin.serve.atlas.atlas import Atlas, build_atlas, possible_method, with_map
+from nearkin.serve.atlas.table import PointTable, read_table, shared_rows, with_labels_of
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A model folder and its index, frozen at the generation that is shown."""
+
+    folder: Path
+    index: VectorIndex
+
+
+class ModelMap(NamedTuple):
+    """What the explorer shows of one model."""
+
+    name: str
+    table: PointTable
+    atlas: Atlas
+
+
+def build_maps(indexes: Sequence[Indexed], method: projection.Method = "tsne", report: Report | None = None) -> Iterator[list[ModelMap]]:
+    """The maps of one or two models: first with PCA, which takes seconds, and then, if t-SNE is the method, with t-SNE.
+
+    An atlas that is stored in the model folder for the same points is reused. A new one is stored there.
+    """
+    tables, keys = _same_points(indexes), [_key(at, indexes) for at in range(len(indexes))]
+    names = [_name(one.folder, indexes) for one in indexes]
+    paths = [_path(one, indexes) for one in indexes]
+    methods = [possible_method(table, method) for table in tables]
+    stored = [store.load(path, {**key, "method": way}) for path, key, way in zip(paths, keys, methods, strict=True)]
+    first = [build_atlas(table, "pca", report) if atlas is None else atlas for table, atlas in zip(tables, stored, strict=True)]
+    yield [ModelMap(*parts) for parts in zip(names, tables, first, strict=True)]
+    last = list(first)
+    for at, (atlas, way) in enumerate(zip(stored, methods, strict=True)):
+        if atlas is not None:
+            continue
+        last[at] = first[at] if way == "pca" else with_map(first[at], tables[at], way, report)
+        store.save(paths[at], last[at], {**keys[at], "method": way})
+    if any(a is not b for a, b in zip(first, last, strict=True)):
+        yield [ModelMap(*parts) for parts in zip(names, tables, last, strict=True)]
+
+
+def are_stored(indexes: Sequence[Indexed]) -> bool:
+    """Whether there are stored maps, which are loaded in seconds."""
+    return all(_path(one, indexes).exists() for one in indexes)
+
+
+def _same_points(indexes: Sequence[Indexed]) -> list[PointTable]:
+    tables = [read_table(one.index) for one in indexes]
+    if len(tables) == 1:
+        return tables
+    one, other = (table.subset(rows) for table, rows in zip(tables, shared_rows(*tables), strict=True))
+    return [one, with_labels_of(other, one)]
+
+
+def _key(at: int, indexes: Sequence[Indexed]) -> dict[str, Any]:
+    """All that an atlas depends on, apart from its method: the indexes, and which of them it shows."""
+    return {"of": at, "indexes": [[one.index.model, one.index.generation, one.index.count] for one in indexes]}
+
+
+def _path(one: Indexed, indexes: Sequence[Indexed]) -> Path:
+    return one.folder / "atlas" / ("single.safetensors" if len(indexes) == 1 else "compared.safetensors")
+
+
+def _name(folder: Path, indexes: Sequence[Indexed]) -> str:
+    """The name of the folder, with its parent's name if both folders have the same name."""
+    folder = folder.resolve()
+    alike = len({one.folder.resolve().name for one in indexes}) < len(indexes)
+    return f"{folder.parent.name}/{folder.name}" if alike else folder.name

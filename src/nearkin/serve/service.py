@@ -1,0 +1,146 @@
+"""What the routes of the service share: the collection, the index that is served now, and the workers."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from starlette.responses import Response
+
+from nearkin.data.images import DamagedImageError
+from nearkin.index.collection import Collection
+from nearkin.index.contract import Entry, Hit, VectorIndex, Where
+from nearkin.serve.errors import Refusal
+from nearkin.serve.limits import Limits
+from nearkin.serve.metrics import Metrics
+from nearkin.serve.workers import Workers
+
+
+class Question(NamedTuple):
+    """A query: an image to encode, the id of a point, or a vector."""
+
+    image: bytes | None = None
+    id: int | None = None
+    vector: np.ndarray | None = None
+
+
+class Found(NamedTuple):
+    """The answer to a query."""
+
+    neighbors: list[dict[str, Any]]  # as JSON
+    exact: bool
+    generation: int
+    encoding: float  # seconds
+    searching: float  # seconds
+
+
+class Service:
+    """What the routes share."""
+
+    def __init__(self, collection: Collection, limits: Limits) -> None:
+        self.collection, self.limits = collection, limits
+        self.stale: str | None = None  # why changes of the index cannot be read
+        self.workers = Workers(limits.threads, limits.queue, limits.job_seconds)
+        self._take_over()
+        gauges = {"points": lambda: self.count, "generation": lambda: self.generation, "queue_jobs": lambda: self.workers.pending}
+        self.metrics = Metrics(gauges)
+
+    async def watch(self) -> None:
+        """Serve every new generation of the index; keep the old one if the new one cannot be read."""
+        while True:
+            await asyncio.sleep(self.limits.reload_seconds)
+            try:
+                changed = await asyncio.to_thread(self.reload)
+            except (OSError, ValueError, ImportError) as error:  # tried again at the next turn
+                self.stale = str(error)
+                self.metrics.reloads.labels("failed").inc()
+            else:
+                self.stale = None
+                if changed:
+                    self.metrics.reloads.labels("done").inc()
+
+    def reload(self) -> bool:
+        """Load a new generation, if there is one, and search it once before it is served, so that no request waits for it."""
+        index = self.collection.index
+        index.refresh()
+        if index.generation == self.generation:
+            return False
+        newest = index.frozen()
+        if newest.count:
+            newest.search(np.ones((1, newest.dimension), np.float32), 1)
+        self._take_over()
+        return True
+
+    def _take_over(self) -> None:
+        self.current: VectorIndex = self.collection.index.frozen()
+        self.generation, self.count = self.current.generation, self.current.count
+
+    def answer(self, question: Question, k: int, where: Where) -> Found:
+        """The neighbors of a query. Runs in a worker's thread."""
+        index, started = self.current, time.perf_counter()
+        vector, exclude = question.vector, None
+        if question.image is not None:
+            vector = self.encoded(question.image, self.collection)
+        encoded = time.perf_counter()
+        if question.id is not None:
+            try:
+                vector, exclude = index.vectors([question.id])[0], [question.id]
+            except KeyError:
+                raise Refusal(404, "no_such_point", f"no point has the id {question.id}") from None
+        assert vector is not None
+        found = index.search(vector[None], k, where=where, exclude=exclude)[0]
+        searched = time.perf_counter()
+        neighbors = _json_points(index, found.hits)
+        for one, hit in zip(neighbors, found.hits, strict=True):
+            one |= {"affinity": hit.affinity, "same_kind": hit.same_kind}
+        return Found(neighbors, found.exact, index.generation, encoded - started, searched - encoded)
+
+    def points(self, offset: int, limit: int, where: Where) -> dict[str, Any]:
+        """A page of points. Runs in a worker's thread."""
+        index = self.current
+        try:
+            page = index.page(where, offset, limit)
+        except ValueError as error:
+            raise Refusal(422, "invalid", str(error)) from None
+        return {"total": page.total, "points": _json_points(index, page.entries), "generation": index.generation}
+
+    def thumbnail(self, id: int) -> bytes:
+        """The thumbnail of a point, b"" if there is none. Runs in a worker's thread."""
+        try:
+            return self.current.thumbnails([id])[0]
+        except KeyError:
+            return b""
+
+    def encoded(self, image: bytes, collection: Collection) -> np.ndarray:
+        """The embedding (d,) of an image by the model of a collection, or a refusal that says what to send."""
+        try:
+            vector = collection.encode_upload(image, self.limits.pixels)
+        except DamagedImageError as error:
+            raise Refusal(422, "no_picture", f"{error}; send a complete PNG, JPEG, WebP, GIF or BMP") from None
+        except ValueError as error:
+            raise Refusal(422, "no_pictures_here", str(error)) from None
+        if not np.isfinite(vector).all():
+            raise Refusal(422, "no_embedding", "the network returned no finite embedding for this image; send another")
+        return vector
+
+
+def json_response(content: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+    """JSON without spaces; NaN and infinity are errors."""
+    return Response(json.dumps(content, allow_nan=False, separators=(",", ":")), media_type="application/json", headers=headers)
+
+
+def _json_points(index: VectorIndex, points: Sequence[Entry | Hit]) -> list[dict[str, Any]]:
+    """Points as JSON, with the address of their thumbnails."""
+    pictured = index.has_thumbnails([point.id for point in points])
+    return [
+        {
+            "id": point.id,
+            "label": point.label,
+            "source": point.source,
+            "metadata": point.metadata,
+            "image": f"/image/{point.id}" if has else None,
+        }
+        for point, has in zip(points, pictured, strict=True)
+    ]
