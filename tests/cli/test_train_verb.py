@@ -405,7 +405,7 @@ def test_for_discovery_without_a_gpu_suggests_the_small_network(purpose, device,
         (["--objective", "foo"], "objective 'foo' is unknown; Known: "),
         (
             ["--objective", "nca_regression"],
-            "objective nca_regression learns from numbers, and digits has classes: take nca, or leave it to auto",
+            "objective nca_regression learns from numbers, but digits has classes: use nca, or leave it at auto",
         ),
     ],
 )
