@@ -48,7 +48,7 @@ def test_later_commands_read_a_known_set_from_where_training_found_it(tmp_path: 
     assert "if it was moved, pass --data-root FOLDER" in failed.stderr
     failed = nearkin(other, "train", "--resume", str(run), "--device", "cpu")
     assert (
-        failed.returncode == 1 and f"{tmp_path / 'sets'}, which is no folder any more; move it back, or pass --data-root" in failed.stderr
+        failed.returncode == 1 and f"{tmp_path / 'sets'}, which is no longer a folder; move it back, or pass --data-root" in failed.stderr
     )
     succeeded(nearkin(other, "evaluate", str(run), "--no-pictures", "--data-root", "../moved", "--device", "cpu"))
     succeeded(nearkin(other, "train", "--resume", str(run), "--data-root", "../moved", "--device", "cpu"))
