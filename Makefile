@@ -5,6 +5,7 @@ READY := .venv/.ready
 DEMO := .venv/.demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 BENCH := .venv/.bench
+SITE := .venv/.site
 # bench.linear wants mnist/ in it: make bench DATA=folder
 DATA ?= data
 OLDEST := .venv/oldest
@@ -47,10 +48,12 @@ soak: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OLDEST) scikit-learn==1.5.0
 	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimators/estimator_checks.py
 
-docs: $(READY)
+# Writes the generated pages, then builds the site into docs/_build/html; open index.html in a browser.
+docs: $(SITE)
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/performance.py
 	$(BIN)/python docs/scale.py
+	$(BIN)/python -m sphinx -n -W --keep-going -q -j auto -b html docs docs/_build/html
 
 # The explorer's page is shipped built; this builds it again, byte for byte, and needs Node 18 or newer.
 web:
@@ -75,5 +78,9 @@ $(BENCH): $(READY)
 	$(PIP) -e '.[bench]'
 	touch $@
 
+$(SITE): $(READY)
+	$(PIP) -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv dist runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv dist runs docs/_build docs/tutorials docs/reference/generated .pytest_cache .mypy_cache .ruff_cache

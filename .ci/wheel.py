@@ -39,10 +39,10 @@ def check_contents(wheel: Path, sdist: Path) -> None:
 
 
 def readme_example() -> str:
-    """The first Python block of the README."""
-    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    return found.group(1)
+    """The complete Python example of the README: the block that imports all it uses."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = [block for block in blocks if block.startswith("import torch")]
+    return str(example)
 
 
 def try_wheel(wheel: Path, folder: Path) -> None:

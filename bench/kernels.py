@@ -87,9 +87,9 @@ def on_cpu(contenders: dict[str, Contender], quick: bool) -> dict[str, Any]:
         name = "nearkin numba, 2 threads"
         rows += [{"name": name, "n": 60_000, "d": 64, **in_a_child(name, 60_000, 64)}]
         show(rows[-1:])
-    kin = relatives(2048 if quick else 8192, 64, 3)
-    show(kin)
-    return {"rates": rates, "rows": rows, "relatives": kin}
+    positives = relatives(2048 if quick else 8192, 64, 3)
+    show(positives)
+    return {"rates": rates, "rows": rows, "relatives": positives}
 
 
 def show(rows: Sequence[Row]) -> None:

@@ -1,7 +1,7 @@
 """One Prec@k step, loss and gradient: `python -m bench.precision [--out FILE.json]`.
 
 On a CPU at B = 64, 11 a class, d = 64, k = 5: ours against Python loops in the shape of the authors' released code (class by class, row by
-row, a look at every entry of the label matrix), and against pytorch-metric-learning's nearest kin, its losses of rank. One thread's
+row, a look at every entry of the label matrix), and against pytorch-metric-learning's nearest positives, its losses of rank. One thread's
 CPU seconds, best of interleaved rounds. On CUDA at B = 4,096: ours against what it cannot do without, the similarity matrix and its
 topk, each with its gradient; called from Python, and recorded as a graph, as in training. FILE keeps both machines' parts.
 """
@@ -42,10 +42,10 @@ def released() -> PrecisionAtK:
 
 
 def looped(z: Tensor, labels: Tensor) -> Tensor:
-    """The same value by loops over elements: which are of a class, which entries of a row are kin, then two top-k sums a class."""
+    """The same value by loops over elements: which are of a class, which entries of a row are positives, then two top-k sums a class."""
     s = unit(z) @ unit(z).T
-    kin = (labels[:, None] == labels).float()
-    helped = s + MARGIN * (1 - kin)
+    positives = (labels[:, None] == labels).float()
+    helped = s + MARGIN * (1 - positives)
     total = torch.zeros(())
     for rows in _classes(labels):
         if len(rows) == 1:
@@ -53,8 +53,8 @@ def looped(z: Tensor, labels: Tensor) -> Tensor:
         everybody, right = [], []
         for i in rows:
             others = [j for j in range(len(labels)) if j != i]
-            own = [j for j in others if kin[i][j] != 0]  # a look at every entry, twice, as released
-            rest = [j for j in others if kin[i][j] == 0]
+            own = [j for j in others if positives[i][j] != 0]  # a look at every entry, twice, as released
+            rest = [j for j in others if positives[i][j] == 0]
             everybody.append(torch.cat([helped[i][own], helped[i][rest]]))
             right.append(helped[i][own])
         total = total + (_top(torch.stack(everybody)) - _top(torch.stack(right))).mean()

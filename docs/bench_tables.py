@@ -1,4 +1,4 @@
-"""What the parts of docs/performance.md share: the JSON they read, and how they lay out tables."""
+"""Shared by the parts of docs/performance.md: reading the JSON and laying out tables."""
 
 import json
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def filled(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """The table without the columns that nobody fills: those were not measured at its size."""
+    """The table without empty columns, which were not measured at its size."""
     kept = [column for column in range(len(head)) if any(row[column] for row in rows)]
     return table(tuple(head[column] for column in kept), [tuple(row[column] for column in kept) for row in rows])
 

@@ -71,7 +71,7 @@ A query is **skipped** if the objective cannot compute a value for it, mostly be
 
 If you don't know, start with the first row that fits. C is the number of classes, d the embedding's size and N the number of
 training samples. The last column says what the advice is based on. *Equation*: it follows from what the objective computes.
-*Judgment*: it is our opinion and not measured. *Measured*: [results.md](results.md) compares it with the others.
+*Judgment*: it is our opinion and not measured. *Measured*: [Papers](papers.md) compares it with the others.
 
 | labels | you want | objective | why | based on |
 |---|---|---|---|---|
@@ -214,13 +214,13 @@ def reference(key: str, passage: str) -> str:
 
 
 def short(text: str) -> str:
-    """`[key]` in running text as a name and a year, and the page of results as a link."""
+    """`[key]` in running text as a name and a year, and pages of papers as links."""
     known = bibliography()
     for key in set(re.findall(r"\[(\w+\d{4}\w*)\]", text)):
         entry = fields(known[key])
         others = " et al." if " and " in entry["author"] else ""
         text = text.replace(f"[{key}]", f"{entry['author'].split(',')[0]}{others} ({entry['year']})")
-    return text.replace("docs/results.md", "[docs/results.md](results.md)")
+    return re.sub(r"docs/(papers/\w+\.md)", r"[docs/\1](\1)", text)
 
 
 def built(name: str) -> Any:
@@ -332,7 +332,7 @@ def page() -> str:
 def retrieval() -> str:
     """The advice for retrieval: the recipe of `nearkin train --for retrieval`, and what that is based on."""
     recipe = RECIPES["retrieval"]
-    name, basis = recipe.settings["objective.name"], "measured" if recipe.source.startswith("docs/results.md") else "judgment"
+    name, basis = recipe.settings["objective.name"], "measured" if recipe.source.startswith("docs/papers/") else "judgment"
     maker = OBJECTIVES[name].__name__.replace("nearest_class_mean", "NearestClassMean")
     why = f"the recipe of `nearkin train --for retrieval`: {recipe.words.partition(';')[0]}"
     return f"| many classes, few samples each | retrieval on classes not seen in training | `{maker}` | {why} | {basis} |"

@@ -1,10 +1,10 @@
-"""Writes docs/performance.md and its picture from the JSON that the benchmarks leave: `python docs/performance.py`.
+"""Write docs/performance.md and its picture from the JSON that the benchmarks write: `python docs/performance.py`.
 
     python -m bench.kernels --out docs/bench-cpu.json        on a CPU
-    python -m bench.kernels --out docs/bench-h200.json       on a CUDA machine (--without KeOps where it cannot be had)
+    python -m bench.kernels --out docs/bench-h200.json       on a CUDA machine (--without KeOps if it cannot be installed)
     python -m bench.numerics --out docs/bench-numerics-cpu.json (or -h200.json)
 
-Numbers on that page are never typed by hand.
+No number on that page is typed by hand.
 """
 
 import sys
@@ -15,16 +15,16 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from bench_tables import Row, about, filled, load, number, table  # noqa: E402
-from kernel_bars import Bar, cpu_bars, cuda_bars, numerics_bars  # noqa: E402
+from kernel_targets import Target, cpu_targets, cuda_targets, numerics_targets  # noqa: E402
 from linear_fits import linear_part  # noqa: E402
 
 
-def bars(found: Iterable[Bar]) -> list[str]:
-    """What was wanted of one machine, and what is missed."""
+def targets(found: Iterable[Target]) -> list[str]:
+    """The targets for one machine, and which of them are missed."""
     all_of_them = list(found)
-    short = [bar.what for bar in all_of_them if not bar.met]
-    verdict = f"Missed: {'; '.join(short)}." if short else "All of these are met."
-    return [*table(("bar", "wanted", "measured", ""), (bar.cells() for bar in all_of_them)), verdict, ""]
+    short = [target.what for target in all_of_them if not target.met]
+    verdict = f"Missed: {'; '.join(short)}." if short else "All targets are met."
+    return [*table(("what", "target", "measured", ""), (target.cells() for target in all_of_them)), verdict, ""]
 
 
 def cuda_rows(found: dict[str, Any], n: int) -> list[tuple[str, ...]]:
@@ -55,7 +55,7 @@ def cpu_rows(found: dict[str, Any], n: int) -> list[tuple[str, ...]]:
     return lines + [(name, f"absent: {why}", *[""] * 6) for name, why in found["absent"].items()]
 
 
-COLUMNS_LEFT_OUT = "A table has no column for what was not measured at its size: errors are measured at the smallest, against float64."
+COLUMNS_LEFT_OUT = "Columns that were not measured at a size are left out; errors are measured at the smallest size, against float64."
 
 
 def cpu_part(found: dict[str, Any]) -> list[str]:
@@ -64,24 +64,24 @@ def cpu_part(found: dict[str, Any]) -> list[str]:
     lines.append(
         f"The floor is 4 N² d flop and N² exponentials at the rates measured in the same run: sgemm {rates['flop_per_s'] / 1e9:.1f} "
         f"GFLOP/s and exp2 {rates['exp_per_s'] / 1e9:.2f} G/s on one core. One thread's CPU time, best of several interleaved rounds "
-        f"(two threads: wall time); two threads that only multiply make {rates['two_threads']:.2f} times the products of one here. "
-        f"{COLUMNS_LEFT_OUT} KeOps is asked at the smallest size alone."
+        f"(two threads: wall time); two threads that only multiply matrices are {rates['two_threads']:.2f} times as fast as one here. "
+        f"{COLUMNS_LEFT_OUT} KeOps is measured at the smallest size only."
     )
     lines.append("")
     head = ("loss and gradient", "ns a pair", "times ours", "extra MB", "share of floor", "first call s", "value error", "gradient error")
     for n in sorted({row["n"] for row in found["rows"]}):
         lines += [f"### N = {n:,}", "", *filled(head, cpu_rows(found, n))]
-    lines += ["### Relatives of the label form (numba, one thread)", ""]
-    kin = [(row["name"], f"{row['ns_per_pair']:.1f}", f"{row['times_ours']:.2f}") for row in found["relatives"]]
-    lines += table(("relation", "ns a pair", "times the label form"), kin)
-    return [*lines, "### Bars on the CPU", "", *bars(cpu_bars(found))]
+    lines += ["### Other relations (numba, one thread)", ""]
+    others = [(row["name"], f"{row['ns_per_pair']:.1f}", f"{row['times_ours']:.2f}") for row in found["relatives"]]
+    lines += table(("relation", "ns a pair", "times same label"), others)
+    return [*lines, "### Targets on the CPU", "", *targets(cpu_targets(found))]
 
 
 def batches_part(found: dict[str, Any]) -> list[str]:
-    """What a batch of everyday size costs, as people call it."""
+    """Batches of common sizes, called as users call them."""
     said = (
-        "`NCA()(embeddings, labels)` with its gradient, d = 64, beside pytorch-metric-learning's: points that lie near together, as while "
-        "something is learned, and points far apart, most of whose exponentials are too small for a float. One thread's CPU time, best of "
+        "`NCA()(embeddings, labels)` with its gradient, d = 64, next to pytorch-metric-learning's: points near each other, as during "
+        "training, and points far apart, where most exponentials are too small for a float. One thread's CPU time, best of "
         "interleaved rounds."
     )
     keys = (("ours_ms", ".2f"), ("peer_ms", ".2f"), ("times", ".2f"))
@@ -90,12 +90,12 @@ def batches_part(found: dict[str, Any]) -> list[str]:
 
 
 def losses_part(runs: list[dict[str, Any]]) -> list[str]:
-    """Every loss that the peer has, too, on each device."""
+    """Every loss that pytorch-metric-learning also has, on each device."""
     said = (
-        "Every loss that pytorch-metric-learning has, too, with its gradients; unit vectors, d = 128, four a class (NPair: two). Both "
-        "return the same value, which is asserted before either is timed, but for the contrastive loss, which is another function there; "
-        "`Softmax` is compared with torch's linear layer and cross-entropy, which look at nothing that they are handed. One thread's CPU "
-        "time, or seconds until the GPU is idle, which at these sizes are the host's: best of interleaved rounds."
+        "Every loss that pytorch-metric-learning also has, with its gradients; unit vectors, d = 128, four a class (NPair: two). Both "
+        "return the same value, which is asserted before timing, except the contrastive loss, which is defined differently there; "
+        "`Softmax` is compared with torch's linear layer and cross-entropy, which check none of their inputs. One thread's CPU "
+        "time, or wall time until the GPU is idle (at these sizes the host sets it): best of interleaved rounds."
     )
     keys = (("ours_ms", ".2f"), ("peer_ms", ",.2f"), ("times", ".2f"))
     head = ("loss", "N", "class vectors", "ours, ms", "theirs, ms", "theirs / ours")
@@ -110,19 +110,19 @@ def losses_part(runs: list[dict[str, Any]]) -> list[str]:
 
 
 CUDA_NOTES = (
-    "Extra MB is what a warm call takes while it runs, kept MB what stays with the allocator from one call to the next. Up to 2²⁹ pairs "
-    "(16,384 points, and the banks below) an evaluation of ours is replayed from a CUDA graph, which keeps its memory, copies of its "
-    "points among it. The first call of a size counts its compilation, which sizes before it may have paid. scikit-learn and KeOps are "
+    "Extra MB is the memory of a warm call while it runs, kept MB what stays allocated between calls. Up to 2²⁹ pairs "
+    "(16,384 points, and the banks below) our evaluation is replayed from a CUDA graph, which keeps its memory, including copies of the "
+    "points. The first call of a size includes compilation unless an earlier size has already compiled. scikit-learn and KeOps are "
     "compared on the CPU, below; KeOps compiles for a device when it is first called, which takes a C++ compiler and NVIDIA's headers."
 )
 
 
 def cuda_floor(rates: dict[str, float]) -> str:
     taken = f"{rates['exp_per_s'] / 1e12:.2f} T a second"
-    source = f"measured as {rates['measured_exp_per_s'] / 1e12:.2f} and never taken for less than 4.0"
+    source = f"measured as {rates['measured_exp_per_s'] / 1e12:.2f} and taken as at least 4.0"
     return (
-        f"The floor is 6 N² d flop at {rates['flop_per_s'] / 1e12:.0f} TFLOP/s of fp16, measured in the same run and never taken for "
-        f"less than 743, and 2 N² exponentials at {taken}, {source}."
+        f"The floor is 6 N² d flop at {rates['flop_per_s'] / 1e12:.0f} TFLOP/s of fp16, measured in the same run and taken as at least "
+        f"743, and 2 N² exponentials at {taken}, {source}."
     )
 
 
@@ -136,11 +136,11 @@ def cuda_part(found: dict[str, Any]) -> list[str]:
     lines += ["### Queries against a bank, d = 128", ""]
     rows = [(row["name"], f"{row['n']:,} x {row['m']:,}", f"{row['ms']:.2f}", f"{row['peak_mb']:,.0f}") for row in found["banks"]]
     lines += table(("form", "size", "ms", "extra MB"), rows)
-    lines += [f"### Relatives of the label form, N = {found['relatives'][0]['n']:,}", ""]
+    lines += [f"### Other relations, N = {found['relatives'][0]['n']:,}", ""]
     base = {row["name"].split(", ")[-1]: row["ms"] for row in found["relatives"] if row["name"].startswith("classes")}
-    kin = [(row["name"], f"{row['ms']:.2f}", f"{row['ms'] / base[row['name'].split(', ')[-1]]:.2f}") for row in found["relatives"]]
-    lines += table(("relation, precision", "ms", "times the label form"), kin)
-    return [*lines, "### Bars on the H200", "", *bars(cuda_bars(found))]
+    others = [(row["name"], f"{row['ms']:.2f}", f"{row['ms'] / base[row['name'].split(', ')[-1]]:.2f}") for row in found["relatives"]]
+    lines += table(("relation, precision", "ms", "times same label"), others)
+    return [*lines, "### Targets on the H200", "", *targets(cuda_targets(found))]
 
 
 def numerics_part(found: dict[str, Any], how: str) -> list[str]:
@@ -154,11 +154,11 @@ def numerics_part(found: dict[str, Any], how: str) -> list[str]:
         return " / ".join("not finite" if error is None else format(error, ".1e") for error in pair)
 
     rows = [(name, *(cell(at[name, case]) for case in cases)) for name in names]
-    return [about(found), how, "", *table(("loss and gradient", *cases), rows), *bars(numerics_bars(found))]
+    return [about(found), how, "", *table(("loss and gradient", *cases), rows), *targets(numerics_targets(found))]
 
 
 NUMERICS = {
-    "bench-numerics-h200.json": "Run by the GPU itself.",
+    "bench-numerics-h200.json": "On the GPU.",
     "bench-numerics-cpu.json": "The Triton kernels ran under Triton's interpreter: rounded as on the GPU, added in another order.",
 }
 
@@ -168,7 +168,7 @@ def numerics() -> list[str]:
     if not found:
         return []
     some = next(iter(found.values()))
-    said = f"Relative error of value / gradient against float64 on data that break careless arithmetic; N = {some['n']}, d = {some['d']}."
+    said = f"Relative error of value / gradient against float64 on data that break naive arithmetic; N = {some['n']}, d = {some['d']}."
     return ["## Numerics", "", said, ""] + [line for name, data in found.items() for line in numerics_part(data, NUMERICS[name])]
 
 
@@ -183,9 +183,9 @@ def training_part(found: dict[str, Any]) -> list[str]:
             growth = max(row["memory_growth_bytes"], compiled["memory_growth_bytes"])
             rows.append((name, *cells, f"{row['first_step_seconds']:.1f}", f"{compiled['first_step_seconds']:.1f}", f"{growth / 1e6:.1f}"))
     said = (
-        "Images a second of our captured step, as it is and through torch.compile, beside a loop with a DataLoader (the best number of "
-        "workers) and pytorch-metric-learning's loss on the same network and batch. Seconds until the first step is done, which captures, "
-        "and compiles; megabytes by which the steps after it grow."
+        "Images a second of our captured step, plain and through torch.compile, next to a loop with a DataLoader (the best number of "
+        "workers) and pytorch-metric-learning's loss on the same network and batch. Seconds until the first step is done, "
+        "capturing and compiling included; megabytes by which memory grows in later steps."
     )
     head = ("run", "ours", "compiled", "their loop", "our faster, times the loop", "first step s", "compiled: first step s", "growth MB")
     return [*lines, said, "", *table(head, rows)]
@@ -197,9 +197,9 @@ def precision_part(found: dict[str, Any]) -> list[str]:
     if (cpu := found.get("cpu")) is not None:
         looped = next(row for row in cpu["rows"] if row["name"].startswith("loops"))
         lines.append(
-            f"B = {cpu['n']}: ours as released, but for the covariance term, is {looped['times_ours']:.0f} times as fast as Python loops "
-            "over elements in the shape of "
-            f"the authors' code (wanted: {cpu['wanted']:g}); their gradients differ by {cpu['error']:.0e} in float64. {about(cpu)}"
+            f"B = {cpu['n']}: ours, as released but without the covariance term, is {looped['times_ours']:.0f} times as fast as "
+            "Python loops over elements as in "
+            f"the authors' code (target: {cpu['wanted']:g}); the gradients differ by {cpu['error']:.0e} in float64. {about(cpu)}"
         )
         rows = [(row["name"], f"{row['ms']:.2f}", f"{row['times_ours']:.2f}") for row in cpu["rows"]]
         lines += ["", *table(("CPU, one thread", "ms", "times ours as released"), rows)]
@@ -207,7 +207,7 @@ def precision_part(found: dict[str, Any]) -> list[str]:
         ours = cuda["rows"][0]
         lines.append(
             f"B = {cuda['n']:,}: ours takes {ours['recorded_times_floor']:.2f} times as long as the similarities and their topk, with "
-            f"their gradient, when recorded as a graph, and {ours['times_floor']:.2f} times when called from Python (wanted: at most "
+            f"their gradient, when recorded as a graph, and {ours['times_floor']:.2f} times when called from Python (target: at most "
             f"{cuda['wanted']:g}). {about(cuda)}"
         )
         keys = (("recorded_ms", ".3f"), ("recorded_times_floor", ".2f"), ("ms", ".3f"), ("times_floor", ".2f"))
@@ -217,23 +217,44 @@ def precision_part(found: dict[str, Any]) -> list[str]:
 
 
 def discovery_part(found: list[dict[str, Any]]) -> list[str]:
-    """The nearest other and the entropy of every point of a bank, on each machine where that was measured."""
+    """Nearest neighbor and entropy of every point of a bank, on each machine that was measured."""
     rows = []
     for one in found:
         for row in one["rows"]:
             memory = number(row.get("megabytes"), ",.0f")
             rows.append((one["device"], f"{row['points']:,}", f"{row['seconds']:.2f}", number(row.get("bar_seconds"), ".0f"), memory))
-    said = "`python -m bench.discovery`: the nearest other and the entropy of every one of N points of 128 numbers, wall seconds, best of "
-    said += "the rounds."
-    return ["## Discovery", "", said, "", *table(("machine", "N", "s", "wanted: s", "MB beyond the bank"), rows)]
+    said = "`python -m bench.discovery`: nearest neighbor and entropy for each of N points of 128 numbers, wall seconds, best of "
+    said += "several rounds."
+    return ["## Discovery", "", said, "", *table(("machine", "N", "s", "target: s", "MB beyond the bank"), rows)]
+
+
+def service_part(found: dict[str, Any]) -> list[str]:
+    """Queries over HTTP, and an HNSW index."""
+    service, hnsw = found["service"], found["hnsw"]
+    made = f"`python -m bench.service`, {found['threads']} thread, {found['when'][:10]}, torch {found['torch']}"
+    said = (
+        f"{made}. Exact search over {service['points']:,} points of 64 numbers, medians of {service['rounds']} rounds; HNSW over "
+        f"{hnsw['points']:,} points. The service can be faster than a bare call of `nearest`, because it prepares the points once."
+    )
+    rows = [
+        ("vector query over HTTP, ms", f"{service['vector_ms']:.1f}", ""),
+        ("bare call of `nearest`, ms", f"{service['bare_ms']:.1f}", ""),
+        ("difference, ms", f"{service['overhead_ms']:.1f}", "at most 2"),
+        ("image query of 32 x 32 pixels over HTTP, ms", f"{service['image_ms']:.1f}", ""),
+        ("of which encoding, ms", f"{service['image_encode_ms']:.1f}", ""),
+        ("HNSW recall@10", f"{hnsw['recall']:.3f}", "at least 0.99"),
+        ("HNSW query with candidates scored again, CPU ms", f"{hnsw['cpu_ms']:.2f}", "at most 0.2"),
+        ("building that index, one thread, s", f"{hnsw['build_s']:.0f}", ""),
+    ]
+    return ["## Service", "", said, "", *table(("what", "measured", "target"), rows)]
 
 
 def explorer_part(found: dict[str, Any]) -> list[str]:
-    """The explorer's bars: 3 s until 60,000 points are drawn, 300 ms from click to neighbors, a page below 1 MB."""
+    """The explorer's targets: 3 s until 60,000 points are drawn, 300 ms from click to neighbors, a page below 1 MB."""
     busy = f", {found['cores']} cores, load {found['load']:.1f} before it began" if "load" in found else ""
     made = f"headless chromium {found['chromium']} without a GPU, {found['machine']}{busy}, {found['date'][:10]}"
-    lines = ["## Explorer", "", f"`{found['command']}`, {made}. Pages are opened {found['visits']} times, each anew."]
-    lines.append(f"The page is {found['bundle_kb']:.0f} kB (wanted: below 1,000).")
+    lines = ["## Explorer", "", f"`{found['command']}`, {made}. Each page is opened {found['visits']} times."]
+    lines.append(f"The page is {found['bundle_kb']:.0f} kB (target: below 1,000).")
     lines.append(
         "From the start of `nearkin serve` on the model of `nearkin demo --quick` to the first wrong neighbor on the screen: "
         f"{found['first_wrong_s']:.1f} s."
@@ -248,9 +269,9 @@ def explorer_part(found: dict[str, Any]) -> list[str]:
             rows.append((f"{one['points']:,} points, {where}", *cells))
     head = (
         "page",
-        "s until all are drawn (wanted: 3)",
+        "s until all are drawn (target: 3)",
         "slowest",
-        "ms from click to neighbors (wanted: 300)",
+        "ms from click to neighbors (target: 300)",
         "slowest",
         "console errors",
     )
@@ -306,11 +327,11 @@ def picture(cuda: dict[str, Any], cpu: dict[str, Any]) -> None:
 
 def page() -> str:
     lines = [
-        "# Performance",
+        "# Kernels, losses, training and service",
         "",
-        "Generated by `make docs` from the JSON beside it; `python -m bench.kernels` measures again.",
-        "Under H200 and CPU every figure is the loss AND its gradient, exact, over all pairs of N points. Peers hold the N x N matrix; "
-        "we hold O(N d).",
+        "Generated by `make docs` from benchmark results in `docs/bench-*.json`; each section names the command that measures again.",
+        "In the sections H200 and CPU every figure is the loss *and* its gradient, exact, over all pairs of N points. The other libraries "
+        "store the N x N matrix; nearkin needs O(N d) memory.",
         "",
         "![time and memory against N](performance.png)",
         "",
@@ -331,6 +352,8 @@ def page() -> str:
     discovery = [found for name in ("bench-discovery.json", "bench-discovery-h200.json") if (found := load(name)) is not None]
     if discovery:
         lines += discovery_part(discovery)
+    if (service := load("bench-service.json")) is not None:
+        lines += service_part(service)
     if (explorer := load("bench-explorer.json")) is not None:
         lines += explorer_part(explorer)
     if (linear := load("bench-linear.json")) is not None:

@@ -1,1 +1,1 @@
-"""The documents' tables, run again and set beside what is printed."""
+"""The tables of the five papers: run again, compared with the printed figures, written as one page per paper."""

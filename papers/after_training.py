@@ -1,4 +1,4 @@
-"""What is read off a training besides its test figures: images, rounds, the authors' own protocol, linear probes, votes of a few."""
+"""Figures of a training besides its test figures: images, rounds, the authors' protocol, linear probes, votes of a share."""
 
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,19 @@ from papers.attention import encoded
 
 
 def discovery_figures(metrics: dict[str, Any]) -> dict[str, float]:
-    """Images through the network, what every round of discovery trusted and how pure it was, and the released protocol's figure.
+    """Images processed, trusted points of every round of discovery and their purity, and the figure of the released protocol.
 
     "trusted" counts points, "consistent" and "inconsistent" pairs of a trusted point and a neighbor: with k = 1 these are points, too.
     """
     found = {"images": float(metrics["images"])} if "images" in metrics else {}
     if "released protocol" in metrics:
         found["released protocol"] = metrics["released protocol"]
-    for told in metrics.get("rounds", ()):
-        name = f"round {told['round']}"
-        found[f"{name} trusted"] = float(told["trusted"])
-        if "agreement" in told:
-            found[f"{name} consistent"] = right = float(round(told["pairs"] * told["agreement"]))
-            found[f"{name} inconsistent"] = told["pairs"] - right
+    for one in metrics.get("rounds", ()):
+        name = f"round {one['round']}"
+        found[f"{name} trusted"] = float(one["trusted"])
+        if "agreement" in one:
+            found[f"{name} consistent"] = right = float(round(one["pairs"] * one["agreement"]))
+            found[f"{name} inconsistent"] = one["pairs"] - right
     return found
 
 
@@ -48,16 +48,16 @@ def probed(folder: Path, data: Dataset, layer: str, device: str) -> dict[str, fl
 
 
 def voted(folder: Path, data: Dataset, shares: tuple[str, ...], seed: int, device: str) -> dict[str, float]:
-    """The weighted vote of so small a share of the training part: the points whose labels a semi-supervised run of this seed would use."""
+    """The weighted vote of a share of the training part: the points whose labels a semi-supervised run of this seed would use."""
     model = load(folder, "last", device)
     train, test = data.part("train"), data.part("test")
-    known, asked = (encoded(model, part).to(device) for part in (train, test))
+    references, queries = (encoded(model, part).to(device) for part in (train, test))
     assert test.labels is not None
     found = {}
     for share in shares:
         labels = labels_used(override(Run(), {"discovery.labeled": share, "seed": str(seed)}), train)
         assert labels is not None
         some = labels >= 0
-        answering = Points(known[some.to(device)], labels[some].to(device))
-        found[f"weighted-nn of {share}"] = weighted_accuracy(Points(asked, test.labels.to(device)), answering)
+        voters = Points(references[some.to(device)], labels[some].to(device))
+        found[f"weighted-nn of {share}"] = weighted_accuracy(Points(queries, test.labels.to(device)), voters)
     return found

@@ -1,4 +1,4 @@
-"""Where the networks of successive rounds of discovery look: the material of figure 7 of [huang2019and]."""
+"""Attention of the networks of successive rounds of discovery, for figure 7 of [huang2019and]."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ SHOWN = 8  # test images, of as many classes as there are
 CHUNK = 1024
 
 
-def looked_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
-    """Of a few test images, after every round: where the network looks to find their nearest training point, and whether that is right.
+def attention_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
+    """Of a few test images, after every round: attention for the nearest training point, and whether its class is right.
 
     images (n, c, h, w), heat (rounds, n, h, w) and right (rounds, n).
     """
@@ -38,7 +38,7 @@ def looked_by_round(folder: Path, data: Dataset) -> dict[str, np.ndarray]:
 
 
 def encoded(model: Model, part: Dataset) -> Tensor:
-    """(n, d) embeddings of a part, which is never read as a whole."""
+    """(n, d) embeddings of a part, read in chunks."""
     return torch.cat([torch.as_tensor(model.encode(part.read(ids))) for ids in torch.split(part.ids, CHUNK)])
 
 

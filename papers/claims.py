@@ -1,134 +1,279 @@
-"""What the documents claim, each as differences of figures, and what our runs say of it.
+"""The claims of each paper as differences of cells, and the rows whose restarts are compared."""
 
-A claim is a few differences that should be above 0. A difference has the margins of its figures taken together (the root of the sum of
-their squares), as if every figure had a test part of its own; they share one, so this is on the careful side.
-"""
+from papers import taylor2010
+from papers.claim import Claim, Difference, Term
+from papers.hao2018_trials import DROPOUT, ROW, trial_name
+from papers.huang2019_trials import ROUNDS, SHORT, SIZES
+from papers.ren2014_trials import FEWER
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+_FLAT = ("PCA", "PPCA", "LDA")
 
-from papers.cell import Cell
-from papers.verdict import Verdict, margins_beside
 
-Rows = Sequence[tuple[Cell, Verdict]]
-Term = tuple[str, str]  # a trial and one of its figures
-Word = Literal["holds", "does not hold", "not told apart", "not decided: rows missing"]
-HEAD = (
-    "## Claims of the documents",
-    "",
-    "Each claim is a few differences that should be above 0, in points of the figures' own unit. It **holds** where ours is above its",
-    "margin, **does not hold** where it is as far below 0, and else the rows are **not told apart**. The margin of a difference is that of",
-    "its rows taken together: two standard deviations over seeds or the 95 % binomial interval of the test part, whichever is larger; then",
-    'the root of the sum of squares. **Less** or **more than printed**: ours is farther than that from the printed difference. "Seeds"',
-    "are those of the row that has the fewest. A row with one seed takes the widest deviation of the rows beside it; where all have one,",
-    "the margin knows nothing of how far seeds lie apart.",
-    "",
+def _ren(trial: str, figure: str = "1-nn") -> Term:
+    return f"ren2014-{trial}", figure
+
+
+def _minus(label: str, plus: Term, minus: Term, caveat: str = "") -> Difference:
+    return Difference(label, (plus,), (minus,), caveat)
+
+
+def _flat(more: str, less: str) -> Difference:
+    """Of 1-NN accuracy in 2-D; the label names the map that was fitted on a part of the images."""
+    trials = {name: f"mnist-{name.lower()}-2d" for name in (*_FLAT, "LMNN")} | {"linear NCA": "mnist-linear_nca-2d", "ours": "mnist-nca-2d"}
+    fitted = [name for name in (more, less) if name in ("LMNN", "linear NCA")]
+    label = f"{more} minus {less} ({' and '.join(fitted)} {FEWER})"
+    return _minus(label, _ren(trials[more]), _ren(trials[less]))
+
+
+_REN = (
+    Claim(
+        "by 1-NN, NCA features are better than softmax features of the same network",
+        "tables I and II",
+        (
+            _minus("MNIST error: softmax minus NCA, log form", _ren("mnist-softmax"), _ren("mnist-nca-log")),
+            _minus("MNIST error: softmax minus NCA, expected form", _ren("mnist-softmax"), _ren("mnist-nca-expected")),
+            _minus("MNIST error, shifted: softmax minus NCA, log form", _ren("mnist-softmax-shift"), _ren("mnist-nca-log-shift")),
+            _minus("CIFAR-10 accuracy: NCA, log form, minus softmax", _ren("cifar-nca-log"), _ren("cifar-softmax")),
+            _minus("CIFAR-10 accuracy: NCA, expected form, minus softmax", _ren("cifar-nca-expected"), _ren("cifar-softmax")),
+            _minus(
+                "CIFAR-10 accuracy, crop and flip: NCA, log form, minus softmax", _ren("cifar-nca-log-crop"), _ren("cifar-softmax-crop")
+            ),
+        ),
+    ),
+    Claim(
+        "not shuffling sometimes leads to worse models",
+        "text",
+        (_minus("MNIST error: the same batches every epoch minus shuffled", _ren("mnist-nca-log-same-batches"), _ren("mnist-nca-log")),),
+    ),
+    Claim(
+        "in 2-D, LMNN and linear NCA tell classes apart better than PCA, PPCA and LDA, and the convnet better than both",
+        "figure 3, here by 1-NN accuracy",
+        (
+            *(_flat(more, less) for more in ("LMNN", "linear NCA") for less in _FLAT),
+            *(_flat("ours", less) for less in ("LMNN", "linear NCA")),
+        ),
+    ),
+)
+RESTARTS = {
+    "MNIST, NCA, log form, 1-NN": _ren("mnist-nca-log"),
+    "MNIST, NCA, expected form, 1-NN": _ren("mnist-nca-expected"),
+    "MNIST in 2-D, NCA, log form, 1-NN": _ren("mnist-nca-2d"),
+    "CIFAR-10, NCA, log form, 1-NN": _ren("cifar-nca-log"),
+    "CIFAR-10, NCA, expected form, 1-NN": _ren("cifar-nca-expected"),
+    "CIFAR-10, crop and flip, NCA, log form, 1-NN": _ren("cifar-nca-log-crop"),
+}
+
+
+def _of(data: str, loss: str, dropout: str) -> Term:
+    return trial_name(data, loss, dropout), "class vectors"
+
+
+def _gain(label: str, loss: str, before: tuple[str, str], after: tuple[str, str]) -> Difference:
+    """By how much more the error of `loss` falls than SoftMax's, from one (data, dropout) to the other."""
+    mine, others = ([_of(data, name, p) for data, p in (before, after)] for name in (loss, "softmax"))
+    return Difference(label, (mine[0], others[1]), (mine[1], others[0]))
+
+
+_NCM = ("c-ncm", "e-ncm")
+_HAO = (
+    Claim(
+        "on CIFAR-100 without dropout E-NCM has a lower error than C-NCM, and C-NCM than SoftMax",
+        "table 3",
+        (
+            _minus("SoftMax minus C-NCM", _of("cifar100", "softmax", "0.0"), _of("cifar100", "c-ncm", "0.0")),
+            _minus("C-NCM minus E-NCM", _of("cifar100", "c-ncm", "0.0"), _of("cifar100", "e-ncm", "0.0")),
+        ),
+    ),
+    Claim(
+        "NCM gains more from dropout than SoftMax",
+        "table 3",
+        tuple(
+            _gain(f"{data.upper()}, p = {p}: gain of {ROW[loss]} minus gain of SoftMax", loss, (data, "0.0"), (data, p))
+            for p in DROPOUT[1:]
+            for data in ("cifar10", "cifar10+", "cifar100")
+            for loss in _NCM
+        ),
+    ),
+    Claim(
+        "NCM gains more from augmentation than SoftMax",
+        "table 3",
+        tuple(
+            _gain(f"CIFAR10 to CIFAR10+, p = {p}: gain of {ROW[loss]} minus gain of SoftMax", loss, ("cifar10", p), ("cifar10+", p))
+            for p in DROPOUT
+            for loss in _NCM
+        ),
+    ),
+    Claim(
+        "without dropout and augmentation C-NCM and E-NCM have a lower error than SoftMax on CIFAR-10, too",
+        "text",
+        tuple(_minus(f"SoftMax minus {ROW[loss]}", _of("cifar10", "softmax", "0.0"), _of("cifar10", loss, "0.0")) for loss in _NCM),
+    ),
+    Claim(
+        "E-NCM is slightly better than C-NCM on CIFAR-10, with and without augmentation",
+        "text, against its own table 3 on CIFAR10 at p = 0.1 and 0.5",
+        tuple(
+            _minus(f"{data.upper()}, p = {p}: C-NCM minus E-NCM", _of(data, "c-ncm", p), _of(data, "e-ncm", p))
+            for data in ("cifar10", "cifar10+")
+            for p in DROPOUT
+        ),
+    ),
+    Claim(
+        "the center loss alone collapses to a point",
+        "text, which says: to the origin; figure 2 below gives the distance of the point from it",
+        tuple(
+            _minus(f"{label}: E-NCM minus center loss alone", ("hao2018-mnist-2d-e-ncm", figure), ("hao2018-mnist-2d-pull", figure))
+            for label, figure in (("spread about the mean of the points", "spread about the mean"), ("1-NN accuracy", "1-nn"))
+        ),
+    ),
 )
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The sum of `plus` less the sum of `minus`; the claim is that it is above 0."""
-
-    said: str
-    plus: tuple[Term, ...]
-    minus: tuple[Term, ...]
+def _and(trial: str, figure: str = "weighted-nn") -> Term:
+    return f"and-{trial}", figure
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What a document says, in our words, and the differences that test it."""
-
-    said: str
-    where: str
-    differences: tuple[Difference, ...]
+def _printed_at_200(where: str, epochs: int) -> str:
+    return f"{where}, printed at 200 epochs per round, here {epochs}"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a difference: ours with its margin (0 where rows have one run and no binomial error), and the printed one."""
+def _growth(how: str, trial: str) -> tuple[Difference, ...]:
+    """Neighborhoods of the last round minus those of the first, and which kind grows faster."""
 
-    word: Word
-    ours: float | None = None
-    margin: float = 0.0
-    printed: float | None = None
-    seeds: int = 0  # of the row that has the fewest
+    def found(number: int, word: str) -> Term:
+        return _and(trial, f"round {number} {word}")
 
-
-def decide(difference: Difference, found: Mapping[Term, tuple[Cell, Verdict]]) -> Outcome:
-    """The outcome from cells and verdicts by trial and figure."""
-    above, below = ([found[term] for term in terms] for terms in (difference.plus, difference.minus))
-    printed = _total(above, below, [cell.printed for cell, _ in (*above, *below)])
-    ours = _total(above, below, [verdict.mean for _, verdict in (*above, *below)])
-    if ours is None:
-        return Outcome("not decided: rows missing", printed=printed)
-    margin = math.hypot(*margins_beside([verdict for _, verdict in (*above, *below)]))
-    word: Word = "not told apart" if abs(ours) <= margin else "holds" if ours > 0 else "does not hold"
-    return Outcome(word, ours, margin, printed, min(verdict.seeds for _, verdict in (*above, *below)))
-
-
-def _total(above: Rows, below: Rows, values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    if len(known) < len(above) + len(below):
-        return None
-    return math.fsum(known[: len(above)]) - math.fsum(known[len(above) :])
-
-
-def claims_section(claims: Sequence[Claim], restarts: Mapping[str, Term], rows: Rows) -> list[str]:
-    """Lines of Markdown: a table of what could be decided, what could not, and the restarts; nothing where the rows are of other tables."""
-    cells_printed_last = sorted(rows, key=lambda one: one[0].printed is not None)  # a trial may answer cells of two tables
-    found = {(cell.trial, cell.figure): (cell, verdict) for cell, verdict in cells_printed_last if cell.trial is not None}
-    lines, missing = list[str](), list[str]()
-    for claim in claims:
-        asked = [one for one in claim.differences if all(term in found for term in (*one.plus, *one.minus))]
-        decided = [(one, decide(one, found)) for one in asked]
-        told = [_columns(one, outcome, found[one.plus[0]][0]) for one, outcome in decided if outcome.ours is not None]
-        if len(told) < len(asked):
-            some = f"{len(asked) - len(told)} of {len(asked)} differences" if told else "all of it"
-            missing.append(f"- {claim.said} ({claim.where}): {some}")
-        names = [f"{claim.said} ({claim.where})", *[""] * len(told)]  # said once, in its first line
-        lines += ["| " + " | ".join([name, *columns]) + " |" for name, columns in zip(names, told, strict=False)]
-    table = (
-        ["| claim | difference | printed | ours | margin | seeds | outcome |", "|---|---|---|---|---|---|---|", *lines, ""] if lines else []
+    words = ("consistent", "inconsistent")
+    return (
+        *(_minus(f"{how}, {word}: last round minus first", found(ROUNDS - 1, word), found(1, word)) for word in words),
+        Difference(
+            f"{how}: growth of the consistent minus growth of the inconsistent",
+            (found(ROUNDS - 1, "consistent"), found(1, "inconsistent")),
+            (found(1, "consistent"), found(ROUNDS - 1, "inconsistent")),
+        ),
     )
-    undecided = ["Not decided, because rows are missing:", "", *missing, ""] if missing else []
-    body = [*table, *undecided, *_restarts(restarts, found)]
-    return [*HEAD, *body] if body else []
 
 
-def _columns(difference: Difference, outcome: Outcome, cell: Cell) -> list[str]:
-    """In the unit of the cells that it is a difference of."""
-    printed, ours = (
-        "" if value is None else f"{'-' if value < 0 else '+'}{cell.told(abs(value))}" for value in (outcome.printed, outcome.ours)
-    )
-    margin = cell.told(outcome.margin) if outcome.margin else "none: one run a row"
-    return [difference.said, printed, ours, margin, str(outcome.seeds), ", ".join([outcome.word, *_beside_print(outcome)])]
+_RESTARTS = f"confounded by schedules, {ROUNDS} restarts against one"  # where only AND has rounds
 
 
-def _beside_print(outcome: Outcome) -> list[str]:
-    """Whether ours is another difference than the printed one, which a word about 0 does not say."""
-    if outcome.ours is None or outcome.printed is None or abs(outcome.ours - outcome.printed) <= outcome.margin:
-        return []
-    return ["less than printed" if outcome.ours < outcome.printed else "more than printed"]
+_SCHEDULES = (
+    f"here confounded by schedules: AND restarts its rate in each of {ROUNDS} rounds, the others have one schedule over as many epochs"
+)
+_SMALL = {"alex10": "CIFAR-10", "alex100": "CIFAR-100", "alexsvhn": "SVHN"}
+_HUANG = (
+    Claim(
+        "at equal length AND is ahead of Instance on CIFAR-10, ResNet-18",
+        "our question: the paper does not say how long its Instance was trained; where the schedules differ, too, the outcome says so",
+        (
+            _minus("our recipe, 250 epochs, one cosine for both: AND minus Instance", _and("goal12"), _and("alone12")),
+            _minus("our recipe, 500 epochs, one cosine for both: AND minus Instance", _and("goal25"), _and("alone25")),
+            _minus("released recipe, 250 epochs: AND minus Instance", _and("e50"), _and("alone-released"), _RESTARTS),
+            _minus(f"{SHORT * ROUNDS} epochs: AND minus Instance", _and("base"), _and("instance"), _RESTARTS),
+        ),
+    ),
+    Claim(
+        "AND is ahead of Instance and DeepCluster, except DeepCluster by a linear classifier on CIFAR-10",
+        f"{_printed_at_200('table 1', 2 * SHORT)}; {_SCHEDULES}",
+        tuple(
+            _minus(f"{data}, {how}: AND minus {row}", _and(f"{short}-and", figure), _and(f"{short}-{other}", figure), _RESTARTS)
+            for how, figure in (("weighted kNN", "weighted-nn"), ("linear", "linear conv5"))
+            for short, data in _SMALL.items()
+            for other, row in (("instance", "Instance"), ("cluster", "DeepCluster"))
+            if (data, how, other) != ("CIFAR-10", "linear", "cluster")
+        ),
+    ),
+    Claim(
+        "AND gains more over Instance by weighted kNN than by a linear classifier",
+        f"{_printed_at_200('table 1', 2 * SHORT)}; {_SCHEDULES}",
+        tuple(
+            Difference(
+                f"{data}: AND minus Instance by kNN, minus the same by a linear classifier",
+                (_and(f"{short}-and"), _and(f"{short}-instance", "linear conv5")),
+                (_and(f"{short}-instance"), _and(f"{short}-and", "linear conv5")),
+                _RESTARTS,
+            )
+            for short, data in _SMALL.items()
+        ),
+    ),
+    Claim(
+        "AND outperforms all competitors on ImageNet",
+        "table 2, whose own figures have AND first by the linear classifier on conv4 alone, and level with Instance by kNN",
+        (),
+        "ImageNet is not at hand",
+    ),
+    Claim(
+        "AND is ahead of Instance on fine classes",
+        f"{_printed_at_200('table 3', 8 * SHORT)}; {_SCHEDULES}",
+        tuple(
+            _minus(f"{data}: AND minus Instance", _and(f"{short}-and"), _and(f"{short}-instance"), _RESTARTS)
+            for short, data in (("cub", "CUB-200"), ("dogs", "Stanford Dogs"))
+        ),
+    ),
+    Claim(
+        "AND gains from stronger networks",
+        "table 4",
+        (
+            _minus(f"ResNet-18 minus the AlexNet stand-in, {2 * SHORT} epochs per round", _and("twice"), _and("alex10-and")),
+            _minus("ResNet-101 minus ResNet-18, 200 epochs per round", _and("deep-e200"), _and("e200")),
+        ),
+    ),
+    Claim(
+        "more epochs per round are better",
+        "section 4.2",
+        (_minus("100 minus 50", _and("e100"), _and("e50")), _minus("200 minus 100", _and("e200"), _and("e100"))),
+    ),
+    Claim(
+        "an instance round before the first neighbors is better than none",
+        _printed_at_200("table 5", SHORT),
+        (_minus("instance round minus random start", _and("base"), _and("random")),),
+    ),
+    Claim(
+        "a curriculum is better than trusting all points at once",
+        _printed_at_200("table 6", SHORT),
+        (_minus("curriculum minus one-off", _and("base"), _and("oneoff")),),
+    ),
+    Claim(
+        "the smallest neighborhoods are the best",
+        _printed_at_200("figure 4", SHORT),
+        tuple(_minus(f"k = 1 minus k = {k}", _and("base"), _and(f"k{k}")) for k in SIZES[1:]),
+    ),
+    Claim(
+        "four rounds are better than fewer",
+        f"figure 5, here with the same epochs in all, {SHORT * ROUNDS}",
+        tuple(_minus(f"R = 4 minus R = {rounds}", _and("base"), _and(f"r{rounds}")) for rounds in (1, 2)),
+    ),
+    Claim(
+        "consistent and inconsistent neighborhoods grow from round to round, and the consistent ones faster",
+        "figure 6",
+        (
+            *_growth(f"{SHORT} epochs per round", "base"),
+            *_growth("released, 50 epochs per round", "e50"),
+            *_growth("our recipe, 50 epochs per round", "goal12"),
+        ),
+    ),
+)
 
 
-def _restarts(restarts: Mapping[str, Term], found: Mapping[Term, tuple[Cell, Verdict]]) -> list[str]:
-    """A seed is a restart: other weights to begin with, other batches. What the worst of them loses is what local optima cost."""
-    lines = []
-    for said, (cell, verdict) in {said: found[term] for said, term in restarts.items() if term in found}.items():
-        if len(verdict.values) > 1:
-            low, high = min(verdict.values), max(verdict.values)
-            lines.append(f"| {said} | {cell.unit} | {len(verdict.values)} | {low:.2f} | {high:.2f} | {high - low:.2f} |")
-    if not lines:
-        return []
-    return [
-        "NCA is not convex, and the document names local optima as work to come. Every seed is a restart, with other weights to begin with",
-        "and other batches; the distance between the best and the worst is what a single start risks.",
-        "",
-        "| restarted | unit | starts | lowest | highest | apart |",
-        "|---|---|---|---|---|---|",
-        *lines,
-        "",
-    ]
+def _pose(short: str, data: str, other: str, label: str) -> Difference:
+    """Of 1-NN errors: how far C-NCAR is below another method."""
+    figure = f"1-nn {taylor2010.TASKS[data].unit}"
+    theirs, ours = ((f"taylor2010-{short}-{name}", figure) for name in (other, "c-ncar"))
+    return _minus(f"{data.replace('coil', 'COIL')}: {label} minus C-NCAR", theirs, ours)
+
+
+_TAYLOR = (
+    Claim(
+        "NCA regression on the convnet (C-NCAR) has a lower 1-NN error than simpler methods",
+        "our question: the supplement prints no results",
+        tuple(
+            _pose(short, data, other, label)
+            for short, data in taylor2010.SHORT.items()
+            for other, label in (
+                ("pixels", "raw pixels"),
+                ("linear-ncar", "linear NCA regression"),
+                ("direct", "the same network, direct regression"),
+            )
+        ),
+    ),
+)
+CLAIMS: dict[str, tuple[Claim, ...]] = {"ren2014": _REN, "taylor2010": _TAYLOR, "hao2018": _HAO, "huang2019": _HUANG}

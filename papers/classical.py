@@ -1,4 +1,4 @@
-"""The classical rows: raw pixels and linear maps of them, asked by their nearest neighbors."""
+"""The classical rows: raw pixels and linear maps of them, measured by their nearest neighbors."""
 
 import warnings
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from nearkin.data import open as open_data
 from nearkin.estimators.linear import LMNN, LinearNCA, ProbabilisticPCA
 from nearkin.evaluate import knn_accuracy
 from papers.cell import Settings, Trial
-from papers.exhibits import of_map
+from papers.picture_data import map_arrays
 
 FITTED = 60_000
 
@@ -21,31 +21,31 @@ FITTED = 60_000
 def perform(trial: Trial, seed: int, chosen: Settings, data_root: Path, device: str) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """1-NN, 3-NN and 10-NN accuracy on the test part, and its map for a picture.
 
-    Settings: `deskew`, whether images are set upright first; `dimension`; `first`, that of a PCA before the map; `fitted`, how many points
-    it is fitted on; `iterations`.
+    Settings: `deskew`, whether images are deskewed first; `dimension`; `first`, the dimension of a PCA before the map; `fitted`, the number
+    of points it is fitted on; `iterations`.
     """
     data = open_data(trial.data, data_root=data_root)
-    known, asked = (data.part(name) for name in ("train", "test"))
+    train, test = (data.part(name) for name in ("train", "test"))
     settings = {**trial.settings, **chosen}
-    images = [part.read(part.ids).numpy().astype(np.float32) / 255 for part in (known, asked)]
-    rows = [(upright(some) if settings.get("deskew") == "true" else some).reshape(len(some), -1) for some in images]
-    assert known.labels is not None and asked.labels is not None
+    images = [part.read(part.ids).numpy().astype(np.float32) / 255 for part in (train, test)]
+    rows = [(deskewed(some) if settings.get("deskew") == "true" else some).reshape(len(some), -1) for some in images]
+    assert train.labels is not None and test.labels is not None
     method = _method(trial.method, settings, seed)
     if method is not None:
         some = np.random.default_rng(seed).permutation(len(rows[0]))[: int(settings.get("fitted", FITTED))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the number of iterations is part of the setting
-            method.fit(rows[0][some], known.labels.numpy()[some])
+            method.fit(rows[0][some], train.labels.numpy()[some])
         rows = [np.asarray(method.transform(part)) for part in rows]
     there = [torch.from_numpy(part).float().to(device) for part in rows]
-    references, queries = Points(there[0], known.labels.to(device)), Points(there[1], asked.labels.to(device))
-    return {f"{k}-nn": knn_accuracy(queries, references, k) for k in (1, 3, 10)}, of_map(rows[1], asked.labels.numpy())
+    references, queries = Points(there[0], train.labels.to(device)), Points(there[1], test.labels.to(device))
+    return {f"{k}-nn": knn_accuracy(queries, references, k) for k in (1, 3, 10)}, map_arrays(rows[1], test.labels.numpy())
 
 
-def upright(images: np.ndarray) -> np.ndarray:
-    """Deskewed (n, 1, h, w): rows of each image are slid until their middles lie on a plumb line through the image's center.
+def deskewed(images: np.ndarray) -> np.ndarray:
+    """Deskewed images (n, 1, h, w): the rows of each image are shifted until their centers lie on a vertical line through its center.
 
-    The slope of that line before is the covariance of row and column over the variance of the rows, weighted by ink.
+    The slope of that line before is the covariance of row and column over the variance of the rows, weighted by intensity.
     """
     from scipy.ndimage import affine_transform
 

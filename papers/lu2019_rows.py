@@ -1,10 +1,12 @@
-"""The rows of table 1 of [lu2019sampling] by data set, and how one stands to others: what the answer is made of."""
+"""The rows of table 1 of [lu2019sampling] by data set, and how one compares with others: what the summary is made of."""
 
 from collections.abc import Mapping, Sequence
 
-from papers.cell import Cell
-from papers.contest import apart
-from papers.lu2019 import BATCHES, MARGINS, OTHERS, OURS, SETS, TABLE_1, WITH_VECTORS, Loss
+from papers.cell import AFTER_TEST, Cell
+from papers.comparison import order
+from papers.lu2019 import AFTER_TEST as CHANGED
+from papers.lu2019 import BATCHES
+from papers.lu2019_trials import MARGINS, OTHERS, OURS, SETS, TABLE_1, WITH_VECTORS, Loss
 from papers.verdict import Verdict
 
 HEADLINE = "P@1"
@@ -13,7 +15,7 @@ SINGLE: Mapping[str, Loss] = {
     **{f"any-{name}": loss for name, loss in WITH_VECTORS.items()},
     **{f"2-{name}": loss for name, loss in TABLE_1.items()},
 }  # every row that is one trained model, by its batches and its name
-NAMED = 3  # rivals that a sentence names
+NAMED = 3  # baselines that a sentence names
 Rows = Sequence[tuple[Cell, Verdict]]
 Found = Mapping[str, Verdict]  # P@1 of the rows of a data set, by batches and name
 
@@ -30,12 +32,17 @@ def by_set(rows: Rows, column: str = HEADLINE) -> dict[str, Found]:
     return {data: some for data, some in found.items() if some}
 
 
-def title(data: str) -> str:
-    """A data set's name alone."""
+def plain_title(data: str) -> str:
+    """The name of a data set alone."""
     return SETS[data].title.partition(" at ")[0]
 
 
-def said(name: str) -> str:
+def title(data: str) -> str:
+    """The name of a data set, marked where its protocol was changed after test figures had been seen."""
+    return plain_title(data) + (AFTER_TEST if data in CHANGED else "")
+
+
+def with_batches(name: str) -> str:
     """A row and its batches, in words."""
     return f"{SINGLE[name].row} with {BATCHES[name.partition('-')[0]]}"
 
@@ -51,22 +58,21 @@ def with_margin(one: Verdict) -> str:
     return f"{known(one):.1f} ± {one.margin:.1f}"
 
 
-def best_first(rivals: Mapping[str, Verdict]) -> str:
+def best_first(baselines: Mapping[str, Verdict]) -> str:
     """The first few by their means, and dots for the others."""
-    order = sorted(rivals, key=lambda row: -known(rivals[row]))
-    return ", ".join([*(f"{row} {known(rivals[row]):.1f}" for row in order[:NAMED]), *(["..."] if len(order) > NAMED else [])])
+    ranked = sorted(baselines, key=lambda row: -known(baselines[row]))
+    return ", ".join([*(f"{row} {known(baselines[row]):.1f}" for row in ranked[:NAMED]), *(["..."] if len(ranked) > NAMED else [])])
 
 
-def standing(own: Verdict, rivals: Mapping[str, Verdict]) -> str:
-    """How many rivals are below, above (the first few by name), and not to be told apart."""
-    signs = {row: apart(own, one) for row, one in rivals.items()}
-    above = {row: rivals[row] for row, sign in signs.items() if sign < 0}
+def rank(own: Verdict, baselines: Mapping[str, Verdict]) -> str:
+    """The numbers of baselines below, above (the first few by name), and not told apart."""
+    signs = {row: order(own, one) for row, one in baselines.items()}
+    above = {row: baselines[row] for row, sign in signs.items() if sign < 0}
     below, level = (list(signs.values()).count(sign) for sign in (1, 0))
-    return (
-        f"of {len(rivals)} others {below} below it, {len(above)} above{f' ({best_first(above)})' if above else ''}, {level} not told apart"
-    )
+    names = f" ({best_first(above)})" if above else ""
+    return f"of {len(baselines)} others {below} below it, {len(above)} above{names}, {level} not told apart"
 
 
-def listed(told: Sequence[str]) -> list[str]:
-    """Items of a list."""
-    return [f"- {one}" for one in told]
+def items(texts: Sequence[str]) -> list[str]:
+    """Items of a Markdown list."""
+    return [f"- {one}" for one in texts]

@@ -1,8 +1,8 @@
-"""The recipe of `nearkin train --for retrieval`, written from the runs of table 1 of [lu2019sampling]: nothing in it is typed.
+"""The recipe of `nearkin train --for retrieval`, generated from the runs of table 1 of [lu2019sampling].
 
-The best row on held-out training classes of all three data sets. From scratch it has what tuning took on CIFAR-100, with pretrained
-weights what it took on CUB-200-2011; and it trains for at least as many steps as there. For a folder of images come the sizes and the
-augmentation of those sets.
+It is the best row on held-out training classes of all three data sets. From scratch it has the settings tuned on CIFAR-100, with
+pretrained weights those tuned on CUB-200-2011, and it trains for at least as many steps as there. For a folder of images it adds the sizes
+and the augmentation of those sets.
 """
 
 import json
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from papers.cell import Settings
-from papers.lu2019 import BATCHES, CELLS, SETS, TRIALS
-from papers.lu2019_answer import PRETRAINED, SCRATCH, counted, enough, ranked
-from papers.lu2019_rows import SINGLE, by_set, title
-from papers.running import Ledger
+from papers.ledger import Ledger
+from papers.lu2019 import BATCHES, CELLS
+from papers.lu2019_rows import SINGLE, by_set, plain_title
+from papers.lu2019_summary import PRETRAINED, SCRATCH, counted, enough, ranked
+from papers.lu2019_trials import SETS, TRIALS
 from papers.tables import verdicts
 from papers.unseen import TASKS
 
@@ -26,18 +27,18 @@ def measured(results: Path) -> dict[str, Any]:
     """The recipe of the row that did best on held-out training classes."""
     sets = counted(by_set(verdicts(CELLS, results)))
     if not enough(sets):
-        wanted = ", ".join(map(title, (PRETRAINED, *SCRATCH)))
-        raise ValueError(f"{results} does not hold half the rows on each of {wanted}; run `python -m papers lu2019` first")
+        names = ", ".join(map(plain_title, (PRETRAINED, *SCRATCH)))
+        raise ValueError(f"{results} does not hold half the rows on each of {names}; run `python -m papers lu2019` first")
     name, trials = ranked(sets)[0], {trial.name: trial for trial in TRIALS}
     pretrained, fresh = (Ledger.read(results, trials[f"lu2019-{data}-{name}"]).chosen for data in (PRETRAINED, SCRATCH[0]))
-    where = ", ".join(title(data) for data in sets)
+    where = ", ".join(plain_title(data) for data in sets)
     return recipe(
-        name, fresh, pretrained, f"docs/results.md, below table 1 of Lu et al.: the best row on held-out training classes of {where}"
+        name, fresh, pretrained, f"docs/papers/lu2019.md, table 1 of Lu et al.: the best row on held-out training classes of {where}"
     )
 
 
 def recipe(name: str, fresh: Settings, pretrained: Settings, source: str) -> dict[str, Any]:
-    """Leaves of a row by batches and name, with what tuning took from scratch and with pretrained weights."""
+    """Leaves of a row by batches and name, with the settings tuned from scratch and with pretrained weights."""
     settings = next(trial.settings for trial in TRIALS if trial.name == f"lu2019-{PRETRAINED}-{name}")
     shared = {leaf: value for leaf, value in settings.items() if leaf.startswith(_SHARED)}
     length = "unit length" if settings["network.normalize"] == "true" else "no unit length"

@@ -1,4 +1,4 @@
-"""All tables, all cells, all trials, and where each stands."""
+"""All tables with their cells and trials, and the verdicts on them."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -6,24 +6,36 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from papers import codes, digits, hao2018, huang2019, lu2019, ren2014, taylor2010
+from papers import (
+    codes,
+    digits,
+    hao2018,
+    hao2018_trials,
+    huang2019,
+    huang2019_trials,
+    lu2019,
+    lu2019_trials,
+    ren2014,
+    ren2014_trials,
+    taylor2010,
+)
 from papers.cell import Cell, Trial
-from papers.running import Ledger
+from papers.ledger import Ledger
 from papers.verdict import Verdict, judge
 
 TABLES: dict[str, tuple[tuple[Trial, ...], tuple[Cell, ...]]] = {
-    "ren2014": (ren2014.TRIALS, ren2014.CELLS),
+    "ren2014": (ren2014_trials.TRIALS, ren2014.CELLS),
     "taylor2010": (taylor2010.TRIALS, taylor2010.CELLS),
-    "hao2018": (hao2018.TRIALS, hao2018.CELLS),
-    "lu2019": (lu2019.TRIALS, lu2019.CELLS),
-    "huang2019": (huang2019.TRIALS, huang2019.CELLS),
+    "hao2018": (hao2018_trials.TRIALS, hao2018.CELLS),
+    "lu2019": (lu2019_trials.TRIALS, lu2019.CELLS),
+    "huang2019": (huang2019_trials.TRIALS, huang2019.CELLS),
     "digits": (digits.TRIALS, digits.CELLS),
     "codes": (codes.TRIALS, codes.CELLS),
 }
 
 
 def chosen(names: Sequence[str]) -> tuple[tuple[Trial, ...], tuple[Cell, ...]]:
-    """Trials and cells by the names of tables, or of single trials (a beginning of the name is enough); all without any."""
+    """Trials and cells by the names of tables or the beginnings of names of trials; all of them without any name."""
     trials: list[Trial] = []
     for name in names or tuple(TABLES):
         found = TABLES[name][0] if name in TABLES else tuple(trial for trial in _all_trials() if trial.name.startswith(name))
@@ -33,16 +45,16 @@ def chosen(names: Sequence[str]) -> tuple[tuple[Trial, ...], tuple[Cell, ...]]:
                 f"TABLE {name!r} is unknown; did you mean {near[0]!r}? Tables: {', '.join(TABLES)}; or the beginning of a trial's name"
             )
         trials += [trial for trial in found if trial not in trials]
-    wanted = {trial.name for trial in trials}
-    whole = names or tuple(TABLES)  # of a whole table the cited rows, too
+    selected = {trial.name for trial in trials}
+    whole = names or tuple(TABLES)  # of a whole table also the cited rows
     cells = tuple(
-        cell for name, (_, some) in TABLES.items() for cell in some if cell.trial in wanted or (cell.trial is None and name in whole)
+        cell for name, (_, some) in TABLES.items() for cell in some if cell.trial in selected or (cell.trial is None and name in whole)
     )
     return tuple(trials), cells
 
 
 def verdicts(cells: Sequence[Cell], folder: Path) -> list[tuple[Cell, Verdict]]:
-    """Every cell with what the saved runs say of it."""
+    """Every cell with the verdict from the saved runs."""
     trials = {trial.name: trial for trial in _all_trials()}
     ledgers = {name: Ledger.read(folder, trial) for name, trial in trials.items()}
     found = []
@@ -53,12 +65,12 @@ def verdicts(cells: Sequence[Cell], folder: Path) -> list[tuple[Cell, Verdict]]:
         ledger = ledgers[cell.trial]
         trial = trials[cell.trial]
         judged = judge(cell, ledger.runs, trial.data, trial.held_out)
-        found.append((cell, replace(judged, chosen=_chosen(ledger, _rows()), held_out=ledger.held_out)))
+        found.append((cell, replace(judged, chosen=_chosen(ledger, _rows()), selection=trial.selection, held_out=ledger.held_out)))
     return found
 
 
 def _chosen(ledger: Ledger, rows: Mapping[str | None, str]) -> str:
-    """What tuning took, or which rows an ensemble is made of."""
+    """The settings that tuning chose, or the members of an ensemble."""
     members = dict.fromkeys(" and ".join(rows[name] for name in run["members"]) for run in ledger.runs if "members" in run)
     names = {leaf: leaf.rpartition(".")[2].replace("learning_rate", "rate") for leaf in ledger.chosen}
     return ", ".join([*members, *(f"{name} {ledger.chosen[leaf]}" for leaf, name in names.items())])

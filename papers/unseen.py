@@ -1,8 +1,8 @@
-"""Unseen classes: train on some classes, then find one another among others that no training has met.
+"""Unseen classes: train on some classes, then retrieve among others that no training has seen.
 
-Every image of the test classes asks all the others. Settings are chosen on classes held out of the training part (whole alphabets of
-Omniglot), in runs that may be shorter; then the training is done anew on all of it, and the test classes are looked at once, with the last
-iteration's weights. Where a trial is followed along its training, for a picture, nothing is chosen by what is seen.
+Every image of the test classes is a query against all the others. Settings are selected on classes held out of the training part (whole
+alphabets of Omniglot), in runs that may be shorter. Then a model is trained on the whole training part, and the test classes are measured
+once, with the weights of the last iteration. Where a trial is followed during training, for a picture, nothing is selected by that.
 """
 
 import json
@@ -32,9 +32,9 @@ from papers.cell import Settings, Trial
 
 KS = (1, 3, 5, 10)
 HELD_OUT = {"train": 0.8, "validation": 0.2}
-WARM = 10  # iterations that are not timed: the graph is recorded in them
+WARM = 10  # iterations that are not timed, because the graph is recorded in them
 RESTARTS = 3  # of k-means
-OWN = ("iterations", "tuning_iterations", "floor", "watch", "ensemble", "tuned")  # settings that are no leaves of a Run
+OWN = ("iterations", "tuning_iterations", "floor", "watch", "ensemble", "tuned")  # settings that are not leaves of a Run
 Figures = dict[str, float]
 
 
@@ -58,19 +58,19 @@ TASKS: Mapping[str, Task] = {
 
 
 class Where(NamedTuple):
-    """Where the data lie, where it is computed, and where other trials' runs are kept."""
+    """Folder of the data, device, and folder of the saved runs."""
 
     data_root: str
     device: str
     results: str = ""
 
 
-class Moment(NamedTuple):
-    """A training as it stands."""
+class Snapshot(NamedTuple):
+    """The state of a training."""
 
     parts: Parts
     iteration: int
-    active: float  # pairs or triplets that bore on the loss so far
+    active: float  # pairs or triplets that contributed to the loss so far
     seconds: float  # of the timed iterations
     loss: float
 
@@ -82,28 +82,28 @@ def perform(trial: Trial, seed: int, chosen: Settings, where: Where, *, validati
         settings |= _chosen_by(settings["tuned"], Path(where.results))
     if validation:
         settings["iterations"] = settings.get("tuning_iterations", settings["iterations"])
-    train, asked = parts_of(trial.data, where.data_root, validation, where.device)
+    train, queries = parts_of(trial.data, where.data_root, validation, where.device)
     if "floor" in settings:
         started = time.perf_counter()
-        result = _measured(asked, _floor(settings, train, asked, seed, where), full=True)
+        result = _measured(queries, _floor(settings, train, queries, seed, where), full=True)
         return {**result, "seconds": round(time.perf_counter() - started, 2)}
     if "ensemble" in settings:
-        return _ensemble(trial, seed, where, train, asked)
-    looks = 0 if validation or seed > 0 else int(settings.get("watch", 0))
-    return _one_model(trial.name, settings, seed, where, train, asked, looks, full=not validation)
+        return _ensemble(trial, seed, where, train, queries)
+    evaluations = 0 if validation or seed > 0 else int(settings.get("watch", 0))
+    return _one_model(trial.name, settings, seed, where, train, queries, evaluations, full=not validation)
 
 
 @lru_cache(4)
 def parts_of(name: str, data_root: str, validation: bool, device: str = "cpu") -> tuple[Dataset, Dataset]:
-    """Training and asking part, with classes and ids of their own; with `validation` both from the training classes.
+    """Training and query part, with their own classes and ids; with `validation` both from the training classes.
 
-    Both are decoded once and stay on the device for all runs: to send them there again would take as long as a short training.
+    Both are decoded once and stay on the device for all runs: copying them again would take as long as a short training.
     """
     task = TASKS[name]
     if not validation:
         data = open_data(task.source, data_root=data_root, size=task.size)
-        train, asked = _cut(task, data)
-        return _resident(data, train, device), _resident(data, asked, device)
+        train, queries = _cut(task, data)
+        return _resident(data, train, device), _resident(data, queries, device)
     whole = parts_of(name, data_root, False, device)[0]
     assert whole.labels is not None
     if task.groups:
@@ -136,31 +136,31 @@ def _resident(data: Dataset, which: np.ndarray, device: str) -> Dataset:
 
 
 def _one_model(
-    name: str, settings: Settings, seed: int, where: Where, train: Dataset, asked: Dataset, looks: int, *, full: bool
+    name: str, settings: Settings, seed: int, where: Where, train: Dataset, queries: Dataset, evaluations: int, *, full: bool
 ) -> dict[str, Any]:
-    """Train one model and measure it; followed along the way where `looks` says how often."""
+    """Train one model and measure it; measured `evaluations` times during training if that is not 0."""
     run, iterations = _run(settings, seed, where)
     curve: list[Figures] = []
     started = time.perf_counter()
     embeddings: Tensor | None = None
     try:
-        for moment in training(run, train, where.device, iterations, looks):
-            embeddings = embedded(moment.parts, asked)
-            if looks:
-                found = retrieval(_points(asked, embeddings), affinity=cosine(), ks=(1,), draws=0)["precision@1"].value
-                curve.append({"iteration": moment.iteration, "active": moment.active, "precision@1": found, "loss": moment.loss})
+        for snapshot in training(run, train, where.device, iterations, evaluations):
+            embeddings = embedded(snapshot.parts, queries)
+            if evaluations:
+                found = retrieval(_points(queries, embeddings), affinity=cosine(), ks=(1,), draws=0)["precision@1"].value
+                curve.append({"iteration": snapshot.iteration, "active": snapshot.active, "precision@1": found, "loss": snapshot.loss})
     except ValueError as error:
         if "NaN or infinity" not in str(error):
             raise
         embeddings = None
     if embeddings is None or not bool(torch.isfinite(embeddings).all()):
         return {"figures": {}, "seconds": round(time.perf_counter() - started, 2)}  # diverged
-    result = _measured(asked, embeddings, full=full)
-    timed = 1000 * moment.seconds / max(iterations - WARM, 1)
-    result["figures"] |= {"seconds per 1,000": timed, "active per iteration": moment.active / iterations}
+    result = _measured(queries, embeddings, full=full)
+    timed = 1000 * snapshot.seconds / max(iterations - WARM, 1)
+    result["figures"] |= {"seconds per 1,000": timed, "active per iteration": snapshot.active / iterations}
     if curve:
         result["curve"] = curve
-        _keep(where, name, asked, embeddings)
+        _keep(where, name, queries, embeddings)
     return {**result, "seconds": round(time.perf_counter() - started, 2)}
 
 
@@ -171,14 +171,14 @@ def _run(settings: Settings, seed: int, where: Where) -> tuple[Run, int]:
     return override(Run(), {**leaves, "seed": str(seed)}), int(settings["iterations"])
 
 
-def training(run: Run, data: Dataset, device: str, iterations: int, looks: int = 0) -> Iterator[Moment]:
-    """A training of so many iterations, shown at evenly spread moments and at its end; only steps are timed, not the drawing of batches."""
+def training(run: Run, data: Dataset, device: str, iterations: int, evaluations: int = 0) -> Iterator[Snapshot]:
+    """A training, with snapshots evenly spread and at its end; steps are timed, the drawing of batches is not."""
     place = torch.device(device)
     parts = assemble(run, data, place)
     step, schedule = captured(run, parts), make_schedule(run.schedule, 1, iterations)
     batches = parts.sampler.endless()
     active, loss = torch.zeros((), dtype=torch.float64, device=place), torch.zeros((), device=place)
-    stops = {min(WARM, iterations), *(round(iterations * (look + 1) / max(looks, 1)) for look in range(max(looks, 1)))}
+    stops = {min(WARM, iterations), *(round(iterations * (number + 1) / max(evaluations, 1)) for number in range(max(evaluations, 1)))}
     seconds, done = 0.0, 0
     for stop in sorted(stops):
         set_training(parts.network, run.network)
@@ -193,7 +193,7 @@ def training(run: Run, data: Dataset, device: str, iterations: int, looks: int =
         _wait(place)
         seconds += time.perf_counter() - began if first >= WARM else 0.0
         if stop != WARM or stop == iterations:
-            yield Moment(parts, done, float(active), seconds, float(loss))
+            yield Snapshot(parts, done, float(active), seconds, float(loss))
 
 
 def _wait(device: torch.device) -> None:
@@ -212,9 +212,9 @@ def _points(data: Dataset, embeddings: Tensor) -> Points:
     return Points(embeddings, data.labels.to(embeddings.device), data.ids.to(embeddings.device))
 
 
-def _measured(asked: Dataset, embeddings: Tensor, *, full: bool) -> dict[str, Any]:
-    """Every retrieval figure, and with `full` those of clusters and all intervals; cosine for everybody."""
-    points = _points(asked, embeddings)
+def _measured(queries: Dataset, embeddings: Tensor, *, full: bool) -> dict[str, Any]:
+    """Every retrieval figure, and with `full` those of clusters and all intervals; always by cosine."""
+    points = _points(queries, embeddings)
     if not full:
         found = retrieval(points, affinity=cosine(), ks=KS, draws=0)
         return {"figures": {name: score.value for name, score in found.items()}}
@@ -223,50 +223,52 @@ def _measured(asked: Dataset, embeddings: Tensor, *, full: bool) -> dict[str, An
     return {"figures": {name: score.value for name, score in scores.items()}, "intervals": intervals}
 
 
-def _floor(settings: Settings, train: Dataset, asked: Dataset, seed: int, where: Where) -> Tensor:
-    """Embeddings that no loss has touched: pixels, an untrained network, or a pretrained body's features, whole or projected."""
+def _floor(settings: Settings, train: Dataset, queries: Dataset, seed: int, where: Where) -> Tensor:
+    """Embeddings without training: pixels, an untrained network, or features of a pretrained network, whole or projected."""
     run, _ = _run({**settings, "iterations": "0"}, seed, where)
-    parts = assemble(run, asked, torch.device(where.device))
+    parts = assemble(run, queries, torch.device(where.device))
     if settings["floor"] == "pixels":
-        return torch.cat([parts.step.prepare(asked.read(ids).to(where.device)).flatten(1) for ids in torch.split(asked.ids, 1024)])
+        return torch.cat([parts.step.prepare(queries.read(ids).to(where.device)).flatten(1) for ids in torch.split(queries.ids, 1024)])
     if settings["floor"] in ("pretrained", "projected"):
         parts.network.head = torch.nn.Flatten()
     if settings["floor"] == "projected":
         learned = unit(embedded(parts, train))
         directions: Tensor = torch.linalg.svd(learned - learned.mean(0), full_matrices=False).Vh
-        return (unit(embedded(parts, asked)) - learned.mean(0)) @ directions[: run.network.dimension].T
-    if settings["floor"] == "untrained":  # as it would begin: normalized by what it sees, without which images fade away in a deep one
+        return (unit(embedded(parts, queries)) - learned.mean(0)) @ directions[: run.network.dimension].T
+    if settings["floor"] == "untrained":  # without statistics of batch normalization activations vanish in a deep network
         seen = (parts.step.prepare(train.read(ids).to(where.device)) for ids in torch.split(train.ids, 256))
         torch.optim.swa_utils.update_bn(seen, parts.network)
-    return embedded(parts, asked)
+    return embedded(parts, queries)
 
 
-def _ensemble(trial: Trial, seed: int, where: Where, train: Dataset, asked: Dataset) -> dict[str, Any]:
-    """The two losses that did best on held-out training classes, trained anew; their unit embeddings side by side."""
+def _ensemble(trial: Trial, seed: int, where: Where, train: Dataset, queries: Dataset) -> dict[str, Any]:
+    """The two losses that did best on held-out training classes, trained with new seeds; their unit embeddings concatenated."""
     started = time.perf_counter()
     best = best_two(Path(where.results), trial.settings["ensemble"])
     found = []
     for number, (_, settings) in enumerate(best):
         run, iterations = _run(settings, seed + 100 * (number + 1), where)
         *_, last = training(run, train, where.device, iterations)
-        found.append(unit(embedded(last.parts, asked)))
-    result = _measured(asked, torch.cat(found, 1), full=True)
+        found.append(unit(embedded(last.parts, queries)))
+    result = _measured(queries, torch.cat(found, 1), full=True)
     return {**result, "members": [name for name, _ in best], "seconds": round(time.perf_counter() - started, 2)}
 
 
 def _chosen_by(name: str, results: Path) -> Settings:
-    """What another trial's tuning took."""
+    """The settings that the tuning of another trial chose."""
     path = results / f"{name}.json"
     chosen: Settings = json.loads(path.read_text(encoding="utf-8"))["chosen"] if path.exists() else {}
     if not chosen:
-        raise ValueError(f"this trial takes what {name} chose, which is not tuned in {results or 'the results'}; run that first")
+        raise ValueError(
+            f"trial uses the settings chosen by {name}, which is not tuned in {results or 'the results'}; run that trial first"
+        )
     return chosen
 
 
 def best_two(results: Path, prefix: str) -> list[tuple[str, Settings]]:
     """Names and settings of the two trials of a prefix that did best on held-out training classes.
 
-    Rows that differ in a fixed margin alone, which have but the rate to tune, are one loss many times, and not asked.
+    Rows with a fixed margin, which tune the rate alone, are one loss many times, and are left out.
     """
     ranked = []
     for path in sorted(results.glob(f"{prefix}*.json")):
@@ -279,11 +281,11 @@ def best_two(results: Path, prefix: str) -> list[tuple[str, Settings]]:
     return [(name, settings) for _, name, settings in sorted(ranked, key=lambda one: -one[0])[:2]]
 
 
-def _keep(where: Where, name: str, asked: Dataset, embeddings: Tensor) -> None:
-    """Beside the runs, for pictures: unit embeddings in half precision, and labels."""
+def _keep(where: Where, name: str, queries: Dataset, embeddings: Tensor) -> None:
+    """Save unit embeddings in half precision, and labels, next to the runs, for pictures."""
     if not where.results:
         return
     folder = Path(where.results) / "embeddings"
     folder.mkdir(parents=True, exist_ok=True)
-    assert asked.labels is not None
-    np.savez(folder / f"{name}.npz", embeddings=unit(embeddings).half().cpu().numpy(), labels=asked.labels.numpy())
+    assert queries.labels is not None
+    np.savez(folder / f"{name}.npz", embeddings=unit(embeddings).half().cpu().numpy(), labels=queries.labels.numpy())

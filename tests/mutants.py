@@ -1,4 +1,4 @@
-"""A small mutation tester for the heart of the house: `python -m tests.mutants [--minutes 20] [--seed 0] [--only criterion]`.
+"""A small mutation tester for the composition: `python -m tests.mutants [--minutes 20] [--seed 0] [--only criterion]`.
 
 Each mutant is one change of one module (a sign, a comparison, a mask, a constant, min for max), made in a temporary copy
 of the package. The quick tests that concern the module run on it with pytest -x; a mutant that no test kills is a
@@ -30,6 +30,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "nearkin"
+ROOM = "compose"  # whose modules are changed
 TESTS = {
     "criterion": ("tests/compose/test_criterion.py", "tests/objectives/test_laws.py", "tests/objectives/test_traps.py"),
     "log_sums": ("tests/compose/test_log_sums.py", "tests/compose/test_criterion.py", "tests/objectives/test_laws.py"),
@@ -47,12 +48,12 @@ EQUIVALENT = {
     "log_sums._weighted: return (counts, x + torch.where(counts, share, 1).log()) | 1 -> 2": NOT_READ,
     "log_sums._summed: return ((top + sums.log())[:, 0], shares.div_(sums.masked_fill(empty, 1.0))) | 1.0 -> 2.0": NOT_READ,
     "log_sums._summed: _exponentials(shares, top.masked_fill(empty, 0.0)) | 0.0 -> 1.0": NOT_READ,
-    "log_sums._together: told = torch.minimum(whole, part) >= 100000.0 * LEAST / torch.finfo(x.dtype).eps | 100000.0 -> 100001.0": (
+    "log_sums._together: safe = torch.minimum(whole, part) >= 100000.0 * LEAST / torch.finfo(x.dtype).eps | 100000.0 -> 100001.0": (
         "either is far enough"
     ),
-    "log_sums._together: told = torch.minimum(whole, part) >= 100000.0 * LEAST / torch.finfo(x.dtype).eps | torch.minimum(whole, part) >= "
+    "log_sums._together: safe = torch.minimum(whole, part) >= 100000.0 * LEAST / torch.finfo(x.dtype).eps | torch.minimum(whole, part) >= "
     "100000.0 * LEAST / torch.finfo(x.dtype).eps -> torch.minimum(whole, part) > 100000.0 * LEAST / torch.finfo(x.dtype).eps": (
-        "the border is told either way"
+        "the border is right either way"
     ),
     "log_sums.: FAR = 69.0 | 69.0 -> 70.0": "what lies below LEAST becomes zero",
     "log_sums._apart: zero = torch.zeros_like(whole) | torch.zeros_like -> torch.ones_like": NOT_READ,
@@ -60,14 +61,10 @@ EQUIVALENT = {
         "torch sorts stably on the CPU unasked; on CUDA it does not"
     ),
     "criterion.soft_hinge: return softplus(x, threshold=40) | 40 -> 41": "exact in float64 on both sides",
-    "criterion.SmoothBestK.__call__: values = self.smoothing * torch.where(valid, terms[0] - terms[1] - terms[2], "
-    "torch.zeros_like(terms[0])) | 0 -> 1 #2": "all three terms have the shape",
-    "criterion.SmoothBestK.__call__: terms = [log.gather(1, count[:, None])[:, 0] for log, count in zip(logs, (k, best, k - best), "
-    "strict=True)] | True -> False": "three and three",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | nearer < count[:, None] -> "
-    "nearer <= count[:, None]": "behind the last wrong one stands -inf, which is never inside the margin",
+    "nearer <= count[:, None]": "behind the last negative stands -inf, which is never inside the margin",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | (nearer < count[:, None]) & "
-    "(farther > fixed - margin) -> (nearer < count[:, None]) | (farther > fixed - margin)": "beyond the margin any wrong one costs nothing",
+    "(farther > fixed - margin) -> (nearer < count[:, None]) | (farther > fixed - margin)": "beyond the margin any negative costs nothing",
     "triplets._semi_hard: inside = (nearer < count[:, None]) & (farther > fixed - margin) | farther > fixed - margin -> "
     "farther >= fixed - margin": "at the margin it costs nothing, like the farthest",
     "triplets.drawn_by: below = torch.nextafter(total, torch.zeros_like(total)) | torch.zeros_like -> torch.ones_like": (
@@ -173,7 +170,7 @@ class Replace(ast.NodeTransformer):
 
 
 def mutants(module: str) -> list[Mutant]:
-    text = (PACKAGE / f"{module}.py").read_text()
+    text = (PACKAGE / ROOM / f"{module}.py").read_text()
     count = sum(1 for node, _ in spots(ast.parse(text)) for _ in changes(node))
     found: list[Mutant] = []
     for index in range(count):
@@ -218,7 +215,7 @@ def green(package: Path, tests: tuple[str, ...], limit: float) -> bool:
 
 
 def survives(mutant: Mutant, package: Path, limit: float) -> bool:
-    path = package / "nearkin" / f"{mutant.module}.py"
+    path = package / "nearkin" / ROOM / f"{mutant.module}.py"
     original = path.read_text()
     path.write_text(mutant.source)
     try:
@@ -238,11 +235,11 @@ def run(chosen: list[str], minutes: float, seed: int) -> int:
         start = time.monotonic()
         for module in chosen:
             if not all(green(package, (test,), 600) for test in TESTS[module]):
-                print(f"the tests of {module} fail without any mutant; mend them first")
+                print(f"the tests of {module} fail without any mutant; fix them first")
                 return 1
         limit = 30 + 3 * (time.monotonic() - start)
         for module in chosen:  # what the first run compiled; a mutant may be written within the clock's tick of its neighbor
-            for compiled in (package / "nearkin" / "__pycache__").glob(f"{module}.*"):
+            for compiled in (package / "nearkin" / ROOM / "__pycache__").glob(f"{module}.*"):
                 compiled.unlink()
         sys.dont_write_bytecode = True
         for mutant in pool:

@@ -24,11 +24,11 @@ def test_the_performance_page_is_what_its_json_says() -> None:
     assert (ROOT / "docs/performance.md").read_text(encoding="utf-8") == script("performance").page()
 
 
-def test_a_missed_bar_and_an_absent_peer_are_told() -> None:
-    page, bars = script("performance"), script("kernel_bars")
-    met, short = bars.Bar("speed", 2, 2.0), bars.Bar("memory", 10, 10.5, most=True)
-    assert page.bars([met])[-2] == "All of these are met."
-    assert page.bars([met, short])[-2] == "Missed: memory."
+def test_a_missed_target_and_an_absent_peer_are_reported() -> None:
+    page, targets = script("performance"), script("kernel_targets")
+    met, short = targets.Target("speed", 2, 2.0), targets.Target("memory", 10, 10.5, most=True)
+    assert page.targets([met])[-2] == "All targets are met."
+    assert page.targets([met, short])[-2] == "Missed: memory."
     found = json.loads((ROOT / "docs/bench-h200.json").read_text(encoding="utf-8"))
     found["absent"] = {"torch.compile of the same": "left out by --without"}
     assert any(row[:2] == ("torch.compile of the same", "absent: left out by --without") for row in page.cuda_rows(found, 4096))
@@ -39,10 +39,10 @@ def test_a_column_that_nobody_fills_is_left_out() -> None:
     assert filled(("name", "ms", "error"), [("ours", "1", ""), ("theirs", "", "")])[::2] == ["| name | ms |", "| ours | 1 |", ""]
 
 
-def test_numbers_that_are_not_finite_miss_their_bar() -> None:
+def test_numbers_that_are_not_finite_miss_their_target() -> None:
     rows = [{"name": "nearkin numba", "value_error": None, "gradient_error": 1e-9}]
-    (bar,) = script("kernel_bars").numerics_bars({"rows": rows})
-    assert not bar.met
+    (target,) = script("kernel_targets").numerics_targets({"rows": rows})
+    assert not target.met
 
 
 def test_a_missing_peer_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

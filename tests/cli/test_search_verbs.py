@@ -123,9 +123,9 @@ def test_a_query_that_cannot_be_read_is_named_and_the_others_are_answered(place:
     assert [Path(one["query"]).name for one in json.loads(out)] == ["0-red.png", "1-green.png", "2-blue.png"]
     skipped = [line for line in err.splitlines() if line.startswith("skipped: ")]
     assert [Path(line.split()[1]).name for line in skipped] == ["0-broken.png", "3-broken.png", "nowhere.jpg"]
-    assert "left out, since their kind is not read: 1 (IMG_1.heic); convert them to JPEG or PNG" in err
-    told = refused(capsys, "search", place / "model", queries / "0-broken.png", "nowhere.jpg").splitlines()
-    assert "0-broken.png cannot be decoded" in told[0] and told[1] == "skipped: nowhere.jpg is not there" and len(told) == 3
+    assert "left out 1 files in a format that cannot be read (IMG_1.heic); convert them to JPEG or PNG" in err
+    output = refused(capsys, "search", place / "model", queries / "0-broken.png", "nowhere.jpg").splitlines()
+    assert "0-broken.png cannot be decoded" in output[0] and output[1] == "skipped: nowhere.jpg does not exist" and len(output) == 3
 
 
 def test_by_id_and_by_vector(place: Path, tmp_path: Path, capsys) -> None:

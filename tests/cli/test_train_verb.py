@@ -144,7 +144,7 @@ def test_a_stopped_training_says_how_to_resume(seconds, message, photos: Path, t
     stopped = cli.main(first)
     said = " ".join(capsys.readouterr().err.split())
     assert stopped == 130 and f"`nearkin train --resume {folder}` {message}" in said and said.endswith("stopped")
-    with pytest.raises(FileNotFoundError, match="the training has not come to its end; `nearkin train --resume "):
+    with pytest.raises(FileNotFoundError, match="the training has not finished; `nearkin train --resume "):
         nearkin.load(folder, which="last")
     monkeypatch.undo()
     assert cli.main(["train", "--resume", str(folder), "--device", "cpu"]) == 0 and nearkin.load(folder).classes == ("bright", "dark")
@@ -161,7 +161,7 @@ def test_a_file_damaged_since_is_to_be_put_back_before_resuming(photos: Path, tm
     capsys.readouterr()
     assert cli.main(again) == 1
     output = capsys.readouterr().err.strip().splitlines()[-1]
-    advice = "put the file back as it was and resume, or train anew into another folder, with --set data.on_error=skip"
+    advice = "restore the file and resume, or start a new training in another folder with --set data.on_error=skip"
     assert "3.png cannot be decoded" in output and output.endswith(advice) and "remove the file" not in output
     assert cli.main(["train", str(data), "--out", str(tmp_path / "other"), *SMALL, "--set", "data.on_error=skip"]) == 0
     (data / "dark" / "3.png").write_bytes(was)
@@ -251,8 +251,8 @@ def test_a_training_whose_data_were_moved_says_how_to_resume(photos: Path, tmp_p
 def test_proposed_commands_take_folders_with_spaces(photos: Path, tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my runs"
     for words, message in (
-        (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` begins one"),
-        ([str(photos), "--out", str(folder)], f"go on: `nearkin train --resume '{folder}'`"),
+        (["--resume", str(folder)], f"`nearkin train DATA --out '{folder}'` starts one"),
+        ([str(photos), "--out", str(folder)], f"resume it: `nearkin train --resume '{folder}'`"),
     ):
         assert cli.main(["train", *words]) == 1 and message in capsys.readouterr().err
         folder.mkdir(exist_ok=True)

@@ -33,8 +33,8 @@ from nearkin.compose.relation import Related, SameLabelOfFilled
 from nearkin.compose.triplets import Triplets
 
 Row = list[tuple[float, float, bool]]  # affinity, cost, candidate
-Priced = tuple[float, float, int]  # value, weight, active
-NOTHING: Priced = (0.0, 0.0, 0)
+Values = tuple[float, float, int]  # value, weight, active
+NOTHING: Values = (0.0, 0.0, 0)
 
 
 def lse(values: Sequence[float]) -> float:
@@ -46,7 +46,7 @@ def split(row: Row) -> tuple[list[float], list[float]]:
     return [s for s, c, may in row if may and c == 0], [s for s, c, may in row if may and c > 0]
 
 
-def expected_loop(row: Row) -> Priced:
+def expected_loop(row: Row) -> Values:
     chosen = [(s, c) for s, c, may in row if may]
     if not chosen:
         return NOTHING
@@ -54,32 +54,32 @@ def expected_loop(row: Row) -> Priced:
     return sum(math.exp(s - total) * c for s, c in chosen), 1, len(chosen)
 
 
-def any_loop(row: Row) -> Priced:
+def any_loop(row: Row) -> Values:
     chosen = [s for s, _, may in row if may]
     right = [s + math.log(1 - c) for s, c, _ in row if c < 1]
     return (lse(chosen) - lse(right), 1, len(chosen)) if chosen and right else NOTHING
 
 
-def each_loop(row: Row) -> Priced:
+def each_loop(row: Row) -> Values:
     right, wrong = split(row)
     if not right or not wrong:
         return NOTHING
     return sum(math.log1p(sum(math.exp(w - r) for w in wrong)) for r in right) / len(right), 1, len(right)
 
 
-def attraction_loop(row: Row) -> Priced:
+def attraction_loop(row: Row) -> Values:
     right, _ = split(row)
     return (-sum(right) / len(right), 1, len(right)) if right else NOTHING
 
 
-def pairs_loop(row: Row) -> Priced:
+def pairs_loop(row: Row) -> Values:
     right, wrong = split(row)
     n = len(right) + len(wrong)
     costs = [s**2 for s in right] + [max(0.0, 1.5 + s) ** 2 for s in wrong]
     return sum(costs) / max(n, 1), n, sum(cost > 0 for cost in costs)
 
 
-def one_versus_rest_loop(row: Row) -> Priced:
+def one_versus_rest_loop(row: Row) -> Values:
     right, wrong = split(row)
     costs = [max(0.0, 0.7 - s) for s in right] + [max(0.0, 0.7 + s) for s in wrong]
     return sum(costs), float(bool(costs)), sum(c > 0 for c in costs)
@@ -90,7 +90,7 @@ def helped(row: Row, margin: float) -> tuple[list[float], list[float]]:
     return right, sorted((s + margin * c for s, c, may in row if may and c > 0), reverse=True)
 
 
-def best_k_loop(row: Row) -> Priced:
+def best_k_loop(row: Row) -> Values:
     right, wrong = helped(row, 0.3)
     k = min(3, len(right) + len(wrong))
     best = min(k, len(right))
@@ -101,28 +101,28 @@ def best_k_loop(row: Row) -> Priced:
     return sum(s for s, _ in nearest) - sum(right[:best]) - sum(wrong[: k - best]), 1, mistakes
 
 
-def hinges(pairs: list[tuple[float, float]], margin: float) -> Priced:
+def hinges(pairs: list[tuple[float, float]], margin: float) -> Values:
     costs = [max(0.0, w - r + margin) for r, w in pairs]
     return (sum(costs) / len(costs), 1, sum(c > 0 for c in costs)) if costs else NOTHING
 
 
-def uniform_loop(row: Row) -> Priced:
+def uniform_loop(row: Row) -> Values:
     right, wrong = split(row)
     return hinges([(r, w) for r in right for w in wrong], 0.5)
 
 
-def hard_loop(row: Row) -> Priced:
+def hard_loop(row: Row) -> Values:
     right, wrong = split(row)
     return hinges([(min(right), max(wrong))] if right and wrong else [], 0.5)
 
 
-def semi_hard_loop(row: Row) -> Priced:
+def semi_hard_loop(row: Row) -> Values:
     right, wrong = split(row)
     inside = {r: [w for w in wrong if r - 0.5 < w < r] for r in right}
     return hinges([(r, max(inside[r]) if inside[r] else min(wrong)) for r in right] if wrong else [], 0.5)
 
 
-def misplaced_loop(row: Row) -> Priced:
+def misplaced_loop(row: Row) -> Values:
     ranked = sorted([(s + 0.5 * c, s, c == 0) for s, c, may in row if may], reverse=True)
     k = min(3, len(ranked))
     best = min(k, sum(good for *_, good in ranked))
@@ -133,7 +133,7 @@ def misplaced_loop(row: Row) -> Priced:
     return hinges([(r, w) for r in out for w in taken], 0.5)
 
 
-CRITERIA: dict[str, tuple[Criterion, Callable[[Row], Priced]]] = {
+CRITERIA: dict[str, tuple[Criterion, Callable[[Row], Values]]] = {
     "expected": (expected_cost, expected_loop),
     "any": (any_positive, any_loop),
     "each": (each_positive, each_loop),
@@ -158,7 +158,7 @@ def drawn(seed: int, n: int = 12, m: int = 7) -> tuple[Tensor, Related]:
     return near, Related(cost, candidate)
 
 
-def loop(near: Tensor, relation: Related, by: Callable[[Row], Priced]) -> tuple[Tensor, Tensor, int]:
+def loop(near: Tensor, relation: Related, by: Callable[[Row], Values]) -> tuple[Tensor, Tensor, int]:
     rows = [list(zip(*(t[i].tolist() for t in (near, *relation)), strict=True)) for i in range(len(near))]
     valid = [by(row) for row in rows]
     values, weights = (torch.tensor([p[i] for p in valid], dtype=torch.float64) for i in (0, 1))

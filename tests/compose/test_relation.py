@@ -119,8 +119,8 @@ def test_strangers_meet_nobody() -> None:
     x, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
     others = Points(x.flip(0) + 0.1, y, fresh_ids(8))
     near = -(x[:, None] - others.embeddings).square().sum(2)
-    kin = y[:, None] == y
-    expected = torch.logsumexp(near, 1) - torch.logsumexp(near.masked_fill(~kin, -math.inf), 1)
+    positives = y[:, None] == y
+    expected = torch.logsumexp(near, 1) - torch.logsumexp(near.masked_fill(~positives, -math.inf), 1)
     torch.testing.assert_close(NCA()(x, y, ids=torch.arange(8), references=others, reduction="none"), expected)
 
 

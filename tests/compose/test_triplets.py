@@ -77,11 +77,11 @@ def test_which_way_all_triplets_take_is_told_by_their_number_and_device(monkeypa
     ways: list[str] = []
     for way in (triplets._by_rank, triplets._of_few):
         monkeypatch.setattr(triplets, way.__name__, lambda *given, way=way: (ways.append(way.__name__), way(*given))[1])
-    for kin in (33, 34):  # 32 right ones each, and 33
-        labels = torch.arange(2 * kin) % 2
+    for positives in (33, 34):  # 32 right ones each, and 33
+        labels = torch.arange(2 * positives) % 2
         cost = (labels[:, None] != labels).float()
-        relation = Related(cost, ~torch.eye(2 * kin, dtype=torch.bool))
-        Triplets("uniform", 0.2)(torch.randn(2 * kin, 2 * kin), relation)
+        relation = Related(cost, ~torch.eye(2 * positives, dtype=torch.bool))
+        Triplets("uniform", 0.2)(torch.randn(2 * positives, 2 * positives), relation)
     monkeypatch.setattr(triplets, "may_read", lambda _: False)  # as on CUDA
     near = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     relation = Related((torch.arange(6)[:, None] % 2 != torch.arange(6) % 2).double(), ~torch.eye(6, dtype=torch.bool))

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import nearkin
-from nearkin import NCA, NeighborhoodClassifier, NeighborhoodEmbedding, NeighborhoodRegressor
+from nearkin import NCA, NeighborhoodClassifier, NeighborhoodEmbedding, NeighborhoodRegressor, NPair, WeightedSum
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 6))
@@ -166,6 +166,11 @@ def test_fit_does_not_change_the_network_and_objective_passed_in():
     model = short(network=network, objective=objective).fit(X, Y)
     assert torch.equal(network.weight, weights) and network.weight.dtype == torch.float32
     assert model.transform(X).shape == (120, 4) and model.get_feature_names_out().tolist()[-1] == "neighborhoodembedding3"
+
+
+def test_a_weighted_sum_is_an_objective():
+    both = WeightedSum({"nca": (1.0, NCA()), "npair": (0.5, NPair())})
+    assert short(objective=both).fit(X, Y).transform(X).shape == (120, 3)
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers", "images"])

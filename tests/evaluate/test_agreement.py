@@ -1,6 +1,6 @@
 """Where our metrics equal those of scikit-learn, pytorch-metric-learning and torchmetrics, and where they do not.
 
-`python -m tests.evaluate.test_agreement` prints the tables of docs/metrics.md; the tests compare the page with the code.
+`python -m tests.evaluate.test_agreement` prints the tables of docs/concepts/metrics.md; the tests compare the page with the code.
 """
 
 import logging
@@ -18,7 +18,7 @@ from nearkin.compose.affinity import SquaredEuclidean
 from nearkin.compose.points import Points
 from nearkin.evaluate import class_means, clustering, knn_accuracy, nearest_mean_predict, retrieval
 
-PAGE = Path(__file__).parents[2] / "docs/metrics.md"
+PAGE = Path(__file__).parents[2] / "docs/concepts/metrics.md"
 Table = dict[str, tuple[float, float]]
 
 

@@ -39,7 +39,7 @@ def same(a: LocalIndex, b: LocalIndex) -> bool:
         np.array_equal(x.ids, y.ids)
         and np.array_equal(x.vectors, y.vectors)
         and [x.entry(i) for i in rows] == [y.entry(i) for i in rows]
-        and [x.picture(i) for i in rows] == [y.picture(i) for i in rows]
+        and [x.thumbnail(i) for i in rows] == [y.thumbnail(i) for i in rows]
     )
 
 
@@ -104,7 +104,7 @@ def test_compaction_keeps_the_living_and_sweeps_the_rest(tmp_path) -> None:
     index.compact()
     assert same(index, rest) and index.count == 53
     assert sorted(path.name.split("-")[0] for path in (tmp_path / "i").iterdir()) == ["lock", "manifest.json", "segment"]
-    assert len(before) == 100 and before.entry(4).source == "s4" and before.picture(4) == bytes([4]) * 4  # an old reader reads on
+    assert len(before) == 100 and before.entry(4).source == "s4" and before.thumbnail(4) == bytes([4]) * 4  # an old reader reads on
     assert rest.refresh() and rest.count == 53
     index.delete(index.snapshot.ids.tolist())
     index.compact()
@@ -279,7 +279,7 @@ def test_a_folder_of_others_is_refused_before_anything_is_written(tmp_path) -> N
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk/photo.jpg").write_text("precious")
     (tmp_path / "i").symlink_to(tmp_path / "disk")
-    for place, message in ((tmp_path / "i", "is a symbolic link"), (tmp_path / "disk", "holds 'photo.jpg', which is no part of an index")):
+    for place, message in ((tmp_path / "i", "is a symbolic link"), (tmp_path / "disk", "holds 'photo.jpg', which is not part of an index")):
         with pytest.raises((ValueError, FileExistsError), match=message):
             made(place)
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["photo.jpg"]

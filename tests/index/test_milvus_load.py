@@ -50,7 +50,7 @@ def test_shards_are_loaded_once_and_found(tmp_path: Path, monkeypatch) -> None:
 
 def test_an_interrupted_load_resumes(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(milvus_load, "BATCH", 3)
-    monkeypatch.setattr(milvus_load, "ASKED", 1)  # Milvus tells of so many shards at once
+    monkeypatch.setattr(milvus_load, "LOOKED_UP", 1)  # Milvus tells of so many shards at once
     given, index = shards(tmp_path / "s", range(6), range(6, 12)), empty(tmp_path)
     work = load_shards(index, given)
     assert [next(work).points for _ in range(3)] == [3, 6, 9]

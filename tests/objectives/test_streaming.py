@@ -139,7 +139,7 @@ def test_discovery_in_which_everybody_is_right_prices_each_at_nothing():
 
 @pytest.mark.parametrize("temperature", [0.1, 0.005])
 def test_each_neighbor_is_priced_however_much_nearer_another_is(temperature):
-    """A neighbor on the spot and one far away: the rivals are nothing beside the first, and much beside the second."""
+    """A neighbor on the spot and one far away: the negatives are nothing beside the first, and much beside the second."""
     bank = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [-0.6, 0.8]])
 
     def make(engine):

@@ -9,7 +9,7 @@ import torch
 from nearkin.data import Dataset
 from papers import classical
 from papers.cell import Trial
-from papers.classical import upright
+from papers.classical import deskewed
 
 
 def slanted(slope: float) -> np.ndarray:
@@ -27,9 +27,9 @@ def lean(image: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.3, -0.4])
-def test_a_slanted_bar_is_set_upright_and_keeps_its_ink(slope: float) -> None:
+def test_a_slanted_bar_is_set_deskewed_and_keeps_its_ink(slope: float) -> None:
     image = slanted(slope)
-    made = upright(image)
+    made = deskewed(image)
     assert abs(lean(image) - slope) < 0.02 and abs(lean(made)) < 0.02
     assert made.sum() == pytest.approx(image.sum(), rel=0.03)
     np.testing.assert_allclose(made, slanted(0.0), atol=0.3 if slope else 1e-4)
@@ -38,12 +38,12 @@ def test_a_slanted_bar_is_set_upright_and_keeps_its_ink(slope: float) -> None:
 def test_images_without_ink_or_with_one_row_of_it_stay() -> None:
     images = np.zeros((2, 1, 5, 5), dtype=np.float32)
     images[1, 0, 2, 1:4] = 1
-    np.testing.assert_allclose(upright(images), images, atol=1e-6)
+    np.testing.assert_allclose(deskewed(images), images, atol=1e-6)
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 known and 50 asked bars of two leanings, in place of MNIST."""
+    """200 training and 50 test bars of two slants, in place of MNIST."""
     slopes = np.random.default_rng(0).normal(np.repeat([-0.4, 0.4], 125), 0.05)
     images = np.concatenate([slanted(slope) for slope in slopes])
     data = Dataset(
@@ -66,7 +66,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         ("lmnn", {"dimension": "5", "first": "5", "iterations": "5"}),
     ],
 )
-def test_every_method_tells_two_leanings_apart_and_leaves_a_map(few: None, method: str, settings: dict[str, str]) -> None:
+def test_every_method_separates_two_slants_and_leaves_a_map(few: None, method: str, settings: dict[str, str]) -> None:
     figures, kept = classical.perform(Trial("made", "bars", settings, method=method), 0, {}, Path(), "cpu")
     assert set(figures) == {"1-nn", "3-nn", "10-nn"} and min(figures.values()) > 0.95
     assert len(kept["embeddings"]) == len(kept["labels"]) == 50
@@ -74,7 +74,7 @@ def test_every_method_tells_two_leanings_apart_and_leaves_a_map(few: None, metho
 
 def test_both_parts_are_deskewed_and_only_where_it_is_set(few: None, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(classical, "upright", lambda images: [seen.append(len(images)), images][1])
+    monkeypatch.setattr(classical, "deskewed", lambda images: [seen.append(len(images)), images][1])
     for settings, parts in (({"deskew": "true"}, [200, 50]), ({}, [])):
         seen.clear()
         classical.perform(Trial("made", "bars", settings, method="raw"), 0, {}, Path(), "cpu")

@@ -1,4 +1,4 @@
-"""The cells of neighborhood discovery: what is run, how long, and that a killed run goes on where it was."""
+"""The cells of neighborhood discovery: what is run, how long, and that an interrupted run resumes."""
 
 import json
 from dataclasses import replace
@@ -13,14 +13,16 @@ from nearkin.train.config import Run, override
 from nearkin.train.recipes import lengthened, settings_for
 from nearkin.train.rounds import rounds_for
 from nearkin.train.training import train
-from papers import running
+from papers import trial_run
 from papers.after_training import discovery_figures
-from papers.claimed import CLAIMS
-from papers.claims import decide
-from papers.gallery import CELL_CURVES, draw, shown
-from papers.huang2019 import CELLS, CHOSEN, SIZES, TRIALS
-from papers.running import Job, Ledger, Place, perform, unfinished
+from papers.claim import decide
+from papers.claims import CLAIMS
+from papers.huang2019 import CELLS
+from papers.huang2019_trials import CHOSEN, SIZES, TRIALS
+from papers.ledger import Job, Ledger
+from papers.pictures import CELL_CURVES, draw, picture_lines
 from papers.tables import chosen, verdicts
+from papers.trial_run import Place, perform, unfinished
 from papers.verdict import HELD_OUT_SIZE, TEST_SIZE
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs/results"
@@ -42,11 +44,11 @@ def test_every_trial_has_its_cells_and_the_other_way_round():
     assert {cell.trial for cell in CELLS if cell.trial} == set(BY_NAME)
 
 
-def test_goals_stay_within_their_images():
+def test_trainings_stay_within_their_images():
     assert 12.4 < images(BY_NAME["and-goal12"]) <= 12.5 and 24.8 < images(BY_NAME["and-goal25"]) <= 25
-    wanted = {(cell.trial, cell.unit): cell.wanted for cell in CELLS if cell.wanted is not None}
-    assert wanted["and-goal12", "accuracy %"] == 83.3 and wanted["and-goal12", "million images"] == 12.5
-    assert wanted["and-goal25", "accuracy %"] == 86.5 and wanted["and-goal25", "seconds"] == 600
+    targets = {(cell.trial, cell.unit): cell.target for cell in CELLS if cell.target is not None}
+    assert targets["and-goal12", "accuracy %"] == 83.3 and targets["and-goal12", "million images"] == 12.5
+    assert targets["and-goal25", "accuracy %"] == 86.5 and targets["and-goal25", "seconds"] == 600
 
 
 def test_rows_that_are_compared_see_the_same_images():
@@ -59,12 +61,12 @@ def test_rows_that_are_compared_see_the_same_images():
 
 
 def test_networks_that_a_claim_compares_were_trained_as_long_and_alike():
-    """A stronger network that is behind after half the epochs would say nothing of networks."""
-    by_said = {one.said: one for claim in CLAIMS for one in claim.differences}
-    for said in ("ResNet-18 less the AlexNet stand-in, 12 epochs a round", "ResNet-101 less ResNet-18, 200 epochs a round"):
-        one = by_said[said]
+    """A stronger network that is behind after half the epochs says nothing about networks."""
+    by_label = {one.label: one for claim in CLAIMS["huang2019"] for one in claim.differences}
+    for label in ("ResNet-18 minus the AlexNet stand-in, 12 epochs per round", "ResNet-101 minus ResNet-18, 200 epochs per round"):
+        one = by_label[label]
         deep, shallow = (BY_NAME[trial].settings for ((trial, _),) in (one.plus, one.minus))
-        assert {leaf for leaf in deep.keys() | shallow.keys() if deep.get(leaf) != shallow.get(leaf)} == {"network.name"}, said
+        assert {leaf for leaf in deep.keys() | shallow.keys() if deep.get(leaf) != shallow.get(leaf)} == {"network.name"}, label
 
 
 def test_the_released_recipe_is_the_authors():
@@ -74,22 +76,22 @@ def test_the_released_recipe_is_the_authors():
     assert run.objective.options["start"] == "released" and dict(run.augment.options) == {}
 
 
-def test_the_longer_goals_take_what_the_first_chose_on_held_out_images():
+def test_the_longer_trainings_take_what_the_first_chose_on_held_out_images():
     first, *longer = (BY_NAME[f"and-{name}"] for name in ("goal12", "goal25", "best"))
     assert Ledger.read(RESULTS, first).chosen == CHOSEN
     for trial in longer:
         assert trial.settings == {**first.settings, **CHOSEN, "epochs": trial.settings["epochs"]}
 
 
-def test_what_is_changed_is_the_goals_recipe_and_one_of_the_rows_is_that_recipe():
+def test_what_is_changed_is_our_recipe_and_one_of_the_rows_is_that_recipe():
     goal = {**BY_NAME["and-goal12"].settings, **CHOSEN}
     for trial in (trial for trial in TRIALS if trial.name.startswith("and-change-")):
         other = {leaf for leaf in goal.keys() | trial.settings.keys() if goal.get(leaf) != trial.settings.get(leaf)}
         assert trial.held_out and (other == {"epochs", "checkpoint_seconds"}) == (trial.name == "and-change-nothing")
 
 
-def test_the_recipe_is_the_goals_own():
-    """But for the least number of steps, which matters to small folders alone."""
+def test_the_shipped_recipe_is_that_of_the_first_row():
+    """Except for the least number of steps, which matters to small folders alone."""
     goal = {**BY_NAME["and-goal12"].settings, **CHOSEN}
     recipe = settings_for("discovery", "cifar10", {})
     least = recipe.pop("least_steps")
@@ -100,18 +102,18 @@ def test_the_recipe_is_the_goals_own():
 
 
 def test_options_differ_from_their_base_in_one_thing_and_never_see_the_test_part():
-    """And the row of one that the goals' recipe takes says so."""
+    """And the row of one that our recipe takes says so."""
     base, goal = (BY_NAME[name].settings for name in ("and-opt-base", "and-goal25"))
     cells = {cell.trial: cell for cell in CELLS}
     for trial in (trial for trial in TRIALS if trial.name.startswith("and-opt-")):
-        told = {leaf: value for leaf, value in trial.settings.items() if base.get(leaf) != value}
-        told = {leaf: value for leaf, value in told.items() if leaf not in ("compile", "epochs")}  # two views: half the epochs
-        assert trial.held_out and len(told.keys() - {"discovery.refresh"}) <= 1, trial.name  # a share that grows needs refreshing
-        taken = bool(told) and told.items() <= goal.items()
-        assert cells[trial.name].note.endswith("; in the goals' recipe") == taken, trial.name
+        changed = {leaf: value for leaf, value in trial.settings.items() if base.get(leaf) != value}
+        changed = {leaf: value for leaf, value in changed.items() if leaf not in ("compile", "epochs")}  # two views: half the epochs
+        assert trial.held_out and len(changed.keys() - {"discovery.refresh"}) <= 1, trial.name  # a share that grows needs refreshing
+        taken = bool(changed) and changed.items() <= goal.items()
+        assert cells[trial.name].note.endswith("; in our recipe") == taken, trial.name
 
 
-def test_long_runs_can_be_taken_away_and_networks_of_many_trials_are_compiled():
+def test_long_runs_can_resume_and_networks_of_many_trials_are_compiled():
     for trial in TRIALS:
         run = override(Run(), trial.settings)
         assert run.compile or trial.data in ("cub-200-2011", "dogs") or run.views == 2 or run.objective.name == "deep_cluster"
@@ -134,18 +136,18 @@ def small(name, **settings):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "_opened", tiny)
+    monkeypatch.setattr(trial_run, "_opened", tiny)
     return Place("nowhere", "cpu", str(tmp_path))
 
 
-def test_a_run_tells_images_rounds_and_the_authors_protocol(here):
+def test_a_run_has_images_rounds_and_the_authors_protocol(here):
     figures = perform(Job(small("and-e50"), {}, 0), here)["figures"]
     assert figures["images"] == 5 * 45 and figures["round 4 trusted"] == 45 and figures["round 0 trusted"] == 0
     assert figures["round 4 consistent"] + figures["round 4 inconsistent"] == pytest.approx(45)
     assert 0 < figures["released protocol"] <= 1 and "weighted-nn" in figures
 
 
-def test_where_the_rounds_look_is_kept_and_drawn(here, tmp_path):
+def test_the_attention_of_rounds_is_saved_and_drawn(here, tmp_path):
     trial = small("and-base", **{"network.name": "convnet", "network.options.hidden": "16", "network.options.widths": "[4, 8]"})
     perform(Job(trial, {}, 0), here)
     kept = dict(np.load(tmp_path / "and-base.npz"))
@@ -155,7 +157,7 @@ def test_where_the_rounds_look_is_kept_and_drawn(here, tmp_path):
     assert [path.name for path in draw(tmp_path)] == ["huang2019-figure-7.png"]
 
 
-def told(folder, name, **figures):
+def save_run(folder, name, **figures):
     ledger = Ledger.read(folder, BY_NAME[name])
     ledger.runs = [{"seed": 0, "figures": figures, "seconds": 1.0, "device": "CPU"}]
     ledger.save(folder)
@@ -164,23 +166,23 @@ def told(folder, name, **figures):
 def test_figures_4_to_6_are_drawn_once_all_their_points_are_there(tmp_path):
     pytest.importorskip("matplotlib")
     counted = {f"round {r} {word}": 100.0 * r * much for r in range(1, 5) for word, much in (("consistent", 3), ("inconsistent", 1))}
-    told(tmp_path, "and-base", **{"weighted-nn": 0.8, **counted})
+    save_run(tmp_path, "and-base", **{"weighted-nn": 0.8, **counted})
     for name in ("and-k5", "and-k20", "and-r1", "and-r2"):
-        told(tmp_path, name, **{"weighted-nn": 0.79})
+        save_run(tmp_path, name, **{"weighted-nn": 0.79})
     assert [path.name for path in draw(tmp_path)] == ["huang2019-figure-6.png"]
-    told(tmp_path, "and-k100", **{"weighted-nn": 0.7})
-    told(tmp_path, "and-r8", **{"weighted-nn": 0.81})
-    told(tmp_path, "and-goal12", **counted)
+    save_run(tmp_path, "and-k100", **{"weighted-nn": 0.7})
+    save_run(tmp_path, "and-r8", **{"weighted-nn": 0.81})
+    save_run(tmp_path, "and-goal12", **counted)
     assert [path.name for path in draw(tmp_path)] == [f"huang2019-figure-{number}.png" for number in (4, 5, 6)]
-    told(tmp_path, "and-e50", **counted)
+    save_run(tmp_path, "and-e50", **counted)
     assert [path.name for path in draw(tmp_path)] == [f"huang2019-figure-{name}.png" for name in (4, 5, 6, "6-longer")]
-    assert set(shown(tmp_path)) == {curve.table for curve in CELL_CURVES}
+    assert set(picture_lines(tmp_path)) == {curve.table for curve in CELL_CURVES}
 
 
 def test_curves_have_the_points_and_margins_of_their_cells(tmp_path):
     pytest.importorskip("matplotlib")
     for k, value in zip(SIZES, (0.8, 0.79, 0.78, 0.7), strict=True):
-        told(tmp_path, "and-base" if k == 1 else f"and-k{k}", **{"weighted-nn": value})
+        save_run(tmp_path, "and-base" if k == 1 else f"and-k{k}", **{"weighted-nn": value})
     curve = CELL_CURVES[0]
     [axes] = curve.draw(verdicts([cell for cell in CELLS if cell.table == curve.table], tmp_path)).axes
     assert axes.lines[0].get_xdata().tolist() == list(SIZES) and axes.get_xscale() == "log"
@@ -200,7 +202,7 @@ def test_every_curve_has_cells_whose_rows_are_numbers():
 def test_what_is_held_out_is_a_tenth_and_has_the_margin_of_a_tenth(tmp_path):
     assert dict.fromkeys({trial.data for trial in TRIALS if trial.held_out}, TRAIN // 10) == HELD_OUT_SIZE
     for name in ("and-opt-base", "and-base"):
-        told(tmp_path, name, **{"weighted-nn": 0.8})
+        save_run(tmp_path, name, **{"weighted-nn": 0.8})
     margins = {cell.trial: verdict.margin for cell, verdict in verdicts(CELLS, tmp_path) if cell.figure == "weighted-nn" and verdict.mean}
     assert margins["and-opt-base"] == pytest.approx(np.sqrt(2) * margins["and-base"])
     assert {trial.data for trial in TRIALS} <= set(TEST_SIZE)
@@ -209,25 +211,28 @@ def test_what_is_held_out_is_a_tenth_and_has_the_margin_of_a_tenth(tmp_path):
 def test_claims_have_the_printed_differences_of_the_tables(tmp_path):
     found = {(cell.trial, cell.figure): one for one in verdicts(CELLS, tmp_path) if (cell := one[0]).printed is not None}
     printed = {
-        one.said: decide(one, found).printed for claim in CLAIMS for one in claim.differences if {*one.plus, *one.minus} <= set(found)
+        one.label: decide(one, found).printed
+        for claim in CLAIMS["huang2019"]
+        for one in claim.differences
+        if {*one.plus, *one.minus} <= set(found)
     }
-    assert printed["curriculum less one-off"] == pytest.approx(2.1) and printed["instance round less random start"] == pytest.approx(0.6)
-    assert printed["CIFAR-10, weighted kNN: AND less Instance"] == pytest.approx(14.5)
-    assert printed["ResNet-18 less the AlexNet stand-in, 12 epochs a round"] == pytest.approx(11.5)
-    assert printed["CUB-200: AND less Instance"] == pytest.approx(2.8) and printed["100 less 50"] == pytest.approx(1.5)
-    ours = [said for said in printed if "AND less" in said and "less the same" not in said]
-    assert len(ours) == 13 and min(printed[said] for said in ours) > 0  # the one that is not is left out, as in the text
+    assert printed["curriculum minus one-off"] == pytest.approx(2.1) and printed["instance round minus random start"] == pytest.approx(0.6)
+    assert printed["CIFAR-10, weighted kNN: AND minus Instance"] == pytest.approx(14.5)
+    assert printed["ResNet-18 minus the AlexNet stand-in, 12 epochs per round"] == pytest.approx(11.5)
+    assert printed["CUB-200: AND minus Instance"] == pytest.approx(2.8) and printed["100 minus 50"] == pytest.approx(1.5)
+    ours = [label for label in printed if "AND minus" in label and "minus the same" not in label]
+    assert len(ours) == 13 and min(printed[label] for label in ours) > 0  # the negative one is left out, as in the text
 
 
 def test_short_rows_have_ablations_that_have_rows():
     shown_here = {(cell.trial, cell.figure): cell.unit for cell in CELLS}
-    told_of = [(cell, one) for cell in CELLS for one in cell.ablations]
-    assert all(shown_here[one.trial, one.figure] == cell.unit and one.trial != cell.trial for cell, one in told_of)
+    listed = [(cell, one) for cell in CELLS for one in cell.ablations]
+    assert all(shown_here[one.trial, one.figure] == cell.unit and one.trial != cell.trial for cell, one in listed)
     could_be_short = {cell.row for cell in CELLS if cell.trial and cell.printed is not None and cell.column != "released protocol"}
-    assert could_be_short - {cell.row for cell, _ in told_of} == {"ResNet-101, 200"}  # nothing else here has that network
+    assert could_be_short - {cell.row for cell, _ in listed} == {"ResNet-101, 200"}  # nothing else here has that network
 
 
-def test_notes_say_how_long_a_row_was_trained():
+def test_notes_name_the_length_of_a_training():
     for cell in CELLS:
         if cell.trial is None or "epochs" not in cell.note:
             continue
@@ -262,21 +267,21 @@ def test_a_linear_probe(here):
     assert 0 < figures["linear conv2"] <= 1
 
 
-def test_the_few_that_vote_are_those_whose_labels_a_semi_supervised_run_uses(here):
+def test_the_voters_are_the_points_whose_labels_a_semi_supervised_run_uses(here):
     figures = perform(Job(replace(small("and-semi-ten"), voters=("0.1", "1.0")), {}, 0), here)["figures"]
     assert figures["weighted-nn of 0.1"] == figures["weighted-nn"] != figures["weighted-nn of 1.0"]
     used, left = BY_NAME["and-semi-ten"], BY_NAME["and-base"]
     assert used.settings == {**left.settings, "discovery.labeled": "0.1"} and left.voters == ("0.01", "0.1")
 
 
-def test_photographs_are_opened_at_the_size_that_the_table_says(monkeypatch, tmp_path):
+def test_photographs_are_opened_at_the_size_in_the_table(monkeypatch, tmp_path):
     seen = []
 
     def opened(name, data_root, size=None):
         seen.append(size)
         return tiny(name, data_root)
 
-    monkeypatch.setattr(running, "_opened", opened)
+    monkeypatch.setattr(trial_run, "_opened", opened)
     for name in ("and-cub-and", "and-dogs-instance", "and-oneoff"):
         trial = small(name)
         plain = {leaf: value for leaf, value in trial.settings.items() if leaf != "network.options.stem"}
@@ -298,33 +303,33 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
-def test_a_killed_run_goes_on_inside_its_training(here, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_inside_its_training(here, tmp_path, monkeypatch):
     trial = small("and-oneoff", checkpoint_seconds="0")
     whole = perform(Job(trial, {}, 0), replace(here, results=str(tmp_path / "whole")))["figures"]
-    real, seen = running.train, []
+    real, seen = trial_run.train, []
 
     def killed(run, folder, **more):
         return real(run, folder, reporter=Interrupt(), **more)
 
-    monkeypatch.setattr(running, "train", killed)
+    monkeypatch.setattr(trial_run, "train", killed)
     with pytest.raises(KeyboardInterrupt):
         perform(Job(trial, {}, 0), here)
     assert list(unfinished(tmp_path, trial).glob("seed-0/checkpoints/step-*"))
     page = unfinished(tmp_path, trial) / "seed-0" / "run.json"
     begun = json.loads(page.read_text())
-    del begun["data"]["path_column"]  # a version that did not know this leaf yet
+    del begun["data"]["path_column"]  # saved by a version without this leaf
     page.write_text(json.dumps(begun))
 
     def resumed(run, folder, **more):
         seen.append(more.get("resume"))
         return real(run, folder, **more)
 
-    monkeypatch.setattr(running, "train", resumed)
+    monkeypatch.setattr(trial_run, "train", resumed)
     assert perform(Job(trial, {}, 0), here)["figures"] == whole and seen == [True]
     assert not (unfinished(tmp_path, trial) / "seed-0").exists()
 
 
-def test_an_unfinished_run_of_other_settings_is_begun_anew(here, tmp_path):
+def test_an_unfinished_run_of_other_settings_starts_again(here, tmp_path):
     trial = small("and-oneoff")
     folder = unfinished(tmp_path, trial) / "seed-0"
     folder.mkdir(parents=True)

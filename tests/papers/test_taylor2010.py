@@ -1,4 +1,4 @@
-"""Poses as numbers, the tasks' cuts, and every method of document 001 from end to end on a handful of images."""
+"""Poses as numbers, the splits of the tasks, and every method of Taylor et al. from end to end on a handful of images."""
 
 import math
 from pathlib import Path
@@ -11,12 +11,12 @@ from nearkin.compose.points import Points
 from papers import taylor2010 as t
 from papers.cell import Trial
 from papers.pose import (
-    degrees_apart,
-    degrees_apart_of_own_zero,
+    degrees_between,
+    degrees_between_own_zero,
     degrees_of,
     fitting_temperature,
     measure_pose,
-    pixels_apart,
+    pixels_between,
     soft_prediction,
     turns,
 )
@@ -34,9 +34,9 @@ def test_turns_and_degrees_are_each_other_undone() -> None:
 
 
 @pytest.mark.parametrize(("a", "b", "apart"), [(0, 355, 5), (10, 190, 180), (350, 20, 30), (45, 45, 0), (0, 90, 90)])
-def test_degrees_apart_go_the_short_way_round(a: float, b: float, apart: float) -> None:
+def test_degrees_between_go_the_short_way_round(a: float, b: float, apart: float) -> None:
     for x, y in ((a, b), (b, a)):
-        found = degrees_apart(turns(torch.tensor([float(x)])), turns(torch.tensor([float(y)])))
+        found = degrees_between(turns(torch.tensor([float(x)])), turns(torch.tensor([float(y)])))
         assert float(found) == pytest.approx(apart, abs=1e-4)
 
 
@@ -44,16 +44,16 @@ def test_an_objects_own_zero_is_forgiven_and_nothing_else() -> None:
     true = torch.tensor([0.0, 90, 200, 10, 50, 350])
     objects = torch.tensor([0, 0, 0, 1, 1, 1])
     shifted = turns(true + torch.where(objects == 0, 70.0, -160.0))
-    assert float(degrees_apart(shifted, turns(true)).mean()) == pytest.approx(115, abs=1e-3)
-    assert float(degrees_apart_of_own_zero(shifted, turns(true), objects).max()) < 1e-3
+    assert float(degrees_between(shifted, turns(true)).mean()) == pytest.approx(115, abs=1e-3)
+    assert float(degrees_between_own_zero(shifted, turns(true), objects).max()) < 1e-3
     backwards = turns(-true[:3])
-    assert float(degrees_apart_of_own_zero(backwards, turns(true[:3]), objects[:3]).mean()) > 20
+    assert float(degrees_between_own_zero(backwards, turns(true[:3]), objects[:3]).mean()) > 20
 
 
-def test_pixels_apart_is_the_mean_distance_of_the_places() -> None:
+def test_pixels_between_is_the_mean_distance_of_the_places() -> None:
     true = torch.zeros(2, 4)
     predicted = torch.tensor([[3.0, 4.0, 0.0, 0.0], [0.0, 1.0, 5.0, 12.0]])
-    assert pixels_apart(predicted, true).tolist() == [2.5, 7.0]
+    assert pixels_between(predicted, true).tolist() == [2.5, 7.0]
 
 
 def test_soft_prediction_equals_the_loop() -> None:
@@ -68,10 +68,10 @@ def test_soft_prediction_equals_the_loop() -> None:
 
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, asked = Points(random(9, 3), random(9, 2, seed=1)), random(8, 3, seed=2)
-    whole = soft_prediction(asked, known, 0.5)
+    known, queries = Points(random(9, 3), random(9, 2, seed=1)), random(8, 3, seed=2)
+    whole = soft_prediction(queries, known, 0.5)
     monkeypatch.setattr("papers.pose.CHUNK", 3)
-    torch.testing.assert_close(soft_prediction(asked, known, 0.5), whole)
+    torch.testing.assert_close(soft_prediction(queries, known, 0.5), whole)
 
 
 def test_a_temperature_is_found_whatever_the_scale() -> None:
@@ -84,14 +84,14 @@ def test_a_temperature_is_found_whatever_the_scale() -> None:
 
 
 def test_measured_poses_of_a_perfect_and_of_a_blind_embedding() -> None:
-    known, asked = torch.arange(0, 360, 10.0), torch.arange(5, 360, 10.0)
-    perfect = measure_pose(Points(turns(asked), turns(asked)), Points(turns(known), turns(known)), "degrees")
+    known, queries = torch.arange(0, 360, 10.0), torch.arange(5, 360, 10.0)
+    perfect = measure_pose(Points(turns(queries), turns(queries)), Points(turns(known), turns(known)), "degrees")
     assert perfect["1-nn degrees"] == pytest.approx(5, abs=1e-3) and perfect["soft degrees"] < 0.1
-    blind = measure_pose(Points(random(36, 2), turns(asked)), Points(random(36, 2, seed=1), turns(known)), "degrees", 1.0)
+    blind = measure_pose(Points(random(36, 2), turns(queries)), Points(random(36, 2, seed=1), turns(known)), "degrees", 1.0)
     assert 60 < blind["1-nn degrees"] < 120
     places = Points(random(5, 3), random(5, 6, seed=1))
     assert measure_pose(places, places, "pixels", 1e-6) == pytest.approx({"1-nn pixels": 0, "soft pixels": 0}, abs=1e-9)
-    with pytest.raises(ValueError, match="labels are missing; a pose is measured against the true one"):
+    with pytest.raises(ValueError, match="labels are None; poses are measured against the true ones"):
         measure_pose(Points(random(5, 3)), places, "pixels")
 
 
@@ -139,8 +139,8 @@ def test_the_opposite_of_a_view_is_never_a_reference_neither_when_testing_nor_wh
     circle = t.Dataset("circle", torch.zeros(72, 1, 32, 32, dtype=torch.uint8), targets=turns(torch.arange(0, 360, 5.0)))
     whole = circle.with_split(np.where(np.arange(72) % 2 == 1, "test", "train"))
     for data in (whole, t._held_out(t.Task("degrees", 32, "angles"), whole)):
-        known, asked = (set((degrees_of(data.part(name).targets).round().long() % 360).tolist()) for name in ("train", "test"))
-        assert len(known) == len(asked) and not {(degrees + 180) % 360 for degrees in asked} & known
+        known, queries = (set((degrees_of(data.part(name).targets).round().long() % 360).tolist()) for name in ("train", "test"))
+        assert len(known) == len(queries) and not {(degrees + 180) % 360 for degrees in queries} & known
 
 
 LINEAR = ("linear_nca_regression", "mlkr")

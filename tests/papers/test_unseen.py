@@ -13,17 +13,18 @@ from safetensors.torch import save_file
 from nearkin.data import Dataset
 from nearkin.models.mobilenet import MobileNetV2
 from nearkin.train.assemble import assemble
-from papers import lu2019, unseen
+from papers import lu2019, lu2019_trials, unseen
 from papers.cell import Trial
-from papers.lu2019_figures import NO_GALLERY, draw, shown
-from papers.running import Job, Ledger, Place, perform
+from papers.ledger import Job, Ledger
+from papers.lu2019_pictures import NO_GALLERY, draw, picture_lines
 from papers.tables import TABLES
+from papers.trial_run import Place, perform
 from papers.unseen import Where, best_two, parts_of
 from tests.recording import Recordable
 
 SMALL = {"network.options.widths": "[8, 8]", "network.options.hidden": "16", "network.dimension": "8"}
-TRIALS = {trial.name: trial for trial in lu2019.TRIALS}
-OMNIGLOT = [trial for trial in lu2019.TRIALS if trial.data == "omniglot" and trial.tune]
+TRIALS = {trial.name: trial for trial in lu2019_trials.TRIALS}
+OMNIGLOT = [trial for trial in lu2019_trials.TRIALS if trial.data == "omniglot" and trial.tune]
 
 
 @pytest.fixture(scope="module")
@@ -53,24 +54,24 @@ def shortened(trial: Trial, **more: str) -> Trial:
 
 
 def test_no_class_stands_on_both_sides(root: Path) -> None:
-    train, asked = parts_of("omniglot", str(root), False)
-    assert len(train.classes) == 64 and len(asked.classes) == 24 and not set(train.classes) & set(asked.classes)
+    train, queries = parts_of("omniglot", str(root), False)
+    assert len(train.classes) == 64 and len(queries.classes) == 24 and not set(train.classes) & set(queries.classes)
     kept, held = parts_of("omniglot", str(root), True)
-    alphabets = [{name.split("/")[0] for name in part.classes} for part in (kept, held, asked)]
+    alphabets = [{name.split("/")[0] for name in part.classes} for part in (kept, held, queries)]
     assert not alphabets[0] & alphabets[1] and not alphabets[1] & alphabets[2] and len(alphabets[1]) >= 1
     assert len(kept) + len(held) == len(train) and torch.equal(kept.labels.unique(), torch.arange(len(kept.classes)))
 
 
 def test_birds_of_the_first_half_train_and_those_of_the_second_are_asked(root: Path) -> None:
-    train, asked = parts_of("cub", str(root), False)
-    assert train.classes == ("001.A", "002.B") and asked.classes == ("101.C", "102.D")
-    assert len(train) == len(asked) == 10 and train.shape == (3, 128, 128)  # the official parts of each class together
+    train, queries = parts_of("cub", str(root), False)
+    assert train.classes == ("001.A", "002.B") and queries.classes == ("101.C", "102.D")
+    assert len(train) == len(queries) == 10 and train.shape == (3, 128, 128)  # the official parts of each class together
 
 
 def test_training_images_of_some_classes_and_test_images_of_the_others() -> None:
     data = type("Data", (), {"labels": torch.tensor([0, 0, 1, 1]), "classes": ("a", "b"), "split": np.array(["train", "test"] * 2)})
-    train, asked = unseen._cut(unseen.TASKS["cifar"], data)  # type: ignore[arg-type]
-    assert train.tolist() == [True, False, False, False] and asked.tolist() == [False, False, False, True]
+    train, queries = unseen._cut(unseen.TASKS["cifar"], data)  # type: ignore[arg-type]
+    assert train.tolist() == [True, False, False, False] and queries.tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize("trial", OMNIGLOT, ids=lambda trial: trial.name.removeprefix("lu2019-omniglot-"))
@@ -90,7 +91,7 @@ def without_network(trial: Trial) -> Trial:
     return replace(trial, settings={**kept, **small, **linear, "tuning_iterations": "2"})
 
 
-@pytest.mark.parametrize("name", lu2019.SETS)
+@pytest.mark.parametrize("name", lu2019_trials.SETS)
 def test_every_trial_of_every_set_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty classes of 12 tiny images stand for each set: samplers, anchors, memories and settings are the trials' own."""
     channels, labels = 1 if name == "omniglot" else 3, torch.arange(40).repeat_interleave(12)
@@ -98,23 +99,23 @@ def test_every_trial_of_every_set_trains(name: str, monkeypatch: pytest.MonkeyPa
     data = Dataset(name, images, labels, tuple(f"class {number}" for number in range(40)))
     monkeypatch.setattr(unseen, "parts_of", lambda *_: (data, data))
     monkeypatch.setattr(unseen, "_measured", lambda _, embeddings, **__: {"figures": {"length": float(embeddings.norm())}})
-    trials = [trial for trial in lu2019.TRIALS if trial.data == name and trial.tune]
-    assert len(trials) == (16 if name in lu2019.NOT_RUN else 36)
+    trials = [trial for trial in lu2019_trials.TRIALS if trial.data == name and trial.tune]
+    assert len(trials) == (16 if name in lu2019_trials.NOT_RUN else 36)
     for trial in trials:
         found = perform(Job(without_network(trial), trial.candidates()[-1], None), Place("", "cpu"))
         assert found["figures"]["length"] > 0, trial.name
 
 
 def recorded(settings: dict[str, str], data: Dataset, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do a step as a CUDA graph would record it: with nothing looked at, and without the optimizer, whose kind is the device's."""
+    """Do a step as a CUDA graph records it: without reading values on the host, and without the optimizer, which differs."""
     run, _ = unseen._run(settings, 0, Where(str(root), "cpu"))
     parts = assemble(run, data, torch.device("cpu"))
     parts.network.train()
     ids = next(iter(parts.sampler))
     parts.step(ids)  # the first steps are ordinary ones
     monkeypatch.setattr("nearkin.objectives.inputs._readable", lambda _: False)
-    for home in ("log_sums", "affinity", "criterion", "triplets", "objectives.neighborhood"):
-        monkeypatch.setattr(f"nearkin.{home}.may_read", lambda _: False)  # as on CUDA
+    for home in ("log_sums", "affinity", "criterion", "triplets", "references.in_batch"):
+        monkeypatch.setattr(f"nearkin.compose.{home}.may_read", lambda _: False)  # as on CUDA
     monkeypatch.setattr(parts.step, "move", lambda: None)
     with Recordable():
         parts.step(ids)
@@ -181,10 +182,12 @@ def test_the_best_two_by_tuning_make_the_ensemble(root: Path, tmp_path: Path) ->
 
 def test_a_longer_training_takes_what_the_short_one_chose(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     longer = TRIALS["lu2019-cub-longer-2-proxy"]
-    assert longer.follows and int(longer.settings["iterations"]) == lu2019.TIMES * int(TRIALS["lu2019-cub-2-proxy"].settings["iterations"])
+    assert longer.follows and int(longer.settings["iterations"]) == lu2019_trials.TIMES * int(
+        TRIALS["lu2019-cub-2-proxy"].settings["iterations"]
+    )
     monkeypatch.setattr(unseen, "_one_model", lambda _, settings, *__, **___: settings)
     where = Where(str(root), "cpu", str(tmp_path))
-    with pytest.raises(ValueError, match="takes what lu2019-cub-2-proxy chose, which is not tuned in .*; run that first"):
+    with pytest.raises(ValueError, match="uses the settings chosen by lu2019-cub-2-proxy, which is not tuned in .*; run that trial first"):
         unseen.perform(longer, 0, {}, where, validation=False)
     chosen = {"optimizer.learning_rate": "0.002", "objective.options.temperature": "0.333"}
     (tmp_path / "lu2019-cub-2-proxy.json").write_text(json.dumps({"chosen": chosen}))
@@ -193,14 +196,14 @@ def test_a_longer_training_takes_what_the_short_one_chose(root: Path, tmp_path: 
     unseen._run(found, 0, where)  # the rest are leaves of a run
 
 
-@pytest.mark.parametrize("data", lu2019.LONGER)
+@pytest.mark.parametrize("data", lu2019_trials.LONGER)
 def test_the_longer_trainings_are_of_the_best_on_held_out_classes(data: str) -> None:
     """As their table says; without the runs there is nothing to compare."""
     results = Path(__file__).resolve().parents[2] / "docs/results"
     tuned = {name: Ledger.read(results, trial).tuning for name, trial in TRIALS.items() if trial.data == data and trial.tune}
     best = {name.removeprefix(f"lu2019-{data}-"): max(one["figure"] for one in some) for name, some in tuned.items() if some}
-    for batches, losses in (("11", lu2019.TABLE_1), ("2", lu2019.TABLE_1), ("any", lu2019.WITH_VECTORS)):
-        assert max((f"{batches}-{name}" for name in losses), key=lambda name: best.get(name, 0.0)) in lu2019.LONGER[data]
+    for batches, losses in (("11", lu2019_trials.TABLE_1), ("2", lu2019_trials.TABLE_1), ("any", lu2019_trials.WITH_VECTORS)):
+        assert max((f"{batches}-{name}" for name in losses), key=lambda name: best.get(name, 0.0)) in lu2019_trials.LONGER[data]
 
 
 def test_a_training_that_diverges_has_no_figures(root: Path) -> None:
@@ -210,7 +213,7 @@ def test_a_training_that_diverges_has_no_figures(root: Path) -> None:
 
 
 def test_names_are_distinct_beginnings_and_every_row_is_there() -> None:
-    names = [trial.name for trial in lu2019.TRIALS]
+    names = [trial.name for trial in lu2019_trials.TRIALS]
     assert not [(a, b) for a in names for b in names if a != b and b.startswith(a)]
     cells = TABLES["lu2019"][1]
     assert {cell.trial for cell in cells} == set(names)
@@ -227,7 +230,7 @@ def test_pictures_are_drawn_from_what_followed_runs_left(root: Path, tmp_path: P
         job = Job(trial, trial.candidates()[0], 0)
         ledger.add(job, perform(job, Place(str(root), "cpu", str(tmp_path))))
         ledger.save(tmp_path)
-    assert shown(tmp_path) == {}
+    assert picture_lines(tmp_path) == {}
     drawn = list(draw("omniglot", tmp_path, tmp_path, root, "pca"))
     assert [path.name.removeprefix("lu2019-omniglot-") for path in drawn] == [
         "iterations.png",
@@ -237,8 +240,8 @@ def test_pictures_are_drawn_from_what_followed_runs_left(root: Path, tmp_path: P
         "map.png",
     ]
     assert all(path.stat().st_size > 5000 for path in drawn)
-    [lines] = shown(tmp_path).values()  # below the table of the first protocol
-    assert f"![Figure 6: t-SNE of the first twenty test classes.]({tmp_path.name}/lu2019-omniglot-map.png)" in lines
+    [lines] = picture_lines(tmp_path).values()  # below the table of the first protocol
+    assert f"![Figure 6: t-SNE of the first twenty test classes.](../{tmp_path.name}/lu2019-omniglot-map.png)" in lines
     assert NO_GALLERY not in lines
-    (tmp_path / "lu2019-cub-map.png").write_bytes(b"")  # photographs of other people: no gallery, and that is said
-    assert [NO_GALLERY in some for some in shown(tmp_path).values()].count(True) == 1
+    (tmp_path / "lu2019-cub-map.png").write_bytes(b"")  # photographs of others: no gallery, and the page says so
+    assert [NO_GALLERY in some for some in picture_lines(tmp_path).values()].count(True) == 1

@@ -15,7 +15,7 @@ from nearkin.objectives import NCA, NeighborhoodDiscovery, WeightedSum, streamin
 from nearkin.train.assemble import assemble
 from nearkin.train.config import Run, override
 from nearkin.train.objective_choice import OBJECTIVES
-from papers.huang2019 import TRIALS
+from papers.huang2019_trials import TRIALS
 
 SETTINGS = {trial.name: trial.settings for trial in TRIALS}
 POINTS, BATCH = 64, 16

@@ -181,6 +181,7 @@ def test_a_reset_head_has_no_old_momentum(maker):
     parameters = [*body.parameters(), *objective.parameters()]
     optimizer = maker(parameters)
     step(optimizer)
+    objective.update(vectors, ids=torch.arange(40))  # what `look` clusters
     before = {
         parameter: {name: (value.data_ptr(), value.clone()) for name, value in optimizer.state[parameter].items()}
         for parameter in parameters

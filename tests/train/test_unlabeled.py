@@ -174,7 +174,9 @@ def test_a_training_stopped_before_its_first_checkpoint_starts_over_and_reports_
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "cut", reporter=Interrupt(3))
     trained(tmp_path / "cut", resume=True)
-    assert "no checkpoint to go on from: beginning anew, with the same settings" in (tmp_path / "cut" / "log.jsonl").read_text()
+    assert (
+        "no checkpoint to resume from: starting from the beginning, with the same settings" in (tmp_path / "cut" / "log.jsonl").read_text()
+    )
     assert (tmp_path / "whole" / "weights.safetensors").read_bytes() == (tmp_path / "cut" / "weights.safetensors").read_bytes()
 
 
@@ -232,9 +234,7 @@ def test_missing_labels_are_enough_to_train_and_predict(tmp_path):
     model = load(tmp_path / "m", device="cpu")
     assert model.predict(data.inputs[:20]).min() >= 0  # those whose class is not known have no vote
     assert torch.equal(labels_used(override(Run(), BASE), partly.part("train")), some[:200])
-    with pytest.raises(
-        ValueError, match=rf"{missing} of the 200 training points of digits have no class, and nca needs one for each; take"
-    ):
+    with pytest.raises(ValueError, match=rf"{missing} of the 200 training points of digits have no class, and nca needs one for each; use"):
         trained(tmp_path / "n", {"objective.name": "nca"}, partly)
 
 
@@ -284,7 +284,7 @@ def test_a_single_cluster_stops_the_training(tmp_path, monkeypatch):
     def dies_in_epoch_2(objective, seed):
         if seed == Run().seed + 2:
             objective.seen.fill_(0.5)
-        refresh(objective, seed)
+        return refresh(objective, seed)
 
     refresh = DeepCluster.refresh
     monkeypatch.setattr(DeepCluster, "refresh", dies_in_epoch_2)
@@ -328,10 +328,12 @@ def test_a_bank_of_another_size_than_the_data_is_refused_and_the_model_stays_wha
     trained(folder, settings)
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != "log.jsonl"}
     with pytest.raises(
-        ValueError, match="the 100 points to learn from are not those of the checkpoint: it was begun with 200. Resume with the data"
+        ValueError, match="the 100 points to learn from are not those of the checkpoint: it started with 200. Resume with the data"
     ):
         trained(folder, settings, digits(100), resume=True)
-    with pytest.raises(ValueError, match=r"relation.table in the checkpoint is \(200, 1\), in this run \(200, 2\): resume with the data"):
+    with pytest.raises(
+        ValueError, match=r"relation.table has shape \(200, 1\) in the checkpoint and \(200, 2\) in this run; resume with the data"
+    ):
         trained(folder, {**settings, "objective.options.k": "2"}, resume=True)
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert trained(folder, settings, resume=True)["epochs"] == 5
@@ -369,7 +371,7 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
     ("settings", "words"),
     [
         ({"objective.options.k": "200"}, r"k \(200\) must be below the number of samples \(200\): .* lower k, or train on more"),
-        ({"views": "0"}, r"views \(0\) must be at least 1"),
+        ({"views": "0"}, r"views \(0\) must be a whole number of at least 1"),
         (
             {"objective.options.size": "300"},
             r"neighborhood_discovery has no option 'size'; its options are k, temperature",
@@ -388,9 +390,12 @@ def test_a_batch_that_the_data_cannot_fill_holds_them_all_and_is_counted_as_it_i
         ({"views": "2", "references": "training_set"}, "set views=1"),
         ({"discovery.gradual": "true"}, "discovery.gradual trusts a few more in every epoch: it needs discovery.refresh=epoch"),
         ({"discovery.labeled": "2"}, r"discovery.labeled \(2.0\) must lie between 0 and 1"),
-        ({"discovery.labeled": "0.1", "objective.name": "nca"}, "alone, not by nca; take .*, or leave it at 0"),
-        ({"discovery.refresh": "epoch", "objective.name": "nca"}, r"discovery.refresh \(epoch\) is read by .*, or leave it at round"),
-        ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none; take .*, or leave it"),
+        (
+            {"discovery.labeled": "0.1", "objective.name": "nca"},
+            "an option of neighborhood_discovery, not of nca; use .*, or leave it at 0",
+        ),
+        ({"discovery.refresh": "epoch", "objective.name": "nca"}, r"discovery.refresh \(epoch\) is an option of .*, or leave it at round"),
+        ({"discovery.released_protocol": "true", "objective.name": "noise_as_targets"}, "noise_as_targets has none; use .*, or leave it"),
         ({"epochs": "3"}, r"epochs \(3\) are fewer than the rounds \(5\)"),
         ({"augment.name": "discovery", "augment.options.pixels": None, "augment.options.color": "true"}, "saturation .* need 3"),
     ],
@@ -403,5 +408,5 @@ def test_errors(tmp_path, settings, words):
 
 def test_a_labeled_share_of_data_without_labels_is_refused(tmp_path):
     bare = Dataset("bare", digits().inputs)
-    with pytest.raises(ValueError, match=r"discovery.labeled \(0.1\) asks for classes, and bare has none; leave it at 0"):
+    with pytest.raises(ValueError, match=r"discovery.labeled \(0.1\) needs classes, but bare has none; leave it at 0"):
         trained(tmp_path / "m", {"discovery.labeled": "0.1", "data.test": "0"}, bare)

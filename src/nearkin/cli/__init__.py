@@ -410,8 +410,7 @@ def _add_sharding(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    where = "folder of the known data sets (default: where the run found its set, or the folder data)"
-    parser.add_argument("--data-root", metavar="FOLDER", help=where)
+    parser.add_argument("--data-root", metavar="FOLDER", help="folder of the known data sets (default: the one used for training, or data)")
     _add_device(parser)
 
 

@@ -39,8 +39,8 @@ def _check_data_of(page: Path, data_root: str | None) -> None:
     """Raise if the data of a training to resume have been moved or deleted."""
     choice = Run.from_json(page.read_text(encoding="utf-8")).data
     if data_root is None and choice.root and not os.path.isdir(choice.root):
-        fix = "move it back, or pass --data-root FOLDER with its new place"
-        raise FileNotFoundError(f"{page.parent} read {choice.source} from the data root {choice.root}, which is no longer a folder; {fix}")
+        fix = "move it back, or pass its new path as --data-root FOLDER"
+        raise FileNotFoundError(f"{page.parent} read {choice.source} from the data root {choice.root}, which no longer exists; {fix}")
     for name, path in (("source", choice.source), ("corrections", choice.corrections)):
         if _is_missing(path):
             fix = f"put it back, or write its new path into {page} (data, {name}), and resume"

@@ -55,7 +55,7 @@ def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str
     try:
         found = _opened(arguments, folder, source, report)
     except FileNotFoundError as error:
-        fix = "" if choice.root else "; put them back there, or pass the folder of known data sets as --data-root"
+        fix = "" if choice.root else "; put them back there, or pass --data-root for a known data set"
         raise FileNotFoundError(f"the queries are compared with the training data, which cannot be opened: {error}{fix}") from error
     data = without_damaged(found, report)  # as the training did before it split them
     damaged = len(found) - len(data)

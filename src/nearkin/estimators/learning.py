@@ -128,7 +128,7 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 )
             classes = max(len(targets.classes), 1)
             objective = build(name, self.objective_options or {}, num_classes=classes, dimension=dimension, size=size)
-        needed = getattr(objective, "supervision", targets.supervision)
+        needed = objective.supervision or targets.supervision  # a weighted sum may have none of its own
         if needed not in (targets.supervision, "ids"):
             raise ValueError(f"objective {name} learns from {needed}, and y holds {targets.supervision}; use objective='auto'")
         return objective, name, why

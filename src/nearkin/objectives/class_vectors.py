@@ -45,7 +45,7 @@ class NearestClassMean(NeighborhoodObjective):
     neighbors are poor: do not search its embeddings. Use metric="cosine" or longer anchors for search. On the test images of
     CIFAR-100, with dropout 0.1 and one run each, the nearest anchor is right for 72% and the nearest training image only for
     46%. By the nearest training image `Softmax` reaches 66%, C-NCM 69%, and E-NCM with anchors of length 10 71%.
-    docs/results.md describes these runs under Hao et al., table 2; docs/results/hao2018-cifar100-*.json has the figures.
+    docs/papers/hao2018.md describes these runs; docs/results/hao2018-cifar100-*.json has the figures.
 
     Notes
     -----

@@ -12,7 +12,8 @@ DEFINITIONS = (
     (
         r"weighted (\d+)-nn",
         "share of queries whose class has the largest weighted vote among their {0} nearest references; "
-        f"the weight of a vote is exp(cosine / {WEIGHTED_TEMPERATURE}) for models with cosine, exp(affinity) for others",
+        f"the weight of a vote is exp(cosine / {WEIGHTED_TEMPERATURE}) for models with cosine, exp(affinity) for others; "
+        "the tables of Huang et al. (2019) use 0.1",
     ),
     (r"nearest class mean", "share of queries whose nearest class mean, over the references, is that of their own class"),
     (r"soft neighbors", "share of queries whose class has the largest sum of soft-neighbor probabilities, as in NCA"),

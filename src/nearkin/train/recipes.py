@@ -81,7 +81,7 @@ RECIPES: Mapping[str, Recipe] = {
             "least_steps": UNLABELED["least_steps"],
         },
         "ResNet-18, 128 dimensions; crops, flips and color changes; 250 epochs, one cosine schedule; the trusted share grows every epoch",
-        "docs/results.md, beyond the paper of Huang et al.; color images of about 32 x 32, on a GPU",
+        "docs/papers/huang2019.md, beyond the paper; color images of about 32 x 32, on a GPU",
         {"data.size": "32"},
     ),
 }
