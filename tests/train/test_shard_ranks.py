@@ -85,7 +85,7 @@ def test_images_in_shards_equal_the_files(tmp_path: Path, capsys: pytest.Capture
     assert theirs.shape == ours.shape == (1, 8, 8) and theirs.kind == "images" and theirs.classes == ours.classes
     assert torch.equal(theirs.read(theirs.ids), ours.read(ours.ids)) and torch.equal(theirs.labels, ours.labels)  # type: ignore[arg-type]
     assert cli.main(["shard", str(folder), "--out", str(tmp_path / "s"), "--address", "h:1"]) == 1
-    assert "give --engine ray, too" in capsys.readouterr().err
+    assert "pass --engine ray, too" in capsys.readouterr().err
 
 
 def test_every_batch_holds_an_even_share_of_every_shard() -> None:

@@ -36,7 +36,7 @@ def grad_cam(
     neighbors : Tensor of shape (n, d)
         The embedding of one neighbor for each image.
     layer : str
-        The name of a layer that outputs maps (n, maps, h', w'); `nearkin.models.features.layers` lists the names.
+        The name of a layer that outputs maps (n, maps, h', w'); `nearkin.models.layer_outputs.layers` lists the names.
     affinity : Affinity, optional
         The affinity of the model, minus the squared Euclidean distance by default.
     against : Tensor of shape (m, d), optional
