@@ -228,7 +228,7 @@ def test_malformed_requests_are_refused_and_forgotten(server, name: str) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--host", "0.0.0.0"], "host 0.0.0.0 opens the service to others; set NEARKIN_TOKEN"),
+        (["--host", "0.0.0.0"], "host 0.0.0.0 opens the service to other machines; set NEARKIN_TOKEN"),
         (["--token", "short"], "token must be at least 16 plain characters"),
         (["--port", "70000"], "port (70000) must be between 0 and 65535"),
     ],
