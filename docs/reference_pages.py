@@ -44,6 +44,10 @@ def write(folder: Path) -> None:
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+    public = {f"nearkin.{room}.{name}" for room in ROOMS for name in getattr(import_module(f"nearkin.{room}"), "__all__", ())}
+    for path in folder.glob("api/*.rst"):
+        if path.stem not in public:  # of a name that is gone
+            path.unlink()
 
 
 def rooms() -> dict[str, str]:
