@@ -118,7 +118,8 @@ def _escaped(line: str) -> str:
     bullet = start + 2 if line[start:].startswith("* ") else 0
     parts = _CODE.split(line[bullet:])
     parts[::2] = [re.sub(r"([|*]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
-    return line[:bullet] + re.sub(r"(`[^`]+`)(?=\w)", r"\1\\ ", "".join(parts))  # `Hit`s
+    parts[2::2] = [rf"\ {part}" if re.match(r"\w", part) else part for part in parts[2::2]]  # the s of `Hit`s
+    return line[:bullet] + "".join(parts)
 
 
 def _inside(_app: Sphinx, _name: str, source: list[str]) -> None:

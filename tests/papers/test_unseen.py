@@ -91,6 +91,7 @@ def without_network(trial: Trial) -> Trial:
     return replace(trial, settings={**kept, **small, **linear, "tuning_iterations": "2"})
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # on a CPU without bfloat16
 @pytest.mark.parametrize("name", lu2019_trials.SETS)
 def test_every_trial_of_every_set_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty classes of 12 tiny images stand for each set: samplers, anchors, memories and settings are the trials' own."""
