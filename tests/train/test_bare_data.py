@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from nearkin import Points, knn_accuracy, load
 from nearkin.compose.affinity import cosine
 from nearkin.data import Dataset
 from nearkin.data.augment import Swap
+from nearkin.objectives import NeighborhoodDiscovery
 from nearkin.train.assemble import assemble, cut
-from nearkin.train.config import Run, override
+from nearkin.train.config import DiscoveryChoice, Run, override
 from nearkin.train.inputs import AUTOMATIC_HUE, augmentation
 from nearkin.train.recipes import UNLABELED, lengthened, settings_for, suited
 from nearkin.train.training import train
@@ -83,6 +85,9 @@ def test_the_page_on_training_names_these_settings():
     assert f"Batches of {UNLABELED['batch_size']}, {adam}, at least {int(UNLABELED['least_steps']):,} steps" in page
     assert f"hues turn by at most {AUTOMATIC_HUE} of the circle" in page
     assert f"small folders get at least {int(settings_for('discovery', 'cifar-10', {})['least_steps']):,} steps" in page
+    assert f"`discovery.rounds={DiscoveryChoice().rounds}`" in page
+    for option in ("k", "temperature", "momentum"):
+        assert f"`objective.options.{option}={signature(NeighborhoodDiscovery).parameters[option].default}`" in page
 
 
 def test_large_data_and_whole_set_steps_keep_the_defaults():
