@@ -49,6 +49,7 @@ soak: $(READY)
 	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimators/estimator_checks.py
 
 # Writes the generated pages, then builds the site into docs/_build/html; open index.html in a browser.
+docs: export PYTHONPATH := .
 docs: $(SITE)
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/performance.py
