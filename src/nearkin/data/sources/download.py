@@ -1,4 +1,4 @@
-"""OfficialFile files, fetched by pooch: a file gets its own name only after its checksum was verified.
+"""Official files, fetched by pooch: a file gets its own name only after its checksum was verified.
 
 pooch writes to a temporary file next to the target, retries, verifies and renames. What it does not have is here: several addresses for
 one file, one process at a time, progress through a reporter, and permissions as of any other new file.
