@@ -72,7 +72,10 @@ plt.show()
 #    nearkin train photos/ --out runs/photos --epochs 30
 #
 # nearkin finds the classes, holds out 20 % of the images for testing and 10 % of the rest for validation, picks an
-# objective (NCA, because there are classes) and says so. The folder ``runs/photos`` then is the model.
+# objective (NCA, because there are classes) and says so. The folder ``runs/photos`` then is the model, with the weights
+# of the epoch that was best on the validation images.
+#
+# Photographs differ in size: add ``--set data.size=64`` (or 128) to this command, and they are cropped and resized.
 main(["train", str(photos), "--out", str(model_folder), "--epochs", "30", "--device", "cpu"])
 
 # %%
@@ -130,5 +133,4 @@ plt.show()
 #
 # ``nearkin serve runs/photos`` opens a page in your browser that shows every image on a map, its exact neighbors and
 # which of them are wrong: :doc:`/how-to/explore`. :doc:`06_search_and_serve` uses the same index from a program.
-# For photographs of different sizes add ``--set data.size=64`` when you train: :doc:`/how-to/train` has this and every
-# other option.
+# :doc:`/how-to/train` has every other option.
