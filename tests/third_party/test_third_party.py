@@ -78,20 +78,20 @@ def test_parts_that_declare_nothing_are_dense_and_right() -> None:
 
 
 def test_many_pairs_of_declared_parts_take_no_matrix() -> None:
-    """20,000 points: their matrix alone would take 1.6 GB, and the whole process takes less than 1."""
+    """30,000 points: their matrix alone would take 3.6 GB. The whole process, kernels compiled on the way, takes less than 2.5."""
     code = """
 import resource, torch
 from nearkin import NeighborhoodObjective
 from nearkin.compose import InBatch
 from tests.third_party.parts import SameParity, ScaledCosine, Surprise
-z = torch.randn(20000, 8, requires_grad=True)
-NeighborhoodObjective(InBatch(), ScaledCosine(), SameParity(), Surprise())(z, torch.arange(20000)).backward()
+z = torch.randn(30000, 8, requires_grad=True)
+NeighborhoodObjective(InBatch(), ScaledCosine(), SameParity(), Surprise())(z, torch.arange(30000)).backward()
 assert z.grad.isfinite().all() and z.grad.any()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
     environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(Path.home())}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert int(done.stdout) < 1000
+    assert int(done.stdout) < 2500
 
 
 def test_the_declared_metric_is_the_one_that_is_deployed(tmp_path: Path) -> None:
