@@ -14,6 +14,7 @@ OLDEST := .venv/oldest
 
 demo: $(DEMO)
 	$(BIN)/nearkin demo
+	@echo "nearkin is installed in .venv: run . .venv/bin/activate once, then the commands above."
 
 # One thread a worker: two workers share two cores.
 test: export OMP_NUM_THREADS := 1
