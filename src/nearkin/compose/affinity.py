@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nearkin.compose.log_sums import may_read
+from nearkin.compose.value_checks import may_read
 
 
 class Affinity(Protocol):

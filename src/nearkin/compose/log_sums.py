@@ -9,13 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nearkin.compose.value_checks import may_read
+
 FAR = 69.0  # e^-69 is 1e-30; on a CPU exponentials that are much smaller take up to a hundred times as long
 LEAST = 2e-30  # of a row's largest exponential: up to here they count for nothing
-
-
-def may_read(x: Tensor) -> bool:
-    """Whether a shorter way may be chosen by what x holds: on CUDA the host would wait for it, and no graph could record the step."""
-    return x.device.type == "cpu"
 
 
 def logsumexp(x: Tensor, mask: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.criterion import count, misplaced, right_and_wrong
-from nearkin.compose.log_sums import may_read
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Related
+from nearkin.compose.value_checks import may_read
 
 Choice = Literal["uniform", "hard", "semi-hard", "distance-weighted", "misplaced"]
 CHOICES = ("uniform", "hard", "semi-hard", "distance-weighted", "misplaced")

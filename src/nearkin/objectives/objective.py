@@ -299,13 +299,19 @@ class Objective(nn.Module, ABC):
             objective, unknown classes, a batch of one class only. The message names the argument and the fix.
         """
         inputs.check_reduction(reduction)
-        with torch.autocast(embeddings.device.type if isinstance(embeddings, Tensor) else "cpu", enabled=False):
-            batch = self._checked(embeddings, labels, ids)
-            if references is not None:
-                references = inputs.check_references(references, batch, self.supervision)
-            outcome = self.outcome(batch, references)
-            self.last = Last(outcome)
-            return reduce(outcome, reduction)
+        kind = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"
+        if torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return self._loss(embeddings, labels, ids, references, reduction)
+        return self._loss(embeddings, labels, ids, references, reduction)
+
+    def _loss(self, embeddings: Tensor, labels: Any, ids: Any, references: Points | None, reduction: Reduction) -> Tensor:
+        batch = self._checked(embeddings, labels, ids)
+        if references is not None:
+            references = inputs.check_references(references, batch, self.supervision)
+        outcome = self.outcome(batch, references)
+        self.last = Last(outcome)
+        return reduce(outcome, reduction)
 
     def _checked(self, embeddings: Any, labels: Any, ids: Any) -> Points:
         embeddings = inputs.check_embeddings(embeddings)
@@ -313,5 +319,5 @@ class Objective(nn.Module, ABC):
         checked = inputs.check_labels(labels, self.supervision, embeddings)
         known = self.known_classes()
         if known is not None and checked is not None:
-            inputs.check_known(checked, known)
+            checked = inputs.check_known(checked, known)
         return Points(embeddings, checked, inputs.check_ids(ids, embeddings))
