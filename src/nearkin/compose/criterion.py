@@ -289,11 +289,14 @@ class _OffSquared(torch.autograd.Function):
     """Row sums of `off` squared, whose gradient is 2 off on either side of the margin: one matrix kept, and one backwards."""
 
     @staticmethod
-    def forward(ctx: Any, affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, off: Tensor) -> Tensor:
-        ctx.save_for_backward(affinity, right, candidate, off)
-        ctx.margin = margin
+    def forward(affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, off: Tensor) -> Tensor:
         squares: Tensor = torch.linalg.vecdot(off, off)
         return squares
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        affinity, right, candidate, ctx.margin, off = inputs
+        ctx.save_for_backward(affinity, right, candidate, off)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None, None]:

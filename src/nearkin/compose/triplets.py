@@ -162,9 +162,12 @@ class _Linear(torch.autograd.Function):
     """Gives a sum that is linear in the affinities its slopes."""
 
     @staticmethod
-    def forward(ctx: Any, affinity: Tensor, total: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return total
+    def forward(affinity: Tensor, total: Tensor, slope: Tensor) -> Tensor:
+        return total.view_as(total)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:

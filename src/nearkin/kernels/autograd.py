@@ -10,7 +10,7 @@ discrimination and neighborhood discovery; with target costs it serves NCA regre
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from nearkin.kernels.contract import Form, Work, sizes
 from nearkin.kernels.cuda_graphs import MOST_PAIRS, Recording, Tensors, recording
 from nearkin.kernels.engines import choose
-from nearkin.kernels.operators import evaluated
+from nearkin.kernels.operators import evaluated, refuse_second_derivative
 from nearkin.kernels.passes import How, backward_of, detached, forward_of, tensors_of, work_of
 
 
@@ -99,7 +99,8 @@ def soft_neighbors(work: Work, form: Form, temperature: float, *, engine: str = 
     if 0 in sizes(work)[:2]:  # no queries, or no references
         nothing = 0 * work.queries.sum(1) + (0 if work.references is None else 0 * work.references.sum())
         return Soft(nothing, torch.zeros_like(nothing, dtype=torch.bool))
-    if torch.compiler.is_compiling():  # torch.compile would follow numba and Triton into their own compilers
+    # torch.compile would follow numba and Triton into their own compilers, and torch.func takes tensors that they cannot read.
+    if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
         return Soft(*evaluated(work, form, temperature, engine, precision))
     how = How(form, temperature, choose(engine, work.queries, precision))
     evaluate: Any = _Evaluate.apply
@@ -181,5 +182,5 @@ class _FirstDerivative(torch.autograd.Function):
         return to_queries, rest[0] if rest else upstream.new_empty(0)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[None, ...]:
-        raise RuntimeError("the streaming engines give first derivatives only; for double backward build the objective with engine='dense'")
+    def backward(ctx: Any, *upstream: Tensor) -> NoReturn:
+        refuse_second_derivative()

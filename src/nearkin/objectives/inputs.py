@@ -39,9 +39,23 @@ def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
 def _broken(x: Tensor, name: str, bound: float) -> str:
     """What is wrong with these embeddings, and in which rows."""
     bad = ~torch.isfinite(x).all(1)
-    whole = float(x.norm())
-    rows = bad if bad.any() else x.norm(dim=1) > 1e-3 * whole
-    return broken(name, whole, bound, f", first in rows {rows.nonzero()[:5, 0].tolist()}")
+    peak = x.abs().amax(1)
+    found = torch.nan if bad.any() else min(float(peak.max()) * float((x / peak.max()).norm()), torch.finfo(x.dtype).max)
+    rows = bad if bad.any() else peak > 1e-3 * peak.max()
+    return broken(name, found, bound, f", first in rows {rows.nonzero()[:5, 0].tolist()}")
+
+
+def check_not_mapped(embeddings: Any) -> None:
+    """Refuse tensors of torch.func.vmap: an objective compares the rows of one batch, and reads and checks that batch."""
+    if torch.compiler.is_compiling():
+        return
+    while torch._C._functorch.is_functorch_wrapped_tensor(embeddings):
+        if torch._C._functorch.is_batchedtensor(embeddings):
+            raise RuntimeError(
+                "torch.func.vmap does not work on objectives: each compares the rows of one batch; call it once for every batch, in a "
+                "loop. torch.func.grad works"
+            )
+        embeddings = torch._C._functorch.get_unwrapped(embeddings)
 
 
 def check_labels(labels: Any, supervision: Supervision, like: Tensor, name: str = "labels") -> Tensor | None:

@@ -87,6 +87,9 @@ class NeighborhoodObjective(Objective):
     def supervision(self) -> Supervision:
         return self.relation.supervision
 
+    def moves(self) -> bool:
+        return bool(getattr(self.references, "moves", False))
+
     def known_classes(self) -> int | None:
         return self.references.known_classes()
 

@@ -196,9 +196,12 @@ class _Permute(torch.autograd.Function):
     """x[order] for a permutation: its gradient is a plain scatter, where indexing would accumulate."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
-        ctx.save_for_backward(order)
+    def forward(x: Tensor, order: Tensor) -> Tensor:
         return x[order]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
