@@ -11,6 +11,7 @@ These routes serve the page only and may change with it. Programs use /search.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -80,11 +81,11 @@ class Explorer:
         models = [neighbors_json(one.table, *parts) for one, parts in zip(maps, found, strict=True)]
         return {"row": row, "source": table.sources[row], "metadata": dict(table.metadata[row]), "models": models}
 
-    def drop(self, encode: Callable[[Collection], np.ndarray], k: int, version: str) -> dict[str, Any]:
+    def drop(self, encode: Sequence[Callable[[], np.ndarray]], k: int, version: str) -> dict[str, Any]:
         """The position of a new image on the map and its neighbors, under every model. Runs in a worker's thread."""
         started, models = time.perf_counter(), list[dict[str, Any]]()
-        for at, (one, collection) in enumerate(zip(self._ready(version), self.collections, strict=True)):
-            vector = encode(collection)[None].astype(np.float32)
+        for at, (one, encoded) in enumerate(zip(self._ready(version), encode, strict=True)):
+            vector = encoded()[None].astype(np.float32)
             found = one.table.nearest(vector, k)
             position = to_canvas(self._projection(at, one).place(vector), one.atlas.points)[0]
             near = neighbors_json(one.table, found.positions[0].numpy(), found.affinity[0].float().numpy(), None)
@@ -172,5 +173,7 @@ def add_routes(app: FastAPI, explorer: Explorer, service: Service) -> None:
     @app.post("/atlas/drop", include_in_schema=False)
     async def drop(request: Request, k: K = 30, version: str = "") -> Response:
         image = await request.body()
-        found = await service.workers.run(lambda: explorer.drop(lambda one: service.encoded(image, one), k, version))
+        decoded = [(await service.decoded(image, one), one) for one in explorer.collections]
+        encode = [partial(service.encoded, image.pixels, one) for image, one in decoded]
+        found = await service.workers.run(lambda: explorer.drop(encode, k, version))
         return json_response(found, FRESH)
