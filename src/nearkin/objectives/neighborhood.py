@@ -87,6 +87,9 @@ class NeighborhoodObjective(Objective):
     def supervision(self) -> Supervision:
         return self.relation.supervision
 
+    def moves(self) -> bool:
+        return bool(getattr(self.references, "moves", False))
+
     def known_classes(self) -> int | None:
         return self.references.known_classes()
 
@@ -113,9 +116,10 @@ class NeighborhoodObjective(Objective):
             references = self.references(batch)
         elif getattr(self.affinity, "own_references", False):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
+        two = None
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
             assert batch.labels is not None
-            inputs.check_two_classes(batch.labels, references.labels)
+            two = inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__)
         n, m = len(batch.embeddings), len(references.embeddings)
         route = plan(self.parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
         if route == "streamed":
@@ -137,18 +141,10 @@ class NeighborhoodObjective(Objective):
                 outcome = self.parts.criterion.by_column(affinity, *self.references.column(batch, references), apart)
             else:
                 outcome = self.criterion(affinity, self.relation(batch, references))
-        if self.penalty is None:
-            return outcome
-        valid = outcome.weight > 0
-        return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
-
-    def recordable(self, queries: int) -> bool:
-        """Whether a step with so many queries reads nothing back, so that a CUDA graph can hold it.
-
-        A batch that is its own reference set may hold a sample twice; before it is streamed the host counts how often.
-        """
-        counts = self.references.from_batch and self.supervision != "ids"
-        return not (counts and plan(self.parts, queries, queries, "cuda", engine=self.engine) == "streamed")
+        if self.penalty is not None:
+            valid = outcome.weight > 0
+            outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
+        return inputs.contrasted(outcome, two)
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:

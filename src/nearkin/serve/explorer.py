@@ -1,4 +1,4 @@
-"""The explorer in the service. Its map is built in a thread, once for each generation of the index, when the page is first opened.
+"""The explorer in the service. Its map is built in a thread, once for each content of the index, when the page is first opened.
 
     /explore                the page, with /explorer.js and /explorer.css
     /atlas                  the state of the map, or its data
@@ -45,16 +45,16 @@ class Explorer:
         self._thread: threading.Thread | None = None
         self._maps: list[ModelMap] = []
         self._header: dict[str, Any] = {}
-        self._generations: tuple[int, ...] = ()  # of the indexes whose map was built, or failed
+        self._identities: tuple[str, ...] = ()  # of the indexes whose map was built, or failed
         self._message, self._error = "opening the index", ""
         self._projections: dict[int, Projection] = {}
 
     def state(self, indexes: Sequence[VectorIndex]) -> dict[str, Any]:
         """The map, or the progress of its construction, which starts here when an index has changed."""
-        generations = tuple(index.generation for index in indexes)
+        identities = tuple(index.identity for index in indexes)
         with self._lock:
-            if self._thread is None and generations != self._generations:
-                self._generations, self._error = generations, ""
+            if self._thread is None and identities != self._identities:
+                self._identities, self._error = identities, ""
                 self._thread = threading.Thread(target=self._build, args=(self._indexed(indexes),), name="atlas", daemon=True)
                 self._thread.start()
             message = None if self._thread is None else self._message
@@ -97,7 +97,7 @@ class Explorer:
         return [Indexed(one.folder, index) for one, index in zip(self.collections, indexes, strict=True)]
 
     def _ready(self, version: str) -> list[ModelMap]:
-        """The maps, if they are those that the page shows: in another generation, rows are other points."""
+        """The maps, if they are those that the page shows: in another index, rows are other points."""
         with self._lock:
             maps, now = self._maps, self._header.get("version")
         if not maps:
@@ -115,7 +115,7 @@ class Explorer:
     def _build(self, indexes: Sequence[Indexed]) -> None:
         try:
             images = all(len(one.model.about["shape"]) == 3 for one in self.collections)
-            version = ".".join(str(one.index.generation) for one in indexes)
+            version = ".".join(one.index.identity[:16] for one in indexes)
             for maps in build_maps(indexes, self.method, self._report):
                 page = header(maps, live=True, chunk=0, sheets=None, version=version, images=images)
                 with self._lock:

@@ -64,10 +64,13 @@ class Service:
                     self.metrics.reloads.labels("done").inc()
 
     def reload(self) -> bool:
-        """Load a new generation, if there is one, and search it once before it is served, so that no request waits for it."""
+        """Take over the index if its content has changed, or another one was moved into its place.
+
+        It is searched once before it is served, so that no request waits for it.
+        """
         index = self.collection.index
         index.refresh()
-        if index.generation == self.generation:
+        if index.identity == self.identity:
             return False
         newest = index.frozen()
         if newest.count:
@@ -77,7 +80,7 @@ class Service:
 
     def _take_over(self) -> None:
         self.current: VectorIndex = self.collection.index.frozen()
-        self.generation, self.count = self.current.generation, self.current.count
+        self.identity, self.generation, self.count = self.current.identity, self.current.generation, self.current.count
 
     def answer(self, question: Question, k: int, where: Where) -> Found:
         """The neighbors of a query. Runs in a worker's thread."""

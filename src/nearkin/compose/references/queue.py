@@ -1,5 +1,7 @@
 """A queue: the batch itself, and behind it the last few thousand embeddings of earlier batches."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -34,6 +36,7 @@ class CrossBatchMemory(References):
     torch.Size([8, 2])
     """
 
+    moves: ClassVar[bool] = True
     vectors: Tensor
     labels: Tensor
     ids: Tensor
