@@ -113,7 +113,6 @@ class _Process:
         environment = {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         environment.pop("NEARKIN_TOKEN", None)
         with theirs:  # a session of its own: Ctrl-C is for the service, which ends its processes itself
-            quiet = subprocess.DEVNULL
             self._process = subprocess.Popen(
                 command,
                 stdin=theirs.fileno(),

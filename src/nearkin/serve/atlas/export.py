@@ -5,6 +5,7 @@ thousand points, which are loaded when needed; images are sheets of tiles.
 """
 
 import json
+import secrets
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +23,9 @@ CHUNK = 1000  # points per file
 ACROSS = 25  # tiles in a row of a sheet, 40 rows
 SMALL, LARGE = 32, 64  # sides of tiles: for images up to that size, and for all others
 MARK = "<!-- atlas.js -->"  # replaced by the script that loads the data
+NONCE = "{nonce}"  # replaced by a secret of each page, with which it may compile its draw calls
+CHARSET = '<meta charset="utf-8">'
+SOURCES = "'self' file:"  # of a page that is opened from disk or put on a web server
 
 
 def write_page(maps: Sequence[ModelMap], out: Path, report: Report | None = None) -> Path:
@@ -32,11 +36,21 @@ def write_page(maps: Sequence[ModelMap], out: Path, report: Report | None = None
     for name in ("explorer.js", "explorer.css"):
         (out / name).write_bytes(asset(name))
     sheets = _write_sheets(maps[0].table, out / "pictures", report)
-    page = asset("index.html").decode().replace(MARK, '<script src="atlas.js"></script>')
-    (out / "index.html").write_text(page, encoding="utf-8")
+    nonce = secrets.token_urlsafe(16)
+    page = asset("index.html").decode().replace(MARK, '<script src="atlas.js"></script>').replace(NONCE, nonce)
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{page_policy(nonce, SOURCES)}">'
+    (out / "index.html").write_text(page.replace(CHARSET, CHARSET + policy), encoding="utf-8")
     _write_chunks(maps, out / "near", report)
     _call(out / "atlas.js", header(maps, live=False, chunk=CHUNK, sheets=sheets))
     return out / "index.html"
+
+
+def page_policy(nonce: str, own: str = "'self'") -> str:
+    """The content security policy of the page: only its own files, no eval, and no requests to other sites."""
+    return (
+        f"default-src 'none'; img-src {own} blob: data:; connect-src {own}; script-src {own} 'nonce-{nonce}'; style-src {own}; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def check_free(out: Path) -> None:
