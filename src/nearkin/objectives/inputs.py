@@ -188,3 +188,16 @@ def check_two_classes(*labels: Tensor) -> None:
             f"labels contain one class only ({int(first)}), so there are no negatives; draw batches with at least two classes "
             "(if it is a short last batch, set drop_last=True in the DataLoader)"
         )
+
+
+def check_twice(ids: Tensor) -> None:
+    """Check that every id occurs exactly twice: the two views of a sample."""
+    if not _readable(ids):
+        return
+    ranked = ids.sort().values
+    pairs = ranked[: len(ranked) // 2 * 2].reshape(-1, 2)
+    if len(ranked) % 2 or bool((pairs[:, 0] != pairs[:, 1]).any()) or bool((pairs[1:, 0] == pairs[:-1, 0]).any()):
+        raise ValueError(
+            "ids must occur exactly twice each, for the two views of every sample: pass torch.cat([first, second]) with "
+            "ids=torch.cat([ids, ids]); in `nearkin train` set views=2"
+        )

@@ -10,7 +10,7 @@ from nearkin.compose.affinity import Affinity
 from nearkin.compose.criterion import Criterion
 from nearkin.compose.metrics import product_form
 from nearkin.compose.outcome import Outcome
-from nearkin.compose.points import Points
+from nearkin.compose.points import Points, filled
 from nearkin.compose.references import References
 from nearkin.compose.relation import Relation, Supervision
 from nearkin.compose.routes import Composition, plan, streams
@@ -120,6 +120,8 @@ class NeighborhoodObjective(Objective):
         route = plan(self.parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
         if route == "streamed":
             in_batch = own and references is batch
+            if not own or self.references.slots:
+                references = filled(references)  # the kernels know no empty slots
             outcome = stream(
                 self.parts,
                 given if in_batch and self.supervision != "ids" else batch,
@@ -147,7 +149,7 @@ class NeighborhoodObjective(Objective):
 
         A batch that is its own reference set may hold a sample twice; before it is streamed the host counts how often.
         """
-        counts = self.references.from_batch and self.supervision != "ids"
+        counts = self.references.slots or (self.references.from_batch and self.supervision != "ids")
         return not (counts and plan(self.parts, queries, queries, "cuda", engine=self.engine) == "streamed")
 
     @torch.no_grad()

@@ -20,6 +20,7 @@ from nearkin.compose.routes import Composition
 from nearkin.kernels.autograd import soft_neighbors
 from nearkin.kernels.contract import Form, Work, positions_of
 from nearkin.objectives.listed_neighbors import each, pairwise, weighed
+from nearkin.objectives.mean_of_positives import mean_of_positives
 
 Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent
 
@@ -38,6 +39,9 @@ def stream(parts: Composition, batch: Points, references: Points | None, *, look
     def evaluate(some: Work, form: Form = "log") -> Any:
         return soft_neighbors(some, form, temperature, engine=engine, precision=precision)
 
+    if criterion == "mean" and layout.classes is not None:
+        skip = _own_positions(batch, references, _where(batch, references, lookup))
+        return mean_of_positives(work, layout.classes, skip, temperature, evaluate)
     if layout.listed is None:
         work, order = _laid_out(work, batch, references, layout, lookup)
         return _found(work, evaluate(work, criterion), order)

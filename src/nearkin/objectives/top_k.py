@@ -8,7 +8,7 @@ from torch import Tensor
 from nearkin.compose.affinity import cosine, unit
 from nearkin.compose.criterion import BestK
 from nearkin.compose.references import CrossBatchMemory, InBatch
-from nearkin.compose.relation import SameLabel, SameLabelOfFilled
+from nearkin.compose.relation import SameLabel
 from nearkin.compose.validation import check_positive, check_whole
 from nearkin.objectives.neighborhood import NeighborhoodObjective
 
@@ -87,7 +87,7 @@ class PrecisionAtK(NeighborhoodObjective):
         super().__init__(
             references=CrossBatchMemory(memory, dimension) if memory else InBatch(),
             affinity=cosine(),
-            relation=SameLabelOfFilled() if memory else SameLabel(),
+            relation=SameLabel(),
             criterion=BestK(k, margin, log_sum_exp, class_balanced),
             penalty=CovarianceSpread(covariance) if covariance else None,
         )

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,27 @@ def nca_of_sets(temperature: float = 1.0, metric: str = "squared_euclidean") -> 
     return o.NCA(temperature=temperature, metric=metric, relation=LabelOverlap())  # type: ignore[arg-type]
 
 
+def matryoshka(
+    num_classes: int,
+    dimension: int,
+    size: int,
+    labels: Tensor | None = None,
+    of: str = "nca",
+    dimensions: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
+) -> Built:
+    """An objective, `of`, on prefixes of the embedding: by default the whole and halves of it, down to 8 columns."""
+    of = choose(of, "classes")[0]
+    if of == "matryoshka":
+        raise ValueError("objective matryoshka: of='matryoshka' would hold itself; name another objective")
+    halves = [dimension >> i for i in range(dimension.bit_length()) if dimension >> i >= 8] or [dimension]
+
+    def prefix(columns: int) -> Built:
+        return build(of, options or {}, num_classes=num_classes, dimension=columns, size=size, labels=labels)
+
+    return o.Matryoshka(prefix, dimensions or halves)
+
+
 OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "nca": o.NCA,
     "nca_regression": o.NCARegression,
@@ -70,6 +91,28 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "angular": o.Angular,
     "proxy_nca": o.ProxyNCA,
     "normalized_softmax": o.NormalizedSoftmax,
+    "supcon": o.SupCon,
+    "nt_xent": o.NTXent,
+    "arcface": o.ArcFace,
+    "cosface": o.CosFace,
+    "sub_center_arcface": o.SubCenterArcFace,
+    "sphereface": o.SphereFace,
+    "adacos": o.AdaCos,
+    "soft_triple": o.SoftTriple,
+    "proxy_anchor": o.ProxyAnchor,
+    "multi_similarity": o.MultiSimilarity,
+    "circle": o.Circle,
+    "tuplet_margin": o.TupletMargin,
+    "margin_loss": o.MarginLoss,
+    "ranked_list": o.RankedList,
+    "signal_to_noise_contrastive": o.SignalToNoiseContrastive,
+    "histogram": o.Histogram,
+    "fast_ap": o.FastAP,
+    "smooth_ap": o.SmoothAP,
+    "recall_at_k": o.RecallAtK,
+    "vicreg": o.VICReg,
+    "barlow_twins": o.BarlowTwins,
+    "matryoshka": matryoshka,
 }
 
 WITHOUT_LABELS = (
@@ -77,6 +120,8 @@ WITHOUT_LABELS = (
     "neighborhood_discovery",
     "deep_cluster",
     "noise_as_targets",
+    "vicreg",
+    "barlow_twins",
 )  # objectives that read ids alone
 
 BETWEEN_EPOCHS = ("neighborhood_discovery", "deep_cluster", "noise_as_targets")  # of those, which look at all points then
