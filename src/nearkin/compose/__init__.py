@@ -72,9 +72,11 @@ _HOMES = {
     "nearkin.compose.references": (
         "Anchors",
         "Centers",
+        "ClassBank",
         "CrossBatchMemory",
         "InBatch",
         "MemoryBank",
+        "MomentumQueue",
         "OnePerClass",
         "Proxies",
         "References",
@@ -134,9 +136,11 @@ if TYPE_CHECKING:
     from nearkin.compose.ranks import SmoothRecall as SmoothRecall
     from nearkin.compose.references import Anchors as Anchors
     from nearkin.compose.references import Centers as Centers
+    from nearkin.compose.references import ClassBank as ClassBank
     from nearkin.compose.references import CrossBatchMemory as CrossBatchMemory
     from nearkin.compose.references import InBatch as InBatch
     from nearkin.compose.references import MemoryBank as MemoryBank
+    from nearkin.compose.references import MomentumQueue as MomentumQueue
     from nearkin.compose.references import OnePerClass as OnePerClass
     from nearkin.compose.references import Proxies as Proxies
     from nearkin.compose.references import References as References

@@ -1,7 +1,8 @@
 """The composition: objective = references x affinity x relation x criterion."""
 
+import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -156,6 +157,41 @@ class NeighborhoodObjective(Objective):
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         """Move the references: the bank takes the new embeddings, centers follow their classes."""
         self.references.update(self._checked(embeddings, labels, ids))
+
+    def choosing_among(self, references: References) -> Self:
+        """Return a copy of this objective that chooses among other references: a memory of earlier batches, a class-balanced bank, ...
+
+        Parameters
+        ----------
+        references : References
+            Such as `CrossBatchMemory(4096, d, delay=1000)` or `ClassBank(C, d)`.
+
+        Returns
+        -------
+        NeighborhoodObjective
+            The copy. Call its `update` with ids after every optimizer step, which fills the memory.
+
+        Raises
+        ------
+        ValueError
+            If this objective has references of its own: proxies, anchors, centers or a bank.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from nearkin import MultiSimilarity
+        >>> from nearkin.compose import CrossBatchMemory
+        >>> objective = MultiSimilarity().choosing_among(CrossBatchMemory(64, 4, delay=1))
+        >>> z, labels, ids = torch.randn(8, 4), torch.arange(4).repeat(2), torch.arange(8)
+        >>> loss = objective(z, labels, ids=ids)
+        >>> objective.update(z, labels, ids=ids)
+        """
+        if not self.references.from_batch or self.references.columns is not None:
+            own = type(self.references).__name__
+            raise ValueError(f"{type(self).__name__} has references of its own, {own}, and cannot choose among others")
+        other = copy.deepcopy(self)
+        other.references = references
+        return other
 
     def extra_repr(self) -> str:
         parts = {"affinity": self.affinity, "relation": self.relation, "criterion": self.criterion, "penalty": self.penalty}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nearkin import objectives as o
 from nearkin.compose.affinity import unit
+from nearkin.compose.references import ClassBank, CrossBatchMemory
 from nearkin.compose.references.anchors import assign, circle, orthonormal, packed, simplex
 from nearkin.compose.relation import LabelOverlap
 from nearkin.data.dataset import Dataset
@@ -164,10 +165,33 @@ def without_labels(objective: Built) -> bool:
     return objective.supervision == "ids"
 
 
+MEMORY = ("memory", "memory_per_class", "memory_delay", "memory_age")  # options of every objective whose references are the batch
+
+
 def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int, labels: Tensor | None = None) -> Built:
-    """The objective with its options; what its signature needs of the data (classes, dimension, size, labels) is filled in."""
+    """The objective with its options; what its signature needs of the data (classes, dimension, size, labels) is filled in.
+
+    `memory`, `memory_per_class`, `memory_delay` and `memory_age` give an objective over the batch a memory of earlier batches.
+    """
     maker = OBJECTIVES[name]
     facts = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels}
-    check_options(f"objective {name}", options, maker, filled=facts)
     known = inspect.signature(maker).parameters
-    return maker(**{**{key: value for key, value in facts.items() if key in known}, **options})
+    remembered = {key: value for key, value in options.items() if key in MEMORY and key not in known}
+    options = {key: value for key, value in options.items() if key not in remembered}
+    check_options(f"objective {name}", options, maker, filled=facts)
+    built = maker(**{**{key: value for key, value in facts.items() if key in known}, **options})
+    return with_memory(built, remembered, num_classes, dimension) if remembered else built
+
+
+def with_memory(objective: Built, options: Mapping[str, Any], num_classes: int, dimension: int) -> Built:
+    """The objective, choosing among the batch and what is remembered of earlier ones."""
+    if not isinstance(objective, o.NeighborhoodObjective):
+        raise ValueError(
+            f"{type(objective).__name__} compares points within the batch only and takes no {', '.join(options)}; leave it out"
+        )
+    delay, age = options.get("memory_delay", 0), options.get("memory_age", 0)
+    if "memory_per_class" in options:
+        return objective.choosing_among(ClassBank(num_classes, dimension, options["memory_per_class"], delay, age))
+    if "memory" not in options:
+        raise ValueError("memory_delay and memory_age belong to a memory: set memory= or memory_per_class=, too")
+    return objective.choosing_among(CrossBatchMemory(options["memory"], dimension, delay, age))
