@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nearkin.compose.validation import check_choice
 from nearkin.kernels import triton_prepare as prepare
 from nearkin.kernels.contract import Engine, Form, Values, Work, sizes
 from nearkin.kernels.torch_tiles import TorchTiles
@@ -92,8 +93,7 @@ class TritonEngine:
     tiles: Mapping[Pass, Tile] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if self.precision not in SCHEME_OF:
-            raise ValueError(f"precision {self.precision!r} is unknown; choose one of {', '.join(SCHEME_OF)}")
+        check_choice("precision", self.precision, SCHEME_OF)
 
     def recordable(self, work: Work) -> bool:
         """See `Engine.recordable`."""

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearkin import data as sources
+from nearkin.compose.validation import check_choice
 from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.loader import Loader
@@ -225,8 +226,7 @@ _FILLED = ("size", "batch", "labels", "seed", "strata")  # set by the data and t
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
     name, options, batch, seed = run.sampler.name, run.sampler.options, run.batch_size, run.seed
     name = "shuffled" if name == "auto" else name
-    if name not in SAMPLERS:
-        raise ValueError(f"sampler {name!r} is unknown; choose one of {', '.join(SAMPLERS)}")
+    check_choice("sampler", name, SAMPLERS)
     check_options(f"sampler {name}", options, SAMPLERS[name], filled=_FILLED)
     if name == "shuffled":
         in_batch = getattr(getattr(objective, "references", None), "from_batch", True)

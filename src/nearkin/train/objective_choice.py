@@ -1,6 +1,5 @@
 """Which objective: by name, or by the labels of the data."""
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from nearkin.compose.affinity import unit
 from nearkin.compose.references import ClassBank, CrossBatchMemory
 from nearkin.compose.references.anchors import assign, circle, orthonormal, packed, simplex
 from nearkin.compose.relation import LabelOverlap
+from nearkin.compose.validation import check_choice
 from nearkin.data.dataset import Dataset
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.objectives.direct_regression import DirectRegression
@@ -38,8 +38,7 @@ def nearest_class_mean(
         "circle": lambda count, _: circle(count),
         "random": lambda count, size: unit(torch.randn(count, size, generator=torch.Generator().manual_seed(seed))),
     }
-    if anchors not in makers:
-        raise ValueError(f"anchors {anchors!r} is unknown; choose one of {', '.join(makers)}")
+    check_choice("anchors", anchors, makers)
     return o.NearestClassMean(length * assign(makers[anchors](num_classes, dimension), seed), metric, scale)  # type: ignore[arg-type]
 
 
@@ -148,10 +147,7 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
         raise ValueError(f"objective ({name!r}) must be the name of one ({', '.join(OBJECTIVES)}), or an objective that is built: NCA()")
     if name != "auto":
         name = {known.replace("_", ""): known for known in OBJECTIVES}.get(name.lower().replace("_", ""), name)  # NCA, ProxyNCA
-        if name not in OBJECTIVES:
-            near = [f"did you mean {close!r}? " for close in difflib.get_close_matches(name, OBJECTIVES, n=1, cutoff=0.5)]
-            raise ValueError(f"objective {name!r} is unknown; {''.join(near)}Known: {', '.join(OBJECTIVES)}")
-        return name, "you chose it"
+        return check_choice("objective", name, OBJECTIVES), "you chose it"
     return BY_SUPERVISION[supervision]
 
 
