@@ -7,6 +7,7 @@ and a `Loader` loads batches of the ids that a sampler draws. What is done to im
 
 from nearkin.data.dataset import Dataset, Supervision
 from nearkin.data.digits import LabeledImages, Split, hold_out, moved_digits
+from nearkin.data.hard_samplers import Grouped, HardClasses, NearNeighbors, near_classes
 from nearkin.data.images import DamagedImageError
 from nearkin.data.leaks import LeakError, check_leaks
 from nearkin.data.loader import Loader
@@ -24,10 +25,13 @@ __all__ = [
     "DamagedImageError",
     "Dataset",
     "DownloadError",
+    "Grouped",
+    "HardClasses",
     "LabeledImages",
     "LeakError",
     "Loader",
     "MissingFileError",
+    "NearNeighbors",
     "Partition",
     "PerClass",
     "Progress",
@@ -40,6 +44,7 @@ __all__ = [
     "check_leaks",
     "hold_out",
     "moved_digits",
+    "near_classes",
     "open",
     "partition",
     "set_aside",
