@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin import objectives as nk
+from nearkin.compose import value_checks
 from nearkin.compose.affinity import Euclidean, cosine
 from nearkin.compose.criterion import any_positive, each_positive
 from nearkin.compose.points import Points, fresh_ids
@@ -113,9 +114,18 @@ def test_bad_classes(name: str, y: Any, error: type[Exception], match: str) -> N
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_one_class_only(name: str) -> None:
-    with pytest.raises(ValueError, match=r"labels contain one class only \(7\), so there are no negatives; draw batches with at least two"):
-        EVERY[name]()(X, torch.full((6,), 7))
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_one_class_only_is_loss_0_and_said_once(name: str, reduction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception would stall the other ranks of a run; what cannot be learned from is skipped and counted."""
+    monkeypatch.setattr(value_checks, "_told", set())
+    objective, live = EVERY[name](), X.clone().requires_grad_()
+    with pytest.warns(UserWarning, match=f"{name}: the labels of a batch contain one class only, so there are no negatives: its loss"):
+        loss = objective(live, torch.full((6,), 7), reduction=reduction)
+    loss.sum().backward()
+    assert not loss.any() and not live.grad.any() and objective.last.skipped == 6 and objective.last.active == 0
+    objective(live, torch.full((6,), 7))  # said once: another warning would be an error here
+    objective(live, Y)
+    assert objective.last.valid > 0
 
 
 @pytest.mark.parametrize("name", BATCHES)
@@ -130,8 +140,9 @@ def test_a_single_point_has_loss_0(name: str) -> None:
 def test_one_class_in_the_batch_and_another_among_the_references_is_fine() -> None:
     same = torch.zeros(6, dtype=torch.long)
     assert NCA()(X, same, ids=IDS, references=Points(X, Y, fresh_ids(6))).isfinite()
-    with pytest.raises(ValueError, match="one class only"):
-        NCA()(X, same, ids=IDS, references=Points(X, same, fresh_ids(6)))
+    value_checks._told.discard("NCA: one class")
+    with pytest.warns(UserWarning, match="one class only"):
+        assert NCA()(X, same, ids=IDS, references=Points(X, same, fresh_ids(6))) == 0
 
 
 @pytest.mark.parametrize("name", OWN_VECTORS)
@@ -422,7 +433,6 @@ def test_predict_checks_its_embeddings_and_leaves_sizes_to_your_own_distance() -
     assert NearestClassMean(torch.eye(3), lambda f, a: torch.cdist(f[:, :3], a)).predict(X).shape == (6,)
 
 
-def test_references_on_another_device_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearkin.objectives.inputs._readable", lambda _: False)  # the meta device has no values to read
+def test_references_on_another_device_are_an_error() -> None:
     with pytest.raises(ValueError, match="references are on meta and embeddings on cpu; move them to the same device"):
         NCA()(X, Y, ids=IDS, references=Points(X.to("meta"), Y, IDS))

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad, softplus
 
-from nearkin.compose.log_sums import log_ratio, logsumexp, may_read
+from nearkin.compose.log_sums import log_ratio, logsumexp
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Form, Related
+from nearkin.compose.value_checks import may_read
 
 
 class Criterion(Protocol):
@@ -77,7 +78,7 @@ def right_and_wrong(relation: Related) -> tuple[Tensor, Tensor]:
 
 def count(mask: Tensor) -> Tensor:
     """(n,) how many of each row: on a CPU a few rows at a time, for torch copies truth values to integers to sum them."""
-    if mask.device.type != "cpu" or mask.numel() < 2**17:
+    if not may_read(mask) or mask.numel() < 2**17:
         return mask.sum(1)
     step = max(1, 2**16 // mask.shape[1])
     return torch.cat([mask[start : start + step].sum(1) for start in range(0, len(mask), step)])
@@ -323,11 +324,14 @@ class _OffSquared(torch.autograd.Function):
     """Row sums of `off` squared, whose gradient is 2 off on either side of the margin: one matrix kept, and one backwards."""
 
     @staticmethod
-    def forward(ctx: Any, affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, off: Tensor) -> Tensor:
-        ctx.save_for_backward(affinity, right, candidate, off)
-        ctx.margin = margin
+    def forward(affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, off: Tensor) -> Tensor:
         squares: Tensor = torch.linalg.vecdot(off, off)
         return squares
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        affinity, right, candidate, ctx.margin, off = inputs
+        ctx.save_for_backward(affinity, right, candidate, off)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None, None]:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nearkin.compose.value_checks import checked, held, may_read
+
 
 class Points(NamedTuple):
     """A set of n points in d dimensions, used for queries and for references.
@@ -100,19 +102,14 @@ def same_point(queries: Points, references: Points) -> Tensor | None:
 def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
     """Return the ids (n,), each of which must be a row of a table with one row for each of `size` samples.
 
-    `why` says what ids are needed for, `holds` what the table is; both go into the error. While a CUDA graph is recorded nothing can be
-    read back, and nothing is checked.
+    `why` says what ids are needed for, `holds` what the table is; both go into the error. Where they cannot be read at once, ids outside
+    of the table are moved into it, for an index out of bounds would end the whole process on CUDA, and the error comes later.
     """
     ids = points.ids
     if ids is None:
         raise ValueError(f"ids are missing: {why}; pass ids=")
-    if ids.is_cuda and torch.cuda.is_current_stream_capturing():
-        return ids
-    least, most = int(ids.min()), int(ids.max())
-    if least < 0 or most >= size:  # a negative index would silently count from the end
-        fix = "build it for as many samples as there are, numbered from 0"
-        raise ValueError(f"ids run from {least} to {most}, but {holds} 0 to {size - 1}; {fix}")
-    return ids
+    zero = checked("rows", ids.aminmax(), holds, size)
+    return ids if may_read(ids) else held(ids.clamp(0, size - 1), zero)
 
 
 def fresh_ids(n: int) -> Tensor:

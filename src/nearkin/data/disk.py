@@ -45,7 +45,7 @@ def write_checked_json(path: Path, body: Mapping[str, Any]) -> None:
     sync(path.parent)  # the files that it names must be on disk before it
     try:
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"sha256": _body_digest(body), "body": body}, file, indent=1)
+            json.dump({"sha256": body_digest(body), "body": body}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -71,10 +71,11 @@ def read_checked_json(path: Path) -> dict[str, Any] | None:
     try:
         page = json.loads(path.read_text(encoding="utf-8"))
         body: dict[str, Any] = page["body"]
-        return body if _body_digest(body) == page["sha256"] else None
+        return body if body_digest(body) == page["sha256"] else None
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _body_digest(body: Mapping[str, Any]) -> str:
+def body_digest(body: Mapping[str, Any]) -> str:
+    """The sha256 of JSON content, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -14,6 +14,7 @@ import numpy as np
 
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.validation import check_choice, check_whole
+from nearkin.data.disk import body_digest
 from nearkin.index import calibration
 from nearkin.index import structure as structures
 from nearkin.index.contract import Answer, Entries, Entry, Page, StoredPoints, VectorIndex, Where, check_entries
@@ -156,6 +157,10 @@ class LocalIndex(VectorIndex):
         return int(self._manifest["generation"])
 
     @property
+    def identity(self) -> str:
+        return body_digest(self._manifest)  # the manifest holds the checksum of every file
+
+    @property
     def backend(self) -> str:
         kept = self._manifest["structure"]
         return "exact" if kept is None else str(kept["kind"])
@@ -181,13 +186,13 @@ class LocalIndex(VectorIndex):
         -------
         Snapshot
         """
-        if self._snapshot is None or self._snapshot.manifest["generation"] != self.generation:
+        if self._snapshot is None or self._snapshot.manifest != self._manifest:
             self._snapshot = self._load()
         return self._snapshot
 
     def refresh(self) -> bool:
         newer = _manifest_of(self.folder / "manifest.json")
-        if newer["generation"] == self.generation and newer["model"] == self.model:
+        if newer == self._manifest:
             return False
         if newer["model"] != self.model:
             raise ValueError(f"{self.folder} was rebuilt by another model; open it again together with that model")
@@ -395,7 +400,7 @@ class LocalIndex(VectorIndex):
                 return self._loaded(self._manifest)
             except FileNotFoundError as error:
                 newest = _manifest_of(self.folder / "manifest.json")
-                if newest["generation"] == self.generation:
+                if newest == self._manifest:
                     raise IndexDamagedError(f"{error.filename} is missing; rebuild the index") from None
                 self._manifest = newest
         raise IndexDamagedError(f"{self.folder} changes faster than it can be read; try again")
@@ -404,8 +409,9 @@ class LocalIndex(VectorIndex):
         for record in _files(manifest):
             check_record(self.folder, record, whole=False)
         before = self._snapshot
-        known = {} if before is None else dict(zip((p["file"] for p in before.manifest["segments"]), before.segments, strict=True))
-        parts = [known.get(part["file"]) or mapped_arrays(self.folder / part["file"]) for part in manifest["segments"]]
+        # By content: another index in this place may have a file of the same name.
+        known = {} if before is None else dict(zip((p["sha256"] for p in before.manifest["segments"]), before.segments, strict=True))
+        parts = [known.get(part["sha256"]) or mapped_arrays(self.folder / part["file"]) for part in manifest["segments"]]
         kept, structure = manifest["structure"], None
         if kept is not None and before is not None and before.manifest["structure"] == kept:
             structure = before.structure

@@ -95,6 +95,9 @@ class LargeMarginSoftmax(Objective):
     def supervision(self) -> Supervision:
         return "classes"
 
+    def moves(self) -> bool:
+        return self.base > 0  # otherwise the margin is in full from the first step
+
     def known_classes(self) -> int:
         return self.references.known_classes()
 

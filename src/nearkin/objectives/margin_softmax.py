@@ -313,6 +313,9 @@ class AdaCos(NeighborhoodObjective):
         self.form = form
         self.register_buffer("scale", torch.tensor(math.sqrt(2) * math.log(num_classes - 1)))
 
+    def moves(self) -> bool:
+        return self.form == "dynamic"
+
     def deployment(self) -> Deployment:
         return Deployment("cosine", 1 / float(self.scale))
 

@@ -30,7 +30,7 @@ def mean_of_positives(
     low, high = torch.searchsorted(ranked, mine), torch.searchsorted(ranked, mine, right=True)
     count = high - low - (own >= 0).sum(1)  # (n,) positives
     valid = count > 0
-    mean, power = _means(others, theirs, mine, own, count)
+    mean, power = _means(others, torch.searchsorted(ranked, theirs), low, own, count)
     near = (work.queries * mean).sum(1)
     if work.squared:
         near = 2 * near - work.queries.square().sum(1) - power
@@ -44,14 +44,15 @@ def mean_of_positives(
     return Outcome(values, valid.to(values.dtype), (candidates * valid).sum())
 
 
-def _means(others: Tensor, theirs: Tensor, mine: Tensor, own: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, d) the mean of each query's positives, and (n,) the mean of their squared lengths."""
-    known, which = torch.unique(theirs, return_inverse=True)
+def _means(others: Tensor, first: Tensor, low: Tensor, own: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, d) the mean of each query's positives, and (n,) the mean of their squared lengths.
+
+    A class goes by the place of its first member in the sorted order: `first` (m,) of the references, `low` (n,) of the queries.
+    """
     rows = torch.cat([others, others.square().sum(1, keepdim=True)], 1)
-    totals = rows.new_zeros(len(known), rows.shape[1]).index_add(0, which, rows)
-    at = torch.searchsorted(known, mine).clamp_max(len(known) - 1)
+    totals = torch.zeros_like(rows).index_add(0, first, rows)
     itself = (rows[own.clamp_min(0)] * (own >= 0)[:, :, None]).sum(1)
-    means = (totals[at] - itself) / count.clamp_min(1)[:, None]
+    means = (totals[low.clamp_max(len(rows) - 1)] - itself) / count.clamp_min(1)[:, None]
     return means[:, :-1], means[:, -1]
 
 

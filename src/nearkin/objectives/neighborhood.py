@@ -88,6 +88,9 @@ class NeighborhoodObjective(Objective):
     def supervision(self) -> Supervision:
         return self.relation.supervision
 
+    def moves(self) -> bool:
+        return bool(getattr(self.references, "moves", False))
+
     def known_classes(self) -> int | None:
         return self.references.known_classes()
 
@@ -114,15 +117,17 @@ class NeighborhoodObjective(Objective):
             references = self.references(batch)
         elif getattr(self.affinity, "own_references", False):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
+        two = None
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
             assert batch.labels is not None
-            inputs.check_two_classes(batch.labels, references.labels)
+            two = inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__)
         n, m = len(batch.embeddings), len(references.embeddings)
         route = plan(self.parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
+        if route == "streamed" and (self.references.slots if own else not _recorded(batch.embeddings)):
+            # The kernels know no empty slots. How many are filled is read back, which a recorded step cannot do.
+            references, route = (references, "dense") if _recorded(batch.embeddings) else (filled(references), route)
         if route == "streamed":
             in_batch = own and references is batch
-            if not own or self.references.slots:
-                references = filled(references)  # the kernels know no empty slots
             outcome = stream(
                 self.parts,
                 given if in_batch and self.supervision != "ids" else batch,
@@ -140,18 +145,10 @@ class NeighborhoodObjective(Objective):
                 outcome = self.parts.criterion.by_column(affinity, *self.references.column(batch, references), apart)
             else:
                 outcome = self.criterion(affinity, self.relation(batch, references))
-        if self.penalty is None:
-            return outcome
-        valid = outcome.weight > 0
-        return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
-
-    def recordable(self, queries: int) -> bool:
-        """Whether a step with so many queries reads nothing back, so that a CUDA graph can hold it.
-
-        A batch that is its own reference set may hold a sample twice; before it is streamed the host counts how often.
-        """
-        counts = self.references.slots or (self.references.from_batch and self.supervision != "ids")
-        return not (counts and plan(self.parts, queries, queries, "cuda", engine=self.engine) == "streamed")
+        if self.penalty is not None:
+            valid = outcome.weight > 0
+            outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
+        return inputs.contrasted(outcome, two)
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
@@ -205,6 +202,11 @@ class NeighborhoodObjective(Objective):
             "relation": _name(self.relation),
             "criterion": _name(self.criterion),
         }
+
+
+def _recorded(x: Tensor) -> bool:
+    """Whether the step is being recorded, by torch.compile or in a CUDA graph."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _name(part: object) -> str:

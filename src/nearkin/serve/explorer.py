@@ -1,4 +1,4 @@
-"""The explorer in the service. Its map is built in a thread, once for each generation of the index, when the page is first opened.
+"""The explorer in the service. Its map is built in a thread, once for each content of the index, when the page is first opened.
 
     /explore                the page, with /explorer.js and /explorer.css
     /atlas                  the state of the map, or its data
@@ -11,6 +11,7 @@ These routes serve the page only and may change with it. Programs use /search.
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -43,16 +44,16 @@ class Explorer:
         self._thread: threading.Thread | None = None
         self._maps: list[ModelMap] = []
         self._header: dict[str, Any] = {}
-        self._generations: tuple[int, ...] = ()  # of the indexes whose map was built, or failed
+        self._identities: tuple[str, ...] = ()  # of the indexes whose map was built, or failed
         self._message, self._error = "opening the index", ""
         self._projections: dict[int, Projection] = {}
 
     def state(self, indexes: Sequence[VectorIndex]) -> dict[str, Any]:
         """The map, or the progress of its construction, which starts here when an index has changed."""
-        generations = tuple(index.generation for index in indexes)
+        identities = tuple(index.identity for index in indexes)
         with self._lock:
-            if self._thread is None and generations != self._generations:
-                self._generations, self._error = generations, ""
+            if self._thread is None and identities != self._identities:
+                self._identities, self._error = identities, ""
                 self._thread = threading.Thread(target=self._build, args=(self._indexed(indexes),), name="atlas", daemon=True)
                 self._thread.start()
             message = None if self._thread is None else self._message
@@ -80,11 +81,11 @@ class Explorer:
         models = [neighbors_json(one.table, *parts) for one, parts in zip(maps, found, strict=True)]
         return {"row": row, "source": table.sources[row], "metadata": dict(table.metadata[row]), "models": models}
 
-    def drop(self, encode: Callable[[Collection], np.ndarray], k: int, version: str) -> dict[str, Any]:
+    def drop(self, encode: Sequence[Callable[[], np.ndarray]], k: int, version: str) -> dict[str, Any]:
         """The position of a new image on the map and its neighbors, under every model. Runs in a worker's thread."""
         started, models = time.perf_counter(), list[dict[str, Any]]()
-        for at, (one, collection) in enumerate(zip(self._ready(version), self.collections, strict=True)):
-            vector = encode(collection)[None].astype(np.float32)
+        for at, (one, encoded) in enumerate(zip(self._ready(version), encode, strict=True)):
+            vector = encoded()[None].astype(np.float32)
             found = one.table.nearest(vector, k)
             position = to_canvas(self._projection(at, one).place(vector), one.atlas.points)[0]
             near = neighbors_json(one.table, found.positions[0].numpy(), found.affinity[0].float().numpy(), None)
@@ -95,7 +96,7 @@ class Explorer:
         return [Indexed(one.folder, index) for one, index in zip(self.collections, indexes, strict=True)]
 
     def _ready(self, version: str) -> list[ModelMap]:
-        """The maps, if they are those that the page shows: in another generation, rows are other points."""
+        """The maps, if they are those that the page shows: in another index, rows are other points."""
         with self._lock:
             maps, now = self._maps, self._header.get("version")
         if not maps:
@@ -113,7 +114,7 @@ class Explorer:
     def _build(self, indexes: Sequence[Indexed]) -> None:
         try:
             images = all(len(one.model.about["shape"]) == 3 for one in self.collections)
-            version = ".".join(str(one.index.generation) for one in indexes)
+            version = ".".join(one.index.identity[:16] for one in indexes)
             for maps in build_maps(indexes, self.method, self._report):
                 page = header(maps, live=True, chunk=0, sheets=None, version=version, images=images)
                 with self._lock:
@@ -172,5 +173,7 @@ def add_routes(app: FastAPI, explorer: Explorer, service: Service) -> None:
     @app.post("/atlas/drop", include_in_schema=False)
     async def drop(request: Request, k: K = 30, version: str = "") -> Response:
         image = await request.body()
-        found = await service.workers.run(lambda: explorer.drop(lambda one: service.encoded(image, one), k, version))
+        decoded = [(await service.decoded(image, one), one) for one in explorer.collections]
+        encode = [partial(service.encoded, image.pixels, one) for image, one in decoded]
+        found = await service.workers.run(lambda: explorer.drop(encode, k, version))
         return json_response(found, FRESH)

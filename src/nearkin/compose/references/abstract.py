@@ -28,6 +28,8 @@ class References(nn.Module, ABC):
         They are one rank's part of what several ranks hold together.
     slots : bool
         Some of them may be empty slots, with label and id `nearkin.compose.points.EMPTY`. Every relation leaves these out.
+    moves : bool
+        `update` changes them, so that a training loop that never calls it is warned.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class References(nn.Module, ABC):
     per_sample: ClassVar[bool] = False
     spread: ClassVar[bool] = False
     slots: ClassVar[bool] = False
+    moves: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, batch: Points) -> Points:

@@ -5,9 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nearkin.compose.log_sums import may_read
 from nearkin.compose.points import EMPTY, Points, filled
 from nearkin.compose.references.abstract import References
+from nearkin.compose.value_checks import may_read
 
 
 class InBatch(References):

@@ -43,6 +43,7 @@ class MemoryBank(References):
     """
 
     per_sample: ClassVar[bool] = True
+    moves: ClassVar[bool] = True
     vectors: Tensor
     ids: Tensor
     labels: Tensor | None

@@ -4,7 +4,6 @@ A page opened from disk may load scripts and images from its folder, but may not
 thousand points, which are loaded when needed; images are sheets of tiles.
 """
 
-import io
 import json
 from collections.abc import Sequence
 from importlib.resources import files
@@ -13,6 +12,7 @@ from typing import Any
 
 from PIL import Image
 
+from nearkin.data.pixels import open_image
 from nearkin.data.progress import Report, Ticker
 from nearkin.serve.atlas.model_maps import ModelMap
 from nearkin.serve.atlas.page_data import encoded, header
@@ -96,7 +96,7 @@ def _paste(sheet: Image.Image, content: bytes, at: int, side: int) -> None:
     """One image, scaled to its tile and centered."""
     if not content:
         return
-    with Image.open(io.BytesIO(content)) as stored:
+    with open_image(content) as stored:
         image = stored.convert("RGB")
     scale = side / max(image.size)
     new = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
@@ -108,7 +108,7 @@ def _paste(sheet: Image.Image, content: bytes, at: int, side: int) -> None:
 def _size(content: bytes) -> int:
     if not content:
         return 0
-    with Image.open(io.BytesIO(content)) as stored:
+    with open_image(content) as stored:
         return max(stored.size)
 
 

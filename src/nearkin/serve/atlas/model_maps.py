@@ -66,7 +66,7 @@ def _same_points(indexes: Sequence[Indexed]) -> list[PointTable]:
 
 def _key(at: int, indexes: Sequence[Indexed]) -> dict[str, Any]:
     """All that an atlas depends on, apart from its method: the indexes, and which of them it shows."""
-    return {"of": at, "indexes": [[one.index.model, one.index.generation, one.index.count] for one in indexes]}
+    return {"of": at, "indexes": [one.index.identity for one in indexes]}
 
 
 def _path(one: Indexed, indexes: Sequence[Indexed]) -> Path:

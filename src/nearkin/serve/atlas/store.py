@@ -1,4 +1,4 @@
-"""An atlas on disk: one safetensors file in the model folder, valid for one generation of the index."""
+"""An atlas on disk: one safetensors file in the model folder, valid for one content of the index."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from nearkin.report.sanity import Suspect
 from nearkin.serve.atlas.atlas import Atlas
 from nearkin.serve.atlas.lists import Lists
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
