@@ -41,7 +41,23 @@ class Points(NamedTuple):
     ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
 
 
-EMPTY = torch.iinfo(torch.int64).min  # the label of a slot that holds no point; no class has it
+EMPTY = torch.iinfo(torch.int64).min  # the label and the id of a slot that holds no point; no class and no sample has it
+
+
+def filled_slots(points: Points) -> Tensor | None:
+    """(n,) which slots hold a point, by class or else by id; None when neither is there to tell."""
+    by = points.labels if points.labels is not None and points.labels.dtype == torch.int64 and points.labels.ndim == 1 else points.ids
+    return None if by is None else by != EMPTY
+
+
+def filled(points: Points) -> Points:
+    """Return the slots that hold a point. How many is read back, so a CUDA graph cannot record it."""
+    there = filled_slots(points)
+    if there is None or bool(there.all()):
+        return points
+    kept = there.nonzero()[:, 0]
+    labels, ids = (None if part is None else part[kept] for part in (points.labels, points.ids))
+    return Points(points.embeddings[kept], labels, ids)
 
 
 P = ParamSpec("P")

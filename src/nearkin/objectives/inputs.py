@@ -226,3 +226,16 @@ def contrasted(outcome: Outcome, two: Tensor | None) -> Outcome:
         return outcome
     values, weight, active = (torch.where(two, part, 0) for part in outcome[:3])
     return outcome._replace(values=values, weight=weight, active=active)
+
+
+def check_twice(ids: Tensor) -> None:
+    """Check that every id occurs exactly twice: the two views of a sample."""
+    if not may_read(ids):  # a wrong number of views shows in the shapes or the value
+        return
+    ranked = ids.sort().values
+    pairs = ranked[: len(ranked) // 2 * 2].reshape(-1, 2)
+    if len(ranked) % 2 or bool((pairs[:, 0] != pairs[:, 1]).any()) or bool((pairs[1:, 0] == pairs[:-1, 0]).any()):
+        raise ValueError(
+            "ids must occur exactly twice each, for the two views of every sample: pass torch.cat([first, second]) with "
+            "ids=torch.cat([ids, ids]); in `nearkin train` set views=2"
+        )
