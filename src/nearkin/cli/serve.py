@@ -1,6 +1,7 @@
 """`nearkin serve`: search over HTTP, with a search page and the explorer."""
 
 import os
+import sys
 import webbrowser
 from argparse import Namespace
 
@@ -12,6 +13,7 @@ def run(arguments: Namespace) -> int:
     """Serve until stopped."""
     try:
         from nearkin.serve.listen import checked_token, serve
+        from nearkin.serve.workers import Workers
     except ModuleNotFoundError as error:
         raise ImportError(f"serving needs {error.name}, which is not installed; pip install 'nearkin[serve]'") from error
     token = checked_token(arguments.host, arguments.token or os.environ.get("NEARKIN_TOKEN") or None)
@@ -30,4 +32,7 @@ def run(arguments: Namespace) -> int:
 
     serve(collection, host=arguments.host, port=arguments.port, token=token, ready=ready, compare=compare, method=arguments.map)
     console.print("stopped")
+    if Workers.any_running():  # Python would wait for their threads, as long as they take
+        sys.stdout.flush()
+        os._exit(0)
     return 0

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.criterion import count, misplaced, right_and_wrong
-from nearkin.compose.log_sums import may_read
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Related
+from nearkin.compose.value_checks import may_read
 
 Choice = Literal["uniform", "hard", "semi-hard", "distance-weighted", "misplaced"]
 CHOICES = ("uniform", "hard", "semi-hard", "distance-weighted", "misplaced")
@@ -162,9 +162,12 @@ class _Linear(torch.autograd.Function):
     """Gives a sum that is linear in the affinities its slopes."""
 
     @staticmethod
-    def forward(ctx: Any, affinity: Tensor, total: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return total
+    def forward(affinity: Tensor, total: Tensor, slope: Tensor) -> Tensor:
+        return total.view_as(total)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:

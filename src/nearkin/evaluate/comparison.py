@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nearkin.compose.affinity import Affinity, SquaredEuclidean
 from nearkin.compose.points import Points
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_finite, check_whole
 from nearkin.search.candidates import full_precision
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Factors, Measure, factors, grain, inverse_lengths, measure
@@ -165,11 +165,7 @@ def finite(x: Any, name: str) -> Tensor:
     if not isinstance(x, Tensor) or x.ndim != 2 or 0 in x.shape:
         shape = tuple(x.shape) if isinstance(x, Tensor) else f"{type(x).__name__}; convert it with torch.as_tensor(...)"
         raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
-    bad = ~torch.isfinite(x).all(1)
-    if bool(bad.any()):
-        rows = bad.nonzero()[:5, 0].tolist()
-        raise ValueError(f"{name} hold NaN or infinity in {int(bad.sum())} rows, first in {rows}; remove these rows")
-    return x
+    return check_finite(name, x)  # type: ignore[no-any-return]
 
 
 def whole_numbers_above_zero(ks: Sequence[int]) -> tuple[int, ...]:

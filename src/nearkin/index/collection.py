@@ -20,7 +20,7 @@ from nearkin.data.checksums import recorded_sha256
 from nearkin.data.corrections import source_names
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.disk import digest, explain_full_disk, read_json
-from nearkin.data.images import Files, decode_bytes
+from nearkin.data.images import Files
 from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.lock import owned
 from nearkin.data.progress import Report, Ticker, inform
@@ -32,7 +32,6 @@ from nearkin.index.milvus_folder import Address, address, confirmed_address, cre
 from nearkin.models.folder import Model, Picture, about_of, load
 
 BATCH = 1024  # points per durable step
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of uploaded images
 
 Query = Picture | int | np.ndarray | Tensor
 
@@ -131,33 +130,24 @@ class Collection:
         """
         return self.index.search(np.asarray(self.model.encode(list(paths))), k, where=where)
 
-    def encode_upload(self, content: bytes, most_pixels: int) -> np.ndarray:
-        """Encode an image file from an untrusted client.
-
-        Parameters
-        ----------
-        content : bytes
-            The file: PNG, JPEG, WebP, GIF or BMP.
-        most_pixels : int
-            Larger images are refused before they are decoded.
+    def image_shape(self) -> tuple[int, int, int]:
+        """Return the shape of the images that the model reads.
 
         Returns
         -------
-        array of shape (d,)
-            Its embedding.
+        tuple of int
+            Channels, height and width.
 
         Raises
         ------
-        DamagedImageError
-            If it cannot be decoded, or is too large.
         ValueError
             If the model does not read images.
         """
         shape = self.model.about["shape"]
         if len(shape) != 3:
             raise ValueError(f"this model reads vectors of {shape[0]} numbers, not images; search by id or by vector")
-        image = decode_bytes(content, shape[0], shape[1], name="the upload", formats=FORMATS, most_pixels=most_pixels)
-        return np.asarray(self.model.encode(image[None].numpy())).reshape(-1)
+        channels, height, width = shape
+        return channels, height, width
 
     def add(self, data: Dataset, report: Report | None = None) -> Added:
         """Encode and add the points of a data set whose source is not in the index yet.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points, as_tensors
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_finite, check_whole
 from nearkin.data.shards import Shard, Shards
 from nearkin.search.exclusion import Exclusion
 
@@ -75,8 +75,7 @@ def _as_float(points: Points, name: str, start: int) -> Points:
     x = points.embeddings
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     if not all(math.isfinite(end) for end in torch.aminmax(x)):  # NaN shows in both ends; faster than a mask
-        rows = ((~torch.isfinite(x)).any(1).nonzero()[:5, 0] + start).tolist()
-        raise ValueError(f"{name} hold NaN or infinity, first in rows {rows}; remove these rows")
+        check_finite(name, x, first=start)
     return points._replace(embeddings=x)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nearkin.compose.validation import check_finite
 from nearkin.data.disk import checksums, damage, explain_full_disk, replacing
 
 MANIFEST = "shards.json"
@@ -151,8 +152,8 @@ def _check(shard: Shard) -> None:
         column = getattr(shard, name)
         if column is not None and len(column) != n:
             raise ValueError(f"{name} has {len(column)} entries for {n} ids; give one for each")
-    if shard.vectors.dtype == np.float32 and not np.isfinite(shard.vectors).all():
-        raise ValueError("vectors hold NaN or infinity; leave those points out")
+    if shard.vectors.dtype == np.float32:
+        check_finite("vectors", shard.vectors, "leave those points out")
     ids = np.sort(shard.ids)
     if bool((ids[1:] == ids[:-1]).any()):
         raise ValueError("ids has duplicates; give every point an id of its own")

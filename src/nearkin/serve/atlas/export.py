@@ -6,6 +6,7 @@ thousand points, which are loaded when needed; images are sheets of tiles.
 
 import io
 import json
+import secrets
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from PIL import Image
 
 from nearkin.data.disk import created, explain_full_disk, sync
+from nearkin.data.pixels import open_image
 from nearkin.data.progress import Report, Ticker
 from nearkin.serve.atlas.model_maps import ModelMap
 from nearkin.serve.atlas.page_data import encoded, header
@@ -24,6 +26,9 @@ ACROSS = 25  # tiles in a row of a sheet, 40 rows
 SMALL, LARGE = 32, 64  # sides of tiles: for images up to that size, and for all others
 WRITTEN = ("explorer.js", "explorer.css", "index.html", "atlas.js", "near", "pictures")
 MARK = "<!-- atlas.js -->"  # replaced by the script that loads the data
+NONCE = "{nonce}"  # replaced by a secret of each page, with which it may compile its draw calls
+CHARSET = '<meta charset="utf-8">'
+SOURCES = "'self' file:"  # of a page that is opened from disk or put on a web server
 
 
 def write_page(maps: Sequence[ModelMap], out: Path, report: Report | None = None) -> Path:
@@ -36,13 +41,24 @@ def write_page(maps: Sequence[ModelMap], out: Path, report: Report | None = None
         for name in ("explorer.js", "explorer.css"):
             _write(out / name, asset(name))
         sheets = _write_sheets(maps[0].table, out / "pictures", report)
-        _write(out / "index.html", asset("index.html").replace(MARK.encode(), b'<script src="atlas.js"></script>'))
+        nonce = secrets.token_urlsafe(16)
+        page = asset("index.html").decode().replace(MARK, '<script src="atlas.js"></script>').replace(NONCE, nonce)
+        policy = f'<meta http-equiv="Content-Security-Policy" content="{page_policy(nonce, SOURCES)}">'
+        _write(out / "index.html", page.replace(CHARSET, CHARSET + policy).encode())
         _write_chunks(maps, out / "near", report)
         for folder in (out / "near", out / "pictures", out):
             sync(folder)
         _call(out / "atlas.js", header(maps, live=False, chunk=CHUNK, sheets=sheets))
         sync(out)
     return out / "index.html"
+
+
+def page_policy(nonce: str, own: str = "'self'") -> str:
+    """The content security policy of the page: only its own files, no eval, and no requests to other sites."""
+    return (
+        f"default-src 'none'; img-src {own} blob: data:; connect-src {own}; script-src {own} 'nonce-{nonce}'; style-src {own}; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def check_free(out: Path) -> None:
@@ -109,7 +125,7 @@ def _paste(sheet: Image.Image, content: bytes, at: int, side: int) -> None:
     """One image, scaled to its tile and centered."""
     if not content:
         return
-    with Image.open(io.BytesIO(content)) as stored:
+    with open_image(content) as stored:
         image = stored.convert("RGB")
     scale = side / max(image.size)
     new = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
@@ -121,7 +137,7 @@ def _paste(sheet: Image.Image, content: bytes, at: int, side: int) -> None:
 def _size(content: bytes) -> int:
     if not content:
         return 0
-    with Image.open(io.BytesIO(content)) as stored:
+    with open_image(content) as stored:
         return max(stored.size)
 
 
