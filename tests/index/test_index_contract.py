@@ -185,12 +185,13 @@ def test_known_sources_are_found(maker: Maker, vectors, tmp_path) -> None:
 
 def test_every_change_raises_the_generation_and_others_see_it(maker: Maker, vectors, tmp_path) -> None:
     index = maker(tmp_path / "i", "squared_euclidean", vectors, KNOWN)
-    before = index.generation
-    assert not index.refresh() and index.frozen().generation == before
+    before, was = index.generation, index.identity
+    assert not index.refresh() and index.frozen().generation == before and index.frozen().identity == was
     index.add(Entries(vectors[:3], labels=["new"] * 3), rebuild=False)
     index.rebuild_if_stale()
     added = index.generation
     index.delete([300])
+    assert was != index.identity == index.frozen().identity
     assert before < added < index.generation and "new" in index.labels and index.frozen().count == 302
 
 

@@ -4,29 +4,28 @@
 - `channels` 1 or 3: gray is repeated into 3, color is weighted into 1 (ITU-R 601: 0.299 R + 0.587 G + 0.114 B).
 - Transparent pixels are put on white; otherwise the color stored under them would show.
 - 16 bits become 8 by the full scale (value / 257), whatever values the image has.
+- Seven formats are read (`nearkin.data.pixels.FORMATS`), whatever the name of a file says.
 - `size`: the short side is resized to it and the center cut out, size x size. Without it, all files must have the same size.
 """
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional
 
 from nearkin.data.files import read_bytes
+from nearkin.data.pixels import as_array, decode_file, failure, open_image, plain
 
 OnError = Literal["raise", "skip"]
 SKIP = "on_error='skip' (nearkin train: --set data.on_error=skip)"  # as error messages say it, for Python and for the command line
 PROBED = 64  # headers read to find out whether a set is gray or color
 QUICK_SIDE = 128  # the largest size that an error message proposes: full photographs would take hours, or too much memory
 GRAY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
-WHITE = (255, 255, 255, 255)
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 
 
@@ -101,49 +100,23 @@ def decode(path: str, channels: int, size: int | None = None) -> Tensor:
     except FileNotFoundError:
         raise DamagedImageError(f"{path} does not exist") from None
     except Exception as error:  # a zip's members raise errors of many kinds
-        raise DamagedImageError(f"{path} cannot be decoded ({_reason(error)})") from error
+        raise DamagedImageError(f"{path} cannot be decoded ({failure(error)})") from error
     return decode_bytes(content, channels, size, name=path)
 
 
-def decode_bytes(
-    content: bytes,
-    channels: int,
-    size: int | None = None,
-    *,
-    name: str,
-    formats: tuple[str, ...] | None = None,
-    most_pixels: int | None = None,
-) -> Tensor:
-    """The same from the bytes of a file. For untrusted bytes: allow only these `formats` of Pillow's, and at most so many pixels."""
+def decode_bytes(content: bytes, channels: int, size: int | None = None, *, name: str) -> Tensor:
+    """The same from the bytes of a file."""
     try:
-        with Image.open(io.BytesIO(content), formats=formats) as stored:
-            if most_pixels is not None:
-                _check_pixels(stored.width, stored.height, size, most_pixels)
-            image = _plain(ImageOps.exif_transpose(stored), channels)
+        return torch.from_numpy(decode_file(content, channels, size))
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more on broken bytes
-        raise DamagedImageError(f"{name} cannot be decoded ({_reason(error)})") from error
-    return _as_tensor(image, channels, size)
+        raise DamagedImageError(f"{name} cannot be decoded ({failure(error)})") from error
 
 
 def decode_picture(picture: str | Path | Image.Image, channels: int, size: int | None = None) -> Tensor:
     """The same for a path, or for an image that Pillow has opened."""
     if isinstance(picture, Image.Image):
-        return _as_tensor(_plain(ImageOps.exif_transpose(picture), channels), channels, size)
+        return torch.from_numpy(as_array(plain(ImageOps.exif_transpose(picture), channels), channels, size))
     return decode(str(picture), channels, size)
-
-
-def _as_tensor(image: Image.Image, channels: int, size: int | None) -> Tensor:
-    if size is not None:
-        image = _short_side(image, size)
-    array = np.array(image, dtype=np.uint8)  # (h, w) or (h, w, 3), a copy that torch may write to
-    return torch.from_numpy(array[None] if channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1)))
-
-
-def _check_pixels(width: int, height: int, size: int | None, most: int) -> None:
-    """Check the pixels as stored and after the resize: 1 x 1,000,000 is small until its short side grows to `size`."""
-    grown = 0 if size is None else size * size * max(width, height) // max(min(width, height), 1)
-    if max(width * height, grown) > most:
-        raise ValueError(f"{width} x {height} are more than {most:,} pixels, or become so when resized")
 
 
 def resized(images: Tensor, size: int) -> Tensor:
@@ -170,28 +143,6 @@ def recolored(images: Tensor, channels: int) -> Tensor:
     return torch.cat(parts).to(torch.uint8)
 
 
-def _plain(image: Image.Image, channels: int) -> Image.Image:
-    """The image with 8 bits, gray or RGB, without transparency."""
-    if image.mode.startswith("I"):  # 16-bit gray; Pillow also hands such files out as 32-bit "I"
-        wide = np.asarray(image).astype(np.int64).clip(0, 65535)
-        image = Image.fromarray((wide // 257).astype(np.uint8))
-    elif image.mode == "F":
-        raise ValueError("its pixels are floating point, for which black and white are not defined; save it with 8 or 16 bits")
-    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
-        shown = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", shown.size, WHITE), shown)
-    return image.convert("L" if channels == 1 else "RGB")
-
-
-def _short_side(image: Image.Image, size: int) -> Image.Image:
-    width, height = image.size
-    short = min(width, height)
-    new = (max(size, round(width * size / short)), max(size, round(height * size / short)))
-    image = image if new == image.size else image.resize(new, Image.Resampling.BILINEAR)
-    left, top = (new[0] - size) // 2, (new[1] - size) // 2
-    return image.crop((left, top, left + size, top + size))
-
-
 def _still_gray(image: Tensor, path: str) -> Tensor:
     if not (torch.equal(image[0], image[1]) and torch.equal(image[0], image[2])):
         fix = "pass channels=3 or channels=1 (nearkin train: save all files in color, or all in gray)"
@@ -206,7 +157,7 @@ def _channels(paths: Sequence[str]) -> int:
 
 def _mode(path: str) -> str | None:
     try:
-        with Image.open(io.BytesIO(read_bytes(path))) as image:
+        with open_image(read_bytes(path)) as image:
             return image.mode
     except Exception:  # a damaged file is reported when it is decoded
         return None
@@ -223,8 +174,3 @@ def _first_size(paths: Sequence[str]) -> tuple[int, int]:
             failure = failure or error
     fix = "give a folder or a table of readable images, or remove these files if the others are readable"
     raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}", fix)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error)
-    return "not an image, or an empty file" if isinstance(error, UnidentifiedImageError) else text or type(error).__name__

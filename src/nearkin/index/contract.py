@@ -311,6 +311,17 @@ class VectorIndex(Protocol):
         """
 
     @property
+    def identity(self) -> str:
+        """A hash of all content: equal if and only if two indexes, or two states of one, hold the same points.
+
+        Unlike `generation`, it also differs where an index was rebuilt or another one was moved into its place.
+
+        Returns
+        -------
+        str
+        """
+
+    @property
     def backend(self) -> str:
         """How the index is searched, such as "exact", "hnsw" or "milvus FLAT".
 
