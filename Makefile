@@ -29,6 +29,7 @@ lint: $(READY)
 
 bench: $(BENCH)
 	$(BIN)/python -m bench.kernels --out docs/bench-cpu.json
+	$(BIN)/python -m bench.grid --out docs/bench-grid-cpu.json
 	$(BIN)/python -m bench.batches --out docs/bench-batches.json
 	$(BIN)/python -m bench.losses --out docs/bench-losses.json
 	$(BIN)/python -m bench.numerics --out docs/bench-numerics-cpu.json

@@ -47,7 +47,7 @@ def _broken(x: Tensor, name: str, bound: float) -> str:
 
 def check_not_mapped(embeddings: Any) -> None:
     """Refuse tensors of torch.func.vmap: an objective compares the rows of one batch, and reads and checks that batch."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not isinstance(embeddings, Tensor):
         return
     while torch._C._functorch.is_functorch_wrapped_tensor(embeddings):
         if torch._C._functorch.is_batchedtensor(embeddings):
