@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.compose.value_checks import checked, held, may_read
+from nearkin.compose.value_checks import checked_range
 
 
 class Points(NamedTuple):
@@ -102,14 +102,12 @@ def same_point(queries: Points, references: Points) -> Tensor | None:
 def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
     """Return the ids (n,), each of which must be a row of a table with one row for each of `size` samples.
 
-    `why` says what ids are needed for, `holds` what the table is; both go into the error. Where they cannot be read at once, ids outside
-    of the table are moved into it, for an index out of bounds would end the whole process on CUDA, and the error comes later.
+    `why` says what ids are needed for, `holds` what the table is; both go into the error.
     """
     ids = points.ids
     if ids is None:
         raise ValueError(f"ids are missing: {why}; pass ids=")
-    zero = checked("rows", ids.aminmax(), holds, size)
-    return ids if may_read(ids) else held(ids.clamp(0, size - 1), zero)
+    return checked_range("rows", ids, holds, size)
 
 
 def fresh_ids(n: int) -> Tensor:

@@ -121,15 +121,15 @@ class NeighborhoodObjective(Objective):
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
             assert batch.labels is not None
             two = inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__)
-        n, m = len(batch.embeddings), len(references.embeddings)
-        route = plan(self.parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
+        n, m, parts = len(batch.embeddings), len(references.embeddings), self.parts
+        route = plan(parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
         if route == "streamed" and (self.references.slots if own else not _recorded(batch.embeddings)):
             # The kernels know no empty slots. How many are filled is read back, which a recorded step cannot do.
             references, route = (references, "dense") if _recorded(batch.embeddings) else (filled(references), route)
         if route == "streamed":
             in_batch = own and references is batch
             outcome = stream(
-                self.parts,
+                parts,
                 given if in_batch and self.supervision != "ids" else batch,
                 None if in_batch else references,
                 lookup=self.references.lookup() if own else None,
@@ -137,12 +137,12 @@ class NeighborhoodObjective(Objective):
                 precision=self.precision,
             )
         elif route == "selected":
-            outcome = select(self.parts, batch, references)
+            outcome = select(parts, batch, references)
         else:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
             if route == "column":
-                apart = self.parts.relation.column == "apart"
-                outcome = self.parts.criterion.by_column(affinity, *self.references.column(batch, references), apart)
+                apart = parts.relation.column == "apart"
+                outcome = parts.criterion.by_column(affinity, *self.references.column(batch, references), apart)
             else:
                 outcome = self.criterion(affinity, self.relation(batch, references))
         if self.penalty is not None:
