@@ -67,6 +67,14 @@ def everything(client: socket.socket) -> bytes:
     return found
 
 
+def status(client: socket.socket) -> int:
+    """The status of one response, read to its end."""
+    answer = http.client.HTTPResponse(client)
+    answer.begin()
+    answer.read()
+    return answer.status
+
+
 def refusal(answer: bytes) -> tuple[int, str]:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/json" in head and b"nosniff" in head
@@ -75,7 +83,7 @@ def refusal(answer: bytes) -> tuple[int, str]:
 
 def is_answered(port: int, source: str = "127.0.0.1") -> bool:
     with opened(port, GET, source) as client:
-        return client.recv(65536).startswith(b"HTTP/1.1 200")
+        return status(client) == 200
 
 
 def test_headers_that_trickle_are_refused(port: int) -> None:
@@ -85,7 +93,7 @@ def test_headers_that_trickle_are_refused(port: int) -> None:
 
 def test_a_second_request_has_the_same_limit_as_the_first(port: int) -> None:
     with opened(port, GET) as client:
-        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        assert status(client) == 200
         started = time.monotonic()
         answer = b""
         while not answer and time.monotonic() - started < PATIENCE:
@@ -112,7 +120,7 @@ def test_a_body_nobody_wants_cannot_hold_a_connection(port: int) -> None:
     with opened(port, head) as client:
         assert refusal(everything(client)) == (401, "no_token")
     with opened(port, head) as client:  # it arrives: the connection goes on
-        assert client.recv(65536).startswith(b"HTTP/1.1 401")
+        assert status(client) == 401
         client.sendall(b"x" * 1000)
         time.sleep(0.05)
         client.sendall(GET)
@@ -144,7 +152,7 @@ def test_large_heads_are_refused_before_they_are_parsed(port: int) -> None:
     with opened(port, cut) as client:
         time.sleep(0.05)
         client.sendall(b"\n")
-        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        assert status(client) == 200
 
 
 def test_pipelined_requests_get_one_answer(port: int) -> None:
@@ -169,7 +177,7 @@ def test_when_all_connections_are_at_work_others_are_refused(port: int, monkeypa
     with opened(port, GET) as client:
         assert refusal(everything(client)) == (503, "too_many_connections")
     over.set()
-    assert all(client.recv(65536).startswith(b"HTTP/1.1 200") for client in busy)
+    assert all(status(client) == 200 for client in busy)
     for client in busy:
         client.close()
 
@@ -178,7 +186,7 @@ def test_wrong_tokens_wait_and_do_not_keep_the_right_one_out(port: int) -> None:
     started = time.monotonic()
     wrong = GET.replace(TOKEN.encode(), b"wrong")
     with opened(port, wrong) as client:
-        assert client.recv(65536).startswith(b"HTTP/1.1 401") and time.monotonic() - started >= QUICK.wrong_token_seconds
+        assert status(client) == 401 and time.monotonic() - started >= QUICK.wrong_token_seconds
     guesses = [opened(port, wrong if number % 2 else wrong.replace(b"/points?limit=1", b"/health")) for number in range(20)]
     started = time.monotonic()
     assert is_answered(port) and time.monotonic() - started < QUICK.wrong_token_seconds
@@ -186,12 +194,12 @@ def test_wrong_tokens_wait_and_do_not_keep_the_right_one_out(port: int) -> None:
         client.close()
 
 
-@pytest.mark.parametrize("cookie", [b'nearkin_token="' + b"\\" * 14_000, b"a=b;" * 3500, b"=" * 14_000, b'"' * 14_000])
+@pytest.mark.parametrize("cookie", [b'nearkin_token="' + b"\\" * 14_000 + b'"', b"a=b;" * 3500, b"=" * 14_000, b'"' * 14_000])
 def test_cookies_are_read_in_linear_time(port: int, cookie: bytes) -> None:
     sent = GET.replace(b"Authorization: Bearer " + TOKEN.encode(), b"Cookie: " + cookie)
     started = time.monotonic()
     with opened(port, sent) as client:
-        assert client.recv(65536).startswith(b"HTTP/1.1 401")
+        assert status(client) == 401
     assert time.monotonic() - started < QUICK.wrong_token_seconds + 0.5
 
 

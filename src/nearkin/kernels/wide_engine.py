@@ -162,9 +162,9 @@ class WideEngine:
         """See `Engine.gradients`."""
         here = self._ready(work)
         pull = pull.float().contiguous()
-        logs = (first, second) if work.targets is None else (first,)
-        logs = tuple(torch.where(pull == 0, _NO_PULL, log) for log in logs)  # every power relative to it is 0
-        summary = (*(_two_floats(log) for log in logs), *(() if work.targets is None else (_two_floats(second),)), pull)
+        first = torch.where(pull == 0, _NO_PULL, first)  # every power relative to it is 0
+        second = torch.where(pull == 0, _NO_PULL, second) if work.targets is None else second
+        summary = _two_floats(first), _two_floats(second), pull
         size = _power_of_two(_largest_weight(here.work, pull))
         mine = _Gathered.zeros(here.rows, here.n)
         theirs = mine if here.own else _Gathered.zeros(here.columns, here.m)

@@ -8,6 +8,7 @@
 These routes serve the page only and may change with it. Programs use /search.
 """
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from nearkin.index.collection import Collection
 from nearkin.index.contract import VectorIndex
 from nearkin.report.projection import Method, Projection
 from nearkin.serve.atlas.atlas import neighbors_of, restored, to_canvas
-from nearkin.serve.atlas.export import MARK, asset
+from nearkin.serve.atlas.export import MARK, NONCE, asset, page_policy
 from nearkin.serve.atlas.model_maps import Indexed, ModelMap, are_stored, build_maps
 from nearkin.serve.atlas.page_data import header, neighbors_json
 from nearkin.serve.errors import Refusal
@@ -133,24 +134,20 @@ class Explorer:
 
 
 def page() -> tuple[bytes, dict[str, str]]:
-    """The explorer's page, and a policy that allows only its own script and no requests to other sites.
-
-    regl compiles its draw calls with Function(), hence 'unsafe-eval'; no text from outside reaches it.
-    """
-    policy = (
-        "default-src 'none'; img-src 'self' blob: data:; connect-src 'self'; script-src 'self' 'unsafe-eval'; "
-        "style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return asset("index.html").replace(MARK.encode(), b""), {"Content-Security-Policy": policy, **FRESH}
+    """The explorer's page, and a policy that allows only its own script and no requests to other sites. Each call has another nonce."""
+    nonce = secrets.token_urlsafe(16)
+    policy = f"{page_policy(nonce)}; frame-ancestors 'none'"
+    content = asset("index.html").replace(MARK.encode(), b"").replace(NONCE.encode(), nonce.encode())
+    return content, {"Content-Security-Policy": policy, **FRESH}
 
 
 def add_routes(app: FastAPI, explorer: Explorer, service: Service) -> None:
     """Add the page and its data; they are not part of the API's description."""
-    content, headers = page()
     kinds = {"explorer.js": "text/javascript", "explorer.css": "text/css"}
 
     @app.get("/explore", include_in_schema=False)
     async def explore() -> Response:
+        content, headers = page()
         return Response(content, media_type="text/html", headers=headers)
 
     @app.get("/explore/", include_in_schema=False)
