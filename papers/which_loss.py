@@ -60,6 +60,7 @@ CONTENDERS: Mapping[str, Contender] = {
     "angular": _contender("Angular", "angular", "alpha", ("36.0", "45.0")),
 }
 BATCHES: Settings = {"sampler.name": "per_class", "sampler.options.per_class": "4", "batch_size": "64"}
+FEW_CLASSES: Mapping[str, Settings] = {"coil": {"sampler.options.per_class": "8"}}  # tuning has 8 classes for a batch of 64
 _COIL: Settings = {**SETS["omniglot"].settings, "network.dimension": "64", "iterations": "500", "tuning_iterations": "250"}
 UNSEEN: Mapping[str, tuple[str, Settings, tuple[str, ...]]] = {
     **{name: (SETS[name].title, SETS[name].settings, SETS[name].rates) for name in ("cub", "omniglot", "cifar")},
@@ -90,7 +91,7 @@ def _trials() -> tuple[Trial, ...]:
     found = []
     for name, contender in CONTENDERS.items():
         for data, (_, settings, rates) in UNSEEN.items():
-            shared = {**settings, **BATCHES, **contender.settings}
+            shared = {**settings, **BATCHES, **FEW_CLASSES.get(data, {}), **contender.settings}
             tune = _tuning(contender, rates)
             found.append(Trial(f"which-loss-{data}-{name}", data, shared, tune, figure="precision@1", method="unseen"))
         shared = {**SEEN, **BATCHES, **contender.settings}

@@ -7,7 +7,7 @@ from nearkin.train.config import Run, override
 from nearkin.train.objective_choice import OBJECTIVES, WITHOUT_LABELS, build
 from papers.tables import chosen
 from papers.unseen import OWN
-from papers.which_loss import BATCHES, CONTENDERS, TRIALS
+from papers.which_loss import BATCHES, CONTENDERS, FEW_CLASSES, TRIALS
 
 LEFT_OUT = {  # no contenders, and why
     *WITHOUT_LABELS,  # learn without labels
@@ -32,7 +32,7 @@ def test_every_row_has_four_tuning_runs_and_three_seeds() -> None:
     assert len(TRIALS) == 5 * len(CONTENDERS) and len({trial.name for trial in TRIALS}) == len(TRIALS)
     for trial in TRIALS:
         assert len(trial.candidates()) == 4 and trial.seeds == 3
-        assert all(trial.settings[leaf] == value for leaf, value in BATCHES.items())
+        assert all(trial.settings[leaf] == value for leaf, value in {**BATCHES, **FEW_CLASSES.get(trial.data, {})}.items())
     assert [len(part) for part in chosen(["which-loss"])] == [len(TRIALS)] * 2
 
 
