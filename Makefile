@@ -10,7 +10,7 @@ SITE := .venv/.site
 DATA ?= data
 OLDEST := .venv/oldest
 
-.PHONY: demo test lint bench soak docs web wheel clean
+.PHONY: demo test lint bench soak peers docs web wheel clean
 
 demo: $(DEMO)
 	$(BIN)/nearkin demo
@@ -51,6 +51,11 @@ soak: $(READY)
 	$(BIN)/python -m tests.mutants
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OLDEST) scikit-learn==1.5.0
 	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimators/estimator_checks.py
+
+# The tests of scikit-learn and metric-learn, with our estimators in the place of theirs; downloads the source of metric-learn.
+peers: $(READY)
+	PYTHONPATH=$(CURDIR)/src:$(CURDIR) $(BIN)/python -m tests.peers.run
+	$(BIN)/python -m pytest tests/peers
 
 # Writes the generated pages, then builds the site into docs/_build/html; open index.html in a browser.
 docs: export PYTHONPATH := .

@@ -11,6 +11,7 @@ from PIL import Image
 
 import nearkin
 from nearkin import data as sources
+from nearkin.data.checksums import write_json
 from nearkin.index.collection import build_index, open_index
 from nearkin.index.contract import Where
 from tests.serve.small_model import SIDE, D, encoded, make_collection, make_model, make_pictures, opened, picture
@@ -82,7 +83,7 @@ def test_other_weights_are_refused(tmp_path: Path, change: str) -> None:
         make_model(tmp_path / "model", seed=1)
     else:
         page = tmp_path / "model/model.json"
-        page.write_text(json.dumps(json.loads(page.read_text()) | {"prepare": [{"step": "CenterCrop", "size": 8}]}))
+        write_json(page, json.loads(page.read_text()) | {"prepare": [{"step": "CenterCrop", "size": 8}]})
     with pytest.raises(ValueError, match="was made by another model"):
         open_index(tmp_path / "model")
     build_index(tmp_path / "model", opened(tmp_path / "pictures"), replace=True, device="cpu")

@@ -5,8 +5,7 @@ import sys
 import webbrowser
 from argparse import Namespace
 
-from rich.console import Console
-
+from nearkin.cli.terminal import Terminal
 from nearkin.index.collection import open_index
 
 
@@ -18,9 +17,10 @@ def run(arguments: Namespace) -> int:
     except ModuleNotFoundError as error:
         raise ImportError(f"serving needs {error.name}, which is not installed; pip install 'nearkin[serve]'") from error
     token = checked_token(arguments.host, arguments.token or os.environ.get("NEARKIN_TOKEN") or None)
-    collection = open_index(arguments.folder, device=arguments.device)
-    compare = open_index(arguments.compare, device=arguments.device) if arguments.compare else None
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    how = {"device": arguments.device, "verify": not arguments.no_verify}
+    collection = open_index(arguments.folder, uri=arguments.uri, **how)
+    compare = open_index(arguments.compare, **how) if arguments.compare else None
+    console = Terminal(markup=False, highlight=False, soft_wrap=True)
 
     def ready(address: str) -> None:
         console.print(f"{collection.index.count:,} points at {address} (Ctrl-C stops)")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.compose.value_checks import checked, held, may_read
+from nearkin.compose.value_checks import checked_range
 
 
 class Points(NamedTuple):
@@ -41,7 +41,23 @@ class Points(NamedTuple):
     ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
 
 
-EMPTY = torch.iinfo(torch.int64).min  # the label of a slot that holds no point; no class has it
+EMPTY = torch.iinfo(torch.int64).min  # the label and the id of a slot that holds no point; no class and no sample has it
+
+
+def filled_slots(points: Points) -> Tensor | None:
+    """(n,) which slots hold a point, by class or else by id; None when neither is there to tell."""
+    by = points.labels if points.labels is not None and points.labels.dtype == torch.int64 and points.labels.ndim == 1 else points.ids
+    return None if by is None else by != EMPTY
+
+
+def filled(points: Points) -> Points:
+    """Return the slots that hold a point. How many is read back, so a CUDA graph cannot record it."""
+    there = filled_slots(points)
+    if there is None or bool(there.all()):
+        return points
+    kept = there.nonzero()[:, 0]
+    labels, ids = (None if part is None else part[kept] for part in (points.labels, points.ids))
+    return Points(points.embeddings[kept], labels, ids)
 
 
 P = ParamSpec("P")
@@ -86,14 +102,12 @@ def same_point(queries: Points, references: Points) -> Tensor | None:
 def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
     """Return the ids (n,), each of which must be a row of a table with one row for each of `size` samples.
 
-    `why` says what ids are needed for, `holds` what the table is; both go into the error. Where they cannot be read at once, ids outside
-    of the table are moved into it, for an index out of bounds would end the whole process on CUDA, and the error comes later.
+    `why` says what ids are needed for, `holds` what the table is; both go into the error.
     """
     ids = points.ids
     if ids is None:
         raise ValueError(f"ids are missing: {why}; pass ids=")
-    zero = checked("rows", ids.aminmax(), holds, size)
-    return ids if may_read(ids) else held(ids.clamp(0, size - 1), zero)
+    return checked_range("rows", ids, holds, size)
 
 
 def fresh_ids(n: int) -> Tensor:

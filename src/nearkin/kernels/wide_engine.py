@@ -4,7 +4,7 @@ The fused kernels of `triton_engine.py` hold a row of points in registers; above
 compute all affinities again for each chunk of dimensions, and its cost grows with the square of d. Here it grows with d:
 
 * blocks of at most `block_bytes` hold the products of some queries and some references, from one library product of split operands:
-  [high, high, low] by [high, low, high], 16-bit floats in, float32 out (`fast` and `high`: high by high);
+  [low, high, high] by [high, low, high], 16-bit floats in, float32 out (`fast` and `high`: high by high);
 * a kernel of `triton_wide.py` reads a block once and writes log-sums (first pass) or 16-bit weights of the gradient (second pass);
 * library products of the weights and the points add up to the gradient.
 
@@ -30,7 +30,8 @@ from nearkin.kernels.triton_wide import join_kernel, sums_kernel, weights_kernel
 BLOCK_BYTES = 512 << 20
 _PAIR_BYTES = 8  # a float32 product and two 16-bit weights
 _TALL = 4096  # rows of a block, where there are as many
-_ROWS, _COLUMNS, _SLIVER, _WARPS = 64, 64, 16, 4  # of a tile of the elementwise passes, and of its slivers
+_ROWS, _COLUMNS, _SLIVER, _WARPS = 32, 128, 16, 4  # of a tile of the elementwise passes, and of its slivers
+_JOINED = 32  # queries of one program that joins partial sums
 _WHOLE = 8  # sizes of 16-bit operands that the matrix units read at full speed
 _NO_PULL = 3e38
 _EXPONENT = 13  # of the largest coordinate and the largest weight; fp16 ends at 2^16
@@ -161,9 +162,9 @@ class WideEngine:
         """See `Engine.gradients`."""
         here = self._ready(work)
         pull = pull.float().contiguous()
-        logs = (first, second) if work.targets is None else (first,)
-        logs = tuple(torch.where(pull == 0, _NO_PULL, log) for log in logs)  # every power relative to it is 0
-        summary = (*(_two_floats(log) for log in logs), *(() if work.targets is None else (_two_floats(second),)), pull)
+        first = torch.where(pull == 0, _NO_PULL, first)  # every power relative to it is 0
+        second = torch.where(pull == 0, _NO_PULL, second) if work.targets is None else second
+        summary = _two_floats(first), _two_floats(second), pull
         size = _power_of_two(_largest_weight(here.work, pull))
         mine = _Gathered.zeros(here.rows, here.n)
         theirs = mine if here.own else _Gathered.zeros(here.columns, here.m)
@@ -270,10 +271,13 @@ def _side(points: Tensor, split: bool, squared: bool) -> _Side:
 
 
 def _side_by_side(side: _Side, turned: bool) -> Tensor:
-    """[high, high, low], or turned [high, low, high]: the product of both has every term but low by low."""
+    """[low, high, high], or turned [high, low, high]: the product of both has every term but low by low.
+
+    The small terms come first: the matrix units cut off what is below the last digit of a running sum.
+    """
     if side.low is None:
         return side.high
-    return torch.cat([side.high, side.low, side.high] if turned else [side.high, side.high, side.low], 1)
+    return torch.cat([side.high, side.low, side.high] if turned else [side.low, side.high, side.high], 1)
 
 
 def _two_floats(x: Tensor) -> Tensor:
@@ -294,8 +298,8 @@ def _largest_weight(work: Work, pull: Tensor) -> Tensor:
 def _join(parts: Tensor, first: Tensor, second: Tensor, start: int, skipped: int, work: Work) -> None:
     """Add partial sums (4, parts, length), but for the first `skipped` queries, to the summaries of the queries from `start` on."""
     _, count, length = parts.shape
-    join_kernel[(-(-(length - skipped) // _COLUMNS),)](
-        parts, first, second, start + skipped, skipped, length - skipped, length, count, BLOCK=_COLUMNS, MODE=_mode(work), num_warps=4
+    join_kernel[(-(-(length - skipped) // _JOINED),)](
+        parts, first, second, start + skipped, skipped, length - skipped, length, count, BLOCK=_JOINED, MODE=_mode(work), num_warps=1
     )
 
 

@@ -10,7 +10,7 @@ from nearkin.compose.outcome import REDUCTIONS, Outcome
 from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.relation import Supervision
 from nearkin.compose.validation import check_choice
-from nearkin.compose.value_checks import broken, checked, held, largest, length, may_read
+from nearkin.compose.value_checks import broken, checked, checked_range, extremes, held, largest, length, may_read
 
 KEPT = (torch.float32, torch.float64)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -188,13 +188,8 @@ def check_reduction(reduction: str) -> None:
 
 
 def check_known(labels: Tensor, count: int) -> Tensor:
-    """Return labels that are among the C classes of the anchors, proxies or centers.
-
-    Where they cannot be read at once, others are moved among them, for an index out of bounds would end the whole process on CUDA, and the
-    error comes later.
-    """
-    zero = checked("classes", labels.aminmax(), "labels", count)
-    return labels if may_read(labels) else held(labels.clamp(0, count - 1), zero)
+    """Return labels that are among the C classes of the anchors, proxies or centers."""
+    return checked_range("classes", labels, "labels", count)
 
 
 def check_two_classes(*labels: Tensor, objective: str = "the objective") -> Tensor | None:
@@ -207,10 +202,12 @@ def check_two_classes(*labels: Tensor, objective: str = "the objective") -> Tens
     """
     if all(len(some) <= 1 for some in labels):
         return None
+    if may_read(labels[0]):
+        low, high = extremes(labels[0])
+        if low != high:  # the common case: the queries alone have two
+            return None
     first = labels[0][0]
     two = (labels[0] != first).any()
-    if may_read(two) and bool(two):  # the common case: the queries alone have two
-        return None
     for some in labels[1:]:
         if some is not labels[0]:
             two = two | ((some != first) & (some != EMPTY)).any()
@@ -226,3 +223,16 @@ def contrasted(outcome: Outcome, two: Tensor | None) -> Outcome:
         return outcome
     values, weight, active = (torch.where(two, part, 0) for part in outcome[:3])
     return outcome._replace(values=values, weight=weight, active=active)
+
+
+def check_twice(ids: Tensor) -> None:
+    """Check that every id occurs exactly twice: the two views of a sample."""
+    if not may_read(ids):  # a wrong number of views shows in the shapes or the value
+        return
+    ranked = ids.sort().values
+    pairs = ranked[: len(ranked) // 2 * 2].reshape(-1, 2)
+    if len(ranked) % 2 or bool((pairs[:, 0] != pairs[:, 1]).any()) or bool((pairs[1:, 0] == pairs[:-1, 0]).any()):
+        raise ValueError(
+            "ids must occur exactly twice each, for the two views of every sample: pass torch.cat([first, second]) with "
+            "ids=torch.cat([ids, ids]); in `nearkin train` set views=2"
+        )
