@@ -108,7 +108,13 @@ def _lazy_exports(room: str, homes: Mapping[str, tuple[str, ...]], name: str) ->
     raise AttributeError(f"module {room!r} has no attribute {name!r}")
 
 
+_ROOMS = ("compose", "kernels", "objectives", "data", "models", "search", "index", "train", "evaluate", "report", "estimators", "serve")
+_PARTS = ("affinity", "relation", "criterion", "references")  # of compose, under the names by which people look for them
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS or name in _PARTS:
+        return import_module(f"nearkin.{name}" if name in _ROOMS else f"nearkin.compose.{name}")
     return _lazy_exports(__name__, _HOMES, name)
 
 
