@@ -1,5 +1,6 @@
 """Checks of an objective's arguments: embeddings, labels, ids, references. Errors name the argument, the value and the fix."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,17 @@ def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
     if 0 in embeddings.shape:
         raise ValueError(f"{name} is empty, shape {tuple(embeddings.shape)}; a batch needs at least one row and one column")
     converted: Tensor = embeddings if embeddings.dtype in KEPT else embeddings.float()
-    found, bound = length(converted), largest(converted.dtype)
-    if not may_read(converted):
-        return held(converted, checked("embeddings", [found], name, bound))
+    return _not_too_long(converted, name, largest(converted.dtype))
+
+
+def _not_too_long(x: Tensor, name: str, bound: float) -> Tensor:
+    """Return x if all its rows together are finite and no longer than a bound; where it cannot be read at once the error comes later."""
+    found = length(x)
+    if not may_read(x):
+        return held(x, checked("embeddings", [found], name, bound))
     if not float(found) <= bound:
-        raise ValueError(_broken(converted.detach().double(), name, bound))
-    return converted
+        raise ValueError(_broken(x.detach().double(), name, bound))
+    return x
 
 
 def _broken(x: Tensor, name: str, bound: float) -> str:
@@ -47,7 +53,7 @@ def _broken(x: Tensor, name: str, bound: float) -> str:
 
 def check_not_mapped(embeddings: Any) -> None:
     """Refuse tensors of torch.func.vmap: an objective compares the rows of one batch, and reads and checks that batch."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not isinstance(embeddings, Tensor):
         return
     while torch._C._functorch.is_functorch_wrapped_tensor(embeddings):
         if torch._C._functorch.is_batchedtensor(embeddings):
@@ -236,3 +242,8 @@ def check_twice(ids: Tensor) -> None:
             "ids must occur exactly twice each, for the two views of every sample: pass torch.cat([first, second]) with "
             "ids=torch.cat([ids, ids]); in `nearkin train` set views=2"
         )
+
+
+def check_fourth_powers(embeddings: Tensor) -> Tensor:
+    """Return embeddings whose fourth powers can be summed, as squared covariances are: a bound lower than that of squares."""
+    return _not_too_long(embeddings, "embeddings", math.sqrt(largest(embeddings.dtype)))
