@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from importlib import import_module
 from numbers import Real
 from pathlib import Path
@@ -251,6 +251,16 @@ class Cells(NamedTuple):
 
     said: Literal["number", "boolean", "date", "text", "category"]
     values: np.ndarray
+
+    def plain(self) -> np.ndarray:
+        """The cells as they are shown: Python numbers, booleans, dates and texts, None where missing."""
+        shown = np.empty(len(self.values), dtype=object)
+        for at, (cell, gone) in enumerate(zip(self.values.tolist(), _gone(self.values), strict=True)):
+            if gone or self.said not in ("boolean", "date"):
+                shown[at] = None if gone else cell
+            else:
+                shown[at] = bool(cell) if self.said == "boolean" else datetime(1970, 1, 1) + timedelta(seconds=cell)
+        return shown
 
 
 REFUSED = "refused: "
