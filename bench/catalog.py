@@ -18,12 +18,14 @@ from nearkin.objectives import NCA, Objective, WeightedSum
 CLASSES, DIMENSION, MEMORY = 4, 16, 96
 SIZE = 2304  # samples of a memory bank: more than the largest batch that is tried
 BASES = ("Objective", "NeighborhoodObjective", "WeightedSum")
+TWO_SIDED = ("InfoNCE",)  # takes the embeddings of a second encoder as references=, which other objectives do without
 SIZES: dict[str, Callable[[], Any]] = {
     "num_classes": lambda: CLASSES,
     "dimension": lambda: DIMENSION,
     "size": lambda: SIZE,
     "anchors": lambda: torch.eye(CLASSES, DIMENSION),
     "objective": NCA,
+    "dimensions": lambda: (DIMENSION // 2, DIMENSION),
     "terms": lambda: {"nca": (1.0, NCA())},
 }
 NOT_CASES = ("engine", "precision")
@@ -50,7 +52,7 @@ class Batch(NamedTuple):
 
 def kinds() -> dict[str, type]:
     """The classes by name, without those that others are made from."""
-    found = {name: getattr(objectives, name) for name in objectives.__all__ if name not in BASES}
+    found = {name: getattr(objectives, name) for name in objectives.__all__ if name not in (*BASES, *TWO_SIDED)}
     return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Objective | WeightedSum)}
 
 
@@ -115,7 +117,8 @@ def batch(supervision: str | None, n: int = 32, d: int = DIMENSION, device: str 
         "sets": torch.nn.functional.one_hot(classes, CLASSES),
         "ids": None,
     }.get(supervision or "classes", classes)
-    return Batch(embeddings, None if labels is None else labels.to(device), (torch.arange(n) % SIZE).to(device))
+    ids = torch.arange(n) % (n // 2 if supervision == "ids" else SIZE)  # without labels, two views of every sample
+    return Batch(embeddings, None if labels is None else labels.to(device), ids.to(device))
 
 
 def leaves(objective: Any, embeddings: Tensor) -> list[Tensor]:

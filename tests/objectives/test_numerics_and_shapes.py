@@ -21,13 +21,13 @@ def test_enormous_embeddings_are_finite_or_refused(case: Case, dtype: torch.dtyp
     objective = case.build().to(dtype)
     some = batch(objective.supervision, n, dtype=dtype)
     unit = some.embeddings / some.embeddings.norm()
-    bound = value_checks.largest(dtype)
+    bound = value_checks.largest(dtype) ** (0.5 if case.name == "VICReg" else 1.0)  # it sums fourth powers
     live = (0.9 * bound * unit).requires_grad_()
     loss = some._replace(embeddings=live).loss(objective)
     found = torch.autograd.grad(loss, leaves(objective, live), allow_unused=True, materialize_grads=True)
     assert loss.isfinite() and all(x.isfinite().all() for x in found)
     for size in (1.2 * bound, 1e18 if dtype == torch.float32 else 1e170, torch.finfo(dtype).max):
-        with pytest.raises(ValueError, match=r"embeddings are as long as .* together, first in rows \[.*\]; above 1e\+?.* overflow"):
+        with pytest.raises(ValueError, match=r"embeddings are as long as .* together, first in rows \[.*\]; above \de\+?.* overflow"):
             some._replace(embeddings=size * unit).loss(objective)
     assert some.loss(objective).isfinite(), "the next call works"
 

@@ -236,7 +236,7 @@ def test_every_objective_can_be_named():
         ("preprocess.name", "zca", "preprocess 'zca' is unknown"),
         ("preprocess.options.per_chanel", "true", r"standardize has no option 'per_chanel' \(did you mean 'per_channel'\?\)"),
         ("preprocess.options.mean", "0.5", "preprocess.options.mean and preprocess.options.std belong together"),
-        ("sampler.name", "fair", "sampler 'fair' is unknown; choose one of shuffled, per_class, class_balanced"),
+        ("sampler.name", "fair", "sampler 'fair' is unknown; choose one of shuffled, per_class, class_balanced, grouped"),
         (
             "sampler.options.droplast",
             "true",

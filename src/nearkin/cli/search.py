@@ -120,6 +120,8 @@ def _vectors(text: str | None) -> list[tuple[str, np.ndarray]]:
         if not {"embeddings", "x"} & set(held):
             raise ValueError(f"--vector {text} holds {few(sorted(held))}, and no embeddings; pass a file that `nearkin embed` wrote")
         vectors = np.atleast_2d(held["embeddings"] if "embeddings" in held else held["x"])
+        if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or not vectors.size:
+            raise ValueError(f"--vector {text} holds {vectors.dtype} {vectors.shape}; embeddings are numbers (n, d), at least one row")
         names = held["sources"].tolist() if len(held.get("sources", ())) == len(vectors) else [f"vector {n}" for n in range(len(vectors))]
         return list(zip(names, vectors, strict=True))
     try:

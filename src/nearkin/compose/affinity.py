@@ -30,7 +30,7 @@ class Affinity(Protocol):
         What the score is divided by.
     """
 
-    def __call__(self, queries: Tensor, references: Tensor) -> Tensor: ...
+    def __call__(self, queries: Tensor, references: Tensor, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ class Criterion(Protocol):
 
     Attributes
     ----------
-    form : {"log", "expected", "each"}, optional
-        It is that soft sum, which the kernels stream: "log" is `any_positive`, "expected" is `expected_cost`, "each" is `each_positive`.
+    form : {"log", "expected", "each", "mean"}, optional
+        It is that soft sum, which the kernels stream: "log" is `any_positive`, "expected" is `expected_cost`, "each" is `each_positive`,
+        "mean" is `mean_positive`.
     needs : {"all", "best"}, optional
         "best": it looks only at the best few of each row. It then has `choose(affinity, related)`, which finds them without a gradient,
         and `outcome(affinity, choice)`, which takes their affinities.
@@ -38,7 +39,7 @@ class Criterion(Protocol):
         known column: vectors that stand for one class each, or one answer a class.
     """
 
-    def __call__(self, affinity: Tensor, relation: Related) -> Outcome: ...
+    def __call__(self, affinity: Tensor, relation: Related, /) -> Outcome: ...
 
 
 ByColumn = Callable[[Tensor, Tensor, Tensor | None, bool], Outcome]
@@ -227,6 +228,40 @@ def each_positive(affinity: Tensor, relation: Related) -> Outcome:
     else:
         sums = (soft_hinge(negative[:, None] - affinity) * right).sum(1)
     return _soft(torch.where(valid, sums / positives.clamp_min(1), 0.0), valid, positives)
+
+
+@declares("mean", "classes", own_column)
+def mean_positive(affinity: Tensor, relation: Related) -> Outcome:
+    """The mean over the positives of minus the log of their probability, mean_j -log p_ij: EVERY positive should take its share.
+
+    A query without a positive is skipped.
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, mean_positive
+    >>> related = Related(torch.tensor([[0.0, 0.0, 1.0]]), torch.ones(1, 3, dtype=torch.bool))
+    >>> mean_positive(torch.zeros(1, 3), related).values  # log 3; any_positive gives log 3/2
+    tensor([1.0986])
+    """
+    right, _ = right_and_wrong(relation)
+    positives = count(right)
+    valid = positives > 0
+    whole = torch.where(valid, logsumexp(affinity, relation.candidate), 0.0)
+    mean = (affinity * right).sum(1) / positives.clamp_min(1)
+    return _soft(whole - mean, valid, count(relation.candidate))
 
 
 @declares()

@@ -6,7 +6,7 @@ tensor or in a batch that holds it twice, and only the id tells.
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
@@ -14,34 +14,64 @@ from torch import Tensor
 
 from nearkin.compose.value_checks import checked_range
 
+if TYPE_CHECKING:  # for type checkers: it may be made of arrays, and what our functions read of it are tensors
+    Rows = Tensor | np.ndarray[Any, Any]
 
-class Points(NamedTuple):
-    """A set of n points in d dimensions, used for queries and for references.
+    class _Fields(NamedTuple):
+        embeddings: Tensor
+        labels: Tensor | None = None
+        ids: Tensor | None = None
 
-    Parameters
-    ----------
-    embeddings : Tensor
-        (n, d) floats.
-    labels : Tensor, optional
-        (n,) integer classes, (n,) or (n, t) numbers, or (n, C) multi-hot label sets.
-    ids : Tensor, optional
-        (n,) integers. Equal ids are the same sample.
+    class Points(_Fields):
+        """See below."""
 
-    Examples
-    --------
-    >>> import torch
-    >>> from nearkin import Points
-    >>> points = Points(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
-    >>> points.embeddings.shape, points.ids is None
-    (torch.Size([3, 2]), True)
-    """
+        def __new__(cls, embeddings: Rows, labels: Rows | None = None, ids: Rows | None = None) -> Self: ...
 
-    embeddings: Tensor  # (n, d)
-    labels: Tensor | None = None  # (n,) classes, (n,) or (n, t) numbers, (n, C) multi-hot sets
-    ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
+else:
+
+    class Points(NamedTuple):
+        """A set of n points in d dimensions, used for queries and for references.
+
+        Parameters
+        ----------
+        embeddings : Tensor or ndarray
+            (n, d) floats.
+        labels : Tensor or ndarray, optional
+            (n,) integer classes, (n,) or (n, t) numbers, or (n, C) multi-hot label sets.
+        ids : Tensor or ndarray, optional
+            (n,) integers. Equal ids are the same sample.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from nearkin import Points
+        >>> points = Points(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+        >>> points.embeddings.shape, points.ids is None
+        (torch.Size([3, 2]), True)
+        """
+
+        embeddings: Tensor  # (n, d)
+        labels: Tensor | None = None  # (n,) classes, (n,) or (n, t) numbers, (n, C) multi-hot sets
+        ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
 
 
-EMPTY = torch.iinfo(torch.int64).min  # the label of a slot that holds no point; no class has it
+EMPTY = torch.iinfo(torch.int64).min  # the label and the id of a slot that holds no point; no class and no sample has it
+
+
+def filled_slots(points: Points) -> Tensor | None:
+    """(n,) which slots hold a point, by class or else by id; None when neither is there to tell."""
+    by = points.labels if points.labels is not None and points.labels.dtype == torch.int64 and points.labels.ndim == 1 else points.ids
+    return None if by is None else by != EMPTY
+
+
+def filled(points: Points) -> Points:
+    """Return the slots that hold a point. How many is read back, so a CUDA graph cannot record it."""
+    there = filled_slots(points)
+    if there is None or bool(there.all()):
+        return points
+    kept = there.nonzero()[:, 0]
+    labels, ids = (None if part is None else part[kept] for part in (points.labels, points.ids))
+    return Points(points.embeddings[kept], labels, ids)
 
 
 P = ParamSpec("P")

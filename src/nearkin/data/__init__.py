@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from nearkin import _lazy_exports
 
 _HOMES = {
+    "nearkin.data.columns": ("TableSchema",),
     "nearkin.data.dataset": ("Dataset", "Supervision"),
     "nearkin.data.digits": ("LabeledImages", "Split", "hold_out", "moved_digits"),
+    "nearkin.data.hard_samplers": ("Grouped", "HardClasses", "NearNeighbors", "near_classes"),
     "nearkin.data.images": ("DamagedImageError",),
     "nearkin.data.leaks": ("LeakError", "check_leaks"),
     "nearkin.data.loader": ("Loader",),
@@ -27,12 +29,17 @@ _HOMES = {
 __all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from nearkin.data.columns import TableSchema as TableSchema
     from nearkin.data.dataset import Dataset as Dataset
     from nearkin.data.dataset import Supervision as Supervision
     from nearkin.data.digits import LabeledImages as LabeledImages
     from nearkin.data.digits import Split as Split
     from nearkin.data.digits import hold_out as hold_out
     from nearkin.data.digits import moved_digits as moved_digits
+    from nearkin.data.hard_samplers import Grouped as Grouped
+    from nearkin.data.hard_samplers import HardClasses as HardClasses
+    from nearkin.data.hard_samplers import NearNeighbors as NearNeighbors
+    from nearkin.data.hard_samplers import near_classes as near_classes
     from nearkin.data.images import DamagedImageError as DamagedImageError
     from nearkin.data.leaks import LeakError as LeakError
     from nearkin.data.leaks import check_leaks as check_leaks

@@ -419,6 +419,8 @@ def numbers(labels: Tensor | None, count: int, name: str) -> Tensor:
         raise ValueError(f"{name} are missing or not a tensor; give numbers (n,) or (n, t), one row for each embedding")
     if labels.ndim not in (1, 2) or len(labels) != count:
         raise ValueError(f"{name} have shape {tuple(labels.shape)} for {count} embeddings; give numbers (n,) or (n, t)")
+    if not labels.numel():
+        raise ValueError(f"{name} are empty, so that there is nothing to measure; give at least one row")
     return check_finite(name, labels.double(), "remove the points without a target")  # type: ignore[no-any-return]
 
 

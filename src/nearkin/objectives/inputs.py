@@ -1,5 +1,6 @@
 """Checks of an objective's arguments: embeddings, labels, ids, references. Errors name the argument, the value and the fix."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,17 @@ def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
     if 0 in embeddings.shape:
         raise ValueError(f"{name} is empty, shape {tuple(embeddings.shape)}; a batch needs at least one row and one column")
     converted: Tensor = embeddings if embeddings.dtype in KEPT else embeddings.float()
-    found, bound = length(converted), largest(converted.dtype)
-    if not may_read(converted):
-        return held(converted, checked("embeddings", [found], name, bound))
+    return _not_too_long(converted, name, largest(converted.dtype))
+
+
+def _not_too_long(x: Tensor, name: str, bound: float) -> Tensor:
+    """Return x if all its rows together are finite and no longer than a bound; where it cannot be read at once the error comes later."""
+    found = length(x)
+    if not may_read(x):
+        return held(x, checked("embeddings", [found], name, bound))
     if not float(found) <= bound:
-        raise ValueError(_broken(converted.detach().double(), name, bound))
-    return converted
+        raise ValueError(_broken(x.detach().double(), name, bound))
+    return x
 
 
 def _broken(x: Tensor, name: str, bound: float) -> str:
@@ -223,3 +229,21 @@ def contrasted(outcome: Outcome, two: Tensor | None) -> Outcome:
         return outcome
     values, weight, active = (torch.where(two, part, 0) for part in outcome[:3])
     return outcome._replace(values=values, weight=weight, active=active)
+
+
+def check_twice(ids: Tensor) -> None:
+    """Check that every id occurs exactly twice: the two views of a sample."""
+    if not may_read(ids):  # a wrong number of views shows in the shapes or the value
+        return
+    ranked = ids.sort().values
+    pairs = ranked[: len(ranked) // 2 * 2].reshape(-1, 2)
+    if len(ranked) % 2 or bool((pairs[:, 0] != pairs[:, 1]).any()) or bool((pairs[1:, 0] == pairs[:-1, 0]).any()):
+        raise ValueError(
+            "ids must occur exactly twice each, for the two views of every sample: pass torch.cat([first, second]) with "
+            "ids=torch.cat([ids, ids]); in `nearkin train` set views=2"
+        )
+
+
+def check_fourth_powers(embeddings: Tensor) -> Tensor:
+    """Return embeddings whose fourth powers can be summed, as squared covariances are: a bound lower than that of squares."""
+    return _not_too_long(embeddings, "embeddings", math.sqrt(largest(embeddings.dtype)))

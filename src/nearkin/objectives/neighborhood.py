@@ -1,7 +1,8 @@
 """The composition: objective = references x affinity x relation x criterion."""
 
+import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from nearkin.compose.affinity import Affinity
 from nearkin.compose.criterion import Criterion
 from nearkin.compose.metrics import product_form
 from nearkin.compose.outcome import Outcome
-from nearkin.compose.points import Points
+from nearkin.compose.points import Points, filled
 from nearkin.compose.references import References
 from nearkin.compose.relation import Relation, Supervision
 from nearkin.compose.routes import Composition, plan, streams
@@ -123,6 +124,9 @@ class NeighborhoodObjective(Objective):
             two = inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__)
         n, m, parts = len(batch.embeddings), len(references.embeddings), self.parts
         route = plan(parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
+        if route == "streamed" and (self.references.slots if own else not _recorded(batch.embeddings)):
+            # The kernels know no empty slots. How many are filled is read back, which a recorded step cannot do.
+            references, route = (references, "dense") if _recorded(batch.embeddings) else (filled(references), route)
         if route == "streamed":
             in_batch = own and references is batch
             outcome = stream(
@@ -163,6 +167,41 @@ class NeighborhoodObjective(Objective):
         """Move the references: the bank takes the new embeddings, centers follow their classes."""
         self.references.update(self._checked(embeddings, labels, ids))
 
+    def choosing_among(self, references: References) -> Self:
+        """Return a copy of this objective that chooses among other references: a memory of earlier batches, a class-balanced bank, ...
+
+        Parameters
+        ----------
+        references : References
+            Such as `CrossBatchMemory(4096, d, delay=1000)` or `ClassBank(C, d)`.
+
+        Returns
+        -------
+        NeighborhoodObjective
+            The copy. Call its `update` with ids after every optimizer step, which fills the memory.
+
+        Raises
+        ------
+        ValueError
+            If this objective has references of its own: proxies, anchors, centers or a bank.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from nearkin import MultiSimilarity
+        >>> from nearkin.compose import CrossBatchMemory
+        >>> objective = MultiSimilarity().choosing_among(CrossBatchMemory(64, 4, delay=1))
+        >>> z, labels, ids = torch.randn(8, 4), torch.arange(4).repeat(2), torch.arange(8)
+        >>> loss = objective(z, labels, ids=ids)
+        >>> objective.update(z, labels, ids=ids)
+        """
+        if not self.references.from_batch or self.references.columns is not None:
+            own = type(self.references).__name__
+            raise ValueError(f"{type(self).__name__} has references of its own, {own}, and cannot choose among others")
+        other = copy.deepcopy(self)
+        other.references = references
+        return other
+
     def extra_repr(self) -> str:
         parts = {"affinity": self.affinity, "relation": self.relation, "criterion": self.criterion, "penalty": self.penalty}
         return ", ".join(f"{name}={_name(part)}" for name, part in parts.items() if part is not None and not isinstance(part, nn.Module))
@@ -175,6 +214,11 @@ class NeighborhoodObjective(Objective):
             "relation": _name(self.relation),
             "criterion": _name(self.criterion),
         }
+
+
+def _recorded(x: Tensor) -> bool:
+    """Whether the step is being recorded, by torch.compile or in a CUDA graph."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _name(part: object) -> str:

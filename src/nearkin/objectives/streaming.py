@@ -22,6 +22,7 @@ from nearkin.compose.value_checks import checked, held
 from nearkin.kernels.autograd import soft_neighbors
 from nearkin.kernels.contract import COPIES, Form, Work, positions_of
 from nearkin.objectives.listed_neighbors import each, pairwise, weighed
+from nearkin.objectives.mean_of_positives import mean_of_positives
 
 Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent
 
@@ -41,6 +42,9 @@ def stream(parts: Composition, batch: Points, references: Points | None, *, look
         return soft_neighbors(some, form, temperature, engine=engine, precision=precision)
 
     where = _Where(batch if references is None else references, lookup)
+    if criterion == "mean" and layout.classes is not None:
+        skip = _own_positions(batch, references, where)
+        return where.trusted(mean_of_positives(work, layout.classes, skip, temperature, evaluate))
     if layout.listed is None:
         work, order = _laid_out(work, batch, references, layout, where)
         return where.trusted(_found(work, evaluate(work, criterion), order))

@@ -125,8 +125,8 @@ class _Process:
     async def ask(self, content: bytes, shape: tuple[int, int, int], limits: Limits) -> tuple[int, np.ndarray, str]:
         """The status, the pixels, and the reason if there are none."""
         loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self._socket, REQUEST.pack(*shape[:2], limits.pixels, limits.decode_bytes, len(content)))
-        await loop.sock_sendall(self._socket, content)
+        head = REQUEST.pack(*shape[:2], limits.pixels, limits.decode_bytes, len(content))
+        await loop.sock_sendall(self._socket, head + content)  # at once: the process is woken once
         status, *found, length = REPLY.unpack(await self._read(REPLY.size))
         rest = await self._read(length)
         if status != DECODED:

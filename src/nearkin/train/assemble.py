@@ -11,6 +11,7 @@ from nearkin import data as sources
 from nearkin.compose.validation import check_choice
 from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.hard_samplers import Grouped
 from nearkin.data.loader import Loader
 from nearkin.data.sources.sharded import ShardRows
 from nearkin.models.catalog import channels_last, loads_itself
@@ -219,8 +220,13 @@ def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) ->
         raise ValueError(f"discovery.released_protocol (true) compares with a memory bank, but {name} has none; {fix}")
 
 
-SAMPLERS = {"shuffled": samplers.Shuffled, "per_class": samplers.PerClass, "class_balanced": samplers.ClassBalanced}
-_FILLED = ("size", "batch", "labels", "seed", "strata")  # set by the data and the run
+SAMPLERS = {
+    "shuffled": samplers.Shuffled,
+    "per_class": samplers.PerClass,
+    "class_balanced": samplers.ClassBalanced,
+    "grouped": Grouped,
+}
+_FILLED = ("size", "batch", "labels", "groups", "seed", "strata")  # set by the data and the run
 
 
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
@@ -240,6 +246,10 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
         raise ValueError(f"sampler {name!r} needs classes, and {train.name} has none; use sampler.name=shuffled")
     if name == "per_class":
         return samplers.PerClass(train.labels, batch, seed=seed, **options)
+    if name == "grouped":
+        if train.groups is None:
+            raise ValueError(f"sampler 'grouped' needs groups, and {train.name} has none; use sampler.name=per_class")
+        return Grouped(train.labels, train.groups, batch, seed=seed, **options)
     return samplers.ClassBalanced(train.labels, batch, seed=seed, **options)
 
 

@@ -24,6 +24,7 @@ from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
+from nearkin.train.data_checks import sampler_warning
 from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, saved_form, write_run
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
@@ -142,6 +143,8 @@ def _trained(
         run = taken(run, parts_of_data.train, given, log)
         parts = assemble(run, parts_of_data.train, place)
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
+        if poor := sampler_warning(parts.objective, parts.sampler, parts_of_data.train):
+            log.message(poor)
         loop = Loop(run, folder, parts, parts_of_data, log, rank)
         loop.try_held_out()
         found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
