@@ -48,7 +48,7 @@ TRAIN_EXAMPLES = """examples:
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
-  nearkin train unlabeled/ --set data.size=64         images without labels in one folder, resized to 64 x 64
+  nearkin train unlabeled/ --size 64                  images without labels in one folder, resized to 64 x 64
   nearkin train unlabeled/ --for discovery            the same with a larger network: color images, needs a GPU
   nearkin train birds/ --for retrieval                settings for finding classes that training did not see
   nearkin train photos/ --find-rate                   measure a good learning rate first
@@ -234,6 +234,13 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--for", dest="purpose", metavar="PURPOSE", help="use the settings for a purpose: retrieval or discovery")
     parser.add_argument("--network", metavar="NAME", help="convnet, mlp, resnet18, ren2014-mnist, timm:NAME, ... (default: convnet or mlp)")
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="dimensions of the embedding (default: 64)")
+    parser.add_argument(
+        "--size",
+        type=_at_least_one,
+        metavar="PIXELS",
+        help="resize images and cut out the center (default: the encoder's size, or by the images)",
+    )
+    parser.add_argument("--skip-damaged", action="store_true", help="leave out image files that cannot be read; they are named and counted")
     parser.add_argument("--codes", action="store_true", help="learn a binary code of D bits, searched by Hamming distance")
     parser.add_argument(
         "--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20, more for few points)"

@@ -24,7 +24,7 @@ from nearkin.index import thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.local import LocalIndex
 from nearkin.index.milvus_folder import Address, address, create_in_milvus, open_in_milvus
-from nearkin.models.folder import Model, Picture, about_of, load
+from nearkin.models.folder import Model, Picture, about_of, framing_of, load
 
 BATCH = 1024  # points per durable step
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of uploaded images
@@ -151,7 +151,7 @@ class Collection:
         shape = self.model.about["shape"]
         if len(shape) != 3:
             raise ValueError(f"this model reads vectors of {shape[0]} numbers, not images; search by id or by vector")
-        image = decode_bytes(content, shape[0], shape[1], name="the upload", formats=FORMATS, most_pixels=most_pixels)
+        image = decode_bytes(content, shape[0], framing_of(self.model.about), name="the upload", formats=FORMATS, most_pixels=most_pixels)
         return np.asarray(self.model.encode(image[None].numpy())).reshape(-1)
 
     def add(self, data: Dataset, report: Report | None = None) -> Added:

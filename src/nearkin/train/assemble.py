@@ -155,6 +155,7 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
         "format": 1,
         "kind": train.kind,
         "shape": list(train.shape),
+        **_framing(run, train),
         "classes": list(train.classes),
         "targets": list(train.target_names),
         "supervision": train.supervision,
@@ -168,6 +169,13 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
         },
         "prepare": _agreed(run, train),
     }
+
+
+def _framing(run: Run, train: Dataset) -> dict[str, Any]:
+    """How image files are resized, where it differs from the plain resize to the shape."""
+    if train.kind != "images" or (run.data.crop, run.data.interpolation) == (1.0, "bilinear"):
+        return {}
+    return {"framing": {"crop": run.data.crop, "interpolation": run.data.interpolation}}
 
 
 def _of_other_libraries(run: Run) -> dict[str, Any]:

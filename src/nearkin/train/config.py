@@ -29,7 +29,12 @@ class DataChoice:
     root : str, default=""
         Folder in which a known data set was found. It is written by training, so that later commands find the data again.
     size : int, default=None
-        Resize the short side of images and cut out the center, size x size pixels. None keeps their size.
+        Resize the short side of images and cut out the center, size x size pixels. None takes the encoder's size; without one
+        it keeps the size of the images, or chooses one if they differ or are large.
+    crop : float, default=1.0
+        Share of the short side that the cut keeps: the short side is resized to size / crop first. Encoders bring their own.
+    interpolation : {"nearest", "bilinear", "bicubic", "lanczos"}, default="bilinear"
+        How images are resized. Encoders bring their own.
     path_column : str, default="path"
         Column of a table that holds the paths of the images.
     label_column : str, default="label"
@@ -66,6 +71,8 @@ class DataChoice:
     source: str = ""
     root: str = ""
     size: int | None = None
+    crop: float = 1.0
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
     path_column: str = "path"
     label_column: str = "label"
     target_columns: str = ""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from nearkin.data.progress import Progress
+
 Figures = Mapping[str, Any]
 
 
@@ -68,7 +70,7 @@ class Reporter(Protocol):
         Parameters
         ----------
         figures : mapping
-            ``epoch``, ``loss``, ``steps``, ``points_per_second``, and the results of validation.
+            ``epoch``, ``loss``, ``steps``, ``points_per_second``, the results of validation and the number of ``validation points``.
         """
         ...
 
@@ -96,8 +98,9 @@ class Log:
             file.write(json.dumps({"time": round(time.time(), 3), "kind": kind, **content}) + "\n")
 
     def message(self, line: str) -> None:
-        """Write and forward."""
-        self._write("message", {"text": line})
+        """Write and forward; progress is forwarded only."""
+        if not isinstance(line, Progress):
+            self._write("message", {"text": line})
         self.listener.message(line)
 
     def started(self, steps: int, done: int) -> None:

@@ -30,10 +30,24 @@ from nearkin.train.reporter import Log, Reporter, Silence
 from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
-from nearkin.train.validate import against_bank, all_alike, dimensions_used, embed_all, figures_of, points_of, reported, score, validate
+from nearkin.train.validate import (
+    against_bank,
+    all_alike,
+    at_chance,
+    dimensions_used,
+    embed_all,
+    figures_of,
+    known_points,
+    noise,
+    points_of,
+    reported,
+    score,
+    validate,
+)
 from nearkin.train.whole_set import whole_set_step
 
 LOOK_EVERY = 20  # steps between two looks at the loss on CUDA, where a look makes the host wait
+RISEN = 0.05  # share of the first epoch's loss by which a later one may exceed it without a warning
 COLLAPSED = 1.5  # dimensions used, below which an embedding that needs two or more is worth a warning
 LONG = 2048  # points of a chunk when the whole training set is one batch
 
@@ -115,7 +129,7 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
-        source = opened(run, data, log)
+        run, source = opened(run, data, log)
         parts_of_data = cut(run, source)
         run = taken(run, parts_of_data.train, given, log)
         parts = assemble(run, parts_of_data.train, place)
@@ -147,7 +161,9 @@ class Loop:
         self.epoch = self.steps = self.images = 0
         self.total, self.counted = 0.0, 0  # of the running epoch's losses
         self.best, self.waited = -math.inf, 0
+        self.kept: dict[str, Any] = {}  # epoch and validation figure of the best weights
         self.warned = False  # of a collapse
+        self.doubted = False  # warned of a rising loss, or of validation at chance
         self.curve: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.began: float | None = None  # when the running epoch did; None between epochs
@@ -186,7 +202,7 @@ class Loop:
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
         for number in range(self.rounds.of(self.epoch), len(self.rounds.shares)):
             if self.epoch == self.rounds.first_epoch(number):
-                self.best, self.waited = -math.inf, 0  # what a round before has reached is no measure for this one
+                self.best, self.waited, self.kept = -math.inf, 0, {}  # what a round before has reached is no measure for this one
             while self.epoch < self.rounds.first_epoch(number + 1) and not self._stalled(number):
                 self.began, before = time.perf_counter(), self.steps
                 self._look_around(number)
@@ -304,12 +320,14 @@ class Loop:
         self.epoch += 1
         mean = self.total / max(self.counted, 1)
         self.parts.schedule.epoch_ended(mean)
+        self.total_loss = mean
         figures: dict[str, Any] = {"epoch": self.epoch, "loss": mean, "steps": self.steps, "points_per_second": points_per_second}
         self.total, self.counted = 0.0, 0
         if self.epoch % max(self.run.validate_every, 1) == 0 or self.epoch == self.run.epochs:
             found = validate(self.parts, self.data.train, self.data.validation, self.held)
-            figures |= found
-            self._keep_best(score(found))
+            figures |= found | ({"validation points": known_points(self.data.validation)} if found else {})
+            self._keep_best(found)
+            self._doubt(found)
             self._watch_for_collapse(figures)
         self._look_as_released(figures)
         self.curve.append(figures)
@@ -344,12 +362,29 @@ class Loop:
             return f"lower the learning rate, and see whether the {self.data.train.kind} differ enough to be told apart"
         return "lower the learning rate, or use an objective that also pushes points apart"
 
-    def _keep_best(self, value: float | None) -> None:
+    def _doubt(self, found: dict[str, float]) -> None:
+        """Warn once of a loss that rises, or of validation that is no better than guessing half-way through."""
+        if self.doubted or without_labels(self.parts.objective) or not self.curve:
+            return
+        first, now = self.curve[0]["loss"], self.total_loss
+        if self.epoch >= 3 and now > first + RISEN * abs(first):
+            fix = f"lower the learning rate ({self.run.optimizer.learning_rate:g}), or let --find-rate choose it"
+            self.log.message(f"warning: the loss has risen from {first:.3g} in the first epoch to {now:.3g} in epoch {self.epoch}; {fix}")
+            self.doubted = True
+        elif 2 * self.epoch >= self.run.epochs and (line := at_chance(found, self.data.train, self.data.validation)):
+            self.log.message(f"warning: after epoch {self.epoch} of {self.run.epochs}, {line}")
+            self.doubted = True
+
+    def _keep_best(self, found: dict[str, float]) -> None:
+        """Keep these weights if they are the best so far; of results within the noise of few validation points, the later."""
+        value = score(found)
         if value is None:
             return
         self.waited = 0 if value > self.best else self.waited + 1
-        if value >= self.best:  # of equals the later: it has learned longer, and ties are common where few are held out
-            self.best = value
+        points = known_points(self.data.validation)
+        if value >= self.best - noise(found, points):  # the later has learned longer
+            self.best = max(value, self.best)
+            self.kept = {"epoch": self.epoch, "figure": next(iter(found)), "value": abs(value), "points": points}
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
                 save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
@@ -374,7 +409,7 @@ class Loop:
         self.saved_at = time.monotonic()
 
     def _standing(self) -> dict[str, Any]:
-        names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "curve", "best_against_bank")
+        names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "kept", "curve", "best_against_bank")
         running = 0.0 if self.began is None else time.perf_counter() - self.began
         standing = {name: getattr(self, name) for name in names} | {"seconds": self.seconds + running}
         return standing | ({"steering": self.steering.state()} if self.steering else {})
@@ -405,6 +440,7 @@ class Loop:
             "device": device_name(step.generator.device),
             "seed": self.run.seed,
             "weights": "best" if best.exists() else "last",
+            **({"kept": self.kept} if best.exists() and self.kept else {}),
             "curve": self.curve,
         }
         metrics |= {} if self.steering is None else {"rounds": self.steering.found}
@@ -423,6 +459,7 @@ class Loop:
             queried = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))
             metrics["test"] = figures_of(self.parts, (data.test, queried), (data.train, known))
             metrics["test points"] = len(data.test) if data.test.labels is None else int((data.test.labels >= 0).sum())
+        self._verdict(metrics)
         if self.best_against_bank:
             metrics["released protocol"] = self.best_against_bank
         if self.rank == 0:
@@ -430,6 +467,16 @@ class Loop:
             write_json(self.folder / "metrics.json", metrics)
             write_card(self.folder, self.run, self.parts.about, metrics, counts)
         return metrics
+
+    def _verdict(self, metrics: dict[str, Any]) -> None:
+        """Say which weights were kept, and whether they are better than guessing."""
+        if kept := metrics.get("kept"):
+            self.log.message(
+                f"kept the weights after epoch {kept['epoch']} of {self.epoch}: {kept['figure']} {kept['value']:.4f} "
+                f"on {kept['points']:,} validation points"
+            )
+        if metrics.get("test") and (line := at_chance(metrics["test"], self.data.train, self.data.test)):
+            self.log.message(f"warning: on the test part, {line}")
 
     def _save_references(self, name: str) -> Points:
         """Embed the training part with the network as it stands, and keep that."""
