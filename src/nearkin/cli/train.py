@@ -113,7 +113,7 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
     """The run with the measured learning rate; the curve is saved in the model folder."""
     device = _device(arguments)
     with TrainingView("finding the learning rate") as view:
-        run, source = opened(rooted(run, arguments.data_root), None, view)
+        run, source = opened(rooted(run, arguments.data_root), None, view, given)
         train_part = cut(run, source).train
         run = suited(run, train_part, given)
         sweep = find_rate(run, train_part, device, view)
@@ -130,7 +130,20 @@ def _resumed(folder: Path, arguments: Namespace) -> Run:
     """The run of a folder; raise if the command line asks for other settings."""
     page = run_page(folder)
     run = Run.from_json(page.read_text(encoding="utf-8"))
-    named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "size", "skip_damaged", "set", "labels")
+    named: tuple[str, ...] = (
+        "objective",
+        "purpose",
+        "network",
+        "dimension",
+        "codes",
+        "epochs",
+        "seed",
+        "size",
+        "skip_damaged",
+        "set",
+        "labels",
+    )
+    named = (*named, "encoder", "weights", "download", "tune", "from_scratch")
     changed = [
         f"--{'for' if name == 'purpose' else name.replace('_', '-')}" for name in named if getattr(arguments, name) not in (None, False, [])
     ]
@@ -155,7 +168,17 @@ def _settings(arguments: Namespace) -> dict[str, str]:
         "seed": "seed",
         "dimension": "network.dimension",
         "size": "data.size",
+        "encoder": "network.name",
+        "weights": "network.weights",
+        "tune": "network.tune",
     }
+    if arguments.encoder is not None and arguments.network is not None:
+        raise ValueError("--encoder starts from a pretrained network and --network trains one from scratch; pass one of them")
+    if arguments.encoder is None and (arguments.weights or arguments.download):
+        raise ValueError("--weights and --download belong to --encoder; name the encoder, such as --encoder mobilenet-v2")
+    settings |= {"network.pretrained": "true"} if arguments.encoder else {}
+    settings |= {"network.download": "true"} if arguments.download else {}
+    settings |= {"network.scratch": "true"} if arguments.from_scratch else {}
     settings |= {"data.on_error": "skip"} if arguments.skip_damaged else {}
     settings |= {"codes.learn": "true"} if arguments.codes else {}
     settings |= {setting: str(value) for name, setting in short.items() if (value := getattr(arguments, name)) is not None}

@@ -1,5 +1,6 @@
 """Export a model to ONNX and compare the result with the model."""
 
+import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearkin.models.folder import Model
+from nearkin.models.folder import Model, framing_of
 
 TOLERANCE = 1e-4  # largest difference, relative to the largest output
 
@@ -54,7 +55,25 @@ def to_onnx(model: Model, path: Path) -> dict[str, Any]:
         )
     assert program is not None
     program.save(str(path))
+    _describe(path, model)
     return {"file": str(path), **_parity(whole, path, shape)}
+
+
+def _describe(path: Path, model: Model) -> None:
+    """Write into the file what its input must be: preprocessing other than resizing is part of the graph."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False)
+    shape, framing = model.about["shape"], framing_of(model.about)
+    about = {"input": f"vectors of {shape[0]} numbers, float32"}
+    if len(shape) == 3:
+        color = {1: "gray", 3: "RGB"}.get(shape[0], f"{shape[0]} channels")
+        pixels = f"pixels 0..255 as float32, {color}, channels first, {shape[1]} x {shape[2]}"
+        about["input"] = f"{pixels}; scaling and standardizing are in the graph"
+    if framing is not None:
+        about["resize"] = f"short side to {framing.short} ({framing.interpolation}), then the center {framing.size} x {framing.size}"
+    onnx.helper.set_model_props(graph, {**about, "classes": json.dumps(list(model.classes)), "metric": str(model.about["metric"])})
+    onnx.save(graph, str(path))
 
 
 @contextmanager

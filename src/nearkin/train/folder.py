@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from nearkin.data.opener import DATA_ROOT, absolute_root, absolute_source
 from nearkin.models.paths import run_page
 from nearkin.train.config import Run
 from nearkin.train.data_checks import check_enough
+from nearkin.train.encoder import automatic, reframed, settled
 from nearkin.train.reporter import Reporter
 
 DECODED = 1 << 30  # bytes of decoded images that are kept in memory
@@ -34,8 +35,9 @@ def rooted(run: Run, data_root: str | Path | None) -> Run:
     return replace(run, data=replace(run.data, root=absolute_root(run.data.source, data_root or run.data.root or DATA_ROOT)))
 
 
-def opened(run: Run, data: Dataset | None, log: Reporter) -> tuple[Run, Dataset]:
-    """The data passed in, or else those that the run names; and the run with the size that was chosen for images of many sizes."""
+def opened(run: Run, data: Dataset | None, log: Reporter, given: Collection[str] | None = None) -> tuple[Run, Dataset]:
+    """The data passed in, or else those that the run names; and the run with the encoder and the size that were chosen for them."""
+    run = settled(run, given)  # before data are read: a missing package or file is reported at once
     if data is not None:
         return run, data
     choice = run.data
@@ -45,13 +47,20 @@ def opened(run: Run, data: Dataset | None, log: Reporter) -> tuple[Run, Dataset]
         size=choice.size,
         crop=choice.crop,
         interpolation=choice.interpolation,
+        channels=3 if run.network.pretrained else None,
         **choice.columns(),
         on_error=choice.on_error,
         report=log.message,
     )
-    run, found = _sized(run, found, log)
+    if not run.network.pretrained:
+        run = automatic(run, found, given, log)
+        run, found = (run, reframed(run, found)) if run.network.pretrained else _sized(run, found, log)
+    if run.network.pretrained and found.kind == "images":
+        log.message(f"images are cut to {found.shape[2]} x {found.shape[1]}, as {run.network.name} reads them; --size changes that")
     check_enough(run, found, log.message)
-    found = corrected(decoded_once(found, DECODED, log.message), choice.corrections, log.message)
+    if not (run.network.pretrained and isinstance(found.inputs, Files)):  # an encoder decodes them while it computes features
+        found = decoded_once(found, DECODED, log.message)
+    found = corrected(found, choice.corrections, log.message)
     check_enough(run, found, lambda _: None)  # again: damaged files are gone
     return run, found
 

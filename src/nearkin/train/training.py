@@ -14,13 +14,16 @@ from torch import Tensor
 
 from nearkin.compose.points import Points
 from nearkin.data.dataset import Dataset
+from nearkin.data.images import Files
 from nearkin.data.loader import Loader, try_files
 from nearkin.models.folder import kept_references
 from nearkin.train import checkpoint, ranks
-from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
+from nearkin.train.assemble import Cut, Parts, assemble, build_whole, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
+from nearkin.train.encoder import Start, objective_on_unit_length
 from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, write_json, write_run
+from nearkin.train.frozen import Frozen, begin, featured_by
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
 from nearkin.train.optimizers import set_rate
@@ -129,12 +132,22 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
-        run, source = opened(run, data, log)
-        parts_of_data = cut(run, source)
+        run, source = opened(run, data, log, given)
+        run = objective_on_unit_length(run, source)
+        start, whole, features = None, None, None
+        if run.network.pretrained and isinstance(source.inputs, Files):
+            whole = build_whole(run, source, place)
+            images, features = featured_by(whole, run, source, folder, place, log)
+            by_feature = cut(run, features, images)
+            start = begin(run, whole, by_feature, log)
+            source = features if run.network.tune in ("none", "head") else images
+        parts_of_data = by_feature if source is features else cut(run, source)
+        if run.network.tune == "none" or (start is not None and run.network.tune == "head" and source.supervision == "ids"):
+            return Frozen(run, folder, whole, parts_of_data, start, log).write()
         run = taken(run, parts_of_data.train, given, log)
-        parts = assemble(run, parts_of_data.train, place)
+        parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head")
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
-        loop = Loop(run, folder, parts, parts_of_data, log, rank)
+        loop = Loop(run, folder, parts, parts_of_data, log, rank, start)
         loop.try_held_out()
         found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
         if found is not None:
@@ -149,18 +162,23 @@ def train(
         ranks.align(parts.network)
         with held(loop.interrupt) if ranks.count() == 1 else nullcontext():  # several ranks cannot agree on a step to stop after
             loop.run_rounds()
-        return loop.finish()
+        metrics = loop.finish()
+        if start is not None and whole is not None and start.beats(loop.best):
+            log.message(f"on the validation part nothing is better than {start.lines()[0]}: the model is the frozen encoder")
+            return Frozen(run, folder, whole, by_feature, start, log, metrics["curve"]).write()
+        return metrics
 
 
 class Loop:
     """The state of a training, and its epochs."""
 
-    def __init__(self, run: Run, folder: Path, parts: Parts, data: Cut, log: Reporter, rank: int) -> None:
+    def __init__(self, run: Run, folder: Path, parts: Parts, data: Cut, log: Reporter, rank: int, start: Start | None = None) -> None:
         self.run, self.folder, self.parts, self.data, self.log, self.rank = run, folder, parts, data, log, rank
         self.held = None if data.validation is None else self._loader(data.validation)
         self.epoch = self.steps = self.images = 0
         self.total, self.counted = 0.0, 0  # of the running epoch's losses
         self.best, self.waited = -math.inf, 0
+        self.start = start
         self.kept: dict[str, Any] = {}  # epoch and validation figure of the best weights
         self.warned = False  # of a collapse
         self.doubted = False  # warned of a rising loss, or of validation at chance
@@ -200,6 +218,8 @@ class Loop:
         Where validation has not improved for `patience` epochs of the last round, that one ends early; the others are never cut short.
         """
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
+        if self.start is not None and self.start.map is not None and self.steps == 0:
+            self._keep_best(validate(self.parts, self.data.train, self.data.validation, self.held))  # the linear map, as epoch 0
         for number in range(self.rounds.of(self.epoch), len(self.rounds.shares)):
             if self.epoch == self.rounds.first_epoch(number):
                 self.best, self.waited, self.kept = -math.inf, 0, {}  # what a round before has reached is no measure for this one
@@ -282,7 +302,11 @@ class Loop:
 
     def _guarded(self, ids: Tensor, inputs: Tensor | None) -> Tensor:
         try:
-            return whole_set_step(self.parts.step, ids, LONG) if self.whole else self.step(ids, inputs)
+            if self.whole:
+                return whole_set_step(self.parts.step, ids, LONG)
+            if self.run.chunk and self.run.chunk < len(ids):
+                return whole_set_step(self.parts.step, ids, self.run.chunk, inputs)
+            return self.step(ids, inputs)
         except ValueError as error:
             if "NaN or infinity" not in str(error):
                 raise
@@ -382,12 +406,13 @@ class Loop:
             return
         self.waited = 0 if value > self.best else self.waited + 1
         points = known_points(self.data.validation)
-        if value >= self.best - noise(found, points):  # the later has learned longer
+        later = value >= self.best - noise(found, points)  # of equals the later: it has learned longer
+        if value > self.best if self.start is not None else later:  # the first weights of an encoder have learned already
             self.best = max(value, self.best)
             self.kept = {"epoch": self.epoch, "figure": next(iter(found)), "value": abs(value), "points": points}
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
-                save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
+                save_weights(self.folder / "best.safetensors", self.parts.whole.state_dict())
                 save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
 
     def _maybe_save(self, last: bool = False) -> None:
@@ -443,16 +468,17 @@ class Loop:
             **({"kept": self.kept} if best.exists() and self.kept else {}),
             "curve": self.curve,
         }
+        metrics |= {} if self.start is None else self.start.as_dict()
         metrics |= {} if self.steering is None else {"rounds": self.steering.found}
         collect(self.parts.objective)
         if self.rank == 0:
-            save_weights(self.folder / "weights.safetensors", network.state_dict())
+            save_weights(self.folder / "weights.safetensors", self.parts.whole.state_dict())
             save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
         if best.exists():
             self._save_references("references-last.safetensors")
             ranks.wait_for_all()  # the first rank writes the best weights
             device = str(step.generator.device)
-            network.load_state_dict(load_file(best, device=device))
+            self.parts.whole.load_state_dict(load_file(best, device=device))
             self.parts.objective.load_state_dict(load_file(self.folder / "best-objective.safetensors", device=device))
         known = self._save_references("references.safetensors")
         if data.test is not None and reported(data.test) != "ids":
