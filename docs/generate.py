@@ -1,4 +1,4 @@
-"""Write the generated pages: docs/objectives.md, docs/papers/*.md, docs/demo.md and the table of results in README.md.
+"""Write the generated pages: docs/objectives.md, docs/migration.md, docs/papers/*.md, docs/demo.md and the table of results in README.md.
 
 python docs/generate.py [--check]      --check writes nothing and says which pages are out of date
 """
@@ -16,9 +16,11 @@ from papers.readme_rows import readme_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
+from migration_table import page as migration_page  # noqa: E402
 from objectives_page import page  # noqa: E402
 
 PAGE, PAPERS, README, DEMO_PAGE = ROOT / "docs/objectives.md", ROOT / "docs/papers", ROOT / "README.md", ROOT / "docs/demo.md"
+MIGRATION = ROOT / "docs/migration.md"
 DEMO, PICTURE = ROOT / "docs/demo.json", ROOT / "docs/demo.png"  # copies of what `make demo` leaves in runs/demo
 
 
@@ -76,7 +78,7 @@ def main() -> int:
         draw(ROOT / "docs/results")
     stale = []
     papers = {PAPERS / name: text for name, text in pages(ROOT / "docs/results").items()}
-    for path, text in {PAGE: page(), **papers, DEMO_PAGE: demo(), README: readme()}.items():
+    for path, text in {PAGE: page(), MIGRATION: migration_page(), **papers, DEMO_PAGE: demo(), README: readme()}.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
             if not check:

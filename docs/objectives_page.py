@@ -21,12 +21,45 @@ from nearkin.train.recipes import RECIPES
 FAMILIES = {
     "Soft neighbors": ("NCA", "NCARegression"),
     "Top-k precision": ("PrecisionAtK",),
+    "Contrastive softmax": ("SupCon", "NTXent", "InfoNCE"),
+    "Smooth ranks": ("FastAP", "SmoothAP", "RecallAtK"),
     "Class vectors": ("NearestClassMean", "ProxyNCA", "NormalizedSoftmax", "Softmax", "Hinge", "CenterPull"),
+    "Class vectors with a margin": ("ArcFace", "CosFace", "SubCenterArcFace", "SoftTriple", "AdaCos", "ProxyAnchor"),
     "Pairs and triplets": ("Triplet", "Contrastive", "NPair"),
+    "Weighted pairs": (
+        "MultiSimilarity",
+        "Circle",
+        "TupletMargin",
+        "MarginLoss",
+        "RankedList",
+        "Histogram",
+        "SignalToNoiseContrastive",
+    ),
     "Without labels": ("InstanceDiscrimination", "NeighborhoodDiscovery", "DeepCluster", "NoiseAsTargets"),
-    "Outside the composition": ("LiftedStructure", "Angular", "LargeMarginSoftmax", "DirectRegression", "CenterLoss", "WeightedSum"),
+    "Outside the composition": (
+        "LiftedStructure",
+        "Angular",
+        "LargeMarginSoftmax",
+        "SphereFace",
+        "VICReg",
+        "BarlowTwins",
+        "DirectRegression",
+        "CenterLoss",
+        "WeightedSum",
+        "Matryoshka",
+    ),
 }
-AXES = ("references", "affinity", "relation", "criterion", "triplets")  # modules of nearkin.compose; triplets are criteria, too
+AXES = {  # modules of nearkin.compose, and what their parts are
+    "references": "references",
+    "affinity": "affinity",
+    "several_vectors": "affinity",
+    "relation": "relation",
+    "criterion": "criterion",
+    "triplets": "criterion",
+    "pair_weights": "criterion",
+    "margins": "criterion",
+    "ranks": "criterion",
+}
 NOT_PARTS = ("References", "Affinity", "Relation", "Related", "Layout", "Criterion", "unit", "squared_distance")
 LABELS = {
     "classes": "one integer class for each embedding, (n,)",
@@ -226,6 +259,7 @@ def short(text: str) -> str:
 def built(name: str) -> Any:
     """An instance with sample values for what has no default."""
     samples = {"num_classes": 10, "dimension": 64, "size": 1000, "anchors": nearkin.compose.orthonormal(10, 64)}
+    samples |= {"objective": objectives.NCA(), "dimensions": (16, 64)}
     samples["terms"] = {"npair": (1.0, objectives.NPair()), "angular": (2.0, objectives.Angular())}
     cls = getattr(objectives, name)
     needed = [p.name for p in arguments(cls) if p.default is p.empty]
@@ -270,6 +304,8 @@ def parts_table(objective: Any) -> list[str]:
 def why_outside(objective: Any) -> str:
     """A sum has no parts of its own; for the others the docstring of their module says it."""
     if isinstance(objective, objectives.WeightedSum):
+        if isinstance(objective, objectives.Matryoshka):
+            return "it evaluates another objective on prefixes of the embedding."
         terms = " and ".join(f"`{type(term).__name__}`" for term in objective.terms.values())
         return f"a sum has no parts of its own, its terms have (here {terms})."
     return flat(sys.modules[type(objective).__module__].__doc__ or "")
@@ -306,18 +342,18 @@ def section(name: str) -> str:
 def labels(objective: Any) -> str:
     """What supervision it takes."""
     if isinstance(objective, objectives.WeightedSum):
-        return "what its terms take" if type(objective) is objectives.WeightedSum else LABELS["classes"]
+        return LABELS["classes"] if type(objective) is objectives.CenterLoss else "what its terms take"
     return LABELS[objective.supervision]
 
 
 def pieces() -> str:
     """Every part of the four axes with its sentence."""
     lines = [COMPOSE, "| axis | part | in words |", "|---|---|---|"]
-    for axis in AXES:
-        home = import_module(f"nearkin.compose.{axis}")
+    for module, axis in AXES.items():
+        home = import_module(f"nearkin.compose.{module}")
         for name in (name for name in nearkin.compose._HOMES[home.__name__] if name not in NOT_PARTS):
             about = cell(short(first_sentence(getattr(home, name).__doc__)))
-            lines.append(f"| {'criterion' if axis == 'triplets' else axis} | `{name}` | {about} |")
+            lines.append(f"| {axis} | `{name}` | {about} |")
     return "\n".join(lines) + "\n"
 
 
@@ -343,7 +379,8 @@ def overview(links: str) -> str:
     lines = ["| objective | what it is | labels |", "|---|---|---|"]
     for name in (name for names in FAMILIES.values() for name in names):
         objective = built(name)
-        kind = "those of its terms" if type(objective) is objectives.WeightedSum else getattr(objective, "supervision", "classes")
+        summed = isinstance(objective, objectives.WeightedSum) and not isinstance(objective, objectives.CenterLoss)
+        kind = "those of its terms" if summed else getattr(objective, "supervision", "classes")
         kind = kind or "classes"  # the center loss is a sum that takes classes
         sentence = first_sentence(describe(type(objective)).sentence).rstrip(".")
         lines.append(f"| [`{name}`]({links}{anchor(name)}) | {cell(sentence)} | {kind} |")

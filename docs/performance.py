@@ -92,17 +92,22 @@ def batches_part(found: dict[str, Any]) -> list[str]:
 def losses_part(runs: list[dict[str, Any]]) -> list[str]:
     """Every loss that pytorch-metric-learning also has, on each device."""
     said = (
-        "Every loss that pytorch-metric-learning also has, with its gradients; unit vectors, d = 128, four a class (NPair: two). Both "
+        "Every loss that pytorch-metric-learning also has, with its gradients; unit vectors, four a class (NPair: two). Both "
         "return the same value, which is asserted before timing, except the contrastive loss, which is defined differently there; "
         "`Softmax` is compared with torch's linear layer and cross-entropy, which check none of their inputs. One thread's CPU "
-        "time, or wall time until the GPU is idle (at these sizes the host sets it): best of interleaved rounds."
+        "time, or wall time until the GPU is idle (at these sizes the host sets it): best of interleaved rounds. Operators are those of "
+        "forward and backward that compute something; on a GPU each is a launch."
     )
     keys = (("ours_ms", ".2f"), ("peer_ms", ",.2f"), ("times", ".2f"))
-    head = ("loss", "N", "class vectors", "ours, ms", "theirs, ms", "theirs / ours")
+    head = ("loss", "N", "d", "class vectors", "ours, ms", "theirs, ms", "theirs / ours", "operators, ours", "theirs")
     lines = ["## Losses", "", said, ""]
     for found in runs:
         rows = [
-            (row["loss"], f"{row['n']:,}", f"{row['classes']:,}" if "classes" in row else "", *(f"{row[key]:{form}}" for key, form in keys))
+            (
+                *(row["loss"], f"{row['n']:,}", str(row.get("d", 128)), f"{row['classes']:,}" if "classes" in row else ""),
+                *(f"{row[key]:{form}}" for key, form in keys),
+                *(str(row.get(key, "")) for key in ("ours_operators", "peer_operators")),
+            )
             for row in found["rows"]
         ]
         lines += [about(found), "", *table(head, rows)]

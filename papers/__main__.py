@@ -27,7 +27,7 @@ EXAMPLES = """examples:
 def parser() -> ArgumentParser:
     """The command line."""
     made = ArgumentParser("python -m papers", description=ABOUT, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter)
-    named = "ren2014, taylor2010, hao2018, huang2019, lu2019, digits, codes, or the beginning of a trial's name (default: all)"
+    named = "ren2014, taylor2010, hao2018, huang2019, lu2019, digits, codes, which-loss, or the beginning of a trial's name (default: all)"
     made.add_argument("tables", nargs="*", metavar="TABLE", help=named)
     made.add_argument("--list", action="store_true", help="show every cell and its state, and run nothing")
     made.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="start no run after this time (default: none)")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_choice
 from nearkin.data import open as open_data
 from nearkin.estimators.linear import LMNN, LinearNCA, ProbabilisticPCA
 from nearkin.evaluate import knn_accuracy
@@ -79,9 +80,7 @@ def _method(name: str, settings: Settings, seed: int) -> Any:
         "linear_nca": lambda: LinearNCA(dimension, max_iter=iterations, random_state=seed),
         "lmnn": lambda: LMNN(dimension, max_iter=iterations, random_state=seed),
     }
-    if name not in makers:
-        raise ValueError(f"method {name!r} is unknown; choose one of {', '.join(makers)}")
-    made = makers[name]()
+    made = makers[check_choice("method", name, makers)]()
     if made is None or "first" not in settings:
         return made
     return make_pipeline(PCA(int(settings["first"]), random_state=seed), made)

@@ -1,11 +1,11 @@
 """All tables with their cells and trials, and the verdicts on them."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from nearkin.compose.validation import nearest_name
 from papers import (
     codes,
     digits,
@@ -18,6 +18,7 @@ from papers import (
     ren2014,
     ren2014_trials,
     taylor2010,
+    which_loss,
 )
 from papers.cell import Cell, Trial
 from papers.ledger import Ledger
@@ -31,6 +32,7 @@ TABLES: dict[str, tuple[tuple[Trial, ...], tuple[Cell, ...]]] = {
     "huang2019": (huang2019_trials.TRIALS, huang2019.CELLS),
     "digits": (digits.TRIALS, digits.CELLS),
     "codes": (codes.TRIALS, codes.CELLS),
+    "which-loss": (which_loss.TRIALS, which_loss.CELLS),
 }
 
 
@@ -40,10 +42,8 @@ def chosen(names: Sequence[str]) -> tuple[tuple[Trial, ...], tuple[Cell, ...]]:
     for name in names or tuple(TABLES):
         found = TABLES[name][0] if name in TABLES else tuple(trial for trial in _all_trials() if trial.name.startswith(name))
         if not found:
-            near = difflib.get_close_matches(name, [*TABLES, *(trial.name for trial in _all_trials())], n=1, cutoff=0.0)
-            raise ValueError(
-                f"TABLE {name!r} is unknown; did you mean {near[0]!r}? Tables: {', '.join(TABLES)}; or the beginning of a trial's name"
-            )
+            near = nearest_name(name, [*TABLES, *(trial.name for trial in _all_trials())])
+            raise ValueError(f"TABLE {name!r} is unknown{near}; choose one of {', '.join(TABLES)}, or the beginning of a trial's name")
         trials += [trial for trial in found if trial not in trials]
     selected = {trial.name for trial in trials}
     whole = names or tuple(TABLES)  # of a whole table also the cited rows

@@ -22,6 +22,7 @@ import torch
 from PIL import Image
 
 import nearkin.compose
+import nearkin.data
 from nearkin import objectives
 from nearkin import report as explore
 from nearkin.cli import main
@@ -32,7 +33,8 @@ from nearkin.train import Run, config, override, train
 
 ROOT = Path(__file__).resolve().parent.parent
 OBJECTIVES, PEER = ROOT / "docs/objectives.md", ROOT / "docs/from-pytorch-metric-learning.md"
-WITH_CODE = [ROOT / "README.md", OBJECTIVES, PEER, ROOT / "CONTRIBUTING.md"]
+COUNTERPARTS = ROOT / "docs/migration.md"
+WITH_CODE = [ROOT / "README.md", OBJECTIVES, PEER, ROOT / "CONTRIBUTING.md", ROOT / "docs/how-to/batches.md"]
 START, EVALUATION = ROOT / "docs/start.md", ROOT / "docs/how-to/evaluate.md"
 ON_A_MODEL = [ROOT / f"docs/how-to/{name}.md" for name in ("train", "index-and-search", "shards")]  # their code needs a model folder
 BUILT = {"_build", "tutorials", "generated"}  # what `make docs` leaves, and git ignores
@@ -291,7 +293,8 @@ def test_no_page_holds_a_path_of_some_machine(page: Path) -> None:
     assert not re.search(r"(?<![\w.:/)\]])/\w+/\w+", page.read_text(encoding="utf-8"))
 
 
-OURS = (nearkin, nearkin.compose, objectives, affinity, relation, criterion, references, triplets, explore, nearkin.NeighborhoodClassifier)
+COMPOSED = (affinity, relation, criterion, references, triplets)
+OURS = (nearkin, nearkin.compose, nearkin.data, objectives, *COMPOSED, explore, nearkin.NeighborhoodClassifier)
 THEIR_HOMES = ("neighbors", "pipeline", "model_selection", "preprocessing", "exceptions")  # of scikit-learn, which the guide speaks of
 HOMES = (*OURS, *(importlib.import_module(f"sklearn.{name}") for name in THEIR_HOMES))
 
@@ -325,7 +328,11 @@ def resolved(dotted: str) -> Any:
 
 def peer_names() -> set[str]:
     """Names that stand for theirs: the first column, and what the page says of them."""
-    text = PEER.read_text(encoding="utf-8")
+    return names_of_theirs(PEER)
+
+
+def names_of_theirs(page: Path) -> set[str]:
+    text = page.read_text(encoding="utf-8")
     first = {name for line in text.splitlines() if line.startswith("| `") for name in re.findall(r"\w+", line.split("|")[1])}
     return first | {"FAMILIES"}
 
@@ -333,10 +340,10 @@ def peer_names() -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_name_exists(page: Path) -> None:
     known = {name for home in HOMES for name in (*dir(home), *getattr(home, "__all__", ()))} | set(dir(builtins)) | {"f"}
-    theirs = peer_names()
+    theirs = peer_names() | names_of_theirs(COUNTERPARTS)
     for span in spans(page):
         unknown = named(span) - known
-        if page in (PEER, ROOT / "CONTRIBUTING.md"):
+        if page in (PEER, COUNTERPARTS, ROOT / "CONTRIBUTING.md"):
             unknown -= theirs
         assert not unknown, f"{page.name}: {sorted(unknown)} in `{span}`"
         if re.fullmatch(r"nearkin(\.\w+)+", span.split("(")[0]):

@@ -7,6 +7,33 @@ import { fileURLToPath } from "node:url";
 const here = dirname(fileURLToPath(import.meta.url));
 const page = join(here, "../src/nearkin/serve/atlas/page");
 
+// regl compiles its draw calls with Function(), for which the page's policy would have to allow eval to everything. Instead they become
+// script elements with the page's nonce, which nothing that is injected knows.
+const COMPILED = "Function.apply(null, linkedNames.concat(src))";
+const WITH_NONCE = `
+var pageNonce = document.currentScript && document.currentScript.nonce;
+function compiledWithNonce(names, body) {
+  var script = document.createElement("script");
+  script.nonce = pageNonce;
+  script.text = "window.nearkinCompiled = function (" + names.join() + ") {" + body + "\\n}";
+  document.head.append(script);
+  script.remove();
+  var made = window.nearkinCompiled;
+  delete window.nearkinCompiled;
+  return made;
+}
+`;
+const withoutEval = {
+  name: "without-eval",
+  setup(build) {
+    build.onLoad({ filter: /[\\/]regl[\\/]dist[\\/]regl\.js$/ }, ({ path }) => {
+      const text = readFileSync(path, "utf8");
+      if (text.split(COMPILED).length !== 2) throw new Error(`${path} compiles in another way than expected`);
+      return { contents: WITH_NONCE + text.replace(COMPILED, "compiledWithNonce(linkedNames, src)") };
+    });
+  },
+};
+
 const made = await build({
   absWorkingDir: here,
   entryPoints: { explorer: "src/main.ts", style: "src/explorer.css" },
@@ -19,6 +46,7 @@ const made = await build({
   metafile: true,
   write: false,
   outdir: page,
+  plugins: [withoutEval],
 });
 
 const html = readFileSync(join(here, "src/index.html"), "utf8").split("\n").map((line) => line.trim()).join("");

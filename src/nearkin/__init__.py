@@ -14,18 +14,30 @@ _HOMES = {
     "nearkin.compose.points": ("Points", "encode_labels"),
     "nearkin.objectives": (
         "NCA",
+        "AdaCos",
         "Angular",
+        "ArcFace",
+        "BarlowTwins",
         "CenterLoss",
         "CenterPull",
+        "Circle",
         "Contrastive",
+        "CosFace",
         "DeepCluster",
         "DirectRegression",
+        "FastAP",
         "Hinge",
+        "Histogram",
+        "InfoNCE",
         "InstanceDiscrimination",
         "LargeMarginSoftmax",
         "LiftedStructure",
+        "MarginLoss",
+        "Matryoshka",
+        "MultiSimilarity",
         "NCARegression",
         "NPair",
+        "NTXent",
         "NearestClassMean",
         "NeighborhoodDiscovery",
         "NeighborhoodObjective",
@@ -33,9 +45,20 @@ _HOMES = {
         "NormalizedSoftmax",
         "Objective",
         "PrecisionAtK",
+        "ProxyAnchor",
         "ProxyNCA",
+        "RankedList",
+        "RecallAtK",
+        "SignalToNoiseContrastive",
+        "SmoothAP",
+        "SoftTriple",
         "Softmax",
+        "SphereFace",
+        "SubCenterArcFace",
+        "SupCon",
         "Triplet",
+        "TupletMargin",
+        "VICReg",
         "WeightedSum",
     ),
     "nearkin.search": ("nearest",),
@@ -85,7 +108,13 @@ def _lazy_exports(room: str, homes: Mapping[str, tuple[str, ...]], name: str) ->
     raise AttributeError(f"module {room!r} has no attribute {name!r}")
 
 
+_ROOMS = ("compose", "kernels", "objectives", "data", "models", "search", "index", "train", "evaluate", "report", "estimators", "serve")
+_PARTS = ("affinity", "relation", "criterion", "references")  # of compose, under the names by which people look for them
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS or name in _PARTS:
+        return import_module(f"nearkin.{name}" if name in _ROOMS else f"nearkin.compose.{name}")
     return _lazy_exports(__name__, _HOMES, name)
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 import nearkin
 from nearkin import cli
 
-WRITTEN = {"index", "metrics.json", "model.json", "weights.safetensors", "references.safetensors", "scatter.png"}
+WRITTEN = {".lock", "checksums.json", "index", "metrics.json", "model.json", "weights.safetensors", "references.safetensors", "scatter.png"}
 
 
 def child(*arguments: str, program: tuple[str, ...] = ("-m", "nearkin")) -> subprocess.CompletedProcess[str]:

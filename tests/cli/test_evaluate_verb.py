@@ -20,6 +20,7 @@ from nearkin.cli.evaluation_data import NOTHING_HELD_OUT
 from nearkin.cli.evaluation_output import output_folder
 from nearkin.data import Dataset
 from nearkin.data import open as open_data
+from nearkin.data.checksums import write_json
 from nearkin.report.descriptions import definition
 from nearkin.train.assemble import cut
 from nearkin.train.config import Run, override
@@ -279,7 +280,7 @@ def test_soft_neighbors_use_the_temperature_of_the_training(tmp_path: Path) -> N
     assert soft() == pytest.approx(right[0.1]) and right[0.1] > right[1.0]
     page = json.loads((folder / "model.json").read_text())
     assert page.pop("temperature") == 0.1
-    (folder / "model.json").write_text(json.dumps(page))
+    write_json(folder / "model.json", page)
     assert soft() is None  # older folders have no temperature
 
 

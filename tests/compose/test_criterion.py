@@ -29,7 +29,7 @@ from nearkin.compose.outcome import Outcome, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.references import OnePerClass
 from nearkin.compose.references.in_batch import answered, filled
-from nearkin.compose.relation import Related, SameLabelOfFilled
+from nearkin.compose.relation import Related, SameLabel
 from nearkin.compose.triplets import Triplets
 
 Row = list[tuple[float, float, bool]]  # affinity, cost, candidate
@@ -318,7 +318,7 @@ def test_one_answer_a_class_is_priced_as_each_of_the_relation_is(labels: list[in
     answers = OnePerClass()(batch._replace(embeddings=torch.eye(8, dtype=torch.float64)))
     answers = filled(answers) if read else answers
     near = (near @ answers.embeddings.T).requires_grad_()
-    by_mask = each_positive(near, SameLabelOfFilled()(batch, answers))
+    by_mask = each_positive(near, SameLabel()(batch, answers))
     if len(answers.embeddings) < 2:  # no column to stand in; the composition leaves these to the mask
         assert not by_mask.weight.any()
         return

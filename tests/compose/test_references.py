@@ -11,7 +11,7 @@ from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.references import Anchors, Centers, CrossBatchMemory, InBatch, MemoryBank, OnePerClass, Proxies, References
 from nearkin.compose.references.anchors import _effort, assign, circle, orthonormal, packed, simplex, smallest_angle
 from nearkin.compose.references.in_batch import filled
-from nearkin.compose.relation import SameLabelOfFilled
+from nearkin.compose.relation import SameLabel
 from nearkin.objectives import PrecisionAtK
 from tests.compose.polar_grid import polar_grid
 
@@ -254,7 +254,7 @@ def test_a_cross_batch_memory_holds_the_batch_and_the_last_few() -> None:
 
 def test_empty_slots_are_nobodys_candidates() -> None:
     queries = Points(torch.eye(2), torch.tensor([0, 1]), torch.tensor([0, 1]))
-    cost, candidate = SameLabelOfFilled()(queries, CrossBatchMemory(2, 2)(queries))
+    cost, candidate = SameLabel()(queries, CrossBatchMemory(2, 2)(queries))
     assert candidate.tolist() == [[False, True, False, False], [True, False, False, False]] and cost[:, 2:].eq(1).all()
 
 

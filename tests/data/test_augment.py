@@ -327,7 +327,7 @@ def test_two_views_differ_and_keep_the_rows():
         (lambda: ColorJitter(contrast=-1), r"contrast \(-1\) must be at least 0"),
         (lambda: Affine(shear=90), r"shear \(90\) must be between 0 and 80"),
         (lambda: augmented(pictures(), [PadAndCrop(0, size=9)], seeded()), r"size \(9\) is larger than the padded images \(6 x 7"),
-        (lambda: restore([{"step": "Grayscal"}]), r"step 'Grayscal' is unknown \(did you mean 'Grayscale'\?\); the steps are PadAndCrop"),
+        (lambda: restore([{"step": "Grayscal"}]), r"step 'Grayscal' is unknown \(did you mean 'Grayscale'\?\); choose one of PadAndCrop"),
         (lambda: restore([{"step": "Affine", "degree": 3}]), r"Affine has no option 'degree' \(did you mean 'degrees'\?\); its options"),
     ],
 )

@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from nearkin.data.files import listing, read_bytes
-from nearkin.data.images import DamagedImageError, Framing, decode, image_files, recolored, resized
+from nearkin.data.images import DamagedImageError, decode, image_files, recolored, resized
+from nearkin.data.pixels import Framing
 from tests.data.picture_files import channels_first, pixels, save
 
 

@@ -30,7 +30,7 @@ def test_size_and_channels_reach_named_sets():
     [
         ({"size": 0}, r"size \(0\) must be at least 1 pixel"),
         ({"channels": 2}, r"channels \(2\) must be 1 \(gray\) or 3 \(color\)"),
-        ({"on_error": "ignore"}, r"on_error 'ignore' is unknown; choose 'raise' or 'skip'"),
+        ({"on_error": "ignore"}, r"on_error 'ignore' is unknown; choose one of raise, skip"),
         ({"supervision": "labels"}, r"supervision 'labels' is unknown; choose one of classes, numbers, sets, ids"),
         ({"supervision": "numbers"}, r"supervision 'numbers' is not in digits"),
         ({"split": "train"}, r"split 'train' is not in digits, which has all; make one with nearkin.data.partition"),

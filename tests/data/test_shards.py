@@ -1,6 +1,5 @@
 """Shards on disk: what is written is read back, and errors of a folder name the file and the fix."""
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from nearkin.data.shards import About, Shard, ShardDamagedError, files, is_sharded, open_shards, write_manifest, write_shard
+from tests.faults import faults
 
 pytest.importorskip("pyarrow")
 
@@ -162,14 +162,10 @@ def test_wrong_shards_raise(tmp_path: Path, wrong: dict[str, Any], match: str) -
         write_shard(tmp_path, 0, some(2, **wrong))
 
 
-def test_a_full_disk_keeps_existing_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_existing_shards(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, some(2))
-
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(files, "sync", full)
-    with pytest.raises(OSError, match="no room is left on the disk of .*; free some and run the same .* again"):
+    message = "no room is left on the disk of .*; free some and run the same .* again"
+    with faults(at=2, fault="ENOSPC"), pytest.raises(OSError, match=message):
         write_shard(folder, 1, some(2, 2))
     assert sorted(path.name for path in folder.iterdir()) == ["shard-00000.parquet", "shards.json"]
     assert len(open_shards(folder)) == 2

@@ -221,7 +221,7 @@ def test_regression_on_diabetes_beats_the_mean():
         ({"n_components": 0}, Y, r"n_components \(0\) must be a whole number"),
         ({"network": 3}, Y, r"network \(3\) must be the name of a network or a torch.nn.Module"),
         ({"network": "mpl"}, Y, r"network 'mpl' is unknown"),
-        ({"objective": "ncaa"}, Y, r"objective 'ncaa' is unknown; did you mean 'nca'"),
+        ({"objective": "ncaa"}, Y, r"objective 'ncaa' is unknown .did you mean 'nca'"),
         ({"objective": "nca"}, X[:, 0], r"objective nca learns from classes, and y holds numbers"),
         ({"supervision": "labels"}, Y, r"supervision 'labels' is unknown; choose one of auto, classes, numbers, sets, ids"),
         ({"supervision": "classes"}, None, r"supervision 'classes' needs y, and y is None"),

@@ -11,6 +11,7 @@ from PIL import Image
 
 import nearkin
 from nearkin import data as sources
+from nearkin.data.checksums import write_json
 from nearkin.index.collection import build_index, open_index
 from nearkin.index.contract import Where
 from tests.serve.small_model import SIDE, D, encoded, make_collection, make_model, make_pictures, opened, picture
@@ -50,15 +51,6 @@ def test_by_id_by_vector_and_by_file_agree(folder: Path) -> None:
     assert {hit.label for hit in collection.search(7, 5, where=Where(labels=("green",))).hits} == {"green"}
 
 
-def test_an_upload_is_encoded_like_its_file(folder: Path, tmp_path: Path) -> None:
-    collection = open_index(folder / "model", device="cpu")
-    picture("green", 5, (40, 30)).save(tmp_path / "q.png")
-    upload = collection.encode_upload((tmp_path / "q.png").read_bytes(), 10_000)
-    assert np.allclose(upload, collection.model.encode(str(tmp_path / "q.png"))[0], atol=1e-6)
-    with pytest.raises(sources.DamagedImageError, match="40 x 30 are more than 1,000 pixels"):
-        collection.encode_upload((tmp_path / "q.png").read_bytes(), 1000)
-
-
 def test_an_interrupted_add_resumes(tmp_path: Path) -> None:
     collection = make_collection(tmp_path)
     more = make_pictures(tmp_path / "more", 2, first=500)
@@ -91,7 +83,7 @@ def test_other_weights_are_refused(tmp_path: Path, change: str) -> None:
         make_model(tmp_path / "model", seed=1)
     else:
         page = tmp_path / "model/model.json"
-        page.write_text(json.dumps(json.loads(page.read_text()) | {"prepare": [{"step": "CenterCrop", "size": 8}]}))
+        write_json(page, json.loads(page.read_text()) | {"prepare": [{"step": "CenterCrop", "size": 8}]})
     with pytest.raises(ValueError, match="was made by another model"):
         open_index(tmp_path / "model")
     build_index(tmp_path / "model", opened(tmp_path / "pictures"), replace=True, device="cpu")
@@ -119,7 +111,7 @@ def test_a_model_of_vectors_has_no_pictures(tmp_path: Path) -> None:
     )
     assert collection.index.snapshot.thumbnail(0) == b"" and not collection.index.snapshot.has_thumbnail(0)
     with pytest.raises(ValueError, match="reads vectors of 5 numbers, not images; search by id or by vector"):
-        collection.encode_upload(b"", 100)
+        collection.image_shape()
 
 
 def test_the_split_of_training_is_remembered_and_calibrates(tmp_path: Path) -> None:

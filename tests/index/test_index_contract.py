@@ -185,12 +185,13 @@ def test_known_sources_are_found(maker: Maker, vectors, tmp_path) -> None:
 
 def test_every_change_raises_the_generation_and_others_see_it(maker: Maker, vectors, tmp_path) -> None:
     index = maker(tmp_path / "i", "squared_euclidean", vectors, KNOWN)
-    before = index.generation
-    assert not index.refresh() and index.frozen().generation == before
+    before, was = index.generation, index.identity
+    assert not index.refresh() and index.frozen().generation == before and index.frozen().identity == was
     index.add(Entries(vectors[:3], labels=["new"] * 3), rebuild=False)
     index.rebuild_if_stale()
     added = index.generation
     index.delete([300])
+    assert was != index.identity == index.frozen().identity
     assert before < added < index.generation and "new" in index.labels and index.frozen().count == 302
 
 
@@ -238,7 +239,7 @@ def test_added_points_are_found_at_once_and_keep_their_ids(maker: Maker, vectors
     [
         (lambda i, v: i.search(v[:, :3], 5), r"vectors have shape \(300, 3\); this index holds points of 6 dimensions"),
         (lambda i, v: i.search(v[0], 5), r"vectors have shape \(6,\)"),
-        (lambda i, v: i.search(v * np.nan, 5), "vectors contain NaN or infinity"),
+        (lambda i, v: i.search(v * np.nan, 5), "vectors hold NaN or infinity"),
         (lambda i, v: i.search(v, 0), r"k \(0\) must be a whole number of at least 1"),
         (lambda i, v: i.search(v, 1.5), r"k \(1.5\) must be a whole number"),
         (lambda i, v: i.search(v, 1, exclude=[1]), "exclude has 1 ids for 300 queries"),
@@ -255,7 +256,7 @@ def test_wrong_calls_are_refused(maker: Maker, call, message: str, vectors, tmp_
     [
         ({"vectors": np.ones(3)}, r"vectors have shape \(3,\); pass \(n, d\)"),
         ({"vectors": np.ones((0, 3))}, "at least one row"),
-        ({"vectors": [[1, np.inf]]}, "contain NaN or infinity, first in row 0"),
+        ({"vectors": [[1, np.inf]]}, "hold NaN or infinity in 1 rows, first in .0"),
         ({"vectors": np.ones((2, 3)), "labels": ["a"]}, "labels has 1 entries for 2 vectors"),
         ({"vectors": np.ones((2, 3)), "ids": [1.5, 2]}, "ids are float64"),
         ({"vectors": np.ones((2, 3)), "ids": [-1, 2]}, "ids contain -1; ids start at 0"),

@@ -1,6 +1,7 @@
 """The folder of an index: what is on disk is whole, whatever happens to those who write it."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from nearkin.index import local as index_module
 from nearkin.index.contract import Entries, Where
 from nearkin.index.durable import IndexDamagedError, writing
 from nearkin.index.local import LocalIndex
+from tests.faults import faults
 
 
 def made(folder: Path, n: int = 100, d: int = 4) -> LocalIndex:
@@ -131,18 +133,12 @@ def test_a_replacement_takes_over_only_when_it_is_whole(tmp_path) -> None:
         reader.add(batch(1))
 
 
-def test_a_full_disk_leaves_the_index_as_it_was(tmp_path, monkeypatch) -> None:
+def test_a_full_disk_leaves_the_index_as_it_was(tmp_path) -> None:
     index = made(tmp_path / "i")
 
-    def full(arrays, path) -> None:
-        Path(path).write_bytes(b"half a fi")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(durable, "save_file", full)
     for change in (lambda: index.add(batch(3)), lambda: index.delete([1]), index.compact):
-        with pytest.raises(OSError, match="No space left"):
+        with faults(at=4, fault="ENOSPC"), pytest.raises(OSError, match="No space left"):
             change()
-    monkeypatch.undo()
     again = LocalIndex.open(tmp_path / "i")
     again.verify()
     assert again.count == 100 and len(list((tmp_path / "i").iterdir())) == 3
@@ -182,7 +178,8 @@ def test_a_format_of_the_future_is_refused(tmp_path, monkeypatch) -> None:
 
 def test_one_writer_at_a_time(tmp_path) -> None:
     made(tmp_path / "i")
-    with writing(tmp_path / "i"), pytest.raises(TimeoutError, match="is being written by another process"), writing(tmp_path / "i", 0.05):
+    message = rf"is being written by `.*` .process {os.getpid()} on .*, since 20"
+    with writing(tmp_path / "i"), pytest.raises(TimeoutError, match=message), writing(tmp_path / "i", 0.05):
         pass
     with writing(tmp_path / "i", 0.05):
         pass

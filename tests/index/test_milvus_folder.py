@@ -17,7 +17,7 @@ from nearkin.index.collection import build_index, open_index
 from nearkin.index.contract import Where
 from nearkin.index.milvus import MilvusIndex
 from nearkin.index.milvus_folder import address
-from tests.serve.small_model import encoded, make_model, make_pictures, opened, picture
+from tests.serve.small_model import make_model, make_pictures, opened, picture
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -72,8 +72,7 @@ def test_one_collection_class_serves_both(tmp_path: Path) -> None:
     assert [hit.id for hit in collection.search(collection.index.vectors([7])[0], 6).hits] == [hit.id for hit in by_file.hits]
     assert {hit.label for hit in collection.search(7, 5, where=Where(labels=("green",))).hits} == {"green"}
     assert collection.index.labels == ("blue", "green", "red") and collection.index.thumbnails([7]) == [b""]
-    upload = collection.encode_upload(encoded(picture("red", 9999)), 10_000)
-    assert {hit.label for hit in collection.search(upload, 5).hits} == {"red"}
+    assert {hit.label for hit in collection.search(picture("red", 9999), 5).hits} == {"red"}
     assert collection.add(opened(pictures)) == (0, 60, 0)
     with pytest.raises(FileExistsError, match="has its index in Milvus; pass backend 'milvus', or remove"):
         build_index(model, opened(pictures), device="cpu")

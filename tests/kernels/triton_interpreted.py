@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from nearkin.kernels import autograd as layer
+from nearkin.kernels import wide_engine
 from nearkin.kernels.contract import Work
 from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_engine import MOST_TARGETS, TritonEngine
 from nearkin.kernels.triton_single_pairs import pair_lists
-from nearkin.kernels.triton_tuning import Tile
+from nearkin.kernels.triton_tuning import NARROW, Tile
+from nearkin.kernels.wide_engine import WideEngine
 
 # Products of unused lanes may overflow in numpy, as they do silently on the GPU.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -394,3 +396,45 @@ def test_float64_and_many_targets_go_to_the_plain_engine(monkeypatch):
     wide = torch.zeros(N, MOST_TARGETS + 1)
     engine().summaries(own(targets=(wide, wide)))
     assert len(calls) == 2
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 16 x 16 in slivers of 8, so that 37 points have pure tiles, mixed ones and edges."""
+    for name, size in (("_ROWS", 16), ("_COLUMNS", 16), ("_SLIVER", 8), ("_TALL", 16)):
+        monkeypatch.setattr(wide_engine, name, size)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_wide_engine_agrees_with_all_pairs(name, small_tiles):
+    """By blocks of 16 x 16, of which own points visit those on and above the diagonal."""
+    assert_correct(SHAPES[name], WideEngine("highest", 16 * 16 * 8), ALLOWED["fp16x3"])
+
+
+@pytest.mark.parametrize("name", ["classes, not itself", "references, lists", "own targets"])
+def test_the_wide_engine_rounds_to_16_bits(name, small_tiles):
+    assert_correct(SHAPES[name], WideEngine("fast"), ALLOWED["fp16"])
+
+
+def test_the_wide_engine_takes_blocks_of_any_shape(small_tiles, monkeypatch):
+    monkeypatch.setattr(wide_engine, "_TALL", 32)
+    for name in ("classes, not itself", "references, targets", "own lists that name one twice"):
+        for block in (32 * 48 * 8, 1 << 29):
+            assert_correct(SHAPES[name], WideEngine("highest", block), ALLOWED["fp16x3"])
+
+
+def test_hard_points_in_the_wide_engine(small_tiles):
+    """Two scales, far points, a far center, and copies: the log-sums are kept in float64 between the passes."""
+    work = SHAPES["classes, not itself"]
+    for move, steep in ((two_scales, 2e-5), (lambda z: 12 * z, 1e-4), (lambda z: z[torch.arange(N) // 5 * 5], 1e-5)):
+        assert_correct(work._replace(queries=move(drawn(N, 64, seed=21))), WideEngine("highest"), 1e-6, steep)
+    first, second = WideEngine("highest").summaries(work._replace(queries=work.queries * torch.nan))
+    assert bool((first.isnan() | second.isnan()).all())
+
+
+def test_the_width_chooses_the_engine():
+    by = TritonEngine("highest")
+    narrow, wide = (
+        by.summaries(own(span=span(MINE, MINE), skip=ITSELF, queries=0.1 * drawn(N, NARROW["highest"] + more, seed=1))) for more in (0, 1)
+    )
+    assert narrow[0].dtype == torch.float32 and wide[0].dtype == torch.float64

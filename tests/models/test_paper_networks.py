@@ -159,7 +159,7 @@ def test_every_parameter_has_a_gradient(name):
     ("name", "options", "words"),
     [
         ("ren2014-mnist", {"pooling": "round"}, "pooling 'round' is unknown; choose one of floor, ceil"),
-        ("ren2014-mnist", {"output": "relu"}, "output 'relu' is unknown; choose linear or tanh"),
+        ("ren2014-mnist", {"output": "relu"}, "output 'relu' is unknown; choose one of linear, tanh"),
         ("ren2014-mnist", {"hidden": 0}, r"hidden \(0\) must be a whole number of at least 1"),
         ("ren2014-mnist", {"dimension": 0}, r"dimension \(0\) must be a whole number of at least 1"),
         ("ren2014-mnist", {"image_shape": (1, 4, 4)}, r"this network cannot read images of 1 x 4 x 4"),

@@ -93,7 +93,7 @@ def test_errors(tmp_path):
     save_file(network(1).state_dict(), tmp_path / "w.safetensors")
     whole = (tmp_path / "w.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"cut.safetensors' is not a complete safetensors file \(.*\); fetch it again"):
+    with pytest.raises(ValueError, match=r"cut.safetensors is not a complete safetensors file \(.*\); fetch it again"):
         load_weights(network(), tmp_path / "cut.safetensors")
     with pytest.raises(ValueError, match=r"2.bias has shape \(2,\), the network's \(3,\)"):
         load_weights(network(classes=3), tmp_path / "w.safetensors")

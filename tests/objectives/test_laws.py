@@ -15,24 +15,38 @@ from nearkin.compose.relation import LabelDistance, LabelOverlap
 from nearkin.compose.routes import MANY_ON_CPU, MANY_PAIRS, plan, streams
 from nearkin.objectives import (
     NCA,
+    AdaCos,
     Angular,
+    ArcFace,
     CenterLoss,
     CenterPull,
+    Circle,
     Contrastive,
+    CosFace,
+    FastAP,
     Hinge,
+    Histogram,
     InstanceDiscrimination,
     LargeMarginSoftmax,
     LiftedStructure,
+    MultiSimilarity,
     NCARegression,
     NearestClassMean,
     NeighborhoodDiscovery,
     NeighborhoodObjective,
     NormalizedSoftmax,
     NPair,
+    NTXent,
     PrecisionAtK,
+    ProxyAnchor,
     ProxyNCA,
+    RankedList,
+    RecallAtK,
+    SmoothAP,
     Softmax,
+    SupCon,
     Triplet,
+    TupletMargin,
     WeightedSum,
 )
 
@@ -117,6 +131,21 @@ CASES = [
     Case("center pull", lambda: CenterPull(C, D), "translation", moves=CENTER, skips=False),
     Case("center loss", lambda: CenterLoss(C, D, 0.5), moves=("terms.center.references.vectors",), skips=False),
     Case("n-pair + angular", two),
+    Case("supcon", SupCon, "scale"),
+    Case("supcon inside", lambda: SupCon(placement="inside"), "scale"),
+    Case("nt-xent", NTXent, "scale"),
+    Case("arcface", lambda: ArcFace(C, D, temperature=0.1), "scale", skips=False),
+    Case("cosface", lambda: CosFace(C, D, temperature=0.1), "scale", skips=False),
+    Case("proxy-anchor", lambda: ProxyAnchor(C, D), "scale", skips=False),
+    Case("adacos", lambda: AdaCos(C, D), "scale", moves=("scale",), skips=False),
+    Case("multi-similarity", MultiSimilarity, "scale", skips=False),
+    Case("circle", lambda: Circle(temperature=0.1), "scale"),
+    Case("tuplet margin", lambda: TupletMargin(temperature=0.1), "scale"),
+    Case("ranked list", RankedList, "scale", skips=False),
+    Case("histogram", Histogram, "scale", skips=False),
+    Case("fast-ap", FastAP, "scale"),
+    Case("smooth-ap", lambda: SmoothAP(0.1), "scale"),
+    Case("recall@k", lambda: RecallAtK(temperature=0.1), "scale"),
 ]
 STILL = [c for c in CASES if not c.draws]
 STREAMED = [c for c in CASES if isinstance(o := c.make(), NeighborhoodObjective) and streams(o.parts)]
@@ -276,7 +305,7 @@ def test_update_moves_only_what_it_should(case: Case) -> None:
     changed = {name for name, state in objective.state_dict().items() if not torch.equal(state, before[name])}
     assert changed == set(case.moves)
     touched = set((IDS if case.labels == "ids" else CLASSES)[rows].tolist())
-    for name in changed - {"step"}:
+    for name in changed - {"step", "scale"}:
         moved = (objective.state_dict()[name] != before[name]).any(1).nonzero()[:, 0].tolist()
         assert set(moved) == touched
 

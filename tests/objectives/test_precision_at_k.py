@@ -9,7 +9,7 @@ from torch import Tensor
 from nearkin.compose.criterion import STRIP, by_strips
 from nearkin.compose.points import Points
 from nearkin.evaluate import retrieval
-from nearkin.objectives import Angular, NPair, PrecisionAtK
+from nearkin.objectives import Angular, PrecisionAtK
 from tests import oracles
 
 
@@ -86,11 +86,6 @@ def test_by_strips_the_loss_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         loss = objective(alive, labels)
         found.append((loss.detach(), *torch.autograd.grad(loss, alive)))
     torch.testing.assert_close(found[0], found[1])
-
-
-def test_n_pair_rejects_a_batch_of_one_class_although_most_slots_are_empty() -> None:
-    with pytest.raises(ValueError, match="labels contain one class only"):
-        NPair()(torch.randn(4, 3), torch.zeros(4, dtype=torch.int64))
 
 
 @pytest.mark.parametrize(

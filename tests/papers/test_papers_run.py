@@ -202,7 +202,7 @@ def test_names_of_tables_and_trials() -> None:
     assert len(chosen([])[1]) == sum(len(cells) for _, cells in TABLES.values())
     assert chosen(["ren2014"])[1] == TABLES["ren2014"][1]  # with the cited rows
     assert all(cell.trial for cell in chosen(["ren2014-mnist"])[1])
-    with pytest.raises(ValueError, match=r"TABLE 'digit' is unknown|TABLE 'dogits' is unknown; did you mean 'digits'"):
+    with pytest.raises(ValueError, match=r"TABLE 'digit' is unknown|TABLE 'dogits' is unknown .did you mean 'digits'"):
         chosen(["dogits"])
 
 

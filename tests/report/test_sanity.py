@@ -1,8 +1,8 @@
 """Sanity checks: each finds what was planted, finds nothing where nothing is, and equals a literal loop."""
 
 import csv
+import io
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points
+from nearkin.data.cells import restored
 from nearkin.report.sanity import (
     IMAGE_DISTANCE,
     VECTOR_DISTANCE,
@@ -25,7 +26,7 @@ from nearkin.report.sanity import (
     same_content,
     scaled_columns,
     suspected_labels,
-    write_suspects,
+    suspects_table,
 )
 
 
@@ -138,12 +139,20 @@ def test_a_planted_wrong_label_is_suspected_though_it_is_its_own_neighbor() -> N
     assert [(one.row, one.label, one.neighbors_say) for one in found] == [(3, 1, 0)] and found[0].confidence == 1
 
 
-def test_the_csv_of_suspects(tmp_path: Path) -> None:
-    path = write_suspects(tmp_path / "s.csv", [("train", "a, b.png", Suspect(3, 1, 0, 0.875))], ["cat", "dog"])
-    with path.open(encoding="utf-8") as file:
-        assert list(csv.DictReader(file)) == [
-            {"path": "a, b.png", "label": "dog", "neighbors_say": "cat", "confidence": "0.88", "part": "train"}
-        ]
+def test_the_csv_of_suspects() -> None:
+    text = suspects_table([("train", "a, b.png", Suspect(3, 1, 0, 0.875))], ["cat", "dog"])
+    assert list(csv.DictReader(text.splitlines())) == [
+        {"path": "a, b.png", "label": "dog", "neighbors_say": "cat", "confidence": "0.88", "part": "train"}
+    ]
+
+
+def test_no_cell_of_the_csv_is_a_formula() -> None:
+    """A label or a path of others must not run in a spreadsheet; as corrected labels they are read back unchanged."""
+    names = ['=HYPERLINK("http://evil")', "+1+1", "@x", "-2-3", "-1", "\tx", "plain", "'quoted"]
+    text = suspects_table([("train", name, Suspect(0, at, at, 1.0)) for at, name in enumerate(names)], names)
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["label"] for row in rows] == ["'" + name for name in names[:4]] + ["-1", "'\tx", "plain", "'quoted"]
+    assert [restored(row["path"]) for row in rows] == names
 
 
 def test_errors_of_sanity_checks() -> None:

@@ -323,7 +323,7 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], str]] = [
     (X, X[:0], {}, r"references must be a tensor \(n, d\) with at least one row, not \(0, 2\)"),
     ([[1.0]], X, {}, r"queries must be a tensor \(n, d\) with at least one row, not list; convert it with torch.as_tensor\(...\)"),
     (X, drawn(4, 3, 0), {}, "queries have 2 dimensions and references 3; both must come from the same network"),
-    (X, X * torch.nan, {}, r"references hold NaN or infinity, first in rows \[0, 1, 2, 3\]; remove these rows"),
+    (X, X * torch.nan, {}, r"references hold NaN or infinity in [0-9,]+ rows, first in \[0, 1, 2, 3\]; remove these rows"),
     (X / 0, X, {}, "queries hold NaN or infinity"),
     (X, Points(X, None, IDS), {"exclude_same_id": True}, "exclude_same_id needs ids on both sides; pass Points"),
     (Points(X, None, IDS), X, {"exclude_same_id": True}, "exclude_same_id needs ids on both sides"),

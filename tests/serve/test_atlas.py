@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,3 +202,21 @@ def test_the_folder_holds_all_neighbors_and_other_folders_are_refused(table: Poi
 
 def test_the_page_is_small() -> None:
     assert sum(len(asset(name)) for name in ("index.html", "explorer.js", "explorer.css")) < 1_000_000
+
+
+def test_a_rebuilt_index_gets_a_new_map(tmp_path: Path) -> None:
+    """With as many points, the same file names and the same generation, but other labels."""
+
+    def indexed(by: int) -> Indexed:
+        index = LocalIndex.create(tmp_path / "index", model="m", metric="squared_euclidean", dimension=2)
+        vectors = np.random.default_rng(0).normal(size=(30, 2)) + 20 * (np.arange(30) % 2)[:, None]
+        index.add(Entries(vectors, labels=[str(row // by % 2) for row in range(30)]))
+        return Indexed(tmp_path, index)
+
+    def purity(one: Indexed) -> float:
+        return float(np.nanmean(list(build_maps([one], "pca"))[-1][0].atlas.purity))
+
+    assert purity(indexed(1)) == 1
+    shutil.rmtree(tmp_path / "index")
+    again = indexed(7)
+    assert (tmp_path / "atlas/single.safetensors").exists() and purity(again) < 0.8 and purity(again) == purity(again)

@@ -86,6 +86,22 @@ def test_it_loads_all_points_and_shows_what_to_do(page: Any) -> None:
     assert page.locator("#by option").all_inner_texts() == ["Class", "Neighborhood purity", "Split"]
 
 
+def test_no_page_may_compile_text(browser: Any, page: Any, exported: Path) -> None:
+    """The draw calls are compiled by the nonce; eval is for nobody, and an exported page has its policy in itself."""
+    tried = "void setTimeout(() => { try { window.tried = eval('1 + 1') } catch (error) { window.tried = error.name } })"
+    inject = "one => { const script = document.createElement('script'); script.text = 'window.injected = 1'; document.head.append(script) }"
+    opened = Opened(browser, exported.as_uri())
+    until(opened.page, READY)
+    for one in (page, opened.page):
+        one.evaluate(tried)
+        until(one, "window.tried !== undefined")
+        assert one.evaluate("window.tried") == "EvalError"
+    opened.page.evaluate(inject)
+    assert opened.page.evaluate("window.injected") is None
+    opened.page.close()
+    assert all("Content Security Policy" in line for line in opened.problems)
+
+
 def test_hovering_shows_the_picture_and_clicking_the_neighbors(page: Any) -> None:
     row = alone(page)
     x, y = on_screen(page, row)

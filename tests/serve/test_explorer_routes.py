@@ -1,6 +1,7 @@
 """The routes of the explorer's page: the map, exact neighbors, uploaded images, and refusals."""
 
 import base64
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,7 +107,9 @@ def test_a_stored_map_is_loaded_before_the_first_request(client: TestClient, col
 def test_the_page_runs_its_own_script_only_and_the_token_opens_it(client: TestClient, collection: Collection) -> None:
     page = client.get("/explore")
     policy = page.headers["content-security-policy"]
-    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "http" not in policy
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "http" not in policy and "unsafe" not in policy
+    nonce = re.search(r"'nonce-([\w-]{20,})'", policy)
+    assert nonce and f'nonce="{nonce[1]}"' in page.text and nonce[1] not in client.get("/explore").text  # another for each page
     assert "<script>" not in page.text and "://" not in page.text.replace("http://www.w3.org/2000/svg", "")
     assert client.get("/explorer.js").headers["content-type"].startswith("text/javascript")
     assert client.get("/explorer.css").headers["content-type"].startswith("text/css")

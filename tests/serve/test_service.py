@@ -116,7 +116,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("/search", {"json": {"vector": [0.0] * (D + 1)}}, "422 invalid"),
     ("/search", {"json": {"vector": [1e16] * D}}, "422 invalid"),
     ("/search", {"content": b'{"vector": [NaN, 0, 0, 0, 0, 0, 0, 0]}', "headers": {"Content-Type": "application/json"}}, "422 invalid"),
-    ("/search", {"content": b"[" * 100_000, "headers": {"Content-Type": "application/json"}}, "422 invalid"),
+    ("/search", {"content": b"[" * 4000, "headers": {"Content-Type": "application/json"}}, "422 invalid"),
+    ("/search", {"content": b"[" * 100_000, "headers": {"Content-Type": "application/json"}}, "413 too_large"),
+    ("/search", {"json": {"id": None}}, "422 invalid"),
+    ("/search", {"json": {"vector": None}}, "422 invalid"),
+    ("/search?where=a=1&where=a=2", {"json": {"id": 5}}, "422 invalid"),
     ("/search", {"content": b"\xff\xfe{", "headers": {"Content-Type": "application/json"}}, "422 invalid"),
     ("/search?k=0", {"json": {"id": 5}}, "422 invalid"),
     ("/search?k=101", {"json": {"id": 5}}, "422 invalid"),
@@ -171,6 +175,7 @@ def test_no_path_leads_to_a_file(client: TestClient, path: str) -> None:
         ({"Host": "127.0.0.1.evil.example"}, "400 wrong_host"),
         ({"Host": "evil.example:80@127.0.0.1"}, "400 wrong_host"),
         ({"Host": ""}, "400 wrong_host"),
+        ({"Host": "192.0.2.7"}, "400 wrong_host"),
         ({"Origin": "http://evil.example"}, "403 wrong_origin"),
         ({"Origin": "null"}, "403 wrong_origin"),
         ({"Origin": "http://127.0.0.1:9999"}, "403 wrong_origin"),
@@ -179,13 +184,16 @@ def test_no_path_leads_to_a_file(client: TestClient, path: str) -> None:
         ({"Content-Length": "999999999999"}, "413 too_large"),
         ({"Content-Length": "9" * 5000}, "413 too_large"),
         ({"Content-Length": "-5"}, "413 too_large"),
+        ({"Content-Length": "5", "Transfer-Encoding": "chunked"}, "400 bad_request"),
+        ({"X-Long": "x" * 20_000}, "431 headers_too_large"),
+        ({f"X-{number}": "x" for number in range(100)}, "431 headers_too_large"),
     ],
 )
 def test_header_tricks_are_refused(client: TestClient, headers: dict[str, str], output: str) -> None:
     assert error(client.get("/points", headers=headers)) == output
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "127.0.0.2:80"])
 def test_this_machine_has_several_names(client: TestClient, host: str) -> None:
     assert client.get("/points", headers={"Host": host, "Origin": f"http://{host}"}).status_code == 200
     tricks = {"X-Forwarded-Host": "evil.example", "X-HTTP-Method-Override": "DELETE", "X-Original-URL": "/metrics"}
@@ -207,7 +215,8 @@ def test_too_large_is_noticed_with_and_without_a_length(collection: Collection) 
 
 
 def test_a_token_is_required_everywhere_but_at_health(collection: Collection) -> None:
-    with TestClient(make_app(collection, token=TOKEN), base_url="http://photos.example", follow_redirects=False) as client:
+    app = make_app(collection, token=TOKEN, limits=Limits(wrong_token_seconds=0.01))
+    with TestClient(app, base_url="http://photos.example", follow_redirects=False) as client:
         assert client.head("/health").status_code == 200  # as load balancers ask
         assert client.get("/health").json() == {"status": "ok"}  # a word for probes; names of classes are nobody's business
         assert client.get("/health", headers={"Authorization": f"Bearer {TOKEN}"}).json()["labels"] == ["blue", "green", "red"]
@@ -219,6 +228,7 @@ def test_a_token_is_required_everywhere_but_at_health(collection: Collection) ->
         assert client.get("/points", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
         welcome = client.get(f"/?token={TOKEN}")
         assert welcome.status_code == 303 and welcome.headers["location"] == "/" and "HttpOnly" in welcome.headers["set-cookie"]
+        assert TOKEN not in welcome.headers["set-cookie"]
         assert client.get("/").status_code == 200 and client.get("/image/3").status_code == 200
         assert error(client.get("/points", headers={"Origin": "http://evil.example"})) == "403 wrong_origin"
 

@@ -40,7 +40,8 @@ def step_of(objective, optimizer=None):
     moved_by = torch.optim.SGD(moving, lr=0.05, momentum=0.9) if optimizer is None else optimizer(moving)
     answers = ANSWERS[objective.supervision or "classes"]  # a sum takes what its parts take
     read = inputs.__getitem__
-    return Step(network, objective, moved_by, read=read, answers=answers, prepare=lambda x: x, generator=torch.Generator())
+    views = 2 if isinstance(objective, o.VICReg | o.BarlowTwins) else 1
+    return Step(network, objective, moved_by, read=read, answers=answers, prepare=lambda x: x, generator=torch.Generator(), views=views)
 
 
 def weights(step):

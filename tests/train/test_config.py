@@ -22,9 +22,9 @@ def test_overrides_reach_leaves_and_options():
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("optimizer.learning_rat", "1", "'optimizer.learning_rat' is unknown; did you mean 'optimizer.learning_rate'"),
+        ("optimizer.learning_rat", "1", "'optimizer.learning_rat' is unknown .did you mean 'optimizer.learning_rate'"),
         ("optimizer", "1", "setting 'optimizer' is unknown"),
-        ("epochs.more", "1", "setting 'epochs.more' is unknown; did you mean 'epochs'"),
+        ("epochs.more", "1", "setting 'epochs.more' is unknown .did you mean 'epochs'"),
         ("epochs", "many", r"epochs \('many'\) must be of type int"),
         ("epochs", "true", r"epochs \(True\) must be of type int"),
         ("optimizer.name", "lion", "optimizer.name 'lion' is unknown; choose one of sgd, adam"),
@@ -39,7 +39,7 @@ def test_a_wrong_setting_names_the_right_one(setting, value, message):
 
 
 def test_an_edited_file_with_an_unknown_leaf_is_refused():
-    with pytest.raises(ValueError, match="setting 'optimizer.rate' is unknown; did you mean"):
+    with pytest.raises(ValueError, match="setting 'optimizer.rate' is unknown .did you mean"):
         Run.from_json('{"optimizer": {"rate": 1}}')
     with pytest.raises(ValueError, match="must be a mapping of settings"):
         Run.from_json('{"optimizer": 3}')

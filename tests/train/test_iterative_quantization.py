@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_and_a_shift_changes_nothing() -> None:
         (lambda: IterativeQuantization(9).fit(draw(5, 4)), r"bits \(9\) must be at most the dimension of x \(4\)"),
         (lambda: IterativeQuantization(2).fit(draw(1, 4)), "x has one row"),
         (lambda: IterativeQuantization(2).fit(draw(5, 4)[0]), r"x has shape \(4,\)"),
-        (lambda: IterativeQuantization(2).fit(draw(5, 4) * float("nan")), "x holds NaN or infinity"),
+        (lambda: IterativeQuantization(2).fit(draw(5, 4) * float("nan")), "x hold NaN or infinity"),
         (lambda: IterativeQuantization(2).transform(draw(5, 4)), r"call fit before transform"),
         (lambda: IterativeQuantization(2).fit(draw(5, 4)).transform(draw(5, 3)), "x has 3 dimensions, and fit saw 4"),
     ],

@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from nearkin.data import open as open_data
-from nearkin.data.images import DamagedImageError, Framing, decode, sides_of
+from nearkin.data.images import DamagedImageError, decode, sides_of
+from nearkin.data.pixels import Framing
 from nearkin.train import Run, override
 from nearkin.train.training import Loop, train
 from nearkin.train.validate import at_chance, noise
@@ -97,7 +98,7 @@ def test_framing_cuts_a_share_of_the_short_side(tmp_path):
     assert open_data(tmp_path, size=16, crop=0.5).read([0]).min() == 255
     with pytest.raises(ValueError, match=r"crop \(1.5\) must be above 0 and at most 1"):
         Framing(16, crop=1.5)
-    with pytest.raises(ValueError, match="interpolation 'cubic' is unknown; did you mean 'bicubic'"):
+    with pytest.raises(ValueError, match="interpolation 'cubic' is unknown .did you mean 'bicubic'"):
         Framing(16, interpolation="cubic")
 
 
@@ -105,7 +106,7 @@ def test_of_results_within_the_noise_of_few_validation_points_the_later_weights_
     assert noise({"1-nn": 0.5}, 12) == pytest.approx(0.144, abs=1e-3)
     assert noise({"1-nn": 0.5}, 1000) == 0 and noise({"mean_absolute_error": 0.5}, 12) == 0
     loop = object.__new__(Loop)
-    loop.best, loop.waited, loop.kept, loop.rank = -np.inf, 0, {}, 1
+    loop.best, loop.waited, loop.kept, loop.rank, loop.start = -np.inf, 0, {}, 1, None
     loop.parts = type("P", (), {"objective": torch.nn.Identity()})
     loop.data = type("D", (), {"validation": open_data("digits").subset(range(12))})
     for loop.epoch, value in ((1, 0.5), (2, 0.42), (3, 0.1)):

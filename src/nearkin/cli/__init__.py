@@ -11,8 +11,9 @@ from importlib import import_module
 from pathlib import Path
 
 from nearkin import __version__
-from nearkin.cli.early_checks import check
+from nearkin.cli.early_checks import check_arguments
 from nearkin.cli.pipes import CLOSED_PIPE, reader_left
+from nearkin.cli.printed import visible
 
 __all__ = ["main"]
 
@@ -103,6 +104,12 @@ SERVE_EXAMPLES = """examples:
   nearkin serve runs/photos --compare runs/before     the explorer with both models side by side
   NEARKIN_TOKEN=... nearkin serve runs/photos --host 0.0.0.0 --port 80 --no-browser
   curl -F image=@query.jpg 'http://127.0.0.1:8000/search?k=5'"""
+CHECK = """Compare every file with its checksum: those of the model, its index, its checkpoints and its map, or the shards of a
+folder. Prints a table and exits with 1 if a file is damaged. Files that are opened are compared anyway, with a faster checksum."""
+CHECK_EXAMPLES = """examples:
+  nearkin check runs/photos
+  nearkin check shards/
+  nearkin check runs/photos --accept    after you have edited model.json or run.json"""
 EVALUATE = """Measure whether a model's nearest neighbors are right. The queries are the test part that the training held out, or DATA;
 their neighbors are searched in the training part. Prints a table and writes to the model folder, or to --out:
   report.html            figures with definitions, intervals, chance and counts, pictures, and problems found in the data
@@ -160,7 +167,7 @@ def _run(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 0
     try:
-        check(arguments)
+        check_arguments(arguments)
         if getattr(arguments, "device", None):
             _check_device(arguments.device)
         status: int = arguments.run(arguments)
@@ -171,7 +178,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except (ValueError, OSError, ImportError) as error:
         if reader_left(error):
             return CLOSED_PIPE
-        print(f"nearkin {arguments.verb}: {error}", file=sys.stderr)
+        print(f"nearkin {arguments.verb}: {visible(str(error))}", file=sys.stderr)
         return 1
 
 
@@ -199,6 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_index(verbs)
     _add_search(verbs)
     _add_serve(verbs)
+    _add_check(verbs)
     return parser
 
 
@@ -299,6 +307,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="what searches the shards (default: this process)")
     parser.add_argument("--address", metavar="HOST:PORT", help="address of a Ray cluster, or auto (default: Ray on this machine)")
     _add_places(parser)
+    _add_verify(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
 
 
@@ -311,6 +320,7 @@ def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--out", required=True, metavar="FILE.npz|SHARDS", help="one file to write, or a folder of shards")
     _add_sharding(parser)
     _add_places(parser)
+    _add_verify(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.embed"))
 
 
@@ -327,6 +337,7 @@ def _add_shard(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--size", type=_at_least_one, metavar="PIXELS", help="resize the short side of images and crop the center")
     _add_sharding(parser)
     _add_places(parser)
+    _add_verify(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.embed", "run_shard"))
 
 
@@ -349,6 +360,8 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("--page", metavar="OUT", help="write the explorer of the index as a folder that opens without a server")
     _add_exploring(parser)
     _add_device(parser)
+    _add_verify(parser)
+    _add_uri(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.export"))
 
 
@@ -372,6 +385,7 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--compact", action="store_true", help="free the disk space of removed points")
     parser.add_argument("--check", action="store_true", help="compare every file with its checksum")
     _add_places(parser)
+    _add_verify(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.index"))
 
 
@@ -394,6 +408,8 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
+    _add_verify(parser)
+    _add_uri(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.search"))
 
 
@@ -408,7 +424,24 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--no-browser", action="store_true", help="do not open the explorer in a browser")
     _add_exploring(parser)
     _add_device(parser)
+    _add_verify(parser)
+    _add_uri(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.serve"))
+
+
+def _add_check(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "check",
+        help="compare every file of a model, an index or shards with its checksum",
+        description=CHECK,
+        epilog=CHECK_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder, the folder of an index, or a folder of shards")
+    parser.add_argument(
+        "--accept", action="store_true", help="record the files of the model folder as they are now, after you have edited them on purpose"
+    )
+    parser.set_defaults(run=_lazily("nearkin.cli.check"))
 
 
 def _add_exploring(parser: argparse.ArgumentParser) -> None:
@@ -430,6 +463,16 @@ def _add_sharding(parser: argparse.ArgumentParser) -> None:
 def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-root", metavar="FOLDER", help="folder of the known data sets (default: the one used for training, or data)")
     _add_device(parser)
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-verify", action="store_true", help="do not compare the files with their checksums; opens what is damaged")
+
+
+def _add_uri(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--uri", metavar="URI", help="confirm the address of Milvus that the folder names; needed once for folders of others"
+    )
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:

@@ -13,12 +13,12 @@ from nearkin.data.opener import DATA_ROOT, same_set
 from nearkin.data.sources.local_files import MissingFileError
 from nearkin.models.folder import about_of, reading
 from nearkin.train.config import DataChoice, Run
+from nearkin.train.saved_run import read_run
 
 
-def choice_of(folder: Path) -> DataChoice:
+def choice_of(folder: Path, *, verify: bool = True) -> DataChoice:
     """The data settings of the run that trained a model; the defaults if its folder has no run.json."""
-    page = folder / "run.json"
-    return Run.from_json(page.read_text(encoding="utf-8")).data if page.exists() else Run().data
+    return read_run(folder, verify=verify).data if (folder / "run.json").exists() else Run().data
 
 
 def own_data(what: str, choice: DataChoice) -> bool:
@@ -50,7 +50,7 @@ def open_for(arguments: Namespace, choice: DataChoice, what: str, **options: Any
 def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     """Open data, with images converted to the model's shape; its own training data get the corrected labels of the run."""
     folder = Path(arguments.folder)
-    about, choice = about_of(folder), choice_of(folder)
+    about, choice = about_of(folder), choice_of(folder, verify=not arguments.no_verify)
     own = own_data(what, choice)
     columns = choice.columns() if own else {}
     data = open_for(arguments, choice, what, **reading(about), **columns, on_error=on_error, report=note)

@@ -1,6 +1,5 @@
 """`nearkin demo`: six embeddings of shifted digits, and how often the nearest neighbor of each is right."""
 
-import json
 import platform
 import shlex
 import statistics
@@ -19,13 +18,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from torch import Tensor, nn
 
 from nearkin import __version__
+from nearkin.cli.terminal import Terminal
 from nearkin.compose.points import Points
+from nearkin.data.checksums import write_json
 from nearkin.data.dataset import Dataset
 from nearkin.data.digits import CANVAS, Split, moved_digits
 from nearkin.evaluate import knn_accuracy
@@ -95,7 +95,7 @@ class DemoProgress:
     """A live bar on a terminal, otherwise a line for every row."""
 
     def __init__(self, total: int) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Terminal(stderr=True, highlight=False)
         columns = (TextColumn("{task.description:<26}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
         self.bar = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.task = self.bar.add_task("", total=total)
@@ -127,7 +127,7 @@ def run(arguments: Namespace) -> int:
     started = time.perf_counter()
     out, budget = arguments.out, budget_for(arguments)
     check_folder(out)
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     data = moved_digits()
     train, test = (len(part.labels) for part in data)
     console.print(f"{train:,} training digits and {test} test digits, each at a random place on a {CANVAS} x {CANVAS} canvas.")
@@ -273,7 +273,7 @@ def table(rows: list[Row], budget: Budget) -> Table:
     return drawn
 
 
-def draw(out: Path, rows: list[Row], data: Split, console: Console) -> Path | None:
+def draw(out: Path, rows: list[Row], data: Split, console: Terminal) -> Path | None:
     """Draw scatter.png: the test digits in 2 dimensions, first seed."""
     titles = {"PCA": "PCA", "LDA": "LDA", "softmax network": "softmax", "NCA network": "NCA (nearkin)"}
     flat = [row for row in rows if row.dimension == 2 and row.method in titles]
@@ -324,7 +324,7 @@ def write_metrics(out: Path, rows: list[Row], budget: Budget, arguments: Namespa
         "settings": {"network": NETWORK, "batch_size": BATCH, "learning_rate": RATE, **budget._asdict()},
         "rows": [figures(row) for row in rows],
     }
-    (out / "metrics.json").write_text(json.dumps(page, indent=2) + "\n", encoding="utf-8")
+    write_json(out / "metrics.json", page)
 
 
 def figures(row: Row) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def figures(row: Row) -> dict[str, Any]:
     return page
 
 
-def print_next_steps(console: Console, out: Path, picture: Path | None, seconds: float) -> None:
+def print_next_steps(console: Terminal, out: Path, picture: Path | None, seconds: float) -> None:
     """Say where the picture is, which page to open and how to train on one's own images."""
     lines = [f"\nDone in {seconds:.0f} s. Model and figures: {out}/"]
     if picture is not None:

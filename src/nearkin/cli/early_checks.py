@@ -11,7 +11,7 @@ from nearkin.train.config import Run, override
 READS_MODEL = ("evaluate", "embed", "search", "serve", "export")
 
 
-def check(arguments: Namespace) -> None:
+def check_arguments(arguments: Namespace) -> None:
     """Raise now what the verb itself would raise later, with the same message."""
     sources = [getattr(arguments, name, None) for name in ("data", "add")]
     if arguments.verb in READS_MODEL or (arguments.verb == "index" and any(sources)):
@@ -37,7 +37,9 @@ def parse_settings(items: Iterable[str]) -> dict[str, str]:
 
 def _check_data_of(page: Path, data_root: str | None) -> None:
     """Raise if the data of a training to resume have been moved or deleted."""
-    choice = Run.from_json(page.read_text(encoding="utf-8")).data
+    from nearkin.train.saved_run import run_to_resume
+
+    choice = run_to_resume(page.parent)[0].data
     if data_root is None and choice.root and not os.path.isdir(choice.root):
         fix = "move it back, or pass its new path as --data-root FOLDER"
         raise FileNotFoundError(f"{page.parent} read {choice.source} from the data root {choice.root}, which no longer exists; {fix}")

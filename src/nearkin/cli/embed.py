@@ -1,20 +1,19 @@
 """`nearkin embed`: encode data with the model of a folder, into one .npz file or a folder of shards."""
 
-import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from nearkin import data as sources
 from nearkin.cli.datasets import opened
 from nearkin.cli.progress import note
+from nearkin.cli.terminal import Terminal
 from nearkin.cluster.embedding import embed
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import explain_full_disk
+from nearkin.data.disk import explain_full_disk, replacing
 from nearkin.data.opener import DATA_ROOT
 from nearkin.models.folder import load
 
@@ -55,12 +54,13 @@ def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out:
         address=arguments.address,
         device=arguments.device,
         report=note,
+        verify=not arguments.no_verify,
         **options,
     )
     what = "points" if model_folder is None else "embeddings"
     there = f", already there: {found.known:,}" if found.known else ""
     damaged = f"; damaged and skipped: {found.damaged:,}" if found.damaged else ""
-    Console(markup=False, highlight=False).print(
+    Terminal(markup=False, highlight=False).print(
         f"{found.points:,} {what} in {out}; shards made: {found.made:,}{there}{damaged}", soft_wrap=True
     )
     return 0
@@ -68,7 +68,7 @@ def _written(arguments: Namespace, model_folder: str | None, data: Dataset, out:
 
 def _one_file(arguments: Namespace, out: Path) -> int:
     """Write embeddings, ids, sources, and labels with class names or targets, if known, as .npz."""
-    model = load(arguments.folder, device=arguments.device)
+    model = load(arguments.folder, device=arguments.device, verify=not arguments.no_verify)
     data = opened(arguments, arguments.data, "raise")
     rows = [np.asarray(model.encode(data.read(part).numpy())) for part in torch.split(data.ids, 512)]
     arrays = {"embeddings": np.concatenate(rows), "ids": data.ids.numpy(), "sources": np.asarray(data.sources, dtype=np.str_)}
@@ -77,14 +77,9 @@ def _one_file(arguments: Namespace, out: Path) -> int:
     if data.supervision == "classes":
         arrays["classes"] = np.asarray(data.classes, dtype=np.str_)
     out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f".{os.getpid()}-{out.name}")
-    with explain_full_disk(out.parent, "run the same command again; the previous file is unchanged"):
-        try:
-            np.savez(aside, **arrays)  # type: ignore[arg-type]
-            os.replace(aside, out)
-        finally:
-            aside.unlink(missing_ok=True)  # a partial file would only fill the disk
-    Console(markup=False, highlight=False).print(
+    with explain_full_disk(out.parent, "run the same command again; the previous file is unchanged"), replacing(out) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    Terminal(markup=False, highlight=False).print(
         f"{len(data):,} embeddings of {arrays['embeddings'].shape[1]} dimensions in {arguments.out}"
     )
     return 0

@@ -7,12 +7,12 @@ from argparse import Namespace
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from nearkin.cli.evaluation_data import queries_for
-from nearkin.cli.evaluation_output import json_safe, output_folder, progress, provenance, score_table, write_atomically
+from nearkin.cli.evaluation_output import json_safe, output_folder, progress, provenance, score_table, write_result
+from nearkin.cli.terminal import Terminal
 from nearkin.data.progress import Report
 from nearkin.models.folder import Model, load
 from nearkin.report import descriptions
@@ -23,7 +23,7 @@ from nearkin.report.illustrate import Illustration, illustrate
 from nearkin.report.inspection import inspect
 from nearkin.report.measure import GEOMETRY, PROBES, measure
 from nearkin.report.probes import check_probed, probe
-from nearkin.report.sanity import write_suspects
+from nearkin.report.sanity import suspects_table
 from nearkin.report.subject import Subject, embedded, in_classes_of, with_distinct_ids
 
 SIGNS = {"fine": "[green]✓ fine [/]", "look": "[yellow]! look [/]", "wrong": "[red]✗ wrong[/]"}
@@ -39,8 +39,8 @@ def run(arguments: Namespace) -> int:
     began = time.perf_counter()
     folder = Path(arguments.folder)
     out = output_folder(arguments, folder)
-    model = load(folder, which=arguments.weights, device=arguments.device)
-    console = Console(highlight=False)
+    model = load(folder, which=arguments.weights, device=arguments.device, verify=not arguments.no_verify)
+    console = Terminal(highlight=False)
     with progress() as report:
         subject = _subject(arguments, folder, model, report)
         if arguments.compare:
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
         sanity.findings += [compare_with_raw_inputs(measured, baselines)] if baselines else []
         pictures = [] if arguments.no_pictures else _pictures(console, subject, measured, sanity, folder, report)
     findings = Findings(subject, measured, sanity, baselines, provenance(arguments, folder, model, time.perf_counter() - began))
-    written = _write(out, findings, pictures, arguments.figures)  # before printing, which fails if the reader of a pipe has left
+    written = _write(out, folder, findings, pictures, arguments.figures)  # before printing, which fails if the reader of a pipe has left
     _print(console, findings)
     console.print(written, soft_wrap=True, markup=False)
     return 0
@@ -87,7 +87,7 @@ def _unseen(labels: torch.Tensor | None, known: torch.Tensor | None) -> bool:
     return not bool(torch.isin(labels, known).any())
 
 
-def _pictures(console: Console, *arguments: object) -> list[Illustration]:
+def _pictures(console: Terminal, *arguments: object) -> list[Illustration]:
     """All pictures, or a printed line on why there are none."""
     try:
         return list(illustrate(*arguments))  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def _pictures(console: Console, *arguments: object) -> list[Illustration]:
         return []
 
 
-def _print(console: Console, findings: Findings) -> None:
+def _print(console: Terminal, findings: Findings) -> None:
     subject = findings.subject
     references = "one another" if subject.gallery is None else f"{len(subject.gallery):,} references ({subject.gallery.name})"
     console.print(f"{len(subject.queries):,} queries ({subject.split}) compared with {references}.", markup=False)
@@ -126,14 +126,15 @@ def _baseline_table(findings: Findings) -> Table:
     return table
 
 
-def _write(out: Path, findings: Findings, pictures: list[Illustration], figures: bool) -> str:
+def _write(out: Path, folder: Path, findings: Findings, pictures: list[Illustration], figures: bool) -> str:
     """Write all files; return a line that names them."""
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "evaluation.json", json.dumps(json_safe(as_json(findings)), indent=2, allow_nan=False) + "\n")
-    write_atomically(out / "report.html", as_html(findings, pictures))
+    write_result(out / "evaluation.json", json.dumps(json_safe(as_json(findings)), indent=2, allow_nan=False) + "\n", folder)
+    write_result(out / "report.html", as_html(findings, pictures), folder)
     written = ["evaluation.json", "report.html"]
     if findings.subject.supervision == "classes":
-        written.append(write_suspects(out / "suspected_labels.csv", findings.sanity.suspects, findings.subject.classes).name)
+        write_result(out / "suspected_labels.csv", suspects_table(findings.sanity.suspects, findings.subject.classes), folder)
+        written.append("suspected_labels.csv")
     if figures:
         for one in pictures:
             for suffix in (".png", ".svg"):

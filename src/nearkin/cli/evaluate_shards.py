@@ -6,10 +6,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from nearkin.cli.evaluation_data import queries_for
-from nearkin.cli.evaluation_output import json_safe, output_folder, progress, provenance, score_table, write_atomically
+from nearkin.cli.evaluation_output import json_safe, output_folder, progress, provenance, score_table, write_result
+from nearkin.cli.terminal import Terminal
 from nearkin.cluster.evaluate import Compute, Queries, judge
 from nearkin.cluster.session import check_address
 from nearkin.data.corrections import source_names
@@ -31,7 +30,7 @@ def run_over_shards(arguments: Namespace) -> int:
     _check(arguments, folder)
     shards = open_shards(arguments.shards)
     shards.check_model(model_version(folder))
-    model = load(folder, device=arguments.device)
+    model = load(folder, device=arguments.device, verify=not arguments.no_verify)
     with progress() as report:
         queries = queries_for(arguments, folder, report)
         side = embedded(model, queries.data, "queries", report)
@@ -40,7 +39,7 @@ def run_over_shards(arguments: Namespace) -> int:
         given = Queries(side.points, source_names(side.data), side.data.supervision, known, queries.split)
         measured = judge(given, shards, model.affinity, Compute(arguments.engine, arguments.address), report)
     measured.notes += [*queries.notes, NOTE]
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     console.print(f"{len(side):,} queries ({queries.split}) compared with {len(shards):,} points of {shards.folder}.", markup=False)
     console.print(score_table(measured))
     page: dict[str, Any] = {
@@ -54,7 +53,7 @@ def run_over_shards(arguments: Namespace) -> int:
     }
     out = output_folder(arguments, folder)
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "evaluation.json", json.dumps(json_safe(page), indent=2, allow_nan=False) + "\n")
+    write_result(out / "evaluation.json", json.dumps(json_safe(page), indent=2, allow_nan=False) + "\n", folder)
     for line in (*measured.notes, f"Wrote evaluation.json to {out}."):
         console.print(line, markup=False, soft_wrap=True)
     return 0

@@ -1,17 +1,19 @@
 """The data of `nearkin evaluate`: which points are the queries, and the parts that the training split its data into."""
 
-import json
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import numpy as np
 
 from nearkin.cli.datasets import choice_of, open_for, own_data
 from nearkin.data import Dataset, Partition
+from nearkin.data.checksums import check
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import WHOLE
+from nearkin.data.disk import FileDamagedError, read_json
 from nearkin.data.loader import without_damaged
 from nearkin.data.progress import Report
 from nearkin.models.folder import about_of, reading
@@ -48,7 +50,7 @@ def queries_for(arguments: Namespace, folder: Path, report: Report) -> Queries:
 
 def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str, Dataset], tuple[str, ...]]:
     """The run's data, split as split.json says, and a note on damaged files; empty if run.json names no data."""
-    choice = choice_of(folder)
+    choice = choice_of(folder, verify=not arguments.no_verify)
     source = choice.source
     if not source:
         return {}, ()
@@ -59,9 +61,20 @@ def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str
         raise FileNotFoundError(f"the queries are compared with the training data, which cannot be opened: {error}{fix}") from error
     data = without_damaged(found, report)  # as the training did before it split them
     damaged = len(found) - len(data)
-    data = resplit(data, json.loads((folder / "split.json").read_text(encoding="utf-8")))
+    data = resplit(data, _split(folder, verify=not arguments.no_verify))
     notes = (f"{damaged:,} of {len(found):,} files of {found.name} are damaged and were left out.",) if damaged else ()
     return {name: data.part(name) for name in data.parts}, notes
+
+
+def _split(folder: Path, *, verify: bool) -> dict[str, object]:
+    """Read split.json; if it is damaged, the error names it and the fix."""
+    page, fix = folder / "split.json", f"`nearkin train --resume {quote(str(folder))}` writes it again; or restore it from a copy"
+    if verify:
+        check(page, folder, fix)
+    written = read_json(page, fix)
+    if not isinstance(written, dict):
+        raise FileDamagedError(f"{page} is damaged: it is no split; {fix}")
+    return written
 
 
 def resplit(data: Dataset, written: dict[str, object]) -> Dataset:
@@ -70,7 +83,10 @@ def resplit(data: Dataset, written: dict[str, object]) -> Dataset:
     assert isinstance(cut, dict)
     if "rows" not in cut:
         return data if set(data.parts) != {WHOLE} else data.with_split(["train"] * len(data))
-    partition = Partition.from_dict(cut)
+    try:
+        partition = Partition.from_dict(cut)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise FileDamagedError(f"split.json is damaged ({error!r}); `nearkin train --resume FOLDER` writes it again") from error
     rows = data.split == "train" if "cut" in written else np.ones(len(data), dtype=np.bool_)
     if int(rows.sum()) != len(partition.names):
         raise ValueError(
@@ -85,7 +101,7 @@ def resplit(data: Dataset, written: dict[str, object]) -> Dataset:
 def _opened(arguments: Namespace, folder: Path, source: str, report: Report) -> Dataset:
     """Open data as the training would; other images are resized to the model's shape."""
     about = about_of(folder)
-    choice = choice_of(folder)
+    choice = choice_of(folder, verify=not arguments.no_verify)
     data = open_for(
         arguments,
         choice,

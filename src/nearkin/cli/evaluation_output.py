@@ -1,7 +1,6 @@
 """What both forms of `nearkin evaluate` show and write: progress, the table of figures, and files."""
 
 import math
-import os
 import platform
 from argparse import Namespace
 from collections.abc import Iterator
@@ -10,11 +9,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from nearkin import __version__
+from nearkin.cli.printed import visible
+from nearkin.cli.terminal import Terminal
+from nearkin.data.checksums import write_recorded
+from nearkin.data.disk import explain_full_disk, replacing
 from nearkin.data.progress import Progress as ProgressLine
 from nearkin.data.progress import Report
 from nearkin.models.folder import Model
@@ -37,7 +39,7 @@ def output_folder(arguments: Namespace, folder: Path) -> Path:
 @contextmanager
 def progress() -> Iterator[Report]:
     """Yield a function that shows each message: one live line on a terminal, plain lines otherwise."""
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(stderr=True, highlight=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
@@ -46,9 +48,9 @@ def progress() -> Iterator[Report]:
             if not console.is_terminal:
                 console.print(line, markup=False, soft_wrap=True)
             elif isinstance(line, ProgressLine):
-                bar.update(task, description=line.what, total=line.total, completed=line.done)
+                bar.update(task, description=visible(line.what), total=line.total, completed=line.done)
             else:
-                bar.update(task, description=line, total=None)
+                bar.update(task, description=visible(line), total=None)
 
         yield show
 
@@ -92,11 +94,14 @@ def score_table(measured: Measured) -> Table:
     return table
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a temporary file and rename it, so that a reader never sees half a file."""
-    temporary = path.with_suffix(".writing")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+def write_result(path: Path, text: str, folder: Path) -> None:
+    """Write a file that is always whole; in the model folder its checksum is recorded, too."""
+    with explain_full_disk(path.parent, "run the same command again; the previous file is unchanged"):
+        if path.resolve().is_relative_to(folder.resolve()):
+            write_recorded(path, text, folder)
+        else:
+            with replacing(path) as file:
+                file.write(text.encode())
 
 
 def json_safe(value: object) -> object:

@@ -4,9 +4,8 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
-from rich.console import Console
-
 from nearkin.cli.progress import note
+from nearkin.cli.terminal import Terminal
 from nearkin.index.collection import open_index
 from nearkin.models.folder import load
 from nearkin.serve.atlas.export import check_free, write_page
@@ -20,10 +19,10 @@ def run(arguments: Namespace) -> int:
         raise ValueError("nothing to write: pass --onnx FILE.onnx for the network, or --page OUT for the explorer")
     if arguments.page:
         check_free(Path(arguments.page))
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console = Terminal(markup=False, highlight=False, soft_wrap=True)
     if arguments.onnx is not None:
         target = Path(arguments.onnx or Path(arguments.folder) / "model.onnx")
-        console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu"), target)))
+        console.print(json.dumps(to_onnx(load(arguments.folder, device="cpu", verify=not arguments.no_verify), target)))
     if arguments.page:
         page = write_page(_maps(arguments), Path(arguments.page), note)
         size = sum(file.stat().st_size for file in page.parent.rglob("*") if file.is_file())
@@ -32,6 +31,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _maps(arguments: Namespace) -> list[ModelMap]:
-    folders = [arguments.folder, *([arguments.compare] if arguments.compare else [])]
-    collections = [open_index(folder, device=arguments.device) for folder in folders]
+    how = {"device": arguments.device, "verify": not arguments.no_verify}
+    collections = [open_index(arguments.folder, uri=arguments.uri, **how)]
+    collections += [open_index(arguments.compare, **how)] if arguments.compare else []
     return list(build_maps([Indexed(one.folder, one.index.frozen()) for one in collections], arguments.map, note))[-1]

@@ -3,42 +3,50 @@
 from argparse import Namespace
 from pathlib import Path
 
-from rich.console import Console
-
 from nearkin.cli.datasets import opened
 from nearkin.cli.progress import note
+from nearkin.cli.terminal import Terminal
 from nearkin.data.dataset import Dataset
+from nearkin.data.disk import explain_full_disk
+from nearkin.data.lock import owned
 from nearkin.data.progress import Ticker
 from nearkin.data.shards import Shards, is_sharded, open_shards
 from nearkin.index.collection import Added, build_in_milvus, build_index, model_version, open_index
 from nearkin.index.contract import VectorIndex
 from nearkin.index.local import LocalIndex
 from nearkin.index.milvus import MilvusIndex
-from nearkin.index.milvus_folder import address, open_in_milvus
+from nearkin.index.milvus_folder import address, confirmed_address, open_in_milvus
 from nearkin.index.milvus_load import load_shards
+
+MOST_IDS = 10_000_000  # of one --delete
 
 
 def run(arguments: Namespace) -> int:
     """Build or add, delete, choose the backend, compact and check, in this order; then print the state of the index."""
+    with owned(Path(arguments.folder)), explain_full_disk(Path(arguments.folder), "run the same command again; the index is as it was"):
+        return _run(arguments)
+
+
+def _run(arguments: Namespace) -> int:
     place = address(arguments.folder)
     in_milvus = arguments.backend == "milvus" or place is not None
     _check(arguments, in_milvus)
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console = Terminal(markup=False, highlight=False, soft_wrap=True)
     source = arguments.data or arguments.add
     data = _read(arguments, source) if source else None  # errors in the data show up before an index is created or replaced
     if data is None:
-        index: VectorIndex = LocalIndex.open(Path(arguments.folder) / "index") if place is None else open_in_milvus(place)
+        index = _opened_alone(arguments)
     elif isinstance(data, Shards):
         index = _load(arguments, data, console)
     elif arguments.data:
-        how = {"replace": arguments.replace, "device": arguments.device, "report": note}
+        how = {"replace": arguments.replace, "device": arguments.device, "report": note, "verify": not arguments.no_verify}
         backend = "milvus" if in_milvus else arguments.backend or "exact"
         where = {"uri": arguments.uri, "name": arguments.name, "milvus_index": arguments.milvus_index}
         collection, added = build_index(arguments.folder, data, backend=backend, **where, **how)
         _print_added(console, added)
         index = collection.index
     else:
-        collection = open_index(arguments.folder, device=arguments.device)
+        collection = open_index(arguments.folder, device=arguments.device, uri=arguments.uri, verify=not arguments.no_verify)
         _print_added(console, collection.add(data, note))
         index = collection.index
     _maintain(arguments, index, console)
@@ -46,12 +54,20 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
+def _opened_alone(arguments: Namespace) -> VectorIndex:
+    """The index without its model, which maintenance does not need."""
+    place = confirmed_address(arguments.folder, arguments.uri)
+    if place is not None:
+        return open_in_milvus(place)
+    return LocalIndex.open(Path(arguments.folder) / "index", verify=not arguments.no_verify)
+
+
 def _check(arguments: Namespace, in_milvus: bool) -> None:
     if arguments.data and arguments.add:
         raise ValueError("DATA builds an index and --add adds to one; pass one of them")
     if arguments.replace and not arguments.data:
         raise ValueError("--replace needs DATA to build the index from")
-    if arguments.uri is not None and arguments.backend != "milvus":
+    if arguments.uri is not None and not in_milvus:
         raise ValueError(f"--uri {arguments.uri} needs --backend milvus")
     source = arguments.data or arguments.add
     if source and is_sharded(source) and not in_milvus:
@@ -72,13 +88,14 @@ def _read(arguments: Namespace, source: str) -> Shards | Dataset:
     return shards
 
 
-def _load(arguments: Namespace, shards: Shards, console: Console) -> VectorIndex:
+def _load(arguments: Namespace, shards: Shards, console: Terminal) -> VectorIndex:
     """Load shards into Milvus, or those that are missing there."""
     if arguments.data:
         options = {"milvus_index": arguments.milvus_index, "replace": arguments.replace, "keep": True, "device": arguments.device}
+        options["verify"] = not arguments.no_verify
         index = build_in_milvus(Path(arguments.folder), arguments.uri, arguments.name, **options).index
     else:
-        index = open_index(arguments.folder, device=arguments.device).index
+        index = open_index(arguments.folder, device=arguments.device, uri=arguments.uri, verify=not arguments.no_verify).index
     assert isinstance(index, MilvusIndex)
     ticker = Ticker(note, f"loading {shards.folder}", len(shards), "points")
     for step in load_shards(index, shards):
@@ -87,7 +104,7 @@ def _load(arguments: Namespace, shards: Shards, console: Console) -> VectorIndex
     return index
 
 
-def _maintain(arguments: Namespace, index: VectorIndex, console: Console) -> None:
+def _maintain(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:
     if arguments.delete:
         _delete(arguments, index, console)
     if arguments.backend not in (None, "milvus") and not arguments.data:
@@ -99,7 +116,7 @@ def _maintain(arguments: Namespace, index: VectorIndex, console: Console) -> Non
         console.print("every file matches its checksum")
 
 
-def _delete(arguments: Namespace, index: VectorIndex, console: Console) -> None:
+def _delete(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:
     ids = parsed_ids(arguments.delete)
     try:
         index.delete(ids)
@@ -115,17 +132,20 @@ def parsed_ids(text: str) -> list[int]:
         first, dash, last = piece.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(f"--delete {text!r}: {piece.strip()!r} is not an id; pass whole numbers and ranges such as 3,17,100-199")
+        count = int(last or first) + 1 - int(first)
+        if len(found) + count > MOST_IDS:
+            raise ValueError(f"--delete {text!r}: {piece.strip()!r} would be {count:,} ids; name at most {MOST_IDS:,} at a time")
         found += range(int(first), int(last or first) + 1)
     return found
 
 
-def _print_added(console: Console, added: Added) -> None:
+def _print_added(console: Terminal, added: Added) -> None:
     damaged = f", {added.damaged:,} could not be decoded" if added.damaged else ""
     known = f", {added.known:,} were already in the index" if added.known else ""
     console.print(f"{added.added:,} points added{known}{damaged}")
 
 
-def _print_state(console: Console, index: VectorIndex) -> None:
+def _print_state(console: Terminal, index: VectorIndex) -> None:
     console.print(f"{index.count:,} points of {index.dimension} dimensions in {index.location}, searched by {index.backend}")
     rule = index.calibration
     if rule is None:

@@ -6,10 +6,10 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from nearkin.cli.terminal import Terminal
 from nearkin.data.progress import Progress as ProgressLine
 
 PACE = 600.0  # seconds over which the bar averages the speed: one step may take longer than rich's 30 seconds
@@ -21,7 +21,7 @@ OF_TRAINING = ("dimensions used",)  # all other figures are of the validation pa
 
 def note(line: str) -> None:
     """Print a line to stderr; only results go to stdout."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+    Terminal(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
 class TrainingView:
@@ -29,7 +29,7 @@ class TrainingView:
 
     def __init__(self, what: str = "training") -> None:
         self.what = what
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Terminal(stderr=True, highlight=False)
         text = TextColumn("{task.description}", table_column=Column())  # wraps where the terminal is narrow
         counts = (column(table_column=Column(no_wrap=True)) for column in (MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn))
         columns = (text, BarColumn(bar_width=12, table_column=Column(no_wrap=True)), *counts)

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from nearkin import data as sources
+from nearkin.cli.printed import visible
 from nearkin.cli.progress import note
+from nearkin.cli.terminal import Terminal
 from nearkin.data.files import listing
 from nearkin.data.images import DamagedImageError
 from nearkin.data.progress import few
@@ -43,7 +45,7 @@ class Result(NamedTuple):
 def run(arguments: Namespace) -> int:
     """Search every query and print tables or JSON."""
     where = Where(labels=tuple(arguments.label), metadata=dict(_pair(text) for text in arguments.where))
-    collection = open_index(arguments.folder, device=arguments.device)
+    collection = open_index(arguments.folder, device=arguments.device, uri=arguments.uri, verify=not arguments.no_verify)
     found = list(_results(collection, arguments, where))
     if not found and arguments.queries:
         raise ValueError("none of the queries could be read; see the messages above")
@@ -154,7 +156,7 @@ def _cell(value: object) -> str:
 
 
 def _show(collection: Collection, found: list[Result], k: int) -> None:
-    console = Console(highlight=False, soft_wrap=True, width=1000)  # paths are not wrapped, so that they can be copied
+    console = Terminal(highlight=False, soft_wrap=True, width=1000)  # paths are not wrapped, so that they can be copied
     for query, answer in found:
         title = f"{query}: the {len(answer.hits)} nearest{'' if answer.exact else ' (approximate: a nearer one may be missing)'}"
         columns = [
@@ -167,9 +169,9 @@ def _show(collection: Collection, found: list[Result], k: int) -> None:
             ("path", [hit.source for hit in answer.hits]),
         ]
         shown = [column for column in columns if any(column[1]) or not answer.hits]  # without columns of blanks
-        table = Table(*(name for name, _ in shown), title=Text(title), title_justify="left", title_style="bold")
+        table = Table(*(escape(visible(name)) for name, _ in shown), title=Text(visible(title)), title_justify="left", title_style="bold")
         for row in zip(*(cells for _, cells in shown), strict=True):
-            table.add_row(*map(Text, row))
+            table.add_row(*(Text(visible(cell)) for cell in row))
         console.print(table)
         if len(answer.hits) < k:
             console.print(f"{k} were requested; there are no more")

@@ -1,11 +1,11 @@
 """`nearkin serve`: search over HTTP, with a search page and the explorer."""
 
 import os
+import sys
 import webbrowser
 from argparse import Namespace
 
-from rich.console import Console
-
+from nearkin.cli.terminal import Terminal
 from nearkin.index.collection import open_index
 
 
@@ -13,12 +13,14 @@ def run(arguments: Namespace) -> int:
     """Serve until stopped."""
     try:
         from nearkin.serve.listen import checked_token, serve
+        from nearkin.serve.workers import Workers
     except ModuleNotFoundError as error:
         raise ImportError(f"serving needs {error.name}, which is not installed; pip install 'nearkin[serve]'") from error
     token = checked_token(arguments.host, arguments.token or os.environ.get("NEARKIN_TOKEN") or None)
-    collection = open_index(arguments.folder, device=arguments.device)
-    compare = open_index(arguments.compare, device=arguments.device) if arguments.compare else None
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    how = {"device": arguments.device, "verify": not arguments.no_verify}
+    collection = open_index(arguments.folder, uri=arguments.uri, **how)
+    compare = open_index(arguments.compare, **how) if arguments.compare else None
+    console = Terminal(markup=False, highlight=False, soft_wrap=True)
 
     def ready(address: str) -> None:
         console.print(f"{collection.index.count:,} points at {address} (Ctrl-C stops)")
@@ -30,4 +32,7 @@ def run(arguments: Namespace) -> int:
 
     serve(collection, host=arguments.host, port=arguments.port, token=token, ready=ready, compare=compare, method=arguments.map)
     console.print("stopped")
+    if Workers.any_running():  # Python would wait for their threads, as long as they take
+        sys.stdout.flush()
+        os._exit(0)
     return 0

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from nearkin.cli.datasets import own_data
 from nearkin.cli.early_checks import parse_settings
-from nearkin.cli.progress import TrainingView
+from nearkin.cli.progress import TrainingView, note
+from nearkin.cli.terminal import Terminal
 from nearkin.data.images import DamagedImageError
 from nearkin.data.shards import is_sharded
 from nearkin.models.paths import run_page
@@ -27,6 +27,7 @@ from nearkin.train.config import Run, override
 from nearkin.train.folder import check_folder, opened, rooted
 from nearkin.train.rate_finder import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
+from nearkin.train.saved_run import run_to_resume
 from nearkin.train.training import TrainingStopped, train
 
 FOR_A_GPU = ("discovery",)  # purposes whose networks are too large for a CPU
@@ -129,24 +130,12 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
 def _resumed(folder: Path, arguments: Namespace) -> Run:
     """The run of a folder; raise if the command line asks for other settings."""
     page = run_page(folder)
-    run = Run.from_json(page.read_text(encoding="utf-8"))
-    named: tuple[str, ...] = (
-        "objective",
-        "purpose",
-        "network",
-        "dimension",
-        "codes",
-        "epochs",
-        "seed",
-        "size",
-        "skip_damaged",
-        "set",
-        "labels",
-    )
-    named = (*named, "encoder", "weights", "download", "tune", "from_scratch")
-    changed = [
-        f"--{'for' if name == 'purpose' else name.replace('_', '-')}" for name in named if getattr(arguments, name) not in (None, False, [])
-    ]
+    run, why = run_to_resume(folder)
+    if why:
+        note(why)
+    named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels", "size", "skip_damaged")
+    given = [name for name in (*named, "encoder", "weights", "download", "tune", "from_scratch") if getattr(arguments, name)]
+    changed = [f"--{'for' if name == 'purpose' else name.replace('_', '-')}" for name in given]
     if changed:
         raise ValueError(f"a resumed training keeps its settings ({page}); leave out {', '.join(changed)}, or pass another folder as --out")
     if arguments.data is not None and not own_data(arguments.data, run.data):
@@ -187,7 +176,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
 
 
 def _print_results(folder: Path, metrics: dict[str, Any], next_commands: str) -> None:
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     if metrics.get("test"):
         table = Table(f"test part, {metrics['test points']:,} points", "value")
         for name, value in metrics["test"].items():

@@ -22,10 +22,10 @@ from nearkin.cluster.session import check_address, session, workers
 from nearkin.compose.validation import check_whole
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import explain_full_disk
+from nearkin.data.lock import locked
 from nearkin.data.progress import Report, Ticker, inform, warn
 from nearkin.data.shards import KEPT, About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
 from nearkin.index.collection import model_version
-from nearkin.index.durable import locked
 from nearkin.models.folder import Model, load
 
 ROWS = 20_000  # points per shard
@@ -74,6 +74,7 @@ def embed(
     rows: int = ROWS,
     device: str | None = None,
     report: Report | None = None,
+    verify: bool = True,
 ) -> Embedded:
     """Encode a data set with the model of a folder and write the embeddings as shards.
 
@@ -98,6 +99,8 @@ def embed(
         Where the model runs, such as "cpu" or "cuda".
     report : callable, optional
         Receives progress messages.
+    verify : bool, default True
+        Compare the files of the model with their checksums.
 
     Returns
     -------
@@ -125,7 +128,7 @@ def embed(
     if engine == "ray" and address is not None:
         check_address(address)  # before any work
     model_folder, out = None if model_folder is None else Path(model_folder).resolve(), Path(out).resolve()
-    about = _about(model_folder, data, rows)
+    about = _about(model_folder, data, rows, verify)
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         records = _there(out, about)
@@ -194,7 +197,7 @@ def _spare(out: Path, about: About) -> Path:
 
 
 def _here(model_folder: Path | None, out: Path, work: Iterator[Piece], *, device: str | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    model = None if model_folder is None else load(model_folder, device=device)
+    model = None if model_folder is None else load(model_folder, device=device, verify=False)  # `_about` did
     for piece in work:
         yield piece.number, write_piece(out, model, piece, workers=None)
 
@@ -227,7 +230,7 @@ class Encoder:
     """A Ray actor: a model and the folder of the shards. Errors are returned as text, since Ray would wrap them in long messages."""
 
     def __init__(self, model_folder: str | None, out: str, device: str | None) -> None:
-        self.model: Model | None = None if model_folder is None else load(model_folder, device=device)
+        self.model: Model | None = None if model_folder is None else load(model_folder, device=device, verify=False)
         self.out = Path(out)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -249,7 +252,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _about(model_folder: Path | None, data: Dataset, rows: int) -> About:
+def _about(model_folder: Path | None, data: Dataset, rows: int, verify: bool) -> About:
     known: dict[str, Any] = {
         "supervision": data.supervision,
         "classes": data.classes,
@@ -259,10 +262,15 @@ def _about(model_folder: Path | None, data: Dataset, rows: int) -> About:
     if model_folder is None:
         shape = data.shape if len(data.shape) == 3 else None
         return About(model="", dimension=math.prod(data.shape), metric="squared_euclidean", shape=shape, **known)
-    model = load(model_folder, device="cpu").about
+    model = load(model_folder, device="cpu", verify=verify).about
     if tuple(data.shape) != tuple(model["shape"]):
         raise ValueError(f"{data.name} has points of shape {tuple(data.shape)}, and this model reads {tuple(model['shape'])}")
-    return About(model=model_version(model_folder), dimension=int(model["network"]["dimension"]), metric=str(model["metric"]), **known)
+    return About(
+        model=model_version(model_folder, verified=verify),
+        dimension=int(model["network"]["dimension"]),
+        metric=str(model["metric"]),
+        **known,
+    )
 
 
 def _sources(data: Dataset) -> str:

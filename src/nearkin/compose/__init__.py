@@ -37,7 +37,6 @@ _HOMES = {
         "SameId",
         "SameLabel",
         "SameLabelApart",
-        "SameLabelOfFilled",
         "squared_distance",
     ),
     "nearkin.compose.criterion": (
@@ -49,8 +48,23 @@ _HOMES = {
         "attraction",
         "each_positive",
         "expected_cost",
+        "mean_positive",
     ),
     "nearkin.compose.triplets": ("Triplets",),
+    "nearkin.compose.margins": ("MarginSoftmax",),
+    "nearkin.compose.several_vectors": ("NearestVector", "SignalToNoise", "SoftNearestVector"),
+    "nearkin.compose.ranks": ("BinnedPrecision", "SmoothPrecision", "SmoothRecall"),
+    "nearkin.compose.pair_weights": (
+        "BalancedPairs",
+        "CirclePairs",
+        "HistogramOverlap",
+        "MultiSimilarityPairs",
+        "ProxyPairs",
+        "RankedPairs",
+        "ThresholdPairs",
+        "TupletPairs",
+        "each_pair",
+    ),
     "nearkin.compose.outcome": (
         "Outcome",
         "reduce",
@@ -58,9 +72,11 @@ _HOMES = {
     "nearkin.compose.references": (
         "Anchors",
         "Centers",
+        "ClassBank",
         "CrossBatchMemory",
         "InBatch",
         "MemoryBank",
+        "MomentumQueue",
         "OnePerClass",
         "Proxies",
         "References",
@@ -97,18 +113,34 @@ if TYPE_CHECKING:
     from nearkin.compose.criterion import attraction as attraction
     from nearkin.compose.criterion import each_positive as each_positive
     from nearkin.compose.criterion import expected_cost as expected_cost
+    from nearkin.compose.criterion import mean_positive as mean_positive
+    from nearkin.compose.margins import MarginSoftmax as MarginSoftmax
     from nearkin.compose.metrics import FORMS as FORMS
     from nearkin.compose.metrics import METRICS as METRICS
     from nearkin.compose.outcome import Outcome as Outcome
     from nearkin.compose.outcome import reduce as reduce
+    from nearkin.compose.pair_weights import BalancedPairs as BalancedPairs
+    from nearkin.compose.pair_weights import CirclePairs as CirclePairs
+    from nearkin.compose.pair_weights import HistogramOverlap as HistogramOverlap
+    from nearkin.compose.pair_weights import MultiSimilarityPairs as MultiSimilarityPairs
+    from nearkin.compose.pair_weights import ProxyPairs as ProxyPairs
+    from nearkin.compose.pair_weights import RankedPairs as RankedPairs
+    from nearkin.compose.pair_weights import ThresholdPairs as ThresholdPairs
+    from nearkin.compose.pair_weights import TupletPairs as TupletPairs
+    from nearkin.compose.pair_weights import each_pair as each_pair
     from nearkin.compose.points import Points as Points
     from nearkin.compose.points import encode_labels as encode_labels
     from nearkin.compose.points import fresh_ids as fresh_ids
+    from nearkin.compose.ranks import BinnedPrecision as BinnedPrecision
+    from nearkin.compose.ranks import SmoothPrecision as SmoothPrecision
+    from nearkin.compose.ranks import SmoothRecall as SmoothRecall
     from nearkin.compose.references import Anchors as Anchors
     from nearkin.compose.references import Centers as Centers
+    from nearkin.compose.references import ClassBank as ClassBank
     from nearkin.compose.references import CrossBatchMemory as CrossBatchMemory
     from nearkin.compose.references import InBatch as InBatch
     from nearkin.compose.references import MemoryBank as MemoryBank
+    from nearkin.compose.references import MomentumQueue as MomentumQueue
     from nearkin.compose.references import OnePerClass as OnePerClass
     from nearkin.compose.references import Proxies as Proxies
     from nearkin.compose.references import References as References
@@ -127,10 +159,12 @@ if TYPE_CHECKING:
     from nearkin.compose.relation import SameId as SameId
     from nearkin.compose.relation import SameLabel as SameLabel
     from nearkin.compose.relation import SameLabelApart as SameLabelApart
-    from nearkin.compose.relation import SameLabelOfFilled as SameLabelOfFilled
     from nearkin.compose.relation import squared_distance as squared_distance
     from nearkin.compose.routes import Composition as Composition
     from nearkin.compose.routes import plan as plan
+    from nearkin.compose.several_vectors import NearestVector as NearestVector
+    from nearkin.compose.several_vectors import SignalToNoise as SignalToNoise
+    from nearkin.compose.several_vectors import SoftNearestVector as SoftNearestVector
     from nearkin.compose.triplets import Triplets as Triplets
 
 

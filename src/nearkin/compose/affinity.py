@@ -4,15 +4,16 @@ An affinity is a pure function of two sets of embeddings, (n, d) and (m, d), to 
 temperature. The one an objective was trained with is the one to search with.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from nearkin.compose.log_sums import may_read
+from nearkin.compose.derivatives import apply
+from nearkin.compose.value_checks import may_read
 
 
 class Affinity(Protocol):
@@ -29,7 +30,7 @@ class Affinity(Protocol):
         What the score is divided by.
     """
 
-    def __call__(self, queries: Tensor, references: Tensor) -> Tensor: ...
+    def __call__(self, queries: Tensor, references: Tensor, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class SquaredEuclidean:
             (n, m) affinities.
         """
         others = None if references is queries else references - center
-        squared: Tensor = _Squared.apply(queries - center, others, -1 / self.temperature)  # type: ignore[no-untyped-call]
+        squared: Tensor = apply(_Squared, queries - center, others, -1 / self.temperature)
         return squared
 
 
@@ -89,14 +90,17 @@ class _Squared(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, references: Tensor | None, factor: float) -> Tensor:
-        ctx.save_for_backward(queries, references)
-        ctx.factor = factor
+    def forward(queries: Tensor, references: Tensor | None, factor: float) -> Tensor:
         mine = queries.square().sum(1)
         theirs = mine if references is None else references.square().sum(1)
         others = queries if references is None else references
         squared = (mine[:, None] + theirs).addmm_(queries, others.T, alpha=-2).clamp_min_(0)  # (n, m); rounding may dip below zero
         return squared.mul_(factor)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+        ctx.factor = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -139,9 +143,8 @@ class Euclidean:
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         spread = _spread(queries, references) if _many(queries, references) else None
         if spread is None:
-            distance = torch.cdist(queries, references, compute_mode="donot_use_mm_for_euclid_dist")
-        else:
-            distance = _Distance.apply(queries, None if references is queries else references, spread)  # type: ignore[no-untyped-call]
+            spread = _Spread(torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist"))
+        distance: Tensor = apply(_Distance, queries, None if references is queries else references, *spread)
         return distance / -self.temperature
 
 
@@ -149,15 +152,18 @@ NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of
 
 
 def _many(queries: Tensor, references: Tensor) -> bool:
-    return may_read(queries) and len(queries) * len(references) >= 2**12
+    pairs = len(queries) * len(references)
+    return may_read(queries) and (pairs >= 2**13 or pairs * queries.shape[1] >= 2**20)
 
 
 class _Spread(NamedTuple):
     """Distances, and which of them are of near pairs."""
 
     distance: Tensor  # (n, m)
-    rows: Tensor  # (p,) of the near pairs
-    columns: Tensor  # (p,)
+    rows: Tensor | None = None  # (p,) of the near pairs; None: all pairs count as near
+    columns: Tensor | None = None  # (p,)
+    queries: Tensor | None = None  # (n, d) and (m, d), around the mean of the references
+    references: Tensor | None = None
 
 
 @torch.no_grad()
@@ -169,7 +175,7 @@ def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
     mine = q.square().sum(1)
     theirs = mine if r is q else r.square().sum(1)
     most = theirs.max()
-    if not bool(torch.isfinite(mine.max() + most)):
+    if not math.isfinite(float(most) if mine is theirs else float(most) + float(mine.max())):
         return None
     squared = torch.addmm(theirs, q, r.T, alpha=-2).add_(mine[:, None])
     near = squared <= NEAR * (mine + most)[:, None]
@@ -180,7 +186,7 @@ def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
     for here in _blocks(len(rows)):
         some, others = rows[here], columns[here]
         distance[some, others] = (queries[some] - references[others]).norm(dim=1)
-    return _Spread(distance, rows, columns)
+    return _Spread(distance, rows, columns, q, r)
 
 
 def _blocks(count: int) -> Iterator[slice]:
@@ -189,37 +195,72 @@ def _blocks(count: int) -> Iterator[slice]:
 
 
 class _Distance(torch.autograd.Function):
-    """The gradient takes the same two ways as the distances: products of matrices, and differences for near pairs.
+    """Distances that were found before, and their gradient: by products of matrices, and by differences for the near pairs.
 
-    Queries that are their own references come once; every pair pulls at both its ends, which its two entries share.
+    The gradient at distance zero is zero. For a second derivative it is taken by operations that autograd knows, of the distances as they
+    depend on the points.
     """
 
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, references: Tensor | None, spread: _Spread) -> Tensor:
-        ctx.save_for_backward(queries, references, *spread)
-        return spread.distance
+    def forward(queries: Tensor, references: Tensor | None, distance: Tensor, *spread: Tensor | None) -> Tensor:
+        return distance.view_as(distance)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        queries, references, distance, rows, columns = ctx.saved_tensors
-        pull = upstream[0] / distance
-        if references is None:
-            pull = pull + pull.T
-        pull_near = torch.where(distance[rows, columns] > 0, pull[rows, columns], 0)
-        pull[rows, columns] = 0
-        others = queries if references is None else references
-        center = others.mean(0)
-        q = queries - center
-        r = q if references is None else others - center
-        of_queries = (q * pull.sum(1)[:, None]).addmm_(pull, r, alpha=-1)
-        of_references = None if references is None else (r * pull.sum(0)[:, None]).addmm_(pull.T, q, alpha=-1)
-        for here in _blocks(len(rows)):
-            force = (queries[rows[here]] - others[columns[here]]).mul_(pull_near[here, None])
-            of_queries.index_add_(0, rows[here], force)
-            if of_references is not None:
-                of_references.index_add_(0, columns[here], force, alpha=-1)
-        return of_queries, of_references, None
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        queries, references, _, *spread = inputs
+        ctx.save_for_backward(queries, references, output, *spread)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        queries, references, distance, *spread = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            of_queries, of_references = _known_to_autograd(upstream[0], queries, references, distance)
+        elif spread[0] is None:
+            of_queries, of_references = _by_differences(upstream[0], queries, references, distance)
+        else:
+            of_queries, of_references = _by_products(upstream[0] / distance, queries, references, _Spread(distance, *spread))
+        return of_queries, of_references, *[None] * 5
+
+
+def _known_to_autograd(pull: Tensor, queries: Tensor, references: Tensor | None, distance: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Both gradients by operations that have derivatives of their own."""
+    apart = distance > 0
+    pull = torch.where(apart, pull / torch.where(apart, distance, 1), 0)
+    if references is None:
+        pull = pull + pull.T
+    others = queries if references is None else references
+    center = others.detach().mean(0)  # far from the origin, products would cancel
+    q, r = queries - center, others - center
+    of_queries = q * pull.sum(1)[:, None] - pull @ r
+    return of_queries, None if references is None else r * pull.sum(0)[:, None] - pull.T @ q
+
+
+def _by_differences(pull: Tensor, queries: Tensor, references: Tensor | None, distance: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Both gradients, by torch's own."""
+    slopes = torch.ops.aten._cdist_backward
+    if references is None:  # distances are symmetric
+        return slopes(pull + pull.T, queries, queries, 2.0, distance), None
+    mine = slopes(pull.contiguous(), queries, references, 2.0, distance)
+    return mine, slopes(pull.T.contiguous(), references, queries, 2.0, distance.T.contiguous())
+
+
+def _by_products(pull: Tensor, queries: Tensor, references: Tensor | None, spread: _Spread) -> tuple[Tensor, Tensor | None]:
+    """Both gradients; `pull` (n, m) is the upstream one over the distance."""
+    distance, rows, columns, q, r = spread
+    assert rows is not None and columns is not None and q is not None and r is not None
+    if references is None:
+        pull = pull + pull.T
+    pull_near = pull[rows, columns].masked_fill_(distance[rows, columns] == 0, 0.0)
+    pull.index_put_((rows, columns), pull.new_zeros(()))
+    others = queries if references is None else references
+    of_queries = (q * pull.sum(1)[:, None]).addmm_(pull, r, alpha=-1)
+    of_references = None if references is None else (r * pull.sum(0)[:, None]).addmm_(pull.T, q, alpha=-1)
+    for here in _blocks(len(rows)):
+        force = (queries[rows[here]] - others[columns[here]]).mul_(pull_near[here, None])
+        of_queries.index_add_(0, rows[here], force)
+        if of_references is not None:
+            of_references.index_add_(0, columns[here], force, alpha=-1)
+    return of_queries, of_references
 
 
 @dataclass(frozen=True)
@@ -423,7 +464,9 @@ def unit(x: Tensor) -> Tensor:
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    found: Tensor = _Unit.apply(x)  # type: ignore[no-untyped-call]
+    fixed = x.detach()
+    length = _length(fixed)
+    found: Tensor = apply(_Unit, x, fixed / length, length)
     return found
 
 
@@ -431,14 +474,15 @@ class _Unit(torch.autograd.Function):
     """The gradient is what the upstream one has across the row, over its length: four operations, where autograd's own takes fourteen."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        length = _length(x)
-        rows = x / length
-        ctx.save_for_backward(x, rows, length)
-        return rows
+    def forward(x: Tensor, rows: Tensor, length: Tensor) -> Tensor:
+        return rows.view_as(rows)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
         x, rows, length = ctx.saved_tensors
         pull = upstream[0]
         if torch.is_grad_enabled():  # for a second derivative
@@ -446,7 +490,7 @@ class _Unit(torch.autograd.Function):
             rows = x / length
         along = (pull * rows).sum(-1, keepdim=True)
         across: Tensor = torch.addcmul(pull, rows, along, value=-1) / length
-        return across
+        return across, None, None
 
 
 def _length(x: Tensor) -> Tensor:

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad, softplus
 
-from nearkin.compose.log_sums import log_ratio, logsumexp, may_read
+from nearkin.compose.derivatives import apply
+from nearkin.compose.log_sums import log_ratio, logsumexp
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Form, Related
+from nearkin.compose.value_checks import extremes, may_read
 
 
 class Criterion(Protocol):
@@ -26,8 +28,9 @@ class Criterion(Protocol):
 
     Attributes
     ----------
-    form : {"log", "expected", "each"}, optional
-        It is that soft sum, which the kernels stream: "log" is `any_positive`, "expected" is `expected_cost`, "each" is `each_positive`.
+    form : {"log", "expected", "each", "mean"}, optional
+        It is that soft sum, which the kernels stream: "log" is `any_positive`, "expected" is `expected_cost`, "each" is `each_positive`,
+        "mean" is `mean_positive`.
     needs : {"all", "best"}, optional
         "best": it looks only at the best few of each row. It then has `choose(affinity, related)`, which finds them without a gradient,
         and `outcome(affinity, choice)`, which takes their affinities.
@@ -36,7 +39,7 @@ class Criterion(Protocol):
         known column: vectors that stand for one class each, or one answer a class.
     """
 
-    def __call__(self, affinity: Tensor, relation: Related) -> Outcome: ...
+    def __call__(self, affinity: Tensor, relation: Related, /) -> Outcome: ...
 
 
 ByColumn = Callable[[Tensor, Tensor, Tensor | None, bool], Outcome]
@@ -76,7 +79,7 @@ def right_and_wrong(relation: Related) -> tuple[Tensor, Tensor]:
 
 def count(mask: Tensor) -> Tensor:
     """(n,) how many of each row: on a CPU a few rows at a time, for torch copies truth values to integers to sum them."""
-    if mask.device.type != "cpu" or mask.numel() < 2**17:
+    if not may_read(mask) or mask.numel() < 2**17:
         return mask.sum(1)
     step = max(1, 2**16 // mask.shape[1])
     return torch.cat([mask[start : start + step].sum(1) for start in range(0, len(mask), step)])
@@ -98,7 +101,12 @@ def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, ap
     With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column does not exist is skipped.
     """
     assert there is None
-    m = affinity.shape[1]
+    n, m = affinity.shape
+    if not apart and may_read(column) and column.dtype == torch.int64:
+        low, high = extremes(column)
+        if low >= 0 and high < m:
+            values = cross_entropy(affinity, column, reduction="none")
+            return Outcome(values, torch.ones_like(values), torch.full((), n * m, device=values.device))
     known = (column >= 0) & (column < m)
     if apart:
         at = torch.where(known, column, 0).long()[:, None]
@@ -222,6 +230,40 @@ def each_positive(affinity: Tensor, relation: Related) -> Outcome:
     return _soft(torch.where(valid, sums / positives.clamp_min(1), 0.0), valid, positives)
 
 
+@declares("mean", "classes", own_column)
+def mean_positive(affinity: Tensor, relation: Related) -> Outcome:
+    """The mean over the positives of minus the log of their probability, mean_j -log p_ij: EVERY positive should take its share.
+
+    A query without a positive is skipped.
+
+    Parameters
+    ----------
+    affinity : Tensor
+        (n, m) how near each reference is.
+    relation : Related
+        How near each should be.
+
+    Returns
+    -------
+    Outcome
+        The value and the weight of every query.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import Related, mean_positive
+    >>> related = Related(torch.tensor([[0.0, 0.0, 1.0]]), torch.ones(1, 3, dtype=torch.bool))
+    >>> mean_positive(torch.zeros(1, 3), related).values  # log 3; any_positive gives log 3/2
+    tensor([1.0986])
+    """
+    right, _ = right_and_wrong(relation)
+    positives = count(right)
+    valid = positives > 0
+    whole = torch.where(valid, logsumexp(affinity, relation.candidate), 0.0)
+    mean = (affinity * right).sum(1) / positives.clamp_min(1)
+    return _soft(whole - mean, valid, count(relation.candidate))
+
+
 @declares()
 def attraction(affinity: Tensor, relation: Related) -> Outcome:
     """Minus the mean affinity of the positives. Negatives are not looked at, so the embedding may collapse.
@@ -275,7 +317,7 @@ class Pairs:
     def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
         right, pairs = relation.cost == 0, count(relation.candidate)
         off = _off(affinity.detach(), right, relation.candidate, self.margin)
-        values = _OffSquared.apply(affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)  # type: ignore[no-untyped-call]
+        values = apply(_OffSquared, affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)
         return Outcome(values, pairs.to(values.dtype), torch.count_nonzero(off))
 
 
@@ -288,11 +330,14 @@ class _OffSquared(torch.autograd.Function):
     """Row sums of `off` squared, whose gradient is 2 off on either side of the margin: one matrix kept, and one backwards."""
 
     @staticmethod
-    def forward(ctx: Any, affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, off: Tensor) -> Tensor:
-        ctx.save_for_backward(affinity, right, candidate, off)
-        ctx.margin = margin
+    def forward(affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, off: Tensor) -> Tensor:
         squares: Tensor = torch.linalg.vecdot(off, off)
         return squares
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        affinity, right, candidate, ctx.margin, off = inputs
+        ctx.save_for_backward(affinity, right, candidate, off)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None, None]:

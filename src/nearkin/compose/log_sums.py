@@ -9,13 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nearkin.compose.derivatives import apply
+from nearkin.compose.value_checks import may_read
+
 FAR = 69.0  # e^-69 is 1e-30; on a CPU exponentials that are much smaller take up to a hundred times as long
 LEAST = 2e-30  # of a row's largest exponential: up to here they count for nothing
-
-
-def may_read(x: Tensor) -> bool:
-    """Whether a shorter way may be chosen by what x holds: on CUDA the host would wait for it, and no graph could record the step."""
-    return x.device.type == "cpu"
 
 
 def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
@@ -23,7 +21,7 @@ def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
 
     What lies FAR below a row's largest is left out on a CPU: no sum of floats would notice it.
     """
-    summed: Tensor = _LogSumExp.apply(x, mask)  # type: ignore[no-untyped-call]
+    summed: Tensor = apply(_LogSumExp, x, mask, *_summed(x.detach(), mask))
     return summed
 
 
@@ -31,17 +29,20 @@ class _LogSumExp(torch.autograd.Function):
     """One copy of the matrix forwards, which its gradient keeps, and one backwards: autograd's own takes a dozen."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
-        summed, shares = _summed(x, mask)
-        ctx.save_for_backward(x, mask, shares)
-        return summed
+    def forward(x: Tensor, mask: Tensor, summed: Tensor, shares: Tensor) -> Tensor:
+        return summed.view_as(summed)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, mask, _, shares = inputs
+        ctx.save_for_backward(x, mask, shares)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
         x, mask, shares = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second derivative
             shares = (x - logsumexp(x, mask).clamp_min(torch.finfo(x.dtype).min)[:, None]).masked_fill(~mask, -torch.inf).exp()
-        return upstream[0][:, None] * shares, None
+        return upstream[0][:, None] * shares, None, None, None
 
 
 def _summed(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,8 +71,8 @@ def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
     """
     if not x.shape[1] or share.requires_grad:
         return _apart(x, all_of, share)
-    found, slope = (_together if may_read(x) else _beside)(x, all_of, share)
-    values: Tensor = _LogRatio.apply(x, all_of, share, found, slope)  # type: ignore[no-untyped-call]
+    found, slope = (_together if may_read(x) else _beside)(x.detach(), all_of, share)
+    values: Tensor = apply(_LogRatio, x, all_of, share, found, slope)
     return values
 
 
@@ -120,9 +121,13 @@ class _LogRatio(torch.autograd.Function):
     """Gives values the slopes that were found with them."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, all_of: Tensor, share: Tensor, values: Tensor, slope: Tensor) -> Tensor:
+    def forward(x: Tensor, all_of: Tensor, share: Tensor, values: Tensor, slope: Tensor) -> Tensor:
+        return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, all_of, share, _, slope = inputs
         ctx.save_for_backward(x, all_of, share, slope)
-        return values
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, None, None, None, None]:

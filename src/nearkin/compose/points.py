@@ -6,40 +6,72 @@ tensor or in a batch that holds it twice, and only the id tells.
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nearkin.compose.value_checks import checked_range
 
-class Points(NamedTuple):
-    """A set of n points in d dimensions, used for queries and for references.
+if TYPE_CHECKING:  # for type checkers: it may be made of arrays, and what our functions read of it are tensors
+    Rows = Tensor | np.ndarray[Any, Any]
 
-    Parameters
-    ----------
-    embeddings : Tensor
-        (n, d) floats.
-    labels : Tensor, optional
-        (n,) integer classes, (n,) or (n, t) numbers, or (n, C) multi-hot label sets.
-    ids : Tensor, optional
-        (n,) integers. Equal ids are the same sample.
+    class _Fields(NamedTuple):
+        embeddings: Tensor
+        labels: Tensor | None = None
+        ids: Tensor | None = None
 
-    Examples
-    --------
-    >>> import torch
-    >>> from nearkin import Points
-    >>> points = Points(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
-    >>> points.embeddings.shape, points.ids is None
-    (torch.Size([3, 2]), True)
-    """
+    class Points(_Fields):
+        """See below."""
 
-    embeddings: Tensor  # (n, d)
-    labels: Tensor | None = None  # (n,) classes, (n,) or (n, t) numbers, (n, C) multi-hot sets
-    ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
+        def __new__(cls, embeddings: Rows, labels: Rows | None = None, ids: Rows | None = None) -> Self: ...
+
+else:
+
+    class Points(NamedTuple):
+        """A set of n points in d dimensions, used for queries and for references.
+
+        Parameters
+        ----------
+        embeddings : Tensor or ndarray
+            (n, d) floats.
+        labels : Tensor or ndarray, optional
+            (n,) integer classes, (n,) or (n, t) numbers, or (n, C) multi-hot label sets.
+        ids : Tensor or ndarray, optional
+            (n,) integers. Equal ids are the same sample.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from nearkin import Points
+        >>> points = Points(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+        >>> points.embeddings.shape, points.ids is None
+        (torch.Size([3, 2]), True)
+        """
+
+        embeddings: Tensor  # (n, d)
+        labels: Tensor | None = None  # (n,) classes, (n,) or (n, t) numbers, (n, C) multi-hot sets
+        ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
 
 
-EMPTY = torch.iinfo(torch.int64).min  # the label of a slot that holds no point; no class has it
+EMPTY = torch.iinfo(torch.int64).min  # the label and the id of a slot that holds no point; no class and no sample has it
+
+
+def filled_slots(points: Points) -> Tensor | None:
+    """(n,) which slots hold a point, by class or else by id; None when neither is there to tell."""
+    by = points.labels if points.labels is not None and points.labels.dtype == torch.int64 and points.labels.ndim == 1 else points.ids
+    return None if by is None else by != EMPTY
+
+
+def filled(points: Points) -> Points:
+    """Return the slots that hold a point. How many is read back, so a CUDA graph cannot record it."""
+    there = filled_slots(points)
+    if there is None or bool(there.all()):
+        return points
+    kept = there.nonzero()[:, 0]
+    labels, ids = (None if part is None else part[kept] for part in (points.labels, points.ids))
+    return Points(points.embeddings[kept], labels, ids)
 
 
 P = ParamSpec("P")
@@ -84,19 +116,12 @@ def same_point(queries: Points, references: Points) -> Tensor | None:
 def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
     """Return the ids (n,), each of which must be a row of a table with one row for each of `size` samples.
 
-    `why` says what ids are needed for, `holds` what the table is; both go into the error. While a CUDA graph is recorded nothing can be
-    read back, and nothing is checked.
+    `why` says what ids are needed for, `holds` what the table is; both go into the error.
     """
     ids = points.ids
     if ids is None:
         raise ValueError(f"ids are missing: {why}; pass ids=")
-    if ids.is_cuda and torch.cuda.is_current_stream_capturing():
-        return ids
-    least, most = int(ids.min()), int(ids.max())
-    if least < 0 or most >= size:  # a negative index would silently count from the end
-        fix = "build it for as many samples as there are, numbered from 0"
-        raise ValueError(f"ids run from {least} to {most}, but {holds} 0 to {size - 1}; {fix}")
-    return ids
+    return checked_range("rows", ids, holds, size)
 
 
 def fresh_ids(n: int) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from nearkin.compose.points import EMPTY, Points, numbered, same_point, tensor_of
+from nearkin.compose.points import Points, filled_slots, numbered, same_point, tensor_of
 from nearkin.compose.validation import check_whole
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
@@ -73,7 +73,7 @@ class Layout(NamedTuple):
     labels: tuple[Tensor, Tensor] | None = None  # (n,) and (m,) integers, -1 where no class is known
 
 
-Form = Literal["log", "expected", "each"]  # what soft criteria need of a row of affinities; see `criterion`
+Form = Literal["log", "expected", "each", "mean"]  # what soft criteria need of a row of affinities; see `criterion`
 
 
 class Relation(Protocol):
@@ -86,7 +86,7 @@ class Relation(Protocol):
     ----------
     supervision : {"classes", "numbers", "sets", "ids"}
         What it reads of the labels.
-    streams : collection of {"log", "expected", "each"}, optional
+    streams : collection of {"log", "expected", "each", "mean"}, optional
         The forms of criteria for which `layout` says all that is needed.
     column : {"among", "apart"}, optional
         For references with one vector a class, whether a query's own class is among the candidates or apart from them.
@@ -95,7 +95,7 @@ class Relation(Protocol):
     @property
     def supervision(self) -> Supervision: ...
 
-    def __call__(self, queries: Points, references: Points) -> Related: ...
+    def __call__(self, queries: Points, references: Points, /) -> Related: ...
 
 
 def _labels(points: Points) -> Tensor:
@@ -113,13 +113,19 @@ def _ids(points: Points) -> Tensor:
 def _without_self(cost: Tensor, queries: Points, references: Points) -> Related:
     itself = same_point(queries, references)
     if itself is None:
-        return Related(cost, torch.ones_like(cost, dtype=torch.bool))
-    return Related(cost.masked_fill(itself, 1.0), ~itself)
+        return Related(cost, _there(queries, references, torch.ones_like(cost, dtype=torch.bool)))
+    return Related(cost.masked_fill(itself, 1.0), _there(queries, references, ~itself))
+
+
+def _there(queries: Points, references: Points, candidate: Tensor) -> Tensor:
+    """The candidates without empty slots, which a batch that is its own reference set does not have."""
+    there = None if references is queries else filled_slots(references)
+    return candidate if there is None else candidate & there
 
 
 @dataclass(frozen=True)
 class SameLabel:
-    """The same class is positive: cost 0 for the same label, 1 for another; the query itself is no candidate.
+    """The same class is positive: cost 0 for the same label, 1 for another; the query itself is no candidate, nor is an empty slot.
 
     Parameters
     ----------
@@ -138,7 +144,7 @@ class SameLabel:
     """
 
     supervision: Supervision = "classes"
-    streams: ClassVar[tuple[Form, ...]] = ("log", "expected")
+    streams: ClassVar[tuple[Form, ...]] = ("log", "expected", "mean")
     column: ClassVar[str] = "among"
 
     def layout(self, queries: Points, references: Points) -> Layout:
@@ -160,8 +166,9 @@ class SameLabel:
         differ = _labels(queries)[:, None] != _labels(references)[None, :]
         itself, dtype = same_point(queries, references), queries.embeddings.dtype
         if itself is None:
-            return Related(differ.to(dtype), torch.ones_like(differ))
-        return Related((differ | itself).to(dtype), ~itself)  # joined as truth values, a quarter of the bytes
+            return Related(differ.to(dtype), _there(queries, references, torch.ones_like(differ)))
+        cost = (differ | itself).to(dtype)  # joined as truth values, a quarter of the bytes
+        return Related(cost, _there(queries, references, ~itself))
 
 
 @dataclass(frozen=True)
@@ -189,33 +196,6 @@ class SameLabelApart:
     def __call__(self, queries: Points, references: Points) -> Related:
         cost, candidate = SameLabel()(queries, references)
         return Related(cost, candidate & (cost > 0))
-
-
-@dataclass(frozen=True)
-class SameLabelOfFilled:
-    """Like SameLabel, for a fixed number of references some of which are empty slots: those are no candidates.
-
-    Parameters
-    ----------
-    supervision : str, default="classes"
-        What it reads of the labels.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nearkin.compose import Points, SameLabelOfFilled
-    >>> from nearkin.compose.points import EMPTY
-    >>> queries, slots = Points(torch.zeros(1, 1), torch.tensor([4])), Points(torch.zeros(2, 1), torch.tensor([4, EMPTY]))
-    >>> SameLabelOfFilled()(queries, slots).candidate
-    tensor([[ True, False]])
-    """
-
-    supervision: Supervision = "classes"
-    column: ClassVar[str] = "among"
-
-    def __call__(self, queries: Points, references: Points) -> Related:
-        cost, candidate = SameLabel()(queries, references)
-        return Related(cost, candidate & (_labels(references) != EMPTY))
 
 
 def squared_distance(a: Tensor, b: Tensor) -> Tensor:
@@ -369,7 +349,7 @@ class SameId:
         _ids(queries), _ids(references)
         itself = same_point(queries, references)
         assert itself is not None
-        return Related((~itself).to(queries.embeddings.dtype), torch.ones_like(itself))
+        return Related((~itself).to(queries.embeddings.dtype), _there(queries, references, torch.ones_like(itself)))
 
 
 def truths_of(name: str, given: Any, shape: tuple[int, ...]) -> Tensor:
@@ -528,7 +508,7 @@ class ListedNeighbors(nn.Module):
         if self.labels is not None:
             mine, theirs = self.classes(queries)[:, None], self.classes(references)
             cost = torch.where(mine >= 0, ((mine != theirs) & (own[:, :1] != references.ids)).to(cost.dtype), cost)
-        return Related(cost, torch.ones_like(right))
+        return Related(cost, _there(queries, references, torch.ones_like(right)))
 
     def right_ids(self, queries: Points) -> Tensor:
         """Return each query's own id and its trusted neighbors' (its own again where they are not trusted).

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.criterion import count, misplaced, right_and_wrong
-from nearkin.compose.log_sums import may_read
+from nearkin.compose.derivatives import apply
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Related
+from nearkin.compose.value_checks import may_read
 
 Choice = Literal["uniform", "hard", "semi-hard", "distance-weighted", "misplaced"]
 CHOICES = ("uniform", "hard", "semi-hard", "distance-weighted", "misplaced")
@@ -154,7 +155,7 @@ def _all(affinity: Tensor, right: Tensor, wrong: Tensor, margin: float) -> _Chos
     pairs = count(right)
     few = may_read(affinity) and int(pairs.sum()) <= FEW * len(right)
     found = (_of_few if few else _by_rank)(affinity, right, wrong, affinity.detach() - margin)
-    total: Tensor = _Linear.apply(affinity, found.total, found.slope)  # type: ignore[no-untyped-call]
+    total: Tensor = apply(_Linear, affinity, found.total, found.slope)
     return _Chosen(total, pairs * count(wrong), found.inside)
 
 
@@ -162,9 +163,12 @@ class _Linear(torch.autograd.Function):
     """Gives a sum that is linear in the affinities its slopes."""
 
     @staticmethod
-    def forward(ctx: Any, affinity: Tensor, total: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return total
+    def forward(affinity: Tensor, total: Tensor, slope: Tensor) -> Tensor:
+        return total.view_as(total)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:

@@ -1,4 +1,4 @@
-"""Checks of plain arguments, each written once: whole numbers, positive numbers, shares, choices.
+"""Checks of plain arguments, each written once: whole numbers, positive numbers, shares, choices, finite values.
 
 Every check raises an error that names the argument, its value, what is allowed and, where it helps, why. This module imports nothing
 heavy, so that the command line can refuse a bad setting before torch is loaded.
@@ -6,7 +6,7 @@ heavy, so that the command line can refuse a bad setting before torch is loaded.
 
 import difflib
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -36,7 +36,20 @@ def check_share(name: str, value: Any, why: str = "", *, below_one: bool = False
 def check_choice(name: str, value: Any, allowed: Collection[str]) -> str:
     """Return `value` if it is one of a few names; an unknown one is answered with the nearest of them, and all."""
     if value not in allowed:
-        near = difflib.get_close_matches(str(value), list(allowed), 1)
-        guess = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"{name} {value!r} is unknown; {guess}choose one of {', '.join(allowed)}")
+        raise ValueError(f"{name} {value!r} is unknown{nearest_name(str(value), allowed)}; choose one of {', '.join(allowed)}")
     return str(value)
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest known one as a guess, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def check_finite(name: str, values: Any, fix: str = "remove these rows", first: int = 0) -> Any:
+    """Return `values`, an array or tensor with one row per sample, if all are finite; `first` is the number of row 0."""
+    finite = abs(values) < math.inf  # NaN is below nothing
+    if not bool(finite.all()):
+        rows = [first + row for row, whole in enumerate(finite.reshape(len(finite), -1).all(1).tolist()) if not whole]
+        raise ValueError(f"{name} hold NaN or infinity in {len(rows):,} rows, first in {rows[:5]}; {fix}")
+    return values

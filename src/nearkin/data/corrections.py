@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from nearkin.data.cells import restored
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files
 from nearkin.data.progress import Report, few, inform
@@ -46,7 +47,7 @@ def _read(path: Path) -> list[tuple[str, str]]:
         missing = {"path", "label"} - set(reader.fieldnames or ())
         if missing:
             raise ValueError(f"{path} has no column {few(sorted(missing))}; corrections need path and label")
-        found = [(reader.line_num, row["path"] or "", (row["label"] or "").strip()) for row in reader]
+        found = [(reader.line_num, restored(row["path"] or ""), restored((row["label"] or "").strip())) for row in reader]
     if not found:
         raise ValueError(f"{path} has no rows below its header; leave it out if nothing is to be corrected")
     known: dict[str, str] = {}

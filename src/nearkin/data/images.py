@@ -4,28 +4,26 @@
 - `channels` 1 or 3: gray is repeated into 3, color is weighted into 1 (ITU-R 601: 0.299 R + 0.587 G + 0.114 B).
 - Transparent pixels are put on white; otherwise the color stored under them would show.
 - 16 bits become 8 by the full scale (value / 257), whatever values the image has.
+- Seven formats are read (`nearkin.data.pixels.FORMATS`), whatever the name of a file says.
 - `size`: the short side is resized and the center cut out, size x size. Without it, all files must have the same size.
 - Of an animation the first frame is read. A JPEG that is much larger than `size` is decoded at a fraction of its size.
 """
 
-import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn import functional
 
-from nearkin.compose.validation import check_choice, check_whole
 from nearkin.data.files import INSIDE, read_bytes
+from nearkin.data.pixels import Framing, as_array, decode_file, failure, open_header, open_image, plain
 
 OnError = Literal["raise", "skip"]
-Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 SKIP = "on_error='skip' (nearkin train: --skip-damaged)"  # as error messages say it, for Python and for the command line
 NAMED = 10  # damaged files that an error lists
 PROBED = 64  # headers read to find out whether a set is gray or color
@@ -34,7 +32,6 @@ READERS = 8  # threads that read headers
 ORIENTATION, QUARTER_TURNS = 0x0112, 5  # the EXIF tag, and its values from which width and height are exchanged
 QUICK_SIDE = 128  # the largest size that an error message proposes: full photographs would take hours, or too much memory
 GRAY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N")
-WHITE = (255, 255, 255, 255)
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 
 
@@ -67,26 +64,6 @@ def damaged_files_error(reasons: Sequence[str], total: int) -> DamagedImageError
     named = "".join(f"\n  {reason}" for reason in listed)
     fix = f"remove them, or pass {SKIP} to leave them out"
     return DamagedImageError(f"{len(reasons):,} of {total:,} files cannot be read:{named}\n", fix)
-
-
-@dataclass(frozen=True)
-class Framing:
-    """How an image becomes `size` x `size`: resize the short side to size / crop, then cut out the center."""
-
-    size: int
-    crop: float = 1.0  # share of the short side that is kept
-    interpolation: Interpolation = "bilinear"
-
-    def __post_init__(self) -> None:
-        check_whole("size", self.size)
-        check_choice("interpolation", self.interpolation, get_args(Interpolation))
-        if not 0 < self.crop <= 1:
-            raise ValueError(f"crop ({self.crop}) must be above 0 and at most 1: the share of the short side that is kept")
-
-    @property
-    def short(self) -> int:
-        """The short side before the center is cut out."""
-        return max(self.size, round(self.size / self.crop))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,57 +141,23 @@ def decode(path: str, channels: int, framing: Framing | None = None) -> Tensor:
     except FileNotFoundError:
         raise DamagedImageError(f"{path} does not exist") from None
     except Exception as error:  # a zip's members raise errors of many kinds
-        raise DamagedImageError(f"{path} cannot be decoded ({_reason(error)})") from error
+        raise DamagedImageError(f"{path} cannot be decoded ({failure(error)})") from error
     return decode_bytes(content, channels, framing, name=path)
 
 
-def decode_bytes(
-    content: bytes,
-    channels: int,
-    framing: Framing | None = None,
-    *,
-    name: str,
-    formats: tuple[str, ...] | None = None,
-    most_pixels: int | None = None,
-) -> Tensor:
-    """The same from the bytes of a file. For untrusted bytes: allow only these `formats` of Pillow's, and at most so many pixels."""
+def decode_bytes(content: bytes, channels: int, framing: Framing | None = None, *, name: str) -> Tensor:
+    """The same from the bytes of a file."""
     try:
-        with Image.open(io.BytesIO(content), formats=formats) as stored:
-            if most_pixels is not None:
-                _check_pixels(stored.width, stored.height, None if framing is None else framing.short, most_pixels)
-            if framing is not None:
-                stored.draft(None, _at_least(stored.size, framing.short))  # a large JPEG is decoded at a half, a quarter or an eighth
-            image = _plain(ImageOps.exif_transpose(stored), channels)
+        return torch.from_numpy(decode_file(content, channels, framing))
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more on broken bytes
-        raise DamagedImageError(f"{name} cannot be decoded ({_reason(error)})") from error
-    return _as_tensor(image, channels, framing)
+        raise DamagedImageError(f"{name} cannot be decoded ({failure(error)})") from error
 
 
 def decode_picture(picture: str | Path | Image.Image, channels: int, framing: Framing | None = None) -> Tensor:
     """The same for a path, or for an image that Pillow has opened."""
     if isinstance(picture, Image.Image):
-        return _as_tensor(_plain(ImageOps.exif_transpose(picture), channels), channels, framing)
+        return torch.from_numpy(as_array(plain(ImageOps.exif_transpose(picture), channels), channels, framing))
     return decode(str(picture), channels, framing)
-
-
-def _at_least(size: tuple[int, int], short: int) -> tuple[int, int]:
-    """The size (width, height) at which the short side is `short`, rounded up."""
-    least = min(size)
-    return -(-size[0] * short // least), -(-size[1] * short // least)
-
-
-def _as_tensor(image: Image.Image, channels: int, framing: Framing | None) -> Tensor:
-    if framing is not None:
-        image = _framed(image, framing)
-    array = np.array(image, dtype=np.uint8)  # (h, w) or (h, w, 3), a copy that torch may write to
-    return torch.from_numpy(array[None] if channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1)))
-
-
-def _check_pixels(width: int, height: int, size: int | None, most: int) -> None:
-    """Check the pixels as stored and after the resize: 1 x 1,000,000 is small until its short side grows to `size`."""
-    grown = 0 if size is None else size * size * max(width, height) // max(min(width, height), 1)
-    if max(width * height, grown) > most:
-        raise ValueError(f"{width} x {height} are more than {most:,} pixels, or become so when resized")
 
 
 def resized(images: Tensor, size: int) -> Tensor:
@@ -241,28 +184,6 @@ def recolored(images: Tensor, channels: int) -> Tensor:
     return torch.cat(parts).to(torch.uint8)
 
 
-def _plain(image: Image.Image, channels: int) -> Image.Image:
-    """The image with 8 bits, gray or RGB, without transparency."""
-    if image.mode.startswith("I"):  # 16-bit gray; Pillow also hands such files out as 32-bit "I"
-        wide = np.asarray(image).astype(np.int64).clip(0, 65535)
-        image = Image.fromarray((wide // 257).astype(np.uint8))
-    elif image.mode == "F":
-        raise ValueError("its pixels are floating point, for which black and white are not defined; save it with 8 or 16 bits")
-    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
-        shown = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", shown.size, WHITE), shown)
-    return image.convert("L" if channels == 1 else "RGB")
-
-
-def _framed(image: Image.Image, framing: Framing) -> Image.Image:
-    width, height = image.size
-    size, short = framing.size, min(width, height)
-    new = (max(framing.short, round(width * framing.short / short)), max(framing.short, round(height * framing.short / short)))
-    image = image if new == image.size else image.resize(new, Image.Resampling[framing.interpolation.upper()])
-    left, top = (new[0] - size) // 2, (new[1] - size) // 2
-    return image.crop((left, top, left + size, top + size))
-
-
 def _still_gray(image: Tensor, path: str) -> Tensor:
     if not (torch.equal(image[0], image[1]) and torch.equal(image[0], image[2])):
         fix = "pass channels=3 or channels=1 (nearkin train: save all files in color, or all in gray)"
@@ -283,7 +204,7 @@ def _mode(path: str) -> str | None:
 def _header(path: str) -> tuple[str, int, int] | None:
     """Mode, width and height as shown, without decoding the pixels; None for a damaged file, which is reported when it is decoded."""
     try:
-        with Image.open(io.BytesIO(read_bytes(path)) if INSIDE in path else path) as image:
+        with open_image(read_bytes(path)) if INSIDE in path else open_header(path) as image:
             turned = image.getexif().get(ORIENTATION, 1) >= QUARTER_TURNS
             width, height = image.size
             return (image.mode, height, width) if turned else (image.mode, width, height)
@@ -302,8 +223,3 @@ def _first_size(paths: Sequence[str]) -> tuple[int, int]:
             failure = failure or error
     fix = "give a folder or a table of readable images, or remove these files if the others are readable"
     raise DamagedImageError(f"none of the first {min(PROBED, len(paths))} files can be decoded: {failure}", fix)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error)
-    return "not an image, or an empty file" if isinstance(error, UnidentifiedImageError) else text or type(error).__name__

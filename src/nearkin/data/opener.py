@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from nearkin.compose.validation import check_choice
 from nearkin.data.dataset import WHOLE, Dataset, Supervision
-from nearkin.data.images import Framing, Interpolation, OnError
+from nearkin.data.images import OnError
+from nearkin.data.pixels import Framing, Interpolation
 from nearkin.data.progress import Report, inform, warn
 from nearkin.data.shards import is_sharded
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, Arrays, open_array_file, open_arrays
@@ -186,7 +188,6 @@ def _check(size: int | None, channels: int | None, on_error: str, supervision: s
         raise ValueError(f"size ({size}) must be at least 1 pixel; leave it out if all images are of one size")
     if channels not in (None, 1, 3):
         raise ValueError(f"channels ({channels}) must be 1 (gray) or 3 (color); leave it out to take it from the images")
-    if on_error not in get_args(OnError):
-        raise ValueError(f"on_error {on_error!r} is unknown; choose 'raise' or 'skip'")
-    if supervision is not None and supervision not in get_args(Supervision):
-        raise ValueError(f"supervision {supervision!r} is unknown; choose one of {', '.join(get_args(Supervision))}")
+    check_choice("on_error", on_error, get_args(OnError))
+    if supervision is not None:
+        check_choice("supervision", supervision, get_args(Supervision))

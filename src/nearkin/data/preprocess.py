@@ -6,7 +6,6 @@ deviation) it learns once, from training images only.
 """
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from nearkin.compose.validation import check_choice, nearest_name
 
 __all__ = [
     "BGR_255",
@@ -378,16 +379,9 @@ def restore_steps(described: Sequence[Mapping[str, Any]], known: Mapping[str, ty
 
 def _restored(one: dict[str, Any], known: Mapping[str, type]) -> Any:
     name = str(one.pop("step", None))
-    if name not in known:
-        raise ValueError(f"step {name!r} is unknown{nearest_name(name, known)}; the steps are {', '.join(known)}")
+    check_choice("step", name, known)
     fields = [field.name for field in dataclasses.fields(known[name])]
     for option in one:
         if option not in fields:
             raise ValueError(f"{name} has no option {option!r}{nearest_name(option, fields)}; its options are {', '.join(fields)}")
     return known[name](**{option: tuple(value) if isinstance(value, list) else value for option, value in one.items()})
-
-
-def nearest_name(name: str, known: Iterable[str]) -> str:
-    """' (did you mean ...?)', or '' if no known name is similar."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch import Tensor
 
+from nearkin.compose.validation import check_choice
 from nearkin.data.dataset import SPLITS, Dataset
 
 How = Literal["stratified", "group", "unseen classes", "random"]
@@ -118,8 +119,8 @@ def partition(data: Dataset, how: How | None = None, fractions: Mapping[str, flo
     >>> digits.with_split(data.partition(digits).names).parts
     {'train': 1437, 'validation': 180, 'test': 180}
     """
-    if how is not None and how not in get_args(How):
-        raise ValueError(f"how {how!r} is unknown; choose one of {', '.join(get_args(How))}")
+    if how is not None:
+        check_choice("how", how, get_args(How))
     chosen = how or ("group" if data.groups is not None else "stratified" if data.labels is not None else "random")
     if chosen == "random":
         return stratified(np.zeros(len(data), dtype=np.int64), fractions, seed, how="random")

@@ -18,6 +18,7 @@ from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.compose.validation import check_positive, check_whole
 from nearkin.data import preprocess
+from nearkin.data.checksums import write_recorded
 from nearkin.estimators.linear.inputs import FLOATS, like, validated
 from nearkin.estimators.targets import Targets
 from nearkin.objectives import Objective, WeightedSum
@@ -220,7 +221,7 @@ class DeepEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if self.targets_.supervision == "numbers" and known.labels is not None:
             references = references._replace(labels=known.labels.float())
         training.save(folder, copy.deepcopy(self.network_).float(), self.about_, references)
-        (folder / "run.json").write_text(self._run().to_json() + "\n", encoding="utf-8")
+        write_recorded(folder / "run.json", self._run().to_json() + "\n", folder)
 
     def _run(self) -> Run:
         return Run(

@@ -381,6 +381,8 @@ def with_vote_temperature(affinity: Affinity) -> Affinity:
 
 def _both(predicted: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     predicted = class_labels(predicted, len(predicted), "predicted").long()
+    if not len(predicted):
+        raise ValueError("predicted are empty, so that there is nothing to measure; give at least one query")
     return predicted, class_labels(labels, len(predicted), "labels").long().to(predicted.device)
 
 

@@ -110,12 +110,22 @@ def agreement(truth: np.ndarray, found: np.ndarray) -> dict[str, float]:
     """
     from sklearn import metrics
 
+    truth, found = (_numbered(parts, name) for parts, name in ((truth, "truth"), (found, "found")))
+    if len(truth) != len(found):
+        raise ValueError(f"truth has {len(truth)} entries and found {len(found)}; give both for the same points")
     return {
         "nmi": float(metrics.normalized_mutual_info_score(truth, found, average_method="arithmetic")),
         "ami": adjusted_information(truth, found, float(metrics.mutual_info_score(truth, found)), _mean_entropy(truth, found)),
         "ari": float(metrics.adjusted_rand_score(truth, found)),
         "pairwise_f1": _pairwise_f1(truth, found),
     }
+
+
+def _numbered(parts: np.ndarray, name: str) -> np.ndarray:
+    parts = np.asarray(parts)
+    if parts.ndim != 1 or not len(parts) or parts.dtype.kind not in "iu" or parts.min() < 0:
+        raise ValueError(f"{name} must be whole numbers (n,) from 0, for at least one point; leave out points without a class")
+    return parts
 
 
 def _pairwise_f1(truth: np.ndarray, found: np.ndarray) -> float:

@@ -4,6 +4,7 @@ Affinities are computed in float64 around the mean of the gallery and compared i
 are ties, and every metric gives a tie its expected value. Equal rows of the gallery always tie.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,11 +13,12 @@ from torch import Tensor
 
 from nearkin.compose.affinity import Affinity, SquaredEuclidean
 from nearkin.compose.points import Points
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_finite, check_whole
 from nearkin.search.candidates import full_precision
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Factors, Measure, factors, grain, inverse_lengths, measure
 
+GROWING = ("squared_euclidean", "euclidean", "inner_product")  # metrics whose values overflow; a cosine is of unit vectors
 Groups = Tensor | tuple[Tensor, Tensor]
 NUMBERS = 1 << 22  # affinities held at once: 32 MB in float64
 CUDA_NUMBERS = 1 << 26  # 512 MB
@@ -109,6 +111,9 @@ def compare(
         mine, theirs = _groups(groups, leave_one_out, len(queries.embeddings), len(gallery.embeddings))
         excluded = excluded._replace(groups=mine, reference_groups=theirs)
     affinity = SquaredEuclidean() if affinity is None else affinity
+    if getattr(affinity, "metric", None) in GROWING:
+        _check_size(queries.embeddings, "queries")
+        _check_size(gallery.embeddings, "gallery")
     found = Comparison(queries, gallery, affinity, excluded)
     return found if known else found._replace(notes=_duplicates_note(found))
 
@@ -160,11 +165,7 @@ def finite(x: Any, name: str) -> Tensor:
     if not isinstance(x, Tensor) or x.ndim != 2 or 0 in x.shape:
         shape = tuple(x.shape) if isinstance(x, Tensor) else f"{type(x).__name__}; convert it with torch.as_tensor(...)"
         raise ValueError(f"{name} must be a tensor (n, d) with at least one row, not {shape}")
-    bad = ~torch.isfinite(x).all(1)
-    if bool(bad.any()):
-        rows = bad.nonzero()[:5, 0].tolist()
-        raise ValueError(f"{name} hold NaN or infinity in {int(bad.sum())} rows, first in {rows}; remove these rows")
-    return x
+    return check_finite(name, x)  # type: ignore[no-any-return]
 
 
 def whole_numbers_above_zero(ks: Sequence[int]) -> tuple[int, ...]:
@@ -186,6 +187,13 @@ def _check(points: Points, name: str, labeled: bool) -> None:
         raise ValueError(
             f"{name}.ids have shape {tuple(points.ids.shape)} for {len(points.embeddings)} embeddings; give one integer for each"
         )
+
+
+def _check_size(x: Tensor, name: str) -> None:
+    """Refuse numbers whose squared distances overflow: all points would be equally far, and figures silently wrong or NaN."""
+    largest, most = float(x.abs().max()), math.sqrt(torch.finfo(torch.float32).max / (4 * x.shape[1]))
+    if largest > most:
+        raise ValueError(f"{name} reach {largest:.2g}, and squared distances overflow above {most:.2g}; divide them by a constant")
 
 
 def _groups(groups: Groups, leave_one_out: bool, n: int, m: int) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nearkin.compose.affinity import Affinity, cosine
 from nearkin.compose.points import Points, takes_arrays
+from nearkin.compose.validation import check_finite
 from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, ranker
 from nearkin.search import nearest
 from nearkin.search.voting import vote, weighted_vote
@@ -418,9 +419,9 @@ def numbers(labels: Tensor | None, count: int, name: str) -> Tensor:
         raise ValueError(f"{name} are missing or not a tensor; give numbers (n,) or (n, t), one row for each embedding")
     if labels.ndim not in (1, 2) or len(labels) != count:
         raise ValueError(f"{name} have shape {tuple(labels.shape)} for {count} embeddings; give numbers (n,) or (n, t)")
-    if not bool(torch.isfinite(labels.double()).all()):
-        raise ValueError(f"{name} hold NaN or infinity; remove the points without a target")
-    return labels.double()
+    if not labels.numel():
+        raise ValueError(f"{name} are empty, so that there is nothing to measure; give at least one row")
+    return check_finite(name, labels.double(), "remove the points without a target")  # type: ignore[no-any-return]
 
 
 def _mean(weights: Tensor, targets: Tensor, period: float | None) -> Tensor:

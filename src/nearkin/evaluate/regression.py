@@ -146,7 +146,7 @@ def _r2(weights: Tensor, gap: Tensor, y: Tensor) -> Tensor:
     """One minus the squared error over that of the mean, averaged over the targets that are not constant."""
     around = y - y.mean(0)
     total = weights @ around.square() - (weights @ around).square() / weights.sum(1, keepdim=True)
-    return torch.where(_varies(y), 1 - weights @ gap.square() / total, torch.nan).nanmean(1)
+    return torch.where(_varies(y) & (total > 0), 1 - weights @ gap.square() / total, torch.nan).nanmean(1)  # a resample may not vary
 
 
 def _correlation(weights: Tensor, a: Tensor, b: Tensor) -> Tensor:

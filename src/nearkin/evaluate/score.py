@@ -32,7 +32,8 @@ class Score:
     name : str
         The metric, such as "precision@1".
     value : float
-        NaN if nothing was counted.
+        NaN if nothing was counted, which `left_out` explains, or where it is not defined, such as r2 of constant targets, which `notes`
+        say. It is never NaN without one of the two.
     low, high : float
         The 95% confidence interval; NaN where there is none.
     chance : float or None

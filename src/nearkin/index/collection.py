@@ -9,25 +9,30 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nearkin.data.checksums import recorded_sha256
 from nearkin.data.corrections import source_names
 from nearkin.data.dataset import WHOLE, Dataset
-from nearkin.data.images import Files, decode_bytes
+from nearkin.data.disk import digest, explain_full_disk, read_json
+from nearkin.data.images import Files
 from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
+from nearkin.data.lock import owned
+from nearkin.data.pixels import Framing
 from nearkin.data.progress import Report, Ticker, inform
 from nearkin.index import thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
+from nearkin.index.durable import IndexDamagedError
 from nearkin.index.local import LocalIndex
-from nearkin.index.milvus_folder import Address, address, create_in_milvus, open_in_milvus
+from nearkin.index.milvus_folder import Address, address, confirmed_address, create_in_milvus, open_in_milvus
 from nearkin.models.folder import Model, Picture, about_of, framing_of, load
 
 BATCH = 1024  # points per durable step
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of uploaded images
 
 Query = Picture | int | np.ndarray | Tensor
 
@@ -126,33 +131,25 @@ class Collection:
         """
         return self.index.search(np.asarray(self.model.encode(list(paths))), k, where=where)
 
-    def encode_upload(self, content: bytes, most_pixels: int) -> np.ndarray:
-        """Encode an image file from an untrusted client.
-
-        Parameters
-        ----------
-        content : bytes
-            The file: PNG, JPEG, WebP, GIF or BMP.
-        most_pixels : int
-            Larger images are refused before they are decoded.
+    def image_reading(self) -> tuple[int, Framing]:
+        """Return how images are converted to what the model reads.
 
         Returns
         -------
-        array of shape (d,)
-            Its embedding.
+        channels : int
+            1 for gray, 3 for color.
+        framing : Framing
+            How they are resized and cut.
 
         Raises
         ------
-        DamagedImageError
-            If it cannot be decoded, or is too large.
         ValueError
             If the model does not read images.
         """
         shape = self.model.about["shape"]
         if len(shape) != 3:
             raise ValueError(f"this model reads vectors of {shape[0]} numbers, not images; search by id or by vector")
-        image = decode_bytes(content, shape[0], framing_of(self.model.about), name="the upload", formats=FORMATS, most_pixels=most_pixels)
-        return np.asarray(self.model.encode(image[None].numpy())).reshape(-1)
+        return shape[0], framing_of(self.model.about) or Framing(shape[1])
 
     def add(self, data: Dataset, report: Report | None = None) -> Added:
         """Encode and add the points of a data set whose source is not in the index yet.
@@ -169,7 +166,17 @@ class Collection:
         Returns
         -------
         Added
+
+        Raises
+        ------
+        FolderInUseError
+            If another process writes this index; an OSError whose message names it.
         """
+        with owned(self.folder):
+            return self._added(data, report)
+
+    def _added(self, data: Dataset, report: Report | None) -> Added:
+        """`add`, by the owner of the folder: another writer would add what this one has just found missing."""
         sources = source_names(data)
         known = self.index.known_sources(sources)
         fresh = [row for row, source in enumerate(sources) if source not in known]
@@ -186,16 +193,21 @@ class Collection:
         return Added(added, len(data) - len(fresh), len(fresh) - added)
 
 
-def open_index(folder: str | Path, *, device: str | None = None) -> Collection:
+def open_index(folder: str | Path, *, device: str | None = None, uri: str | None = None, verify: bool = True) -> Collection:
     """Open the index of a model folder, on disk or in Milvus.
 
     Parameters
     ----------
     folder : str or Path
         A model folder that `nearkin index` (or `build_index`) has indexed. If it holds a milvus.json, the index is in Milvus; set
-        the environment variable NEARKIN_MILVUS_TOKEN if the server asks for a token.
+        the environment variable NEARKIN_MILVUS_TOKEN if the server asks for a token, which is sent by https or to this machine only.
     device : str, optional
         Where the model runs, such as "cpu" or "cuda". By default a GPU if there is one.
+    uri : str, optional
+        The address in the folder's milvus.json. Name it once where somebody else has made the folder: an address that you have not
+        named is not contacted.
+    verify : bool, default True
+        Compare the files of model and index with their checksums. False opens what is damaged, with results that may be wrong.
 
     Returns
     -------
@@ -213,9 +225,11 @@ def open_index(folder: str | Path, *, device: str | None = None) -> Collection:
     >>> nearkin.open_index("runs/photos").search("query.jpg", k=5)  # doctest: +SKIP
     """
     folder = Path(folder)
-    model, version, place = load(folder, device=device), model_version(folder), address(folder)
-    index = LocalIndex.open(folder / "index", model=version) if place is None else open_in_milvus(place, version)
-    return Collection(folder, model, index)
+    model, place = load(folder, device=device, verify=verify), confirmed_address(folder, uri)
+    version = model_version(folder, verified=verify)
+    if place is None:
+        return Collection(folder, model, LocalIndex.open(folder / "index", model=version, verify=verify))
+    return Collection(folder, model, open_in_milvus(place, version))
 
 
 def build_index(
@@ -229,6 +243,7 @@ def build_index(
     replace: bool = False,
     device: str | None = None,
     report: Report | None = None,
+    verify: bool = True,
 ) -> tuple[Collection, Added]:
     """Encode a data set with the model of a folder and index it.
 
@@ -253,6 +268,8 @@ def build_index(
         Where the model runs.
     report : callable, optional
         Receives progress messages.
+    verify : bool, default True
+        Compare the files of the model with their checksums.
 
     Returns
     -------
@@ -263,6 +280,8 @@ def build_index(
     ------
     FileExistsError
         If there is an index and `replace` is False.
+    FolderInUseError
+        If another process trains or indexes in this folder; an OSError whose message names it.
 
     Examples
     --------
@@ -270,17 +289,28 @@ def build_index(
     >>> collection, added = build_index("runs/photos", data)  # doctest: +SKIP
     """
     folder = Path(folder)
-    if backend == "milvus":
-        collection = build_in_milvus(folder, uri, name, milvus_index=milvus_index, replace=replace, device=device)
-        return collection, collection.add(data, report)
+    with owned(folder), explain_full_disk(folder, "run the same command again; the index is as it was"):
+        if backend == "milvus":
+            collection = build_in_milvus(folder, uri, name, milvus_index=milvus_index, replace=replace, device=device, verify=verify)
+            return collection, collection.add(data, report)
+        return _built(folder, data, backend, replace, device, report, verify)
+
+
+def _built(
+    folder: Path, data: Dataset, backend: str, replace: bool, device: str | None, report: Report | None, verify: bool
+) -> tuple[Collection, Added]:
+    """`build_index` on disk, by the owner of the folder."""
     if address(folder) is not None:
         raise FileExistsError(f"{folder} has its index in Milvus; pass backend 'milvus', or remove {folder / 'milvus.json'} first")
-    model, about = load(folder, device=device), _about(folder)
+    model, about = load(folder, device=device, verify=verify), _about(folder)
     place = folder / "index"
     if (place / "manifest.json").exists():
         if not replace and LocalIndex.open(place).count:  # an index without points was interrupted and is built again
             raise FileExistsError(f"{folder} already has an index; add to it (--add), or rebuild it (--replace)")
-        index = LocalIndex.open(place)
+        try:
+            index = LocalIndex.open(place)
+        except IndexDamagedError:  # what it says to do is to rebuild it
+            index = LocalIndex.start_over(place, **about)
         count = index.replace(embedded_entries(folder, model, data, range(len(data)), report), **about)
         collection, added = Collection(folder, model, index), Added(count, 0, len(data) - count)
         index.calibrate()
@@ -302,12 +332,13 @@ def build_in_milvus(
     replace: bool = False,
     keep: bool = False,
     device: str | None = None,
+    verify: bool = True,
 ) -> Collection:
     """An empty collection in Milvus at `uri`, or where milvus.json says; with `keep` one that is there is opened instead."""
-    place = address(folder) if uri is None else Address(uri, name)
+    place = confirmed_address(folder) if uri is None else Address(uri, name)
     if place is None:
         raise ValueError("backend milvus needs uri (--uri): a path that ends in .db, or the address of a server")
-    model = load(folder, device=device)
+    model = load(folder, device=device, verify=verify)
     return Collection(folder, model, create_in_milvus(folder, place, _about(folder), kind=milvus_index, replace=replace, keep=keep))
 
 
@@ -317,13 +348,16 @@ def _about(folder: Path) -> dict[str, Any]:
     return {"model": model_version(folder), "metric": str(about["metric"]), "dimension": int(about["network"]["dimension"])}
 
 
-def model_version(folder: Path) -> str:
-    """A hash of all that determines the embeddings: the weights that `load` reads, and model.json."""
+def model_version(folder: Path, *, verified: bool = False) -> str:
+    """A hash of all that determines the embeddings: the weights that `load` reads, and model.json.
+
+    With `verified`, the weights were just compared with their checksums, and are not read again.
+    """
     about = about_of(folder)
     whole = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     best = folder / "best.safetensors"
-    with (best if best.exists() else folder / "weights.safetensors").open("rb") as file:
-        whole.update(hashlib.file_digest(file, "sha256").digest())
+    weights = best if best.exists() else folder / "weights.safetensors"
+    whole.update(bytes.fromhex((recorded_sha256(weights, folder) if verified else None) or digest(weights)))
     return whole.hexdigest()
 
 
@@ -379,8 +413,9 @@ def _splits(folder: Path, data: Dataset) -> Sequence[str]:
     run, page = folder / "run.json", folder / "split.json"
     if not run.exists() or not page.exists():
         return [str(name) for name in data.split]
-    made = json.loads(page.read_text(encoding="utf-8"))
-    source = Path(json.loads(run.read_text(encoding="utf-8"))["data"]["source"]).resolve()
+    fix = f"`nearkin train --resume {quote(str(folder))}` writes it again; or remove it, and points are indexed without their split"
+    made = read_json(page, fix)
+    source = Path(read_json(run, fix)["data"]["source"]).resolve()
     names = np.array(data.split, dtype="<U10")
     within = np.flatnonzero(names == "train") if "cut" in made else np.arange(len(data))
     cut = made.get("cut", made)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_finite, check_whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,7 @@ class Entries:
         vectors = np.ascontiguousarray(self.vectors, dtype=np.float32)
         if vectors.ndim != 2 or 0 in vectors.shape:
             raise ValueError(f"vectors have shape {vectors.shape}; pass (n, d) with at least one row")
-        wrong = np.flatnonzero(~np.isfinite(vectors).all(1))
-        if len(wrong):
-            raise ValueError(f"vectors contain NaN or infinity, first in row {wrong[0]}; drop these rows")
+        check_finite("vectors", vectors)
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "labels", [_label(value) for value in self.labels])
         for name, empty in (("labels", None), ("sources", ""), ("metadata", {}), ("thumbnails", b"")):
@@ -310,6 +308,17 @@ class VectorIndex(Protocol):
         Returns
         -------
         int
+        """
+
+    @property
+    def identity(self) -> str:
+        """A hash of all content: equal if and only if two indexes, or two states of one, hold the same points.
+
+        Unlike `generation`, it also differs where an index was rebuilt or another one was moved into its place.
+
+        Returns
+        -------
+        str
         """
 
     @property
@@ -585,8 +594,7 @@ def check_queries(vectors: np.ndarray, dimension: int, k: int, exclude: Sequence
     queries = np.ascontiguousarray(vectors, dtype=np.float32)
     if queries.ndim != 2 or queries.shape[1] != dimension or not len(queries):
         raise ValueError(f"vectors have shape {queries.shape}; this index holds points of {dimension} dimensions: pass (n, {dimension})")
-    if not np.isfinite(queries).all():
-        raise ValueError("vectors contain NaN or infinity; drop these rows")
+    check_finite("vectors", queries)
     check_whole("k", k)
     if exclude is not None and len(exclude) != len(queries):
         raise ValueError(f"exclude has {len(exclude)} ids for {len(queries)} queries; pass one per query")

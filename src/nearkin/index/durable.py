@@ -5,39 +5,52 @@ The folder of an index may hold files of others: only regular files that this co
 """
 
 import json
-import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
-from nearkin.data.disk import digest, read_checked_json, set_default_permissions, sync, temporary_name, write_checked_json
+from nearkin.data.disk import (
+    FileDamagedError,
+    append_line,
+    checksums,
+    created,
+    damage,
+    overwrite,
+    read_checked_json,
+    temporary_name,
+    write_checked_json,
+)
+from nearkin.data.lock import PATIENCE, holder_line, locked
 
-PATIENCE = 60.0  # seconds that a writer waits for another one
+KINDS: dict[str, type] = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
 MANIFEST, LOCK = "manifest.json", "lock"
+FIX = "The model is not affected: rebuild the index with `nearkin index DIR DATA --replace`"
 FILE_NAME = re.compile(r"(segment|deleted|structure)-\d{8,}-\d{4,}\.safetensors|\.manifest\.json-\d+")
 
 
-class IndexDamagedError(ValueError):
+class IndexDamagedError(FileDamagedError):
     """A file of the index is missing or differs from its manifest. The message names it."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Write and sync a safetensors file; returns its record for the manifest: name, bytes, sha256."""
+    """Write and sync a safetensors file, one array after another; returns its record for the manifest: name, bytes, checksums."""
     _list_file(path)
-    try:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
-        set_default_permissions(path)
-        sync(path)
-    except BaseException:
-        path.unlink(missing_ok=True)  # a partial file would only fill the disk
-        raise
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest(path)}
+    names = {np.dtype(kind): name for name, kind in KINDS.items()}
+    header, end = {}, 0
+    for name, array in arrays.items():
+        header[name] = {"dtype": names[array.dtype], "shape": array.shape, "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that arrays of 8 bytes begin at a multiple of 8
+    with created(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return {"file": path.name, **checksums(path)}
 
 
 def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -45,25 +58,29 @@ def mapped_arrays(path: Path) -> dict[str, np.ndarray]:
 
     Copy on write, since torch requires writable memory; the file itself is never changed.
     """
-    raw = np.memmap(path, dtype=np.uint8, mode="c")
-    length = int.from_bytes(raw[:8].tobytes(), "little")
-    header = json.loads(raw[8 : 8 + length].tobytes())
-    kinds = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
-    arrays = {}
-    for name, about in header.items():
-        if name != "__metadata__":
-            start, end = (8 + length + offset for offset in about["data_offsets"])
-            arrays[name] = np.asarray(raw[start:end]).view(kinds[about["dtype"]]).reshape(about["shape"])
-    return arrays
+    try:
+        raw = np.memmap(path, dtype=np.uint8, mode="c")
+        length = int.from_bytes(raw[:8].tobytes(), "little")
+        header = json.loads(raw[8 : 8 + length].tobytes())
+        arrays = {}
+        for name, about in header.items():
+            if name != "__metadata__":
+                start, end = (8 + length + offset for offset in about["data_offsets"])
+                arrays[name] = np.asarray(raw[start:end]).view(KINDS[about["dtype"]]).reshape(about["shape"])
+        return arrays
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # reachable without verification only
+        raise IndexDamagedError(f"{path} is damaged: it is no safetensors file ({error}). {FIX}") from error
 
 
-def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool) -> None:
-    """Check that a file is there and has the right size, and with `whole` the right content."""
+def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool = False) -> None:
+    """Compare a file with its size and fast checksum in the manifest, and with `whole` with its sha256."""
     path = folder / record["file"]
-    if path.stat().st_size != record["bytes"]:
-        raise IndexDamagedError(f"{path} has {path.stat().st_size:,} bytes where the manifest says {record['bytes']:,}; rebuild the index")
-    if whole and digest(path) != record["sha256"]:
-        raise IndexDamagedError(f"{path} does not match its checksum; rebuild the index")
+    found = damage(path, record, whole=whole)
+    if found is not None:
+        raise IndexDamagedError(
+            f"{path} is damaged: it {found}. {FIX}, or restore the file from a copy. --no-verify (verify=False) opens what is there, "
+            "which may give wrong neighbors"
+        )
 
 
 def write_manifest(path: Path, body: Mapping[str, Any]) -> None:
@@ -76,7 +93,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The body of the manifest, if it is undamaged."""
     body = read_checked_json(path)
     if body is None:
-        raise IndexDamagedError(f"{path} is damaged: it does not match its own checksum; rebuild the index")
+        raise IndexDamagedError(f"{path} is damaged: it does not match its own checksum. {FIX}")
     return body
 
 
@@ -86,27 +103,6 @@ def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     check_folder(folder)
     with locked(folder, patience):
         yield
-
-
-@contextmanager
-def locked(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Allow one writer at a time, across threads and processes; the lock of a writer that dies is released."""
-    import fcntl  # not available on Windows, where an index can be read but not written
-
-    handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
-    try:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise TimeoutError(f"{folder} is being written by another process; waited {patience:.0f} s, try again later") from None
-                time.sleep(0.01)
-        yield
-    finally:
-        os.close(handle)
 
 
 def check_folder(folder: Path) -> None:
@@ -134,12 +130,12 @@ def sweep(folder: Path, keep: set[str]) -> None:
                 path.unlink()
         if path.exists():
             left.append(name)
-    (folder / LOCK).write_text("".join(f"{name}\n" for name in left), encoding="utf-8")
+    with suppress(OSError):  # the list only serves to remove what is left
+        overwrite(folder / LOCK, "".join(f"{line}\n" for line in (holder_line(), *left)))
 
 
 def _list_file(path: Path) -> None:
-    with (path.parent / LOCK).open("a", encoding="utf-8") as file:
-        file.write(f"{path.name}\n")
+    append_line(path.parent / LOCK, path.name)
 
 
 def _listed_files(folder: Path) -> list[str]:

@@ -14,10 +14,12 @@ import numpy as np
 
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.validation import check_choice, check_whole
+from nearkin.data.disk import body_digest, damage
 from nearkin.index import calibration
 from nearkin.index import structure as structures
 from nearkin.index.contract import Answer, Entries, Entry, Page, StoredPoints, VectorIndex, Where, check_entries
 from nearkin.index.durable import (
+    FILE_NAME,
     IndexDamagedError,
     check_record,
     mapped_arrays,
@@ -50,6 +52,8 @@ class LocalIndex(VectorIndex):
         Where the files are.
     manifest : dict
         The body of its manifest.json.
+    verify : bool, default True
+        Compare every file with its checksum when it is first read.
 
     Examples
     --------
@@ -62,9 +66,9 @@ class LocalIndex(VectorIndex):
     [(1, 'a', -0.01), (0, 'a', -1.81)]
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, verify: bool = True) -> None:
         self.folder = folder
-        self._manifest = manifest
+        self._manifest, self._verify = manifest, verify
         self._snapshot: Snapshot | None = None
 
     @classmethod
@@ -103,7 +107,29 @@ class LocalIndex(VectorIndex):
         return cls(folder, manifest)
 
     @classmethod
-    def open(cls, folder: str | Path, *, model: str | None = None) -> "LocalIndex":
+    def start_over(cls, folder: Path, *, model: str, metric: str, dimension: int) -> "LocalIndex":
+        """Put an empty index in the place of one whose manifest is damaged; its files are removed by the next change.
+
+        Parameters
+        ----------
+        folder : Path
+            The folder of the damaged index.
+        model, metric, dimension
+            As in `create`.
+
+        Returns
+        -------
+        LocalIndex
+        """
+        with writing(folder):  # numbers above those of all files, so that none is overwritten before there is a manifest again
+            numbers = [int(path.name.split("-")[1]) for path in folder.glob("*-*-*.safetensors") if FILE_NAME.fullmatch(path.name)]
+            about = {"model": model, "metric": metric, "dimension": dimension}
+            manifest = {"format": FORMAT, "generation": max(numbers, default=0) + 1, **about, **_EMPTY}
+            write_manifest(folder / "manifest.json", manifest)
+        return cls(folder, manifest)
+
+    @classmethod
+    def open(cls, folder: str | Path, *, model: str | None = None, verify: bool = True) -> "LocalIndex":
         """Open the index of a folder.
 
         Parameters
@@ -112,6 +138,8 @@ class LocalIndex(VectorIndex):
             Where it is.
         model : str, optional
             The version of your model. An index made by another version is refused, since its embeddings cannot be compared with yours.
+        verify : bool, default True
+            Compare every file with its checksum when it is first read. False opens a damaged index, whose results may be wrong.
 
         Returns
         -------
@@ -122,12 +150,12 @@ class LocalIndex(VectorIndex):
         FileNotFoundError
             If there is no index.
         ValueError
-            If another model made it.
+            If another model made it, or the manifest is damaged. A damaged file is found at the first search.
         """
         path = Path(folder) / "manifest.json"
         if not path.exists():
             raise FileNotFoundError(f"{folder} holds no index; create one with `nearkin index DIR DATA`")
-        index = cls(Path(folder), _manifest_of(path))
+        index = cls(Path(folder), _manifest_of(path), verify)
         if model is not None and model != index.model:
             raise ValueError(
                 f"{folder} was made by another model (version {index.model[:12]}, and this is {model[:12]}), so the embeddings cannot be "
@@ -156,6 +184,10 @@ class LocalIndex(VectorIndex):
         return int(self._manifest["generation"])
 
     @property
+    def identity(self) -> str:
+        return body_digest(self._manifest)  # the manifest holds the checksum of every file
+
+    @property
     def backend(self) -> str:
         kept = self._manifest["structure"]
         return "exact" if kept is None else str(kept["kind"])
@@ -181,17 +213,17 @@ class LocalIndex(VectorIndex):
         -------
         Snapshot
         """
-        if self._snapshot is None or self._snapshot.manifest["generation"] != self.generation:
+        if self._snapshot is None or self._snapshot.manifest != self._manifest:
             self._snapshot = self._load()
         return self._snapshot
 
     def refresh(self) -> bool:
         newer = _manifest_of(self.folder / "manifest.json")
-        if newer["generation"] == self.generation and newer["model"] == self.model:
+        if newer == self._manifest:
             return False
         if newer["model"] != self.model:
             raise ValueError(f"{self.folder} was rebuilt by another model; open it again together with that model")
-        fresh = LocalIndex(self.folder, newer)
+        fresh = LocalIndex(self.folder, newer, self._verify)
         fresh._snapshot = self._snapshot  # its segments need not be mapped again
         snapshot = fresh._load()
         self._manifest, self._snapshot = fresh._manifest, snapshot
@@ -199,7 +231,7 @@ class LocalIndex(VectorIndex):
 
     def frozen(self) -> "LocalIndex":
         snapshot = self.snapshot
-        found = LocalIndex(self.folder, dict(snapshot.manifest))
+        found = LocalIndex(self.folder, dict(snapshot.manifest), self._verify)
         found._snapshot = snapshot
         return found
 
@@ -333,6 +365,16 @@ class LocalIndex(VectorIndex):
         for record in _files(self._manifest):
             check_record(self.folder, record, whole=True)
 
+    def damaged_files(self) -> list[tuple[str, str]]:
+        """Compare every file with its checksums.
+
+        Returns
+        -------
+        list of tuple of str
+            The name of each file of the index, and what is wrong with it, "" if nothing is.
+        """
+        return [(record["file"], damage(self.folder / record["file"], record, whole=True) or "") for record in _files(self._manifest)]
+
     @contextmanager
     def _change(self) -> Iterator[Manifest]:
         """The newest manifest, under the lock that lets one writer in at a time."""
@@ -393,19 +435,22 @@ class LocalIndex(VectorIndex):
         for _ in range(TRIES):
             try:
                 return self._loaded(self._manifest)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, IndexDamagedError) as error:
                 newest = _manifest_of(self.folder / "manifest.json")
-                if newest["generation"] == self.generation:
-                    raise IndexDamagedError(f"{error.filename} is missing; rebuild the index") from None
+                if newest == self._manifest:
+                    raise IndexDamagedError(str(error)) from None
                 self._manifest = newest
         raise IndexDamagedError(f"{self.folder} changes faster than it can be read; try again")
 
     def _loaded(self, manifest: Manifest) -> Snapshot:
-        for record in _files(manifest):
-            check_record(self.folder, record, whole=False)
         before = self._snapshot
-        known = {} if before is None else dict(zip((p["file"] for p in before.manifest["segments"]), before.segments, strict=True))
-        parts = [known.get(part["file"]) or mapped_arrays(self.folder / part["file"]) for part in manifest["segments"]]
+        seen = [] if before is None else _files(before.manifest)
+        for record in _files(manifest):
+            if self._verify and record not in seen:
+                check_record(self.folder, record)
+        # By content: another index in this place may have a file of the same name.
+        known = {} if before is None else dict(zip((p["sha256"] for p in before.manifest["segments"]), before.segments, strict=True))
+        parts = [known.get(part["sha256"]) or mapped_arrays(self.folder / part["file"]) for part in manifest["segments"]]
         kept, structure = manifest["structure"], None
         if kept is not None and before is not None and before.manifest["structure"] == kept:
             structure = before.structure
@@ -424,7 +469,7 @@ def _manifest_of(path: Path) -> Manifest:
     return manifest
 
 
-def _files(manifest: Manifest) -> list[dict[str, Any]]:
+def _files(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*manifest["segments"], *(record for record in (manifest["deleted"], manifest["structure"]) if record is not None)]
 
 

@@ -4,9 +4,11 @@ Milvus proposes candidates; they are scored and ordered here with the affinity o
 compares every point. HNSW and IVF_FLAT are approximate, and results say so.
 """
 
+import hashlib
 import json
 import math
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.validation import check_choice, check_whole
+from nearkin.data.disk import body_digest
 from nearkin.index import calibration
 from nearkin.index.contract import (
     Answer,
@@ -87,6 +90,7 @@ class MilvusIndex(VectorIndex):
     def __init__(self, client: Milvus, name: str, properties: dict[str, str]) -> None:
         self.client, self.name = client, name
         self._properties, self._about = properties, _about(properties, client.uri, name)
+        self._written = hashlib.sha256()  # of what was written or removed since the last change that was counted
 
     @classmethod
     def create(
@@ -132,6 +136,7 @@ class MilvusIndex(VectorIndex):
         # The generation starts at the time, so that an index that is dropped and created again does not repeat one.
         generation = str(time.time_ns() // 1_000_000)
         properties = {"nearkin.about": json.dumps(about), "nearkin.labels": "[]", "nearkin.generation": generation}
+        properties["nearkin.identity"] = uuid.uuid4().hex
         fields: Fields = (
             ("id", "INT64", {"is_primary": True}),
             ("vector", "FLOAT_VECTOR", {"dim": dimension}),
@@ -205,6 +210,10 @@ class MilvusIndex(VectorIndex):
         return int(self._properties.get("nearkin.generation", 0))
 
     @property
+    def identity(self) -> str:
+        return self._properties.get("nearkin.identity") or body_digest(self._properties)  # an older version stored none
+
+    @property
     def backend(self) -> str:
         return f"milvus {self._about['kind']}"
 
@@ -238,9 +247,8 @@ class MilvusIndex(VectorIndex):
         newest = self.client.properties(self.name)
         if _about(newest, self.client.uri, self.name)["model"] != self.model:
             raise ValueError(f"{self.location} was rebuilt by another model; open it again together with that model")
-        changed = newest.get("nearkin.generation") != self._properties.get("nearkin.generation")
-        self._properties = newest
-        return changed
+        before, self._properties = self.identity, newest
+        return self.identity != before
 
     def frozen(self) -> "MilvusIndex":
         return self
@@ -269,17 +277,22 @@ class MilvusIndex(VectorIndex):
         for start in range(0, len(ids), rows):
             part = slice(start, start + rows)
             self.client.call("upsert", self.name, self._rows(entries, ids, range(*part.indices(len(ids)))))
+            self._written.update(ids[part].tobytes() + np.ascontiguousarray(entries.vectors[part]).tobytes())
+            self._written.update(json.dumps([entries.labels[part], entries.sources[part]]).encode())
 
     def count_change(self) -> None:
-        """Increase the generation, after points were written or removed."""
+        """Increase the generation and change the identity, after points were written or removed."""
         self._properties = self.client.properties(self.name)
-        self._alter({"nearkin.generation": str(self.generation + 1)})
+        self._written.update(self.identity.encode())
+        self._alter({"nearkin.generation": str(self.generation + 1), "nearkin.identity": self._written.hexdigest()})
+        self._written = hashlib.sha256()
 
     def delete(self, ids: Sequence[int]) -> None:
         removed = sorted({int(point) for point in ids})
         self._known(removed, ["id"])
         for start in range(0, len(removed), MOST):
             self.client.call("delete", self.name, ids=removed[start : start + MOST])
+            self._written.update(json.dumps(removed[start : start + MOST]).encode())
         self.count_change()
 
     def entries(self, ids: Sequence[int]) -> list[Entry]:

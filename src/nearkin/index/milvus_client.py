@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from nearkin.index.contract import Where, as_text
 
@@ -53,6 +55,8 @@ class Milvus:
             raise ValueError(
                 f"uri {uri!r} must be a path that ends in .db (milvus-lite), or the address of a server such as http://host:19530"
             )
+        if not self.local:
+            _check_private(uri, token)
         self._pymilvus = _library(self.local)
         self._client: Any = None
         self._token = token
@@ -147,6 +151,23 @@ class Milvus:
         return (
             f"no server responds at {self.uri}; start Milvus there, or pass the right address with --uri; {kept}, "
             "and the same command continues"
+        )
+
+
+def _check_private(uri: str, token: str) -> None:
+    """Refuse to send a token or a password over a network in clear."""
+    parts = urlsplit(uri)
+    secret = "token" if token else "password" if parts.password else ""
+    host = parts.hostname or ""
+    try:
+        here = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        here = False
+    if secret and parts.scheme != "https" and not here:
+        shown = f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port else "")
+        raise ValueError(
+            f"the {secret} for {shown} would be sent in clear, for anyone on the way to read; use an https address, or unset "
+            "NEARKIN_MILVUS_TOKEN if the server needs none"
         )
 
 

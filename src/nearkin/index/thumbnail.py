@@ -7,6 +7,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from nearkin.data.files import read_bytes
+from nearkin.data.pixels import open_image
 
 SIDE = 128  # pixels at most
 PLAIN = 64  # side up to which PNG is used, which is exact
@@ -15,7 +16,7 @@ PLAIN = 64  # side up to which PNG is used, which is exact
 def of_file(path: str) -> bytes:
     """A small JPEG of an image file, b"" if it cannot be read."""
     try:
-        with Image.open(io.BytesIO(read_bytes(path))) as stored:
+        with open_image(read_bytes(path)) as stored:
             stored.draft("RGB", (2 * SIDE, 2 * SIDE))  # lets a large JPEG be decoded at a fraction of its size
             return _encoded(ImageOps.exif_transpose(stored).convert("RGB"))
     except Exception:  # decoders raise many kinds of errors; a point without a thumbnail is still added

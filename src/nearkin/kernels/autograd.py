@@ -9,16 +9,17 @@ and both forms differentiate through the same matrix W (see `Engine.gradients`).
 discrimination and neighborhood discovery; with target costs it serves NCA regression. The n x m matrix is never stored.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
-from nearkin.kernels.contract import Engine, Form, Work, sizes
+from nearkin.kernels.contract import Form, Work, sizes
 from nearkin.kernels.cuda_graphs import MOST_PAIRS, Recording, Tensors, recording
 from nearkin.kernels.engines import choose
+from nearkin.kernels.operators import evaluated, refuse_second_derivative
+from nearkin.kernels.passes import How, backward_of, detached, forward_of, tensors_of, work_of
 
 
 class Soft(NamedTuple):
@@ -44,14 +45,6 @@ class Soft(NamedTuple):
 
     values: Tensor  # (n,)
     valid: Tensor  # (n,) bool
-
-
-class _How(NamedTuple):
-    """The settings of an evaluation."""
-
-    form: Form
-    temperature: float
-    engine: Engine
 
 
 def soft_neighbors(work: Work, form: Form, temperature: float, *, engine: str = "auto", precision: str = "highest") -> Soft:
@@ -106,10 +99,11 @@ def soft_neighbors(work: Work, form: Form, temperature: float, *, engine: str = 
     if 0 in sizes(work)[:2]:  # no queries, or no references
         nothing = 0 * work.queries.sum(1) + (0 if work.references is None else 0 * work.references.sum())
         return Soft(nothing, torch.zeros_like(nothing, dtype=torch.bool))
-    how = _How(form, temperature, choose(engine, work.queries, precision))
+    # torch.compile would follow numba and Triton into their own compilers, and torch.func takes tensors that they cannot read.
+    if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
+        return Soft(*evaluated(work, form, temperature, engine, precision))
+    how = How(form, temperature, choose(engine, work.queries, precision))
     evaluate: Any = _Evaluate.apply
-    if torch.compiler.is_compiling():  # torch.compile would follow numba and Triton into their own compilers
-        evaluate = torch.compiler.disable(evaluate)  # type: ignore[no-untyped-call]
     values, valid = evaluate(work.queries, work.references, work, how)
     return Soft(values, valid)
 
@@ -123,70 +117,15 @@ def _check(work: Work, form: Form) -> None:
         raise TypeError(f"points are {given}; the kernels take float32 or float64, all alike: use .float()")
 
 
-def _scale(temperature: float) -> float:
-    """The factor that gives points base-2 affinities."""
-    return math.sqrt(math.log2(math.e) / temperature)
-
-
-def _scaled(work: Work, temperature: float) -> Work:
-    """The same work in base-2 units; for distances, centered on the mean of the references."""
-    scale = _scale(temperature)
-    own = work.references is None
-    references = work.queries if own else work.references
-    assert references is not None
-    if work.squared:
-        center = references.mean(0)
-        queries, references = (work.queries - center).mul_(scale), None if own else (references - center).mul_(scale)
-    else:
-        queries, references = work.queries * scale, None if own else references * scale
-    return work._replace(queries=queries, references=references)
-
-
-def _tensors(work: Work) -> list[Tensor | None]:
-    """All tensors of an evaluation, for `recording`."""
-    targets = work.targets or (None, None)
-    return [work.queries, work.references, work.span, work.listed, *targets, work.skip]
-
-
-def _work(tensors: Tensors, squared: bool, reference_gradient: bool) -> Work:
-    """The inverse of `_tensors`."""
-    queries, references, span, listed, mine, theirs, skip = tensors
-    assert queries is not None
-    targets = None if mine is None or theirs is None else (mine, theirs)
-    return Work(queries, references, squared, span, listed, targets, skip, reference_gradient)
-
-
-def _detached(work: Work) -> Work:
-    """The same work with detached points, which numba can read."""
-    return work._replace(queries=work.queries.detach(), references=None if work.references is None else work.references.detach())
-
-
-def _forward(work: Work, how: _How) -> tuple[Tensor, ...]:
-    """Return value and valid; then what the gradient needs: its weight, both summaries and the scaled points."""
-    scaled = _scaled(work, how.temperature)
-    back = 1 / (_scale(how.temperature) * how.temperature)  # converts a gradient from base-2 units to the caller's units
-    value, *rest = how.engine.values(work, how.form, *how.engine.summaries(scaled), back)
-    points = (scaled.queries,) if scaled.references is None else (scaled.queries, scaled.references)
-    return value.to(work.queries.dtype), *rest, *points
-
-
-def _backward(work: Work, summary: Sequence[Tensor], pull: Tensor, engine: Engine) -> tuple[Tensor, ...]:
-    """Return the gradients of the queries and, if needed, of the references."""
-    first, second, queries, *references = summary
-    scaled = work._replace(queries=queries, references=references[0] if references else None)
-    found = engine.gradients(scaled, first, second, pull)
-    return tuple(gradient.to(work.queries.dtype) for gradient in found if gradient is not None)
-
-
-def _recording(work: Work, tensors: Tensors, how: _How) -> Recording | None:
+def _recording(work: Work, tensors: Tensors, how: How) -> Recording | None:
     """Return CUDA graphs of the evaluation, where launches dominate the time and a graph can hold it; else None."""
     n, m, _ = sizes(work)
     if not work.queries.is_cuda or n * m > MOST_PAIRS or not how.engine.recordable(work):
         return None
     rest = work.squared, work.reference_gradient  # not the work: keeping it would keep the autograd graph behind its points
     return recording(
-        lambda mine: _forward(_work(mine, *rest), how),
-        lambda mine, summary, pull: _backward(_work(mine, *rest), summary, pull, how.engine),
+        lambda mine: forward_of(work_of(mine, *rest), how),
+        lambda mine, summary, pull: backward_of(work_of(mine, *rest), summary, pull, how.engine),
         tensors,
         (how, rest),
     )
@@ -194,13 +133,13 @@ def _recording(work: Work, tensors: Tensors, how: _How) -> Recording | None:
 
 class _Evaluate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, references: Tensor | None, work: Work, how: _How) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, queries: Tensor, references: Tensor | None, work: Work, how: How) -> tuple[Tensor, Tensor]:
         work = work._replace(reference_gradient=ctx.needs_input_grad[1])
-        tensors = _tensors(work)
+        tensors = tensors_of(work)
         recorded = _recording(work, tensors, how)
         summary: Sequence[Tensor] = ()
         if recorded is None:
-            value, valid, *summary = _forward(_detached(work), how)
+            value, valid, *summary = forward_of(detached(work), how)
         else:
             value, valid = recorded.value(tensors)
             ctx.turn = recorded.turn
@@ -221,8 +160,8 @@ class _Evaluate(torch.autograd.Function):
         def differentiate(given: Tensor) -> tuple[Tensor, ...]:
             if ctx.recorded is None:
                 weight, *rest = summary
-                return _backward(_detached(work), rest, given * weight, ctx.engine)
-            found: tuple[Tensor, ...] = ctx.recorded.gradient(ctx.turn, _tensors(work), given)
+                return backward_of(detached(work), rest, given * weight, ctx.engine)
+            found: tuple[Tensor, ...] = ctx.recorded.gradient(ctx.turn, tensors_of(work), given)
             return found
 
         if torch.is_grad_enabled():  # create_graph=True
@@ -243,5 +182,5 @@ class _FirstDerivative(torch.autograd.Function):
         return to_queries, rest[0] if rest else upstream.new_empty(0)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[None, ...]:
-        raise RuntimeError("the streaming engines give first derivatives only; for double backward build the objective with engine='dense'")
+    def backward(ctx: Any, *upstream: Tensor) -> NoReturn:
+        refuse_second_derivative()

@@ -17,6 +17,8 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from nearkin.compose.value_checks import may_read
+
 Form = Literal["log", "expected"]
 
 
@@ -161,19 +163,35 @@ def sizes(work: Work) -> tuple[int, int, int]:
     return n, n if work.references is None else len(work.references), d
 
 
-def positions_of(searched: Tensor, ids: Tensor) -> Tensor | None:
-    """Convert (n, k) ids to (n, k * e) positions in `ids`, -1 where there are fewer than e of an id; None if no id is found.
+COPIES = 8  # of one sample among the references, where their number cannot be read
 
-    e is the largest number of times that an id occurs: a sample drawn twice has two positions.
+
+class Positions(NamedTuple):
+    """Where ids stand among the references."""
+
+    at: Tensor | None  # (n, k * e), -1 where there are fewer than e of an id; None if no id is found
+    most: Tensor | None = None  # () how often an id occurs; None where e is large enough for it
+
+
+def positions_of(searched: Tensor, ids: Tensor) -> Positions:
+    """Find (n, k) ids among `ids` (m,).
+
+    e is the largest number of times that an id occurs: a sample drawn twice has two positions. Where the host may not read that number
+    back, because it would wait for the device, e is COPIES, and `most` says whether that was enough.
     """
     order = torch.argsort(ids, stable=True)
     ranked = ids[order]
     low = torch.searchsorted(ranked, searched.contiguous())  # (n, k)
     count = torch.searchsorted(ranked, searched.contiguous(), right=True) - low
-    most = int(count.max()) if count.numel() else 0
+    if not count.numel():
+        return Positions(None)
+    if may_read(ids):
+        most, largest = int(count.max()), None
+    else:
+        most, largest = min(COPIES, len(ids)), count.max() if len(ids) > COPIES else None
     if most == 0:
-        return None
+        return Positions(None)
     step = torch.arange(most, device=ids.device)
     there = step < count[:, :, None]  # (n, k, e)
     slot = (low[:, :, None] + step).clamp(max=len(ids) - 1)
-    return torch.where(there, order[slot], -1).reshape(len(searched), -1)
+    return Positions(torch.where(there, order[slot], -1).reshape(len(searched), -1), largest)

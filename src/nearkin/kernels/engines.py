@@ -11,6 +11,7 @@ from typing import cast
 
 from torch import Tensor
 
+from nearkin.compose.validation import check_choice
 from nearkin.kernels.contract import Engine
 from nearkin.kernels.torch_tiles import TorchTiles
 
@@ -49,8 +50,7 @@ def choose(engine: str, queries: Tensor, precision: str) -> Engine:
     >>> choose("torch", torch.zeros(2, 3), "highest")
     TorchTiles(block=512)
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision {precision!r} is unknown; choose one of {', '.join(PRECISIONS)}")
+    check_choice("precision", precision, PRECISIONS)
     device = queries.device.type
     if engine == "auto":
         engine = _best(device)
@@ -60,7 +60,7 @@ def choose(engine: str, queries: Tensor, precision: str) -> Engine:
         return _triton(device, precision)
     if engine == "torch":
         return TorchTiles()
-    if engine == "dense":
+    if check_choice("engine", engine, ENGINES) == "dense":
         raise ValueError("engine 'dense' is the objective itself and never streams; choose auto, torch, numba or triton here")
     raise ValueError(f"engine {engine!r} is unknown; choose one of {', '.join(ENGINES)}")
 

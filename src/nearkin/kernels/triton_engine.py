@@ -15,14 +15,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nearkin.compose.validation import check_choice
 from nearkin.kernels import triton_prepare as prepare
 from nearkin.kernels.contract import Engine, Form, Values, Work, sizes
 from nearkin.kernels.torch_tiles import TorchTiles
 from nearkin.kernels.triton_gradients import gradients_kernel
 from nearkin.kernels.triton_single_pairs import ENTRIES, PairLists, listed_gradients_kernel, listed_sums_kernel, pair_lists
 from nearkin.kernels.triton_summaries import merge_kernel, summaries_kernel
-from nearkin.kernels.triton_tuning import CAST, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
-from nearkin.kernels.triton_values import values_kernel
+from nearkin.kernels.triton_tuning import CAST, NARROW, SCHEME_OF, SCHEMES, Pass, Precision, Scheme, Tile, dimensions, tile_of
+from nearkin.kernels.triton_values import values_by_kernel
+from nearkin.kernels.wide_engine import WideEngine
 
 __all__ = ["MOST_TARGETS", "Precision", "TritonEngine"]
 
@@ -92,17 +94,17 @@ class TritonEngine:
     tiles: Mapping[Pass, Tile] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if self.precision not in SCHEME_OF:
-            raise ValueError(f"precision {self.precision!r} is unknown; choose one of {', '.join(SCHEME_OF)}")
+        check_choice("precision", self.precision, SCHEME_OF)
 
     def recordable(self, work: Work) -> bool:
         """See `Engine.recordable`."""
-        return _plain_engine(work) is None
+        other = self._other_engine(work)
+        return other is None or other.recordable(work)
 
     def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
         """See `Engine.summaries`."""
-        if (plain := _plain_engine(work)) is not None:
-            return plain.summaries(work)
+        if (other := self._other_engine(work)) is not None:
+            return other.summaries(work)
         work = _tidy(work)
         here = self._setting("summaries", work)
         if here.n == 0 or here.m == 0:
@@ -113,21 +115,14 @@ class TritonEngine:
 
     def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
         """See `Engine.values`."""
-        if (plain := _plain_engine(work)) is not None:
-            return plain.values(work, form, first, second, slope)
-        n = len(first)
-        value, weight, finite_first, finite_second = (_empty(first, n) for _ in range(4))
-        valid = _empty(first, n, dtype=torch.uint8)
-        values_kernel[(-(-n // 128),)](
-            first, second, value, valid, weight, finite_first, finite_second, n, slope,
-            BLOCK=128, TARGETS=work.targets is not None, LOG=form == "log",
-        )  # fmt: skip
-        return Values(value, valid.view(torch.bool), weight, finite_first, finite_second)
+        if (other := self._other_engine(work)) is not None:
+            return other.values(work, form, first, second, slope)
+        return values_by_kernel(work.targets is not None, form, first, second, slope)
 
     def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
         """See `Engine.gradients`."""
-        if (plain := _plain_engine(work)) is not None:
-            return plain.gradients(work, first, second, pull)
+        if (other := self._other_engine(work)) is not None:
+            return other.gradients(work, first, second, pull)
         work = _tidy(work)
         here = self._setting("gradients", work)
         roles = [_OWN] if here.own else [_QUERIES, _REFERENCES] if work.reference_gradient else [_QUERIES]
@@ -138,6 +133,14 @@ class TritonEngine:
             ready = _prepared(work, here, summary)
             found = [_gradient(role, work, here, ready, summary) for role in roles]
         return found[0], found[1] if len(found) > 1 else None
+
+    def _other_engine(self, work: Work) -> Engine | None:
+        """The engine for what these kernels do not cover: float64, costs over many target dimensions, and wide embeddings."""
+        many = work.targets is not None and work.targets[0].shape[1] > MOST_TARGETS
+        if many or work.queries.dtype == torch.float64:
+            return TorchTiles()
+        wide = work.queries.shape[1] > NARROW[self.precision] and not (self.scheme or self.tiles)
+        return WideEngine(self.precision) if wide else None
 
     def _setting(self, which: Pass, work: Work) -> _Setting:
         n, m, d = sizes(work)
@@ -150,12 +153,6 @@ class TritonEngine:
             n, m, d, *dimensions(d, SCHEMES[name]), group, -(-n // group), -(-m // group),
             0 if work.targets is None else work.targets[0].shape[1], _mode(work), own, work.squared, tile, SCHEMES[name],
         )  # fmt: skip
-
-
-def _plain_engine(work: Work) -> Engine | None:
-    """The engine for what these kernels do not cover: float64, and costs over many target dimensions."""
-    many = work.targets is not None and work.targets[0].shape[1] > MOST_TARGETS
-    return TorchTiles() if many or work.queries.dtype == torch.float64 else None
 
 
 def _tidy(work: Work) -> Work:

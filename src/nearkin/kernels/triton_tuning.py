@@ -32,6 +32,8 @@ SCHEMES: Mapping[str, Scheme] = {
 }
 # The scheme of each precision. fp16x3 carries 22 bits where bf16x3 carries 16, at the same cost.
 SCHEME_OF: Mapping[str, str] = {"fast": "fp16", "high": "tf32", "highest": "fp16x3"}
+# Dimensions up to which these kernels are ahead of `wide_engine.py`, whose cost does not grow with the square of d.
+NARROW: Mapping[str, int] = {"fast": 256, "high": 128, "highest": 128}
 
 
 class Tile(NamedTuple):

@@ -2,8 +2,11 @@
 # mypy: ignore-errors
 # ruff: noqa: N803
 
+import torch
 import triton
 import triton.language as tl
+
+from nearkin.kernels.contract import Values
 
 _LN2 = tl.constexpr(0.6931471805599453)
 _TINY = tl.constexpr(1e-8)  # below this, log(1 + e) is e to the last digit of float32
@@ -42,3 +45,14 @@ def values_kernel(
     tl.store(weight + rows, pull.to(tl.float32), mask=there)
     tl.store(finite_first + rows, a, mask=there)
     tl.store(finite_second + rows, b, mask=there)
+
+
+def values_by_kernel(targets, form, first, second, slope) -> Values:
+    """`Engine.values` for summaries in float32 or float64."""
+    n = len(first)
+    value, weight = (torch.empty(n, dtype=torch.float32, device=first.device) for _ in range(2))
+    finite_first, finite_second, valid = torch.empty_like(first), torch.empty_like(first), torch.empty_like(first, dtype=torch.uint8)
+    values_kernel[(-(-n // 128),)](
+        first, second, value, valid, weight, finite_first, finite_second, n, slope, BLOCK=128, TARGETS=targets, LOG=form == "log"
+    )
+    return Values(value, valid.view(torch.bool), weight, finite_first, finite_second)

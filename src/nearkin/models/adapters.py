@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from nearkin.data.preprocess import nearest_name
+from nearkin.compose.validation import nearest_name
 from nearkin.models.head import Head, ImageShape, UnitLength, check_image_shape, features_after
 from nearkin.models.weights import load_weights
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nearkin.data.preprocess import nearest_name
+from nearkin.compose.validation import nearest_name
 from nearkin.models.adapters import from_timm, from_torchvision
 from nearkin.models.alexnet import alexnet
 from nearkin.models.hao2018 import hao2018_cifar10, hao2018_cifar100, hao2018_mnist, hao2018_mnist_2d

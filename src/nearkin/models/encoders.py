@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from safetensors import safe_open
 
-from nearkin.data.images import Framing
+from nearkin.data.pixels import Framing
 from nearkin.data.preprocess import IMAGENET, Standardize
 from nearkin.models.adapters import library
 from nearkin.models.weights import PICKLES, convert_weights

@@ -7,11 +7,11 @@
     references.safetensors  embeddings of the training part with their labels or targets, for predictions. By the best weights if there are
                             any; references-last.safetensors are then those of the last. Binary codes are stored packed
     split.json, metrics.json, log.jsonl, README.md (the model card), checkpoints/
+    checksums.json          the size and the checksums of all these files but the log and the checkpoints, which have their own
 
 Nothing in it is a pickle.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -20,7 +20,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearkin.compose.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine, signs
@@ -28,11 +27,17 @@ from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
 from nearkin.data import images as pictures
 from nearkin.data import preprocess
+from nearkin.data.checksums import EDITED, check, wrong
+from nearkin.data.disk import FileDamagedError, read_json
+from nearkin.data.pixels import Framing
 from nearkin.models.catalog import build, channels_last
 from nearkin.models.paths import model_page
+from nearkin.models.weights import read_tensors
 from nearkin.search import Neighbors, nearest
 from nearkin.search.packing import pack, unpack
 from nearkin.search.voting import vote
+
+NEEDED = ("kind", "shape", "prepare", "metric", "network")  # in every model.json
 
 Picture = str | Path | Image.Image
 Inputs = Tensor | np.ndarray | Picture | Sequence[Picture] | Sequence[np.ndarray]
@@ -254,7 +259,9 @@ class Model:
         return any(isinstance(step, preprocess.Standardize) and max(step.mean) <= 1 for step in self.prepare)
 
 
-def load(folder: str | Path, which: Literal["best", "last"] = "best", device: str | torch.device | None = None) -> Model:
+def load(
+    folder: str | Path, which: Literal["best", "last"] = "best", device: str | torch.device | None = None, *, verify: bool = True
+) -> Model:
     """Open a model folder.
 
     Parameters
@@ -265,6 +272,8 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
         The weights that were best on the validation part, or the last ones; without a validation part there are only the last.
     device : str or torch.device, optional
         Where to compute. By default cuda if there is one, else cpu.
+    verify : bool, default=True
+        Compare every file that is read with its checksum. False opens a damaged model, whose results may be wrong.
 
     Returns
     -------
@@ -274,6 +283,8 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
     ------
     FileNotFoundError
         If the folder is not a model folder, or its training has not finished.
+    FileDamagedError
+        If a file is damaged; a ValueError whose message names the file, and what can still be used.
 
     Examples
     --------
@@ -284,7 +295,8 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
     """
     folder = Path(folder)
     about = about_of(folder)
-    network = build_network(_without_first_weights(about))
+    if verify:
+        check(folder / "model.json", folder, _fix(folder, "model.json"))
     best, there = folder / "best.safetensors", folder / "references.safetensors"
     weights = best if which == "best" and best.exists() else folder / "weights.safetensors"
     if not weights.exists():
@@ -292,15 +304,55 @@ def load(folder: str | Path, which: Literal["best", "last"] = "best", device: st
         raise FileNotFoundError(f"{missing}; `nearkin train --resume {quote(str(folder))}` resumes it")
     if best.exists() and which == "last":
         there = folder / "references-last.safetensors"
-    network.load_state_dict(load_file(weights))
-    network = channels_last(network)
+    if verify:
+        for path in (weights, there):
+            check(path, folder, _fix(folder, path.name))
+    network = _filled(_without_first_weights(about), weights)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])))
 
 
+def _filled(about: dict[str, Any], weights: Path) -> nn.Module:
+    """The network that model.json describes, with the weights of a file."""
+    tensors = read_tensors(weights, _fix(weights.parent, weights.name))
+    try:
+        network = build_network(about)
+    except (KeyError, TypeError, IndexError) as error:
+        page = weights.parent / "model.json"
+        raise FileDamagedError(f"{page} is damaged: it describes no network ({error!r}); {_fix(page.parent, page.name)}") from error
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:  # names or shapes that differ, one a line
+        reason = " ".join(str(error).split())[:200]
+        raise FileDamagedError(
+            f"{weights} holds the weights of another network ({reason}); {_fix(weights.parent, weights.name)}"
+        ) from error
+    return channels_last(network)
+
+
+def _fix(folder: Path, name: str) -> str:
+    """What to do about a damaged file, and what can still be used."""
+    again = f"`nearkin train --resume {quote(str(folder))}` writes it again from the newest checkpoint"
+    other = folder / ("weights.safetensors" if name == "best.safetensors" else "best.safetensors")
+    fixes = [again] if (folder / "checkpoints").is_dir() else []
+    if name.startswith("references"):
+        fixes.append("searching, indexing, embedding and exporting do not need it: remove it to use them")
+    elif name == "model.json":
+        fixes.append(EDITED)
+    elif other.exists() and not wrong(other, folder):
+        last = other.name == "weights.safetensors"
+        what = "the last weights: --weights last (which='last')" if last else "the best weights, which are used by default"
+        fixes.append(f"{other.name} can still be used, {what}")
+    return "; ".join([*fixes, "restore it from a copy"])
+
+
 def about_of(folder: Path) -> dict[str, Any]:
     """Read model.json."""
-    about: dict[str, Any] = json.loads(model_page(folder).read_text(encoding="utf-8"))
+    page = model_page(folder)
+    about: dict[str, Any] = read_json(page, _fix(folder, page.name))
+    missing = [name for name in NEEDED if not isinstance(about, dict) or name not in about]
+    if missing:
+        raise FileDamagedError(f"{page} is damaged: it has no {missing[0]!r}; {_fix(folder, page.name)}")
     return about
 
 
@@ -310,12 +362,12 @@ def _without_first_weights(about: dict[str, Any]) -> dict[str, Any]:
     return {**about, "network": {**about["network"], "options": options}}
 
 
-def framing_of(about: dict[str, Any]) -> pictures.Framing | None:
+def framing_of(about: dict[str, Any]) -> Framing | None:
     """How image files are resized for this model; None for vectors, and if its images are not square."""
     if about["kind"] != "images":
         return None
     _, height, width = about["shape"]
-    return pictures.Framing(**{"size": height, **about.get("framing", {})}) if height == width else None
+    return Framing(**{"size": height, **about.get("framing", {})}) if height == width else None
 
 
 def reading(about: dict[str, Any]) -> dict[str, Any]:
@@ -344,7 +396,10 @@ def kept_references(known: Points, *, binary: bool) -> dict[str, Tensor]:
 def _references(path: Path, device: torch.device, dimension: int) -> Points | None:
     if not path.exists():
         return None
-    tensors = load_file(path, device=str(device))
+    fix = _fix(path.parent, path.name)
+    tensors = read_tensors(path, fix, str(device))
+    if not {"codes", "embeddings"} & set(tensors):
+        raise FileDamagedError(f"{path} is damaged: it holds no embeddings; {fix}")
     if "codes" in tensors:
         tensors["embeddings"] = torch.from_numpy(unpack(tensors["codes"].cpu().numpy(), dimension)).to(device)
     return Points(tensors["embeddings"], tensors.get("labels"), tensors.get("ids"))

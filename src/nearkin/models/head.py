@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_choice, check_whole
 
 ImageShape = tuple[int, int, int]  # channels, height, width
 Output = Literal["linear", "tanh"]
@@ -49,8 +49,7 @@ class Head(nn.Module):
     def __init__(self, features: int, dimension: int, *, normalize: bool = False, bias: bool = True, output: Output = "linear") -> None:
         super().__init__()
         check_whole("dimension", dimension)
-        if output not in ("linear", "tanh"):
-            raise ValueError(f"output {output!r} is unknown; choose linear or tanh")
+        check_choice("output", output, ("linear", "tanh"))
         self.linear = nn.Linear(features, dimension, bias=bias)
         self.normalize = normalize
         self.output = output

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from nearkin.data.preprocess import nearest_name
+from nearkin.compose.validation import nearest_name
 
 
 def layers(network: nn.Module) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from shlex import quote
 def run_page(folder: Path) -> Path:
     """run.json of a folder whose training is to resume, or an error if there is none."""
     page = folder / "run.json"
-    if not page.exists():
+    if not page.exists() and not any((folder / "checkpoints").glob("step-*")):  # a checkpoint holds the settings, too
         begin = f"`nearkin train DATA --out {quote(str(folder))}` starts one"
         raise FileNotFoundError(f"{folder} holds no training to resume (no run.json); {begin}")
     return page

@@ -11,6 +11,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nearkin.compose.validation import check_choice
 from nearkin.models.head import Head, ImageShape, check_image_shape
 
 STAGES = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
@@ -58,8 +59,7 @@ def resnet(
     [huang2019and], [wu2018instance]
     """
     maps = check_image_shape(image_shape)[0]
-    if stem not in ("small", "large"):
-        raise ValueError(f"stem {stem!r} is unknown; choose small (images of about 32 x 32) or large")
+    check_choice("stem", stem, ("small", "large"))
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     pool = () if stem == "small" else (nn.MaxPool2d(3, 2, padding=1),)
     opening = _convolution(maps, WIDTHS[0], 3) if stem == "small" else _convolution(maps, WIDTHS[0], 7, 2)

@@ -3,20 +3,20 @@
 A `.pth` file is converted once, with torch's reader for tensors only, to a `.safetensors` file next to it.
 """
 
-import os
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from nearkin.data.disk import set_default_permissions
+from nearkin.data.disk import FileDamagedError, digest, replacing
 
 PICKLES = (".pth", ".pt", ".bin", ".tar", ".ckpt")
+ORIGIN = "nearkin.made_from"  # key of the sha256 of the .pth file
 WRAPPERS = ("state_dict", "model", "model_state_dict", "net")  # keys under which training scripts store the weights
 
 
@@ -58,10 +58,7 @@ def load_weights(module: nn.Module, path: str | Path, cut: Sequence[str] = ()) -
         raise FileNotFoundError(f"weights {str(path)!r} is not a file; give a local .safetensors or .pth (nothing is downloaded)")
     if path.suffix in PICKLES:
         path = convert_weights(path)
-    try:
-        stored = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"weights {str(path)!r} is not a complete safetensors file ({error}); fetch it again") from error
+    stored = read_tensors(path, "fetch it again")
     stored = {name: value for name, value in stored.items() if not any(name == c or name.startswith(f"{c}.") for c in cut)}
     expected = module.state_dict()
     counters = {name for name in expected if name.endswith("num_batches_tracked")}  # old files have none, and none is needed
@@ -75,7 +72,7 @@ def load_weights(module: nn.Module, path: str | Path, cut: Sequence[str] = ()) -
 
 
 def convert_weights(path: str | Path) -> Path:
-    """Convert a .pth file to a .safetensors file next to it, unless there is a newer one; code in the pickle is not run.
+    """Convert a .pth file to a .safetensors file next to it, unless that was made from the same file; code in the pickle is not run.
 
     Parameters
     ----------
@@ -103,22 +100,40 @@ def convert_weights(path: str | Path) -> Path:
     'w.safetensors'
     """
     path = Path(path)
-    target = path.with_suffix(".safetensors")
-    if target.is_file() and target.stat().st_mtime >= path.stat().st_mtime:
+    target, origin = path.with_suffix(".safetensors"), digest(path)
+    made_from = _origin(target) if target.is_file() else ""
+    if made_from == origin:  # dates would say nothing: a copied file keeps its own
         return target
+    if made_from is None and target.stat().st_mtime >= path.stat().st_mtime:
+        return target
+    if made_from is None:
+        raise ValueError(f"weights {str(path)!r}: {target} is older, and not known to be made from it; remove one of the two files")
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ValueError(f"weights {str(path)!r} holds more than tensors, or is damaged; ask its author for safetensors") from error
     tensors = _tensors(loaded, path)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")  # renamed when it is complete
-    try:
-        save_file({name: value.detach().clone().contiguous() for name, value in tensors.items()}, partial)
-        set_default_permissions(partial)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    content = save({name: value.detach().clone().contiguous() for name, value in tensors.items()}, {ORIGIN: origin})
+    with replacing(target) as file:
+        file.write(content)
     return target
+
+
+def read_tensors(path: Path, fix: str, device: str = "cpu") -> dict[str, Tensor]:
+    """Read a safetensors file; if it is cut or something else, the error names the file and the fix."""
+    try:
+        return load_file(path, device=device)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise FileDamagedError(f"{path} is not a complete safetensors file ({error}); {fix}") from error
+
+
+def _origin(target: Path) -> str | None:
+    """The sha256 of the file that a converted one was made from; None if it was made by others."""
+    try:
+        with safe_open(target, framework="pt") as file:
+            return (file.metadata() or {}).get(ORIGIN)
+    except SafetensorError:
+        return ""
 
 
 def _tensors(loaded: Any, path: Path) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """Angular margins on a learned head.
 
-The affinity of the own class depends on the label, which the four-part composition does not allow, so this is an objective of its own.
+The logit of the own class depends on the lengths of embedding and class vector besides their angle, and the margin comes in by steps, so
+these are objectives of their own.
 """
 
 import math
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from nearkin.compose.affinity import unit
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.references import Proxies
 from nearkin.compose.relation import Supervision
-from nearkin.objectives.objective import Objective
+from nearkin.objectives.objective import Deployment, Objective
 
 
 class LargeMarginSoftmax(Objective):
@@ -93,6 +95,9 @@ class LargeMarginSoftmax(Objective):
     def supervision(self) -> Supervision:
         return "classes"
 
+    def moves(self) -> bool:
+        return self.base > 0  # otherwise the margin is in full from the first step
+
     def known_classes(self) -> int:
         return self.references.known_classes()
 
@@ -112,15 +117,19 @@ class LargeMarginSoftmax(Objective):
 
     def outcome(self, batch: Points, references: Points | None) -> Outcome:
         if references is not None:
-            raise ValueError("LargeMarginSoftmax has its own class vectors and takes no references=; leave it out")
+            raise ValueError(f"{type(self).__name__} has its own class vectors and takes no references=; leave it out")
         assert batch.labels is not None
-        x, w = batch.embeddings, self.references(batch).embeddings
+        x, w = batch.embeddings, self._class_vectors(batch)
         own = w[batch.labels]  # (n, d)
         lengths = x.norm(dim=1) * own.norm(dim=1)
         lowered = lengths * self._psi((x * own).sum(1) / lengths.masked_fill(lengths == 0, 1.0))
         logits = (x @ w.T).scatter(1, batch.labels[:, None], lowered[:, None])  # (n, C)
         values = cross_entropy(logits, batch.labels, reduction="none")
         return Outcome(values, torch.ones_like(values), torch.full((), len(x) * len(w), device=x.device))
+
+    def _class_vectors(self, batch: Points) -> Tensor:
+        vectors: Tensor = self.references(batch).embeddings
+        return vectors
 
     def annealed(self, step: Tensor) -> Tensor:
         """Return lambda after a number of steps; the margin's share of the own logit is 1 / (1 + lambda).
@@ -146,3 +155,67 @@ class LargeMarginSoftmax(Objective):
         sign = 1 - 2 * (turns % 2)
         mix = self.annealed(self.step.to(cosine.dtype))
         return (mix * cosine + sign * chebyshev - 2 * turns) / (1 + mix)
+
+
+class SphereFace(LargeMarginSoftmax):
+    """SphereFace (A-Softmax): as L-Softmax, with class vectors of unit length, so that only angles decide.
+
+        own logit |x| psi(theta), the others |x| cos(theta);   psi and its annealing as in LargeMarginSoftmax
+
+    Parameters
+    ----------
+    num_classes : int
+        Number of classes C; labels are 0..C-1.
+    dimension : int
+        The embedding's size d.
+    m : {1, 2, 3, 4}, default=4
+        Factor of the angle, the margin.
+    base : float, default=1000.0
+        lambda at the start. 0 turns the annealing off and applies the margin in full from the first step.
+    gamma : float, default=0.12
+        Speed of the annealing; with power 1 lambda falls to 5 after about 1,700 steps.
+    power : float, default=1.0
+        Exponent of the annealing.
+    lambda_min : float, default=5.0
+        lambda never falls below this.
+
+    Notes
+    -----
+    Call `objective.update(...)` after every optimizer step, or the margin never comes in. `ArcFace` and `CosFace` are easier to train.
+
+    Differs: as LargeMarginSoftmax; the annealing constants are those of the authors' public training files.
+
+    References
+    ----------
+    [liu2017sphereface] eq. (7)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin import SphereFace
+    >>> _ = torch.manual_seed(0)
+    >>> objective = SphereFace(num_classes=3, dimension=4)
+    >>> embeddings, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    >>> loss = objective(embeddings, labels)
+    >>> objective.update(embeddings, labels)
+    """
+
+    keys = ("liu2017sphereface",)
+
+    def __init__(
+        self,
+        num_classes: int,
+        dimension: int,
+        m: int = 4,
+        base: float = 1000.0,
+        gamma: float = 0.12,
+        power: float = 1.0,
+        lambda_min: float = 5.0,
+    ) -> None:
+        super().__init__(num_classes, dimension, m, base, gamma, power, lambda_min)
+
+    def deployment(self) -> Deployment:
+        return Deployment("cosine")
+
+    def _class_vectors(self, batch: Points) -> Tensor:
+        return unit(super()._class_vectors(batch))

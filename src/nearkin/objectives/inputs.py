@@ -1,16 +1,16 @@
 """Checks of an objective's arguments: embeddings, labels, ids, references. Errors name the argument, the value and the fix."""
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.compose.outcome import REDUCTIONS
+from nearkin.compose.outcome import REDUCTIONS, Outcome
 from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.relation import Supervision
 from nearkin.compose.validation import check_choice
+from nearkin.compose.value_checks import broken, checked, checked_range, extremes, held, largest, length, may_read
 
 KEPT = (torch.float32, torch.float64)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -28,17 +28,34 @@ def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
     if 0 in embeddings.shape:
         raise ValueError(f"{name} is empty, shape {tuple(embeddings.shape)}; a batch needs at least one row and one column")
     converted: Tensor = embeddings if embeddings.dtype in KEPT else embeddings.float()
-    if _readable(converted) and not math.isfinite(float(converted.detach().sum())) and not bool(torch.isfinite(converted).all()):
-        rows = (~torch.isfinite(converted)).any(1).nonzero()[:5, 0].tolist()
-        raise ValueError(
-            f"{name} contains NaN or infinity, first in rows {rows}; lower the learning rate, or check the input of these rows"
-        )
+    found, bound = length(converted), largest(converted.dtype)
+    if not may_read(converted):
+        return held(converted, checked("embeddings", [found], name, bound))
+    if not float(found) <= bound:
+        raise ValueError(_broken(converted.detach().double(), name, bound))
     return converted
 
 
-def _readable(x: Tensor) -> bool:
-    """Whether values can be read: always, except while a CUDA graph is being captured."""
-    return not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+def _broken(x: Tensor, name: str, bound: float) -> str:
+    """What is wrong with these embeddings, and in which rows."""
+    bad = ~torch.isfinite(x).all(1)
+    peak = x.abs().amax(1)
+    found = torch.nan if bad.any() else min(float(peak.max()) * float((x / peak.max()).norm()), torch.finfo(x.dtype).max)
+    rows = bad if bad.any() else peak > 1e-3 * peak.max()
+    return broken(name, found, bound, f", first in rows {rows.nonzero()[:5, 0].tolist()}")
+
+
+def check_not_mapped(embeddings: Any) -> None:
+    """Refuse tensors of torch.func.vmap: an objective compares the rows of one batch, and reads and checks that batch."""
+    if torch.compiler.is_compiling():
+        return
+    while torch._C._functorch.is_functorch_wrapped_tensor(embeddings):
+        if torch._C._functorch.is_batchedtensor(embeddings):
+            raise RuntimeError(
+                "torch.func.vmap does not work on objectives: each compares the rows of one batch; call it once for every batch, in a "
+                "loop. torch.func.grad works"
+            )
+        embeddings = torch._C._functorch.get_unwrapped(embeddings)
 
 
 def check_labels(labels: Any, supervision: Supervision, like: Tensor, name: str = "labels") -> Tensor | None:
@@ -74,7 +91,11 @@ def _as_tensor(values: Any, name: str, device: torch.device) -> Tensor:
         values = torch.from_numpy(array)
     if values.ndim == 0:
         raise ValueError(f"{name} is a single value; pass one entry for each embedding")
-    placed: Tensor = values.to(device)
+    if values.device == device:
+        return values  # type: ignore[no-any-return]
+    if device.type == "cuda" and values.device.type == "cpu" and values.is_pinned():
+        values = values.clone()  # the caller may fill pinned memory again before the copy has been made
+    placed: Tensor = values.to(device, non_blocking=device.type == "cuda")
     return placed
 
 
@@ -94,18 +115,20 @@ def _check_classes(labels: Tensor, name: str) -> Tensor:
 def _check_sets(labels: Tensor, name: str) -> Tensor:
     if labels.ndim != 2:
         raise ValueError(f"{name} has shape {tuple(labels.shape)}; label sets must be (n, C), one column for each label")
-    if _readable(labels) and not bool(((labels == 0) | (labels == 1)).all()):
-        raise ValueError(f"{name} contain values other than 0 and 1; label sets must be multi-hot")
-    return labels
+    return held(labels, checked("sets", [((labels == 0) | (labels == 1)).all()], name))
 
 
 def _check_numbers(labels: Tensor, like: Tensor, name: str) -> Tensor:
     if labels.ndim > 2 or labels.is_complex():
         raise ValueError(f"{name} has shape {tuple(labels.shape)}; targets must be real numbers of shape (n,) or (n, t)")
-    if _readable(labels) and not bool(torch.isfinite(labels).all()):
-        rows = (~torch.isfinite(labels.reshape(len(labels), -1))).any(1).nonzero()[:5, 0].tolist()
-        raise ValueError(f"{name} contain NaN or infinity, first in rows {rows}; drop these samples or fill in their targets")
-    return labels.reshape(len(labels), -1).to(like.dtype)
+    if may_read(labels):
+        if not bool(torch.isfinite(labels).all()):
+            rows = (~torch.isfinite(labels.reshape(len(labels), -1))).any(1).nonzero()[:5, 0].tolist()
+            raise ValueError(f"{name} contain NaN or infinity, first in rows {rows}; drop these samples or fill in their targets")
+        zero = None
+    else:
+        zero = checked("targets", [torch.isfinite(labels).all()], name)
+    return held(labels.reshape(len(labels), -1).to(like.dtype), zero)
 
 
 def check_ids(ids: Any, like: Tensor, name: str = "ids") -> Tensor | None:
@@ -164,27 +187,52 @@ def check_reduction(reduction: str) -> None:
     check_choice("reduction", reduction, REDUCTIONS)
 
 
-def check_known(labels: Tensor, count: int) -> None:
-    """Check that labels are among the C classes of the anchors, proxies or centers."""
-    if not _readable(labels):
-        return
-    low, high = map(int, labels.aminmax())
-    if low < 0 or high >= count:
-        raise ValueError(
-            f"labels run from {low} to {high}, but this objective was built for the classes 0 to {count - 1}; "
-            "encode them with nearkin.encode_labels, or build it with more classes"
-        )
+def check_known(labels: Tensor, count: int) -> Tensor:
+    """Return labels that are among the C classes of the anchors, proxies or centers."""
+    return checked_range("classes", labels, "labels", count)
 
 
-def check_two_classes(*labels: Tensor) -> None:
-    """Check that queries and references hold more than one class; empty slots have none. A single point is allowed, and skipped."""
-    if not _readable(labels[0]) or all(len(some) <= 1 for some in labels):
-        return
+def check_two_classes(*labels: Tensor, objective: str = "the objective") -> Tensor | None:
+    """Warn, once, if queries and references hold one class only; empty slots have none. A single point is allowed, and skipped.
+
+    Returns
+    -------
+    Tensor or None
+        () bool, whether there are two classes, for `contrasted`; None where there are.
+    """
+    if all(len(some) <= 1 for some in labels):
+        return None
+    if may_read(labels[0]):
+        low, high = extremes(labels[0])
+        if low != high:  # the common case: the queries alone have two
+            return None
     first = labels[0][0]
-    if bool((labels[0] != first).any()):  # the common case: the queries alone have two
+    two = (labels[0] != first).any()
+    for some in labels[1:]:
+        if some is not labels[0]:
+            two = two | ((some != first) & (some != EMPTY)).any()
+    zero = checked("two classes", [two], objective)
+    if may_read(two):
+        return None if bool(two) else two
+    return two if zero is None else two & (zero == 0)
+
+
+def contrasted(outcome: Outcome, two: Tensor | None) -> Outcome:
+    """Return the outcome, or one in which every query is skipped where `two`, of `check_two_classes`, says that there is one class."""
+    if two is None:
+        return outcome
+    values, weight, active = (torch.where(two, part, 0) for part in outcome[:3])
+    return outcome._replace(values=values, weight=weight, active=active)
+
+
+def check_twice(ids: Tensor) -> None:
+    """Check that every id occurs exactly twice: the two views of a sample."""
+    if not may_read(ids):  # a wrong number of views shows in the shapes or the value
         return
-    if all(bool(((some == first) | (some == EMPTY)).all()) for some in labels):
+    ranked = ids.sort().values
+    pairs = ranked[: len(ranked) // 2 * 2].reshape(-1, 2)
+    if len(ranked) % 2 or bool((pairs[:, 0] != pairs[:, 1]).any()) or bool((pairs[1:, 0] == pairs[:-1, 0]).any()):
         raise ValueError(
-            f"labels contain one class only ({int(first)}), so there are no negatives; draw batches with at least two classes "
-            "(if it is a short last batch, set drop_last=True in the DataLoader)"
+            "ids must occur exactly twice each, for the two views of every sample: pass torch.cat([first, second]) with "
+            "ids=torch.cat([ids, ids]); in `nearkin train` set views=2"
         )

@@ -1,7 +1,8 @@
 """The composition: objective = references x affinity x relation x criterion."""
 
+import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from nearkin.compose.affinity import Affinity
 from nearkin.compose.criterion import Criterion
 from nearkin.compose.metrics import product_form
 from nearkin.compose.outcome import Outcome
-from nearkin.compose.points import Points
+from nearkin.compose.points import Points, filled
 from nearkin.compose.references import References
 from nearkin.compose.relation import Relation, Supervision
 from nearkin.compose.routes import Composition, plan, streams
@@ -87,6 +88,9 @@ class NeighborhoodObjective(Objective):
     def supervision(self) -> Supervision:
         return self.relation.supervision
 
+    def moves(self) -> bool:
+        return bool(getattr(self.references, "moves", False))
+
     def known_classes(self) -> int | None:
         return self.references.known_classes()
 
@@ -113,15 +117,19 @@ class NeighborhoodObjective(Objective):
             references = self.references(batch)
         elif getattr(self.affinity, "own_references", False):
             raise ValueError(f"{type(self).__name__} has its own class vectors, each with a bias, and takes no references=")
+        two = None
         if self.supervision == "classes" and self.known_classes() is None and references.labels is not None:
             assert batch.labels is not None
-            inputs.check_two_classes(batch.labels, references.labels)
-        n, m = len(batch.embeddings), len(references.embeddings)
-        route = plan(self.parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
+            two = inputs.check_two_classes(batch.labels, references.labels, objective=type(self).__name__)
+        n, m, parts = len(batch.embeddings), len(references.embeddings), self.parts
+        route = plan(parts, n, m, batch.embeddings.device.type, engine=self.engine, own=own)
+        if route == "streamed" and (self.references.slots if own else not _recorded(batch.embeddings)):
+            # The kernels know no empty slots. How many are filled is read back, which a recorded step cannot do.
+            references, route = (references, "dense") if _recorded(batch.embeddings) else (filled(references), route)
         if route == "streamed":
             in_batch = own and references is batch
             outcome = stream(
-                self.parts,
+                parts,
                 given if in_batch and self.supervision != "ids" else batch,
                 None if in_batch else references,
                 lookup=self.references.lookup() if own else None,
@@ -129,31 +137,58 @@ class NeighborhoodObjective(Objective):
                 precision=self.precision,
             )
         elif route == "selected":
-            outcome = select(self.parts, batch, references)
+            outcome = select(parts, batch, references)
         else:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
             if route == "column":
-                apart = self.parts.relation.column == "apart"
-                outcome = self.parts.criterion.by_column(affinity, *self.references.column(batch, references), apart)
+                apart = parts.relation.column == "apart"
+                outcome = parts.criterion.by_column(affinity, *self.references.column(batch, references), apart)
             else:
                 outcome = self.criterion(affinity, self.relation(batch, references))
-        if self.penalty is None:
-            return outcome
-        valid = outcome.weight > 0
-        return outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
-
-    def recordable(self, queries: int) -> bool:
-        """Whether a step with so many queries reads nothing back, so that a CUDA graph can hold it.
-
-        A batch that is its own reference set may hold a sample twice; before it is streamed the host counts how often.
-        """
-        counts = self.references.from_batch and self.supervision != "ids"
-        return not (counts and plan(self.parts, queries, queries, "cuda", engine=self.engine) == "streamed")
+        if self.penalty is not None:
+            valid = outcome.weight > 0
+            outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
+        return inputs.contrasted(outcome, two)
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:
         """Move the references: the bank takes the new embeddings, centers follow their classes."""
         self.references.update(self._checked(embeddings, labels, ids))
+
+    def choosing_among(self, references: References) -> Self:
+        """Return a copy of this objective that chooses among other references: a memory of earlier batches, a class-balanced bank, ...
+
+        Parameters
+        ----------
+        references : References
+            Such as `CrossBatchMemory(4096, d, delay=1000)` or `ClassBank(C, d)`.
+
+        Returns
+        -------
+        NeighborhoodObjective
+            The copy. Call its `update` with ids after every optimizer step, which fills the memory.
+
+        Raises
+        ------
+        ValueError
+            If this objective has references of its own: proxies, anchors, centers or a bank.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from nearkin import MultiSimilarity
+        >>> from nearkin.compose import CrossBatchMemory
+        >>> objective = MultiSimilarity().choosing_among(CrossBatchMemory(64, 4, delay=1))
+        >>> z, labels, ids = torch.randn(8, 4), torch.arange(4).repeat(2), torch.arange(8)
+        >>> loss = objective(z, labels, ids=ids)
+        >>> objective.update(z, labels, ids=ids)
+        """
+        if not self.references.from_batch or self.references.columns is not None:
+            own = type(self.references).__name__
+            raise ValueError(f"{type(self).__name__} has references of its own, {own}, and cannot choose among others")
+        other = copy.deepcopy(self)
+        other.references = references
+        return other
 
     def extra_repr(self) -> str:
         parts = {"affinity": self.affinity, "relation": self.relation, "criterion": self.criterion, "penalty": self.penalty}
@@ -167,6 +202,11 @@ class NeighborhoodObjective(Objective):
             "relation": _name(self.relation),
             "criterion": _name(self.criterion),
         }
+
+
+def _recorded(x: Tensor) -> bool:
+    """Whether the step is being recorded, by torch.compile or in a CUDA graph."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _name(part: object) -> str:

@@ -12,7 +12,10 @@ from torch import Tensor, nn
 from nearkin.compose.outcome import Outcome, Reduction, reduce
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Supervision
+from nearkin.compose.value_checks import warn_once
 from nearkin.objectives import inputs
+
+UNMOVED = 20  # calls after which a missing update is said: more than most accumulate gradients over
 
 
 class Deployment(NamedTuple):
@@ -158,6 +161,7 @@ class Objective(nn.Module, ABC):
     refresh_every: int = 0
     discovers: ClassVar[bool] = False
     last: Last | None = None
+    _unmoved: tuple[int, int] = (0, 0)  # calls with a gradient since the state last moved, and the versions of that state
 
     @property
     @abstractmethod
@@ -184,6 +188,10 @@ class Objective(nn.Module, ABC):
         Outcome
             `values` (n,), `weight` (n,) with 0 for skipped queries, `active` and, where k was lowered, `clamped`.
         """
+
+    def moves(self) -> bool:
+        """Return whether `update` changes anything, so that a training loop that never calls it is warned, once."""
+        return False
 
     def known_classes(self) -> int | None:
         """Return C if the objective holds one vector for each of C classes, so that labels must be 0..C-1; else None."""
@@ -299,13 +307,37 @@ class Objective(nn.Module, ABC):
             objective, unknown classes, a batch of one class only. The message names the argument and the fix.
         """
         inputs.check_reduction(reduction)
-        with torch.autocast(embeddings.device.type if isinstance(embeddings, Tensor) else "cpu", enabled=False):
-            batch = self._checked(embeddings, labels, ids)
-            if references is not None:
-                references = inputs.check_references(references, batch, self.supervision)
-            outcome = self.outcome(batch, references)
-            self.last = Last(outcome)
-            return reduce(outcome, reduction)
+        inputs.check_not_mapped(embeddings)
+        kind = embeddings.device.type if isinstance(embeddings, Tensor) else "cpu"
+        if torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return self._loss(embeddings, labels, ids, references, reduction)
+        return self._loss(embeddings, labels, ids, references, reduction)
+
+    def _loss(self, embeddings: Tensor, labels: Any, ids: Any, references: Points | None, reduction: Reduction) -> Tensor:
+        batch = self._checked(embeddings, labels, ids)
+        if not torch.compiler.is_compiling() and batch.embeddings.requires_grad and self.training and self.moves():
+            self._expect_update()
+        if references is not None:
+            references = inputs.check_references(references, batch, self.supervision)
+        outcome = self.outcome(batch, references)
+        self.last = Last(outcome)
+        return reduce(outcome, reduction)
+
+    def _expect_update(self) -> None:
+        """Warn, once, when many calls with a gradient have left the state as it was."""
+        calls, before = self._unmoved
+        now = sum(buffer._version for buffer in self.buffers())
+        calls = calls + 1 if now == before else 1
+        self._unmoved = calls, now
+        if calls == UNMOVED:
+            name = type(self).__name__
+            warn_once(
+                f"{name}: update",
+                f"{name} was called {UNMOVED} times with gradients and its state never moved; add the line "
+                "`objective.update(embeddings.detach(), labels, ids=ids)` after `optimizer.step()`: it moves memories, class centers and "
+                "annealed margins. This is said once.",
+            )
 
     def _checked(self, embeddings: Any, labels: Any, ids: Any) -> Points:
         embeddings = inputs.check_embeddings(embeddings)
@@ -313,5 +345,5 @@ class Objective(nn.Module, ABC):
         checked = inputs.check_labels(labels, self.supervision, embeddings)
         known = self.known_classes()
         if known is not None and checked is not None:
-            inputs.check_known(checked, known)
+            checked = inputs.check_known(checked, known)
         return Points(embeddings, checked, inputs.check_ids(ids, embeddings))

@@ -37,8 +37,8 @@ class PairCoupled(Objective):
         if batch.ids is None:
             batch = batch._replace(ids=torch.arange(len(batch.embeddings), device=batch.embeddings.device))
         assert batch.labels is not None
-        inputs.check_two_classes(batch.labels)
-        return self.pairs(batch.embeddings, SameLabel()(batch, batch))
+        two = inputs.check_two_classes(batch.labels, objective=type(self).__name__)
+        return inputs.contrasted(self.pairs(batch.embeddings, SameLabel()(batch, batch)), two)
 
     @abstractmethod
     def pairs(self, embeddings: Tensor, relation: Related) -> Outcome:

@@ -8,7 +8,7 @@ from torch import Tensor
 from nearkin.compose.affinity import Affinity, Euclidean, InnerProduct, Normalized, SquaredEuclidean, cosine
 from nearkin.compose.criterion import Pairs, each_positive
 from nearkin.compose.references import InBatch, OnePerClass
-from nearkin.compose.relation import SameLabel, SameLabelOfFilled
+from nearkin.compose.relation import SameLabel
 from nearkin.compose.triplets import CHOICES, Choice, Triplets
 from nearkin.compose.validation import check_choice, check_positive, check_whole
 from nearkin.objectives.neighborhood import NeighborhoodObjective
@@ -178,7 +178,7 @@ class NPair(NeighborhoodObjective):
     def __init__(self, l2: float = 0.002) -> None:
         if l2 < 0:
             raise ValueError(f"l2 ({l2}) must be at least 0: it is the weight of the embeddings' squared length")
-        super().__init__(OnePerClass(), InnerProduct(), SameLabelOfFilled(), each_positive, SquaredLength(2 * l2) if l2 else None)
+        super().__init__(OnePerClass(), InnerProduct(), SameLabel(), each_positive, SquaredLength(2 * l2) if l2 else None)
 
 
 @dataclass(frozen=True)

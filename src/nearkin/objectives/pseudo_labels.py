@@ -82,6 +82,9 @@ class DeepCluster(Objective):
     def supervision(self) -> Supervision:
         return "ids"
 
+    def moves(self) -> bool:
+        return True
+
     def known_dimension(self) -> int:
         return self.head.in_features
 
@@ -190,6 +193,9 @@ class NoiseAsTargets(Objective):
     @property
     def supervision(self) -> Supervision:
         return "ids"
+
+    def moves(self) -> bool:
+        return True
 
     def known_dimension(self) -> int:
         return self.seen.shape[1]

@@ -12,14 +12,17 @@ from torch import Tensor
 
 from nearkin.compose.affinity import InnerProduct, SquaredEuclidean, unit
 from nearkin.compose.criterion import Choice
+from nearkin.compose.derivatives import apply
 from nearkin.compose.metrics import ProductForm, product_form
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Layout
 from nearkin.compose.routes import Composition
+from nearkin.compose.value_checks import checked, held
 from nearkin.kernels.autograd import soft_neighbors
-from nearkin.kernels.contract import Form, Work, positions_of
+from nearkin.kernels.contract import COPIES, Form, Work, positions_of
 from nearkin.objectives.listed_neighbors import each, pairwise, weighed
+from nearkin.objectives.mean_of_positives import mean_of_positives
 
 Lookup = Callable[[Tensor], Tensor | None]  # ids (n, k) to positions among the references, -1 where absent
 
@@ -38,18 +41,47 @@ def stream(parts: Composition, batch: Points, references: Points | None, *, look
     def evaluate(some: Work, form: Form = "log") -> Any:
         return soft_neighbors(some, form, temperature, engine=engine, precision=precision)
 
+    where = _Where(batch if references is None else references, lookup)
+    if criterion == "mean" and layout.classes is not None:
+        skip = _own_positions(batch, references, where)
+        return where.trusted(mean_of_positives(work, layout.classes, skip, temperature, evaluate))
     if layout.listed is None:
-        work, order = _laid_out(work, batch, references, layout, lookup)
-        return _found(work, evaluate(work, criterion), order)
-    where = _where(batch, references, lookup)
+        work, order = _laid_out(work, batch, references, layout, where)
+        return where.trusted(_found(work, evaluate(work, criterion), order))
     work = work._replace(listed=_distinct(_positions(layout.listed, where)))
     if criterion == "each":
-        return each(work, temperature, evaluate)
+        return where.trusted(each(work, temperature, evaluate))
     soft = evaluate(work, criterion)
     if layout.weight is not None:
         soft = weighed(soft, work, temperature, _shares(work, batch, where, layout.weight))
     found = _found(work, soft, None)
-    return found if layout.labels is None else _by_class_where_known(work, layout.labels, found, lambda some: evaluate(some, criterion))
+    if layout.labels is not None:
+        found = _by_class_where_known(work, layout.labels, found, lambda some: evaluate(some, criterion))
+    return where.trusted(found)
+
+
+class _Where:
+    """From ids (n, k) to positions among the references, -1 where absent; None where none is known."""
+
+    def __init__(self, references: Points, lookup: Lookup | None) -> None:
+        self.ids, self.lookup = references.ids, lookup
+        self.most: Tensor | None = None  # () how often a sample occurs, where that may be too often
+
+    def __call__(self, ids: Tensor) -> Tensor | None:
+        if self.lookup is not None:
+            return self.lookup(ids)
+        if self.ids is None:
+            return None
+        found = positions_of(ids, self.ids)
+        self.most = found.most
+        return found.at
+
+    def trusted(self, outcome: Outcome) -> Outcome:
+        """The outcome, or NaN where a sample had more copies than could be left out: the error comes later, but nothing is silent."""
+        if self.most is None:
+            return outcome
+        most = held(self.most, checked("copies", [self.most], "ids", COPIES))
+        return outcome._replace(values=outcome.values.masked_fill(most > COPIES, torch.nan))
 
 
 def _directions(form: ProductForm, queries: Tensor, references: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -115,18 +147,13 @@ def _chosen(parts: Composition, form: ProductForm, batch: Points, references: Po
         yield parts.criterion.choose(affinity(block.embeddings, references.embeddings), parts.relation(block, references))
 
 
-def _laid_out(work: Work, batch: Points, references: Points | None, layout: Layout, lookup: Lookup | None) -> tuple[Work, Tensor | None]:
+def _laid_out(work: Work, batch: Points, references: Points | None, layout: Layout, where: Lookup) -> tuple[Work, Tensor | None]:
     """Classes or targets as the kernels take them, and the order the queries were put in (None: as they came)."""
-    skip = _own_positions(batch, references, _where(batch, references, lookup))
+    skip = _own_positions(batch, references, where)
     if layout.targets is not None:
         return work._replace(targets=layout.targets, skip=skip), None
     assert layout.classes is not None
     return _sorted_by_label(work, *layout.classes, skip)
-
-
-def _where(batch: Points, references: Points | None, lookup: Lookup | None) -> Lookup:
-    known = batch if references is None else references
-    return lookup or (lambda ids: None if known.ids is None else positions_of(ids, known.ids))
 
 
 def _own_positions(batch: Points, references: Points | None, where: Lookup) -> Tensor | None:
@@ -174,9 +201,12 @@ class _Permute(torch.autograd.Function):
     """x[order] for a permutation: its gradient is a plain scatter, where indexing would accumulate."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor) -> Tensor:
-        ctx.save_for_backward(order)
+    def forward(x: Tensor, order: Tensor) -> Tensor:
         return x[order]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
@@ -185,5 +215,5 @@ class _Permute(torch.autograd.Function):
 
 
 def _permuted(x: Tensor, order: Tensor) -> Tensor:
-    permuted: Tensor = _Permute.apply(x, order)  # type: ignore[no-untyped-call]
+    permuted: Tensor = apply(_Permute, x, order)
     return permuted

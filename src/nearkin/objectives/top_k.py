@@ -8,7 +8,7 @@ from torch import Tensor
 from nearkin.compose.affinity import cosine, unit
 from nearkin.compose.criterion import BestK
 from nearkin.compose.references import CrossBatchMemory, InBatch
-from nearkin.compose.relation import SameLabel, SameLabelOfFilled
+from nearkin.compose.relation import SameLabel
 from nearkin.compose.validation import check_positive, check_whole
 from nearkin.objectives.neighborhood import NeighborhoodObjective
 
@@ -39,9 +39,13 @@ class PrecisionAtK(NeighborhoodObjective):
         released code does.
     memory : int, default=0
         How many embeddings of earlier batches every query can choose among as well. Needs `dimension`, and `ids=` in the
-        call. Try a few thousand if batches are small.
+        call. Try a few thousand if batches are small, with a `memory_delay`.
     dimension : int, default=0
         The embedding's size; required with `memory`.
+    memory_delay : int, default=0
+        Steps before the memory counts. Without a delay the first, random embeddings are neighbors that training cannot move.
+    memory_age : int, default=0
+        Steps after which a remembered embedding no longer counts; 0 keeps it until its slot is needed.
 
     Notes
     -----
@@ -79,15 +83,17 @@ class PrecisionAtK(NeighborhoodObjective):
         class_balanced: bool = False,
         memory: int = 0,
         dimension: int = 0,
+        memory_delay: int = 0,
+        memory_age: int = 0,
     ) -> None:
         check_whole("k", k)
         check_positive("margin", margin)
         if memory and dimension < 1:
             raise ValueError(f"dimension ({dimension}) must be the embedding's size, at least 1, for a memory of {memory}")
         super().__init__(
-            references=CrossBatchMemory(memory, dimension) if memory else InBatch(),
+            references=CrossBatchMemory(memory, dimension, memory_delay, memory_age) if memory else InBatch(),
             affinity=cosine(),
-            relation=SameLabelOfFilled() if memory else SameLabel(),
+            relation=SameLabel(),
             criterion=BestK(k, margin, log_sum_exp, class_balanced),
             penalty=CovarianceSpread(covariance) if covariance else None,
         )

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nearkin.data.disk import replacing
+
 # Ten colors that stay distinct for normal, protan, deutan and tritan vision: at least 15 OKLab units (of 100) between any two;
 # of matplotlib's ten, two are only 1 unit apart. Found by search; a test measures them.
 PALETTE = ("#21275d", "#d97812", "#0f8398", "#a43cfc", "#b02c1d", "#e1c93c", "#a09cf9", "#5a0b01", "#56e4d2", "#6c06b2")
@@ -64,7 +66,9 @@ def save(figure: Any, path: str | Path) -> Path:
     if path.suffix not in FORMATS:
         raise ValueError(f"path {path} ends with {path.suffix or 'nothing'!r}; figures are written as {' or '.join(FORMATS)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(as_bytes(figure, path.suffix))
+    content = as_bytes(figure, path.suffix)
+    with replacing(path) as file:
+        file.write(content)
     return path
 
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearkin.compose.affinity import Affinity, SquaredEuclidean
-from nearkin.data.preprocess import nearest_name
+from nearkin.compose.validation import nearest_name
 from nearkin.models.layer_outputs import layers
 
 

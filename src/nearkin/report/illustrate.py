@@ -23,7 +23,7 @@ from nearkin.report.projection import Metric, fit
 from nearkin.report.stages import heat_of_nearest, load_weights, saved_weights
 from nearkin.report.subject import Side, Subject, prepared
 from nearkin.report.training_log import learning_rates, read_log
-from nearkin.train.config import Run
+from nearkin.train.saved_run import read_run
 
 ROWS, FOUND = 6, 8  # queries in a gallery, and neighbors of each
 MAPPED = 1500  # queries and references in a map
@@ -353,7 +353,7 @@ def _stages(subject: Subject, folder: Path | None) -> Iterator[Illustration]:
     kept = {} if folder is None else saved_weights(folder)
     if folder is None or len(kept) < 2 or subject.queries.data.kind != "images" or _first_convolution(subject.model.network) is None:
         return
-    model, queries, references = load(folder, device=subject.model.device), subject.queries, subject.references
+    model, queries, references = load(folder, device=subject.model.device, verify=False), subject.queries, subject.references
     rows, sample = _evenly(torch.arange(len(queries)), DECISIONS), _evenly(torch.arange(len(references)), REFERENCES)
     images, reference_images = (torch.from_numpy(np.stack(_read(side, at.numpy()))) for side, at in ((queries, rows), (references, sample)))
     ids, reference_ids = (
@@ -392,7 +392,7 @@ def _training(folder: Path | None) -> Iterator[Illustration]:
         return
     history = read_log(folder / "log.jsonl")
     objective = about_of(folder)["objective"]
-    at, rates = learning_rates(Run.from_json((folder / "run.json").read_text(encoding="utf-8")), history, objective)
+    at, rates = learning_rates(read_run(folder, verify=False), history, objective)
     figure = training_curves(history.epochs, history.losses, history.validation, at, rates)
     caption = "Loss and validation figures from log.jsonl, and the learning rate of the schedule."
     yield Illustration("training", "network", figure, "curves of the training", caption)

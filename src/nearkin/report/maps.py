@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nearkin.compose.validation import check_finite
 from nearkin.report.drawing import DPI, INK, LABEL, MARKERS, PALETTE, PAPER, QUIET, TITLE, blank, light, save, shortened
 
 TOGETHER = 0.105  # labels closer than this share of a panel's side are moved apart
@@ -286,8 +287,7 @@ def _checked(panel: Panel) -> tuple[str, np.ndarray, np.ndarray, np.ndarray | No
         )
     if labels.shape != (len(points),):
         raise ValueError(f"labels of {panel.title!r} have shape {labels.shape} for {len(points)} points; pass one for each")
-    if not np.isfinite(points).all():
-        raise ValueError(f"embeddings of {panel.title!r} hold NaN or infinity; drop these points")
+    check_finite(f"embeddings of {panel.title!r}", points)
     anchors = None if panel.anchors is None else np.asarray(panel.anchors, dtype=np.float64)
     if anchors is not None and (anchors.ndim != 2 or anchors.shape[1] != 2):
         raise ValueError(f"anchors of {panel.title!r} have shape {anchors.shape}; a scatter needs (C, 2)")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.affinity import unit
+from nearkin.compose.validation import check_choice, check_finite
 from nearkin.search import nearest
 
 Method = Literal["tsne", "pca"]
@@ -138,8 +139,6 @@ def _checked(embeddings: Tensor | np.ndarray, metric: Metric, dimension: int | N
         raise ValueError(f"embeddings have shape {tuple(rows.shape)}; pass (n, d) with at least one point")
     if dimension is not None and rows.shape[1] != dimension:
         raise ValueError(f"embeddings have {rows.shape[1]} dimensions; the projection was fitted on {dimension}")
-    if not bool(torch.isfinite(rows).all()):
-        raise ValueError("embeddings hold NaN or infinity; drop these points")
-    if metric not in ("squared_euclidean", "cosine"):
-        raise ValueError(f"metric {metric!r} is unknown; choose 'squared_euclidean' or 'cosine'")
+    check_finite("embeddings", rows)
+    check_choice("metric", metric, ("squared_euclidean", "cosine"))
     return (unit(rows) if metric == "cosine" else rows).numpy()

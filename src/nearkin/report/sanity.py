@@ -5,8 +5,8 @@
 
 import csv
 import hashlib
+import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from nearkin.compose.affinity import Affinity, SquaredEuclidean, cosine, unit
 from nearkin.compose.points import Points
+from nearkin.data.cells import inert
 from nearkin.search import nearest
 from nearkin.search.voting import vote
 
@@ -175,12 +176,12 @@ def neighbor_labels(points: Points, references: Points, k: int, affinity: Affini
     return torch.where(found.positions >= 0, references.labels[found.positions.clamp_min(0)], -1)
 
 
-def write_suspects(path: str | Path, suspects: Sequence[tuple[str, str, Suspect]], classes: Sequence[str]) -> Path:
-    """Write a CSV with the columns path, label, neighbors_say, confidence, part; rows are (part, path, suspect)."""
-    path = Path(path)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("path", "label", "neighbors_say", "confidence", "part"))
-        for part, source, one in suspects:
-            writer.writerow((source, classes[one.label], classes[one.neighbors_say], f"{one.confidence:.2f}", part))
-    return path
+def suspects_table(suspects: Sequence[tuple[str, str, Suspect]], classes: Sequence[str]) -> str:
+    """A CSV with the columns path, label, neighbors_say, confidence, part; rows are (part, path, suspect)."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(("path", "label", "neighbors_say", "confidence", "part"))
+    for part, source, one in suspects:
+        cells = (source, classes[one.label], classes[one.neighbors_say], f"{one.confidence:.2f}", part)
+        writer.writerow([inert(cell) for cell in cells])
+    return file.getvalue()

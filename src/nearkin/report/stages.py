@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from nearkin.compose.points import Points
 from nearkin.data.preprocess import preprocessed
 from nearkin.models.folder import Model
+from nearkin.models.weights import read_tensors
 from nearkin.report.grad_cam import grad_cam, last_maps
 from nearkin.search import nearest
 
@@ -40,7 +40,7 @@ def saved_weights(folder: Path) -> dict[str, Path]:
 
 def load_weights(model: Model, weights: Path) -> None:
     """Load the weights of a stage into the model's network, from a weights file or a checkpoint."""
-    tensors = load_file(weights, device=str(model.device))
+    tensors = read_tensors(weights, "remove it, or restore it from a copy", str(model.device))
     if weights.name == "tensors.safetensors":
         tensors = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
         if tensors and all(name.startswith("head.") for name in tensors):  # of a frozen body, which has not changed

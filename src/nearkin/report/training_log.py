@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,8 @@ def read_log(path: str | Path) -> History:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; `nearkin train` writes it")
-    lines = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines() if text.strip()]
-    kept = {line["epoch"]: line for line in lines if line["kind"] == "epoch"}
+    lines = filter(None, map(_line, path.read_text(encoding="utf-8", errors="replace").splitlines()))
+    kept = {line["epoch"]: line for line in lines if line.get("kind") == "epoch" and {"epoch", "loss", "steps"} <= set(line)}
     rows = [kept[epoch] for epoch in sorted(kept)]
     if not rows:
         raise ValueError(f"{path} lists no epoch; train for at least one")
@@ -38,6 +38,15 @@ def read_log(path: str | Path) -> History:
     figures = {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in names}
     epochs, losses, steps = (np.array([row[name] for row in rows], dtype=np.float64) for name in ("epoch", "loss", "steps"))
     return History(epochs, losses, steps, figures)
+
+
+def _line(text: str) -> dict[str, Any] | None:
+    """A line of the log; None if it is damaged, as the last one of a training that was killed may be."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def learning_rates(run: Run, history: History, objective: str = "") -> tuple[np.ndarray, np.ndarray]:

@@ -2,12 +2,25 @@
 
 `nearest` is the one search function of nearkin: discovery, evaluation, indexes and the server all call it. It ranks in float64, breaks
 ties by position, excludes a query's own id or group, and accepts references larger than memory. `nearest_codes`, `pack` and `unpack` do the
-same for binary codes by Hamming distance. `vote` and `weighted_vote` turn the labels of neighbors into a predicted class.
+same for binary codes by Hamming distance. `vote` and `weighted_vote` turn the labels of neighbors into a predicted class. `hard_negatives`
+finds points of other classes to train against, `suspected_labels` those whose neighbors contradict their label.
 """
 
 from nearkin.search.exact import Neighbors, nearest
 from nearkin.search.hamming import nearest_codes
+from nearkin.search.mining import Mined, hard_negatives, suspected_labels
 from nearkin.search.packing import pack, unpack
 from nearkin.search.voting import vote, weighted_vote
 
-__all__ = ["Neighbors", "nearest", "nearest_codes", "pack", "unpack", "vote", "weighted_vote"]
+__all__ = [
+    "Mined",
+    "Neighbors",
+    "hard_negatives",
+    "nearest",
+    "nearest_codes",
+    "pack",
+    "suspected_labels",
+    "unpack",
+    "vote",
+    "weighted_vote",
+]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points, as_tensors
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_finite, check_whole
 from nearkin.data.shards import Shard, Shards
 from nearkin.search.exclusion import Exclusion
 
@@ -32,11 +32,11 @@ def blocks(references: References, like: Tensor, block: int | None) -> Iterator[
 def _shard_points(shard: Shard) -> Points:
     """The points of a shard; text ids are left out, since only integers can be compared with the ids of queries."""
     ids = torch.from_numpy(np.array(shard.ids)) if shard.ids.dtype == np.int64 else None
-    return Points(shard.vectors, None, ids)  # type: ignore[arg-type]
+    return Points(shard.vectors, None, ids)
 
 
 def _blocks_of(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
-    whole = some if isinstance(some, Points) else Points(some)  # type: ignore[arg-type]
+    whole = some if isinstance(some, Points) else Points(some)
     whole = whole._replace(ids=as_tensors(whole.ids))
     _check_shape(whole, "references")
     x: Tensor | np.ndarray = whole.embeddings
@@ -75,8 +75,7 @@ def _as_float(points: Points, name: str, start: int) -> Points:
     x = points.embeddings
     x = x if x.dtype in (torch.float32, torch.float64) else x.float()
     if not all(math.isfinite(end) for end in torch.aminmax(x)):  # NaN shows in both ends; faster than a mask
-        rows = ((~torch.isfinite(x)).any(1).nonzero()[:5, 0] + start).tolist()
-        raise ValueError(f"{name} hold NaN or infinity, first in rows {rows}; remove these rows")
+        check_finite(name, x, first=start)
     return points._replace(embeddings=x)
 
 

@@ -45,6 +45,7 @@ from nearkin.serve.service import Question, Service, json_response
 
 ROUTES = ("/", "/search", "/points", "/image/", "/health", "/metrics", "/openapi.json", "/explore", "/atlas", "/atlas/")
 MOST_NEIGHBORS, MOST_POINTS = 100, 1000
+JSON_BYTES, NUMBER_BYTES = 4096, 64  # of a query in JSON, and of each number of its vector
 CODES = {400: "bad_request", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type", 422: "invalid"}
 
 K = Annotated[int, Query(ge=1, le=MOST_NEIGHBORS, description="how many neighbors")]
@@ -97,7 +98,7 @@ def make_app(
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
-        service.workers.stop()
+        service.stop()
 
     app = FastAPI(
         title="nearkin",
@@ -209,13 +210,24 @@ async def _question(request: Request, service: Service) -> Question:
     """The query in a body, by its Content-Type."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
-        return _json_question(await request.body(), service.current.dimension)
+        dimension = service.current.dimension
+        return _json_question(await _short_body(request, JSON_BYTES + NUMBER_BYTES * dimension), dimension)
     if kind in ImageTypes:
-        return Question(image=await request.body())
+        return Question(image=await service.decoded(await request.body(), service.collection))
     if kind == "multipart/form-data":
-        return Question(image=await _uploaded(request, service.limits.body_bytes))
+        return Question(image=await service.decoded(await _uploaded(request, service.limits.body_bytes), service.collection))
     accepted = ", ".join(("application/json", "multipart/form-data", *ImageTypes))
     raise Refusal(415, "wrong_type", f"Content-Type {kind[:50]!r} is not supported; send one of {accepted}")
+
+
+async def _short_body(request: Request, most: int) -> bytes:
+    """The body, if it is short: parsing it takes time in which nobody else is answered."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise Refusal(413, "too_large", f"a query in JSON is an id or a vector, at most {most:,} bytes; this one is larger")
+    return bytes(body)
 
 
 async def _uploaded(request: Request, most: int) -> bytes:
@@ -243,7 +255,14 @@ def _json_question(body: bytes, dimension: int) -> Question:
 
 
 def _where(labels: list[str], conditions: list[str]) -> Where:
-    return Where(tuple(labels), {key: value for key, _, value in (text.partition("=") for text in conditions)})
+    pairs = [text.partition("=")[::2] for text in conditions]
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise Refusal(
+                422, "invalid", f"where: {key[:50]!r} is given {keys.count(key)} times; a point has one value for it, so give it once"
+            )
+    return Where(tuple(labels), dict(pairs))
 
 
 def _first(errors: Any) -> str:

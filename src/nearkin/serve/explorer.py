@@ -1,4 +1,4 @@
-"""The explorer in the service. Its map is built in a thread, once for each generation of the index, when the page is first opened.
+"""The explorer in the service. Its map is built in a thread, once for each content of the index, when the page is first opened.
 
     /explore                the page, with /explorer.js and /explorer.css
     /atlas                  the state of the map, or its data
@@ -8,9 +8,11 @@
 These routes serve the page only and may change with it. Programs use /search.
 """
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,7 +24,7 @@ from nearkin.index.collection import Collection
 from nearkin.index.contract import VectorIndex
 from nearkin.report.projection import Method, Projection
 from nearkin.serve.atlas.atlas import neighbors_of, restored, to_canvas
-from nearkin.serve.atlas.export import MARK, asset
+from nearkin.serve.atlas.export import MARK, NONCE, asset, page_policy
 from nearkin.serve.atlas.model_maps import Indexed, ModelMap, are_stored, build_maps
 from nearkin.serve.atlas.page_data import header, neighbors_json
 from nearkin.serve.errors import Refusal
@@ -43,16 +45,16 @@ class Explorer:
         self._thread: threading.Thread | None = None
         self._maps: list[ModelMap] = []
         self._header: dict[str, Any] = {}
-        self._generations: tuple[int, ...] = ()  # of the indexes whose map was built, or failed
+        self._identities: tuple[str, ...] = ()  # of the indexes whose map was built, or failed
         self._message, self._error = "opening the index", ""
         self._projections: dict[int, Projection] = {}
 
     def state(self, indexes: Sequence[VectorIndex]) -> dict[str, Any]:
         """The map, or the progress of its construction, which starts here when an index has changed."""
-        generations = tuple(index.generation for index in indexes)
+        identities = tuple(index.identity for index in indexes)
         with self._lock:
-            if self._thread is None and generations != self._generations:
-                self._generations, self._error = generations, ""
+            if self._thread is None and identities != self._identities:
+                self._identities, self._error = identities, ""
                 self._thread = threading.Thread(target=self._build, args=(self._indexed(indexes),), name="atlas", daemon=True)
                 self._thread.start()
             message = None if self._thread is None else self._message
@@ -80,11 +82,11 @@ class Explorer:
         models = [neighbors_json(one.table, *parts) for one, parts in zip(maps, found, strict=True)]
         return {"row": row, "source": table.sources[row], "metadata": dict(table.metadata[row]), "models": models}
 
-    def drop(self, encode: Callable[[Collection], np.ndarray], k: int, version: str) -> dict[str, Any]:
+    def drop(self, encode: Sequence[Callable[[], np.ndarray]], k: int, version: str) -> dict[str, Any]:
         """The position of a new image on the map and its neighbors, under every model. Runs in a worker's thread."""
         started, models = time.perf_counter(), list[dict[str, Any]]()
-        for at, (one, collection) in enumerate(zip(self._ready(version), self.collections, strict=True)):
-            vector = encode(collection)[None].astype(np.float32)
+        for at, (one, encoded) in enumerate(zip(self._ready(version), encode, strict=True)):
+            vector = encoded()[None].astype(np.float32)
             found = one.table.nearest(vector, k)
             position = to_canvas(self._projection(at, one).place(vector), one.atlas.points)[0]
             near = neighbors_json(one.table, found.positions[0].numpy(), found.affinity[0].float().numpy(), None)
@@ -95,7 +97,7 @@ class Explorer:
         return [Indexed(one.folder, index) for one, index in zip(self.collections, indexes, strict=True)]
 
     def _ready(self, version: str) -> list[ModelMap]:
-        """The maps, if they are those that the page shows: in another generation, rows are other points."""
+        """The maps, if they are those that the page shows: in another index, rows are other points."""
         with self._lock:
             maps, now = self._maps, self._header.get("version")
         if not maps:
@@ -113,7 +115,7 @@ class Explorer:
     def _build(self, indexes: Sequence[Indexed]) -> None:
         try:
             images = all(len(one.model.about["shape"]) == 3 for one in self.collections)
-            version = ".".join(str(one.index.generation) for one in indexes)
+            version = ".".join(one.index.identity[:16] for one in indexes)
             for maps in build_maps(indexes, self.method, self._report):
                 page = header(maps, live=True, chunk=0, sheets=None, version=version, images=images)
                 with self._lock:
@@ -132,24 +134,20 @@ class Explorer:
 
 
 def page() -> tuple[bytes, dict[str, str]]:
-    """The explorer's page, and a policy that allows only its own script and no requests to other sites.
-
-    regl compiles its draw calls with Function(), hence 'unsafe-eval'; no text from outside reaches it.
-    """
-    policy = (
-        "default-src 'none'; img-src 'self' blob: data:; connect-src 'self'; script-src 'self' 'unsafe-eval'; "
-        "style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return asset("index.html").replace(MARK.encode(), b""), {"Content-Security-Policy": policy, **FRESH}
+    """The explorer's page, and a policy that allows only its own script and no requests to other sites. Each call has another nonce."""
+    nonce = secrets.token_urlsafe(16)
+    policy = f"{page_policy(nonce)}; frame-ancestors 'none'"
+    content = asset("index.html").replace(MARK.encode(), b"").replace(NONCE.encode(), nonce.encode())
+    return content, {"Content-Security-Policy": policy, **FRESH}
 
 
 def add_routes(app: FastAPI, explorer: Explorer, service: Service) -> None:
     """Add the page and its data; they are not part of the API's description."""
-    content, headers = page()
     kinds = {"explorer.js": "text/javascript", "explorer.css": "text/css"}
 
     @app.get("/explore", include_in_schema=False)
     async def explore() -> Response:
+        content, headers = page()
         return Response(content, media_type="text/html", headers=headers)
 
     @app.get("/explore/", include_in_schema=False)
@@ -172,5 +170,7 @@ def add_routes(app: FastAPI, explorer: Explorer, service: Service) -> None:
     @app.post("/atlas/drop", include_in_schema=False)
     async def drop(request: Request, k: K = 30, version: str = "") -> Response:
         image = await request.body()
-        found = await service.workers.run(lambda: explorer.drop(lambda one: service.encoded(image, one), k, version))
+        decoded = [(await service.decoded(image, one), one) for one in explorer.collections]
+        encode = [partial(service.encoded, image.pixels, one) for image, one in decoded]
+        found = await service.workers.run(lambda: explorer.drop(encode, k, version))
         return json_response(found, FRESH)

@@ -1,25 +1,24 @@
 """Run the service: a socket, uvicorn on it, and a stop that lets running requests finish."""
 
+import asyncio
 import ipaddress
 import logging
 import signal
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nearkin.index.collection import Collection
 from nearkin.report.projection import Method
 from nearkin.serve.app import make_app
+from nearkin.serve.connection import HEAD_BYTES, Connections, connection_class
 from nearkin.serve.limits import Limits
 
 SHORTEST_TOKEN = 16
-CONNECTIONS = 512
-HEADER_BYTES = 32 << 10
+GIVING_UP = 1.0  # seconds before the end of `stop_seconds` at which running requests are dropped
 
 
 def checked_token(host: str, token: str | None) -> str | None:
@@ -85,22 +84,29 @@ def serve(
     address = f"http://{browser_host(host)}:{bound.getsockname()[1]}"
     app = make_app(collection, token=token, limits=limits, compare=compare, method=method)
     app.state.explorer.restore()
+    app.state.service.decoders.start()
+    connections = Connections(limits)
     config = uvicorn.Config(
         app,
-        http=_protocol(limits.body_seconds),
+        http=connection_class(connections),
+        ws="none",
         loop="asyncio",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
-        h11_max_incomplete_event_size=HEADER_BYTES,
-        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_keep_alive=int(limits.idle_seconds) + 1,  # the connection has its own limit
         timeout_graceful_shutdown=int(limits.stop_seconds),
     )
-    for name in ("uvicorn.error", "python_multipart"):  # malformed requests are refused but not logged: clients could fill the log
+    for name in ("uvicorn.error", "python_multipart", "asyncio"):  # malformed requests are not logged: clients could fill the log
         logging.getLogger(name).setLevel(logging.ERROR)
-    server = _Server(config, (lambda: None) if ready is None else lambda: ready(address))
+
+    def give_up() -> None:
+        app.state.service.stop()
+        asyncio.get_running_loop().call_later(GIVING_UP / 2, connections.abort)  # after their responses
+
+    server = _Server(config, (lambda: None) if ready is None else lambda: ready(address), give_up, limits.stop_seconds - GIVING_UP)
     # uvicorn stops gracefully and then raises the signal again for the previous handler: this one does nothing.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: None)
@@ -119,30 +125,19 @@ def _warm(collection: Collection) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with a callback when it is ready."""
+    """uvicorn's server, with a callback when it is ready, and one when requests have had their time to finish."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], give_up: Callable[[], None], patience: float) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._give_up, self._patience = ready, give_up, patience
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
 
-
-def _protocol(seconds: float) -> type[H11Protocol]:
-    """HTTP that closes connections whose first headers do not arrive in time; uvicorn would wait forever."""
-
-    class TimeLimited(H11Protocol):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self.loop.call_later(seconds, self._close_if_silent)
-
-        def _close_if_silent(self) -> None:
-            if self.cycle is None and not self.transport.is_closing():
-                self.transport.close()
-
-    return TimeLimited
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(max(0.0, self._patience), self._give_up)
+        await super().shutdown(sockets)
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -84,7 +84,7 @@ class QuestionBody(BaseModel):
     """A query by id or by vector: exactly one of them."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    id: Annotated[int | None, BeforeValidator(whole), Field(ge=0, le=LARGEST_ID)] = None
+    id: Annotated[int, BeforeValidator(whole), Field(ge=0, le=LARGEST_ID)] | None = None
     vector: list[float] | None = None
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from nearkin.data.images import DamagedImageError
 from nearkin.index.collection import Collection
 from nearkin.index.contract import Entry, Hit, VectorIndex, Where
+from nearkin.serve.decoders import Decoded, Decoders
 from nearkin.serve.errors import Refusal
 from nearkin.serve.limits import Limits
 from nearkin.serve.metrics import Metrics
@@ -21,7 +22,7 @@ from nearkin.serve.workers import Workers
 class Question(NamedTuple):
     """A query: an image to encode, the id of a point, or a vector."""
 
-    image: bytes | None = None
+    image: Decoded | None = None
     id: int | None = None
     vector: np.ndarray | None = None
 
@@ -43,8 +44,9 @@ class Service:
         self.collection, self.limits = collection, limits
         self.stale: str | None = None  # why changes of the index cannot be read
         self.workers = Workers(limits.threads, limits.queue, limits.job_seconds)
+        self.decoders = Decoders(limits)
         self._take_over()
-        gauges = {"points": lambda: self.count, "generation": lambda: self.generation, "queue_jobs": lambda: self.workers.pending}
+        gauges = {"points": lambda: self.count, "generation": lambda: self.generation, "queue_jobs": self._pending}
         self.metrics = Metrics(gauges)
 
     async def watch(self) -> None:
@@ -62,10 +64,13 @@ class Service:
                     self.metrics.reloads.labels("done").inc()
 
     def reload(self) -> bool:
-        """Load a new generation, if there is one, and search it once before it is served, so that no request waits for it."""
+        """Take over the index if its content has changed, or another one was moved into its place.
+
+        It is searched once before it is served, so that no request waits for it.
+        """
         index = self.collection.index
         index.refresh()
-        if index.generation == self.generation:
+        if index.identity == self.identity:
             return False
         newest = index.frozen()
         if newest.count:
@@ -75,14 +80,15 @@ class Service:
 
     def _take_over(self) -> None:
         self.current: VectorIndex = self.collection.index.frozen()
-        self.generation, self.count = self.current.generation, self.current.count
+        self.identity, self.generation, self.count = self.current.identity, self.current.generation, self.current.count
 
     def answer(self, question: Question, k: int, where: Where) -> Found:
         """The neighbors of a query. Runs in a worker's thread."""
         index, started = self.current, time.perf_counter()
         vector, exclude = question.vector, None
         if question.image is not None:
-            vector = self.encoded(question.image, self.collection)
+            vector = self.encoded(question.image.pixels, self.collection)
+            started -= question.image.seconds
         encoded = time.perf_counter()
         if question.id is not None:
             try:
@@ -113,17 +119,29 @@ class Service:
         except KeyError:
             return b""
 
-    def encoded(self, image: bytes, collection: Collection) -> np.ndarray:
-        """The embedding (d,) of an image by the model of a collection, or a refusal that says what to send."""
+    async def decoded(self, image: bytes, collection: Collection) -> Decoded:
+        """An image file as the model of a collection reads it, or a refusal that says what to send."""
         try:
-            vector = collection.encode_upload(image, self.limits.pixels)
+            return await self.decoders.decode(image, collection.image_reading())
         except DamagedImageError as error:
             raise Refusal(422, "no_picture", f"{error}; send a complete PNG, JPEG, WebP, GIF or BMP") from None
         except ValueError as error:
             raise Refusal(422, "no_pictures_here", str(error)) from None
+
+    def encoded(self, pixels: np.ndarray, collection: Collection) -> np.ndarray:
+        """The embedding (d,) of a decoded image by the model of a collection. Runs in a worker's thread."""
+        vector = np.asarray(collection.model.encode(pixels[None])).reshape(-1)
         if not np.isfinite(vector).all():
             raise Refusal(422, "no_embedding", "the network returned no finite embedding for this image; send another")
         return vector
+
+    def stop(self) -> None:
+        """Drop all jobs and end the processes that decode images."""
+        self.decoders.stop()
+        self.workers.stop()
+
+    def _pending(self) -> int:
+        return self.decoders.pending + self.workers.pending
 
 
 def json_response(content: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:

@@ -8,9 +8,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearkin import data as sources
-from nearkin.compose.validation import check_share
+from nearkin.compose.validation import check_choice, check_share
 from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.hard_samplers import Grouped
 from nearkin.data.loader import Loader
 from nearkin.data.sources.sharded import ShardRows
 from nearkin.models.catalog import channels_last, loads_itself
@@ -248,15 +249,19 @@ def _check_supervision(run: Run, train: Dataset, objective: Built, name: str) ->
         raise ValueError(f"discovery.released_protocol (true) compares with a memory bank, but {name} has none; {fix}")
 
 
-SAMPLERS = {"shuffled": samplers.Shuffled, "per_class": samplers.PerClass, "class_balanced": samplers.ClassBalanced}
-_FILLED = ("size", "batch", "labels", "seed", "strata")  # set by the data and the run
+SAMPLERS = {
+    "shuffled": samplers.Shuffled,
+    "per_class": samplers.PerClass,
+    "class_balanced": samplers.ClassBalanced,
+    "grouped": Grouped,
+}
+_FILLED = ("size", "batch", "labels", "groups", "seed", "strata")  # set by the data and the run
 
 
 def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
     name, options, batch, seed = run.sampler.name, run.sampler.options, run.batch_size, run.seed
     name = "shuffled" if name == "auto" else name
-    if name not in SAMPLERS:
-        raise ValueError(f"sampler {name!r} is unknown; choose one of {', '.join(SAMPLERS)}")
+    check_choice("sampler", name, SAMPLERS)
     check_options(f"sampler {name}", options, SAMPLERS[name], filled=_FILLED)
     if name == "shuffled":
         in_batch = getattr(getattr(objective, "references", None), "from_batch", True)
@@ -270,6 +275,10 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
         raise ValueError(f"sampler {name!r} needs classes, and {train.name} has none; use sampler.name=shuffled")
     if name == "per_class":
         return samplers.PerClass(train.labels, batch, seed=seed, **options)
+    if name == "grouped":
+        if train.groups is None:
+            raise ValueError(f"sampler 'grouped' needs groups, and {train.name} has none; use sampler.name=per_class")
+        return Grouped(train.labels, train.groups, batch, seed=seed, **options)
     return samplers.ClassBalanced(train.labels, batch, seed=seed, **options)
 
 

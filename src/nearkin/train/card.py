@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from nearkin.data.checksums import write_recorded
 from nearkin.train.config import Run
 
 MOST_ROWS = 20  # of the table of epochs
@@ -25,7 +26,7 @@ def write_card(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str,
     )
     environment.filters |= {"text": _text, "code": _code, "cell": _cell}
     card = environment.get_template("README.md.jinja").render(_context(folder, run, about, metrics, counts))
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    write_recorded(folder / "README.md", card, folder)
 
 
 def _context(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, Any], counts: dict[str, int]) -> dict[str, Any]:

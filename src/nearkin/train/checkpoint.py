@@ -8,17 +8,23 @@ folder gets its name only when it is complete. Nothing in it is a pickle. Checkp
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialized
 from torch import Tensor
 
-from nearkin.data.disk import digest, set_default_permissions, sync
+from nearkin.data.disk import created, digest, renamed, sync
+from nearkin.train.saved_run import read_state
 
+NAME = re.compile(r"step-\d{8,}(-round-\d+)?")
+UNFINISHED = re.compile(r"\.writing-step-\d{8,}(-round-\d+)?-\d+")
 KEEP = 2  # the newest, and one to fall back on
 Report = Callable[[str], None]
 
@@ -36,21 +42,22 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "-".join(["step", f"{step:08d}", *([stays] if stays else [])])
     temporary = folder / f".writing-{target.name}-{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    _remove(temporary)
     temporary.mkdir()
-    data = temporary / "tensors.safetensors"
-    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, data)
-    set_default_permissions(data)
-    sync(data)
-    body = json.dumps({"step": step, "tensors_sha256": digest(data), "state": dict(state)}, sort_keys=True)
-    state_file = temporary / "state.json"
-    state_file.write_text(json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}), encoding="utf-8")
-    sync(state_file)
-    sync(temporary)
-    if target.exists():
-        shutil.rmtree(target)
-    temporary.rename(target)
-    sync(folder)
+    try:
+        content = serialized({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+        with created(temporary / "tensors.safetensors") as file:
+            file.write(content)
+        body = json.dumps({"step": step, "tensors_sha256": hashlib.sha256(content).hexdigest(), "state": dict(state)}, sort_keys=True)
+        with created(temporary / "state.json") as file:
+            file.write(json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}).encode())
+        sync(temporary)
+        if target.exists():  # written by a training that was killed and resumed from the one before, which is still there
+            _remove(target)
+        renamed(temporary, target)
+    except BaseException:
+        _remove(temporary)  # a part of a checkpoint would only fill the disk
+        raise
     _tidy(folder)
     return target
 
@@ -67,7 +74,7 @@ def newest(folder: Path, report: Report | None = None) -> Checkpoint | None:
     for path, before in zip_longest(found, found[1:]):
         try:
             return _load(path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # a damaged or edited file may raise any of these
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:  # of a damaged or edited file
             if report is not None:
                 then = "there is no earlier one, so training starts over" if before is None else f"using {before.name}"
                 report(f"checkpoint {path.name} is damaged ({error}); {then}")
@@ -75,14 +82,11 @@ def newest(folder: Path, report: Report | None = None) -> Checkpoint | None:
 
 
 def _saved(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"))
+    return sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name))
 
 
 def _load(path: Path) -> Checkpoint:
-    page = json.loads((path / "state.json").read_text(encoding="utf-8"))
-    if hashlib.sha256(page["body"].encode()).hexdigest() != page["sha256"]:
-        raise ValueError("state.json does not match its checksum")
-    body = json.loads(page["body"])
+    body = read_state(path)
     data = path / "tensors.safetensors"
     if digest(data) != body["tensors_sha256"]:
         raise ValueError("tensors.safetensors does not match its checksum")
@@ -92,6 +96,13 @@ def _load(path: Path) -> Checkpoint:
 def _tidy(folder: Path) -> None:
     unnamed = [path for path in _saved(folder) if path.name.count("-") == 1]
     for old in unnamed[:-KEEP]:
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
     for unfinished in folder.glob(".writing-*"):
-        shutil.rmtree(unfinished, ignore_errors=True)
+        _remove(unfinished)
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint, complete or not: only a real folder with a name of ours, and nothing but the two files of a checkpoint."""
+    ours = (NAME.fullmatch(path.name) or UNFINISHED.fullmatch(path.name)) and path.is_dir() and not path.is_symlink()
+    if ours and {inside.name for inside in path.iterdir()} <= {"tensors.safetensors", "state.json"}:
+        shutil.rmtree(path, ignore_errors=True)

@@ -5,14 +5,13 @@ the component that the name builds, which checks them. This module does not impo
 """
 
 import dataclasses
-import difflib
 import inspect
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_type_hints
 
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_choice, check_whole, nearest_name
 
 Options = Mapping[str, Any]
 
@@ -510,10 +509,8 @@ def check_options(
     known = [*besides, *(name for name in takes if name not in filled)]
     for option, value in given.items():
         if option not in known:
-            near = difflib.get_close_matches(option, known, n=1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
             listed = f"its options are {', '.join(known)}" if known else "it has none"
-            raise ValueError(f"{what} has no option {option!r}{meant}; {listed}")
+            raise ValueError(f"{what} has no option {option!r}{nearest_name(option, known)}; {listed}")
         if option in takes and isinstance(takes[option].default, bool) and not isinstance(value, bool):
             raise ValueError(f"{what}: {option} ({value!r}) must be true or false")
 
@@ -524,11 +521,11 @@ def _replaced(node: Any, path: list[str], text: str, name: str) -> Any:
         return {**node, ".".join(path): _parsed(text)}
     known = {item.name for item in dataclasses.fields(node)}
     if head not in known or (not rest and dataclasses.is_dataclass(getattr(node, head))):
-        raise ValueError(f"setting {name!r} is unknown{_nearest(name, leaves())}")
+        check_choice("setting", name, leaves())
     value = getattr(node, head)
     if rest:
         if not (dataclasses.is_dataclass(value) or isinstance(value, Mapping)):
-            raise ValueError(f"setting {name!r} is unknown{_nearest(name, leaves())}")
+            check_choice("setting", name, leaves())
         return dataclasses.replace(node, **{head: _replaced(value, rest, text, name)})
     hint = get_type_hints(type(node))[head]
     new = _checked(text if hint is str else _parsed(text), hint, name)  # not parsed: a folder may be named 2024
@@ -542,11 +539,6 @@ def _parsed(text: str) -> Any:
         return {"True": True, "False": False, "None": None}.get(text, text)
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return (f"; did you mean {close[0]!r}? Known" if close else "; known") + f": {', '.join(known)}"
-
-
 def _build(kind: type, values: Any, prefix: str) -> Any:
     if not isinstance(values, Mapping):
         raise ValueError(f"{prefix or 'the run'} must be a mapping of settings, not {values!r}")
@@ -554,7 +546,7 @@ def _build(kind: type, values: Any, prefix: str) -> Any:
     built = {}
     for key, value in values.items():
         if key not in hints:
-            raise ValueError(f"setting {prefix + key!r} is unknown{_nearest(prefix + key, leaves())}")
+            check_choice("setting", prefix + key, leaves())
         hint = hints[key]
         nested = dataclasses.is_dataclass(hint) and isinstance(hint, type)
         built[key] = _build(hint, value, f"{prefix}{key}.") if nested else _checked(value, hint, prefix + key)
@@ -566,9 +558,7 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
     choices = getattr(hint, "__args__", ())
     origin = getattr(hint, "__origin__", None)
     if origin is Literal:
-        if value not in choices:
-            raise ValueError(f"{name} {value!r} is unknown; choose one of {', '.join(map(str, choices))}")
-        return value
+        return check_choice(name, value, choices)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(float(v) for v in value)
     if type(None) in choices:

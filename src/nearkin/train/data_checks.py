@@ -4,9 +4,14 @@ import os
 from pathlib import Path
 from shlex import quote
 
+import torch
+from torch import Tensor
+
 from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files
 from nearkin.data.progress import Report
+from nearkin.data.samplers import Sampler, Shuffled
+from nearkin.objectives import Objective, WeightedSum
 from nearkin.train.config import Run
 from nearkin.train.objective_choice import WITHOUT_LABELS, objective_for
 
@@ -24,6 +29,31 @@ def check_enough(run: Run, data: Dataset, report: Report) -> None:
         raise ValueError(f"{source} has one class only ({name}); {_fix(source, data)}")
     if len(data) < A_HANDFUL:
         report(f"{many} are too few to learn much from; give hundreds or more")
+
+
+LEAST_SHARE = 0.5  # of the queries of a batch that should have a positive
+
+
+def share_with_positives(labels: Tensor, batch: int) -> float:
+    """The expected share of the queries of a shuffled batch that have another point of their class in it."""
+    counts = torch.bincount(torch.unique(labels, return_inverse=True)[1]).double()
+    missed = (1 - (counts - 1) / max(len(labels) - 1, 1)) ** (batch - 1)
+    return float((counts * (1 - missed)).sum() / counts.sum())
+
+
+def sampler_warning(objective: Objective | WeightedSum, sampler: Sampler, train: Dataset) -> str | None:
+    """What is wrong with this sampler for this objective, in words; None if nothing is."""
+    in_batch = getattr(getattr(objective, "references", None), "from_batch", objective.supervision == "classes")
+    if not (isinstance(sampler, Shuffled) and in_batch and objective.supervision == "classes" and train.labels is not None):
+        return None
+    share = share_with_positives(train.labels, sampler.batch)
+    if share >= LEAST_SHARE:
+        return None
+    return (
+        f"only about {100 * share:.0f}% of the queries of a batch have a positive: {sampler.batch} points are drawn from "
+        f"{len(torch.unique(train.labels)):,} classes, and the others are skipped; set sampler.name=per_class, a larger batch_size, or an "
+        "objective with class vectors such as arcface"
+    )
 
 
 def _fix(source: str, data: Dataset) -> str:

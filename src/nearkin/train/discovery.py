@@ -17,7 +17,7 @@ from torch import Tensor
 from nearkin.compose.affinity import cosine, unit
 from nearkin.compose.points import Points, tensor_of
 from nearkin.compose.relation import labels_of, table_of, truths_of
-from nearkin.compose.validation import check_positive, check_share, check_whole
+from nearkin.compose.validation import check_finite, check_positive, check_share, check_whole
 from nearkin.data.shards import Shards
 from nearkin.search import nearest
 
@@ -400,9 +400,7 @@ def _checked(given: Any, k: int, temperature: float, block: int | None) -> Tenso
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise ValueError(f"vectors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give floats (n, d)")
     _check_settings(len(vectors), k, temperature, block)
-    if not bool(torch.isfinite(vectors).all()):
-        raise ValueError("vectors hold NaN or infinity; remove those rows")
-    return vectors
+    return check_finite("vectors", vectors)  # type: ignore[no-any-return]
 
 
 def _check_settings(n: int, k: int, temperature: float, block: int | None) -> None:
@@ -421,8 +419,4 @@ def _checked_entropy(given: Any, share: float) -> Tensor:
     entropy = tensor_of("entropy", given)
     if entropy.ndim != 1 or not entropy.is_floating_point():
         raise ValueError(f"entropy has shape {tuple(entropy.shape)} and type {entropy.dtype}; give floats (n,), one per point")
-    bad = (~torch.isfinite(entropy)).nonzero()[:, 0]
-    if len(bad):
-        where = f"in {len(bad)} of {len(entropy)} entries, first in {bad[:5].tolist()}"
-        raise ValueError(f"entropy holds NaN or infinity {where}; give one finite number per point")
-    return entropy
+    return check_finite("entropy", entropy, "give one finite number per point")  # type: ignore[no-any-return]

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from nearkin.compose.points import Points
 from nearkin.data.dataset import Dataset
-from nearkin.data.images import Files, Framing, image_files, sides_of
+from nearkin.data.images import Files, image_files, sides_of
+from nearkin.data.pixels import Framing
 from nearkin.models.encoders import HOW_TO_GET_ONE, Encoder, find_encoder, installed_encoder
 from nearkin.models.head import unit_length
 from nearkin.train.config import Part, Run

@@ -6,11 +6,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nearkin.data.disk import sync
 from nearkin.models.folder import Model, framing_of
 
 TOLERANCE = 1e-4  # largest difference, relative to the largest output
@@ -41,7 +43,6 @@ def to_onnx(model: Model, path: Path) -> dict[str, Any]:
     whole = _Whole(model).eval()
     shape = tuple(model.about["shape"])
     example = torch.rand(2, *shape) * (255 if len(shape) == 3 else 1)
-    path.parent.mkdir(parents=True, exist_ok=True)
     batch = torch.export.Dim("batch", min=1)
     names = {"input_names": ["inputs"], "output_names": ["embeddings"]}
     with _quiet():
@@ -54,9 +55,16 @@ def to_onnx(model: Model, path: Path) -> dict[str, Any]:
             **names,  # type: ignore[arg-type]
         )
     assert program is not None
-    program.save(str(path))
-    _describe(path, model)
-    return {"file": str(path), **_parity(whole, path, shape)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+        program.save(str(Path(folder) / path.name))
+        _describe(Path(folder) / path.name, model)
+        measured = _parity(whole, Path(folder) / path.name, shape)
+        for made in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):  # large weights are a file beside it
+            sync(made)
+            made.replace(path.with_name(made.name))
+    sync(path.parent)
+    return {"file": str(path), **measured}
 
 
 def _describe(path: Path, model: Model) -> None:
@@ -102,5 +110,8 @@ def _parity(whole: nn.Module, path: Path, shape: tuple[int, ...]) -> dict[str, A
         mine = whole(inputs)
     difference = float((mine - theirs).abs().max() / mine.abs().max().clamp_min(1e-12))
     if difference > TOLERANCE:
-        raise ValueError(f"the exported network differs from the model by {difference:.1e} of the largest value; do not use {path}")
+        raise ValueError(
+            f"the exported network differs from the model by {difference:.1e} of the largest value, and was not written; "
+            "export it with another version of torch or onnx"
+        )
     return {"parity": difference}

@@ -1,25 +1,24 @@
 """What a training reads and writes: its data, and the files of its model folder."""
 
 import json
-import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from nearkin import data as sources
+from nearkin.data.checksums import recording, write_json
 from nearkin.data.corrections import corrected
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import set_default_permissions
-from nearkin.data.images import QUICK_SIDE, DamagedImageError, Files, Framing, image_files, sides_of
+from nearkin.data.images import QUICK_SIDE, DamagedImageError, Files, image_files, sides_of
 from nearkin.data.loader import decoded_once
 from nearkin.data.opener import DATA_ROOT, absolute_root, absolute_source
+from nearkin.data.pixels import Framing
 from nearkin.models.paths import run_page
 from nearkin.train.config import Run
 from nearkin.train.data_checks import check_enough
@@ -86,10 +85,15 @@ def _sized(run: Run, data: Dataset, log: Reporter) -> tuple[Run, Dataset]:
     return run, replace(data, inputs=image_files(data.inputs.paths, framing, channels or data.shape[0], data.inputs.on_error))
 
 
-def write_run(folder: Path, run: Run) -> None:
-    """Write run.json, with absolute paths: resuming and evaluating may happen in another working directory."""
+def saved_form(run: Run) -> Run:
+    """The run with absolute paths: resuming and evaluating may happen in another working directory."""
     choice = replace(run.data, source=absolute_source(run.data.source), corrections=absolute_source(run.data.corrections))
-    write_json(folder / "run.json", json.loads(replace(run, data=choice).to_json()))
+    return replace(run, data=choice)
+
+
+def write_run(folder: Path, run: Run) -> None:
+    """Write run.json."""
+    write_json(folder / "run.json", json.loads(saved_form(run).to_json()))
 
 
 @contextmanager
@@ -115,7 +119,7 @@ def check_folder(folder: Path, resume: bool) -> None:
         raise FileExistsError(f"{folder} already holds a training; choose another folder, or resume it: {again}")
     if resume:
         run_page(folder)
-    others = [] if exists else [name for name in WRITTEN if (folder / name).exists()]
+    others = [] if exists or resume else [name for name in WRITTEN if (folder / name).exists()]
     if others:
         raise FileExistsError(f"{folder} holds {', '.join(others)}, which a training would overwrite; choose another folder")
 
@@ -127,15 +131,7 @@ def device_name(device: torch.device) -> str:
 
 
 def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write tensors to a temporary file and rename it, so that the file is always complete."""
-    temporary = path.with_suffix(".writing")
-    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, temporary)
-    set_default_permissions(temporary)
-    os.replace(temporary, path)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON in the same way."""
-    temporary = path.with_suffix(".writing")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    """Write tensors into a model folder; the file is always complete, and its checksum is recorded."""
+    content = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+    with recording(path, path.parent) as file:
+        file.write(content)

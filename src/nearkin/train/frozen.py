@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nearkin.compose.points import Points
 from nearkin.data import preprocess
+from nearkin.data.checksums import write_json
 from nearkin.data.dataset import Dataset
 from nearkin.models.encoders import weights_digest
 from nearkin.models.feature_cache import feature_key
@@ -20,7 +21,7 @@ from nearkin.train.card import write_card
 from nearkin.train.config import Run
 from nearkin.train.encoder import METRIC, Start, begin_head, start_of
 from nearkin.train.features import Featured, facts_of, featured
-from nearkin.train.folder import device_name, save_weights, write_json, write_run
+from nearkin.train.folder import device_name, save_weights, write_run
 from nearkin.train.inputs import Prepare
 from nearkin.train.reporter import Reporter
 from nearkin.train.validate import known_points, neighbor_figures, reported

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nearkin.compose.validation import check_choice
 from nearkin.data import augment, preprocess
 from nearkin.data.dataset import Dataset
 from nearkin.train.config import Run, check_options
@@ -51,8 +52,7 @@ def preparation(run: Run, train: Dataset) -> Sequence[Any]:
     name, options = run.preprocess.name, dict(run.preprocess.options)
     makers: dict[str, Callable[..., Any]] = {"standardize": _standardize, "auto": _standardize, "local_contrast": preprocess.LocalContrast}
     makers |= {known: partial(_unchanged, step) for known, step in preprocess.PRESETS.items()}
-    if name not in makers:
-        raise ValueError(f"preprocess {name!r} is unknown; choose standardize, local_contrast, {', '.join(preprocess.PRESETS)}")
+    check_choice("preprocess", name, makers)
     crop = options.pop("crop", None)
     filled = {"train": train} if makers[name] is _standardize else {}
     check_options(f"preprocess {name}", options, makers[name], filled=filled, besides=("crop",))
@@ -102,8 +102,7 @@ def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
         options = {"hue": AUTOMATIC_HUE, **options} if name == "discovery" else options
     if name == "discovery" and train.kind == "images":
         options = {"color": train.shape[0] == 3, **options}
-    if name not in AUGMENTATIONS:
-        raise ValueError(f"augment {name!r} is unknown; choose one of {', '.join(AUGMENTATIONS)}")
+    check_choice("augment", name, AUGMENTATIONS)
     if train.kind == "vectors" and name not in OF_VECTORS:
         raise ValueError(f"augment {name!r} is for images, and {train.name} has vectors; set augment.name=none or swap")
     if train.kind != "vectors" and name == "swap":

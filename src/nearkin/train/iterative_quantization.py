@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_finite, check_whole
 
 
 class IterativeQuantization:
@@ -127,6 +127,5 @@ class IterativeQuantization:
 def _checked(x: Tensor) -> tuple[int, int]:
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(f"x has shape {tuple(x.shape)}; give (n, d) with at least one row")
-    if not bool(torch.isfinite(x).all()):
-        raise ValueError("x holds NaN or infinity; remove those rows")
+    check_finite("x", x)
     return x.shape[0], x.shape[1]

@@ -4,7 +4,6 @@
 writes a model folder.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from nearkin.compose.points import Points
 from nearkin.compose.validation import check_positive, check_whole
+from nearkin.data.checksums import write_json
 from nearkin.objectives import Objective
 from nearkin.train.folder import save_weights
 
@@ -160,7 +160,7 @@ def save(folder: Path, network: nn.Module, description: Mapping[str, Any], refer
     """Write a model folder: the weights, model.json (how to rebuild the network) and the references for predictions."""
     folder.mkdir(parents=True, exist_ok=True)
     save_weights(folder / "weights.safetensors", network.state_dict())
-    (folder / "model.json").write_text(json.dumps(dict(description), indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "model.json", dict(description))
     if references is not None:
         known = {name: value for name, value in references._asdict().items() if value is not None}
         save_weights(folder / "references.safetensors", known)

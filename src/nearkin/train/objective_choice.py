@@ -1,8 +1,7 @@
 """Which objective: by name, or by the labels of the data."""
 
-import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +9,10 @@ from torch import Tensor
 
 from nearkin import objectives as o
 from nearkin.compose.affinity import unit
+from nearkin.compose.references import ClassBank, CrossBatchMemory
 from nearkin.compose.references.anchors import assign, circle, orthonormal, packed, simplex
 from nearkin.compose.relation import LabelOverlap
+from nearkin.compose.validation import check_choice
 from nearkin.data.dataset import Dataset
 from nearkin.objectives import Objective, WeightedSum
 from nearkin.objectives.direct_regression import DirectRegression
@@ -37,14 +38,34 @@ def nearest_class_mean(
         "circle": lambda count, _: circle(count),
         "random": lambda count, size: unit(torch.randn(count, size, generator=torch.Generator().manual_seed(seed))),
     }
-    if anchors not in makers:
-        raise ValueError(f"anchors {anchors!r} is unknown; choose one of {', '.join(makers)}")
+    check_choice("anchors", anchors, makers)
     return o.NearestClassMean(length * assign(makers[anchors](num_classes, dimension), seed), metric, scale)  # type: ignore[arg-type]
 
 
 def nca_of_sets(temperature: float = 1.0, metric: str = "squared_euclidean") -> Objective:
     """NCA whose relation is the overlap of label sets."""
     return o.NCA(temperature=temperature, metric=metric, relation=LabelOverlap())  # type: ignore[arg-type]
+
+
+def matryoshka(
+    num_classes: int,
+    dimension: int,
+    size: int,
+    labels: Tensor | None = None,
+    of: str = "nca",
+    dimensions: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
+) -> Built:
+    """An objective, `of`, on prefixes of the embedding: by default the whole and halves of it, down to 8 columns."""
+    of = choose(of, "classes")[0]
+    if of == "matryoshka":
+        raise ValueError("objective matryoshka: of='matryoshka' would hold itself; name another objective")
+    halves = [dimension >> i for i in range(dimension.bit_length()) if dimension >> i >= 8] or [dimension]
+
+    def prefix(columns: int) -> Built:
+        return build(of, options or {}, num_classes=num_classes, dimension=columns, size=size, labels=labels)
+
+    return o.Matryoshka(prefix, dimensions or halves)
 
 
 OBJECTIVES: Mapping[str, Callable[..., Built]] = {
@@ -70,6 +91,28 @@ OBJECTIVES: Mapping[str, Callable[..., Built]] = {
     "angular": o.Angular,
     "proxy_nca": o.ProxyNCA,
     "normalized_softmax": o.NormalizedSoftmax,
+    "supcon": o.SupCon,
+    "nt_xent": o.NTXent,
+    "arcface": o.ArcFace,
+    "cosface": o.CosFace,
+    "sub_center_arcface": o.SubCenterArcFace,
+    "sphereface": o.SphereFace,
+    "adacos": o.AdaCos,
+    "soft_triple": o.SoftTriple,
+    "proxy_anchor": o.ProxyAnchor,
+    "multi_similarity": o.MultiSimilarity,
+    "circle": o.Circle,
+    "tuplet_margin": o.TupletMargin,
+    "margin_loss": o.MarginLoss,
+    "ranked_list": o.RankedList,
+    "signal_to_noise_contrastive": o.SignalToNoiseContrastive,
+    "histogram": o.Histogram,
+    "fast_ap": o.FastAP,
+    "smooth_ap": o.SmoothAP,
+    "recall_at_k": o.RecallAtK,
+    "vicreg": o.VICReg,
+    "barlow_twins": o.BarlowTwins,
+    "matryoshka": matryoshka,
 }
 
 WITHOUT_LABELS = (
@@ -77,6 +120,8 @@ WITHOUT_LABELS = (
     "neighborhood_discovery",
     "deep_cluster",
     "noise_as_targets",
+    "vicreg",
+    "barlow_twins",
 )  # objectives that read ids alone
 
 BETWEEN_EPOCHS = ("neighborhood_discovery", "deep_cluster", "noise_as_targets")  # of those, which look at all points then
@@ -102,10 +147,7 @@ def choose(name: str, supervision: str) -> tuple[str, str]:
         raise ValueError(f"objective ({name!r}) must be the name of one ({', '.join(OBJECTIVES)}), or an objective that is built: NCA()")
     if name != "auto":
         name = {known.replace("_", ""): known for known in OBJECTIVES}.get(name.lower().replace("_", ""), name)  # NCA, ProxyNCA
-        if name not in OBJECTIVES:
-            near = [f"did you mean {close!r}? " for close in difflib.get_close_matches(name, OBJECTIVES, n=1, cutoff=0.5)]
-            raise ValueError(f"objective {name!r} is unknown; {''.join(near)}Known: {', '.join(OBJECTIVES)}")
-        return name, "you chose it"
+        return check_choice("objective", name, OBJECTIVES), "you chose it"
     return BY_SUPERVISION[supervision]
 
 
@@ -119,10 +161,33 @@ def without_labels(objective: Built) -> bool:
     return objective.supervision == "ids"
 
 
+MEMORY = ("memory", "memory_per_class", "memory_delay", "memory_age")  # options of every objective whose references are the batch
+
+
 def build(name: str, options: Mapping[str, Any], *, num_classes: int, dimension: int, size: int, labels: Tensor | None = None) -> Built:
-    """The objective with its options; what its signature needs of the data (classes, dimension, size, labels) is filled in."""
+    """The objective with its options; what its signature needs of the data (classes, dimension, size, labels) is filled in.
+
+    `memory`, `memory_per_class`, `memory_delay` and `memory_age` give an objective over the batch a memory of earlier batches.
+    """
     maker = OBJECTIVES[name]
     facts = {"num_classes": num_classes, "dimension": dimension, "size": size, "labels": labels}
-    check_options(f"objective {name}", options, maker, filled=facts)
     known = inspect.signature(maker).parameters
-    return maker(**{**{key: value for key, value in facts.items() if key in known}, **options})
+    remembered = {key: value for key, value in options.items() if key in MEMORY and key not in known}
+    options = {key: value for key, value in options.items() if key not in remembered}
+    check_options(f"objective {name}", options, maker, filled=facts)
+    built = maker(**{**{key: value for key, value in facts.items() if key in known}, **options})
+    return with_memory(built, remembered, num_classes, dimension) if remembered else built
+
+
+def with_memory(objective: Built, options: Mapping[str, Any], num_classes: int, dimension: int) -> Built:
+    """The objective, choosing among the batch and what is remembered of earlier ones."""
+    if not isinstance(objective, o.NeighborhoodObjective):
+        raise ValueError(
+            f"{type(objective).__name__} compares points within the batch only and takes no {', '.join(options)}; leave it out"
+        )
+    delay, age = options.get("memory_delay", 0), options.get("memory_age", 0)
+    if "memory_per_class" in options:
+        return objective.choosing_among(ClassBank(num_classes, dimension, options["memory_per_class"], delay, age))
+    if "memory" not in options:
+        raise ValueError("memory_delay and memory_age belong to a memory: set memory= or memory_per_class=, too")
+    return objective.choosing_among(CrossBatchMemory(options["memory"], dimension, delay, age))

@@ -1,6 +1,5 @@
 """The learning-rate finder: a short training whose rate grows at every step; its weights are discarded."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nearkin.data.checksums import write_json
 from nearkin.data.dataset import Dataset
 from nearkin.train.assemble import assemble, set_training
 from nearkin.train.config import Run
@@ -31,7 +31,7 @@ class Sweep(NamedTuple):
     def save(self, path: Path) -> None:
         """Write the sweep as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self._asdict(), indent=1) + "\n", encoding="utf-8")
+        write_json(path, self._asdict())
 
 
 def find_rate(run: Run, train: Dataset, device: torch.device, reporter: Reporter | None = None, steps: int = STEPS) -> Sweep:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nearkin.compose.validation import check_choice
 from nearkin.data.dataset import Dataset
 from nearkin.train.config import OptimizerChoice, Run, override
 from nearkin.train.objective_choice import WITHOUT_LABELS, objective_for
@@ -90,8 +91,7 @@ RECIPES: Mapping[str, Recipe] = {
 
 def settings_for(purpose: str, data: str, given: Leaves) -> dict[str, str]:
     """The settings of a recipe for these data, next to those of the user."""
-    if purpose not in RECIPES:
-        raise ValueError(f"--for {purpose!r} is unknown; choose one of {', '.join(RECIPES)}")
+    check_choice("--for", purpose, RECIPES)
     return RECIPES[purpose].leaves(data, given)
 
 

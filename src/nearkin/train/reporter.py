@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from nearkin.data.disk import append_line
 from nearkin.data.progress import Progress
 
 Figures = Mapping[str, Any]
@@ -94,8 +95,7 @@ class Log:
         self.path, self.listener = path, listener
 
     def _write(self, kind: str, content: Figures) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": round(time.time(), 3), "kind": kind, **content}) + "\n")
+        append_line(self.path, json.dumps({"time": round(time.time(), 3), "kind": kind, **content}))
 
     def message(self, line: str) -> None:
         """Write and forward; progress is forwarded only."""

@@ -6,23 +6,28 @@ from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from nearkin.compose.points import Points
+from nearkin.data.checksums import write_json, wrong
 from nearkin.data.dataset import Dataset
+from nearkin.data.disk import FileDamagedError, explain_full_disk
 from nearkin.data.images import Files
 from nearkin.data.loader import Loader, try_files
+from nearkin.data.lock import owned
 from nearkin.models.folder import kept_references
+from nearkin.models.weights import read_tensors
 from nearkin.train import checkpoint, ranks
 from nearkin.train.assemble import Cut, Parts, assemble, build_whole, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
+from nearkin.train.data_checks import sampler_warning
 from nearkin.train.encoder import Start, objective_on_unit_length
-from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, write_json, write_run
+from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, saved_form, write_run
 from nearkin.train.frozen import Frozen, begin, featured_by
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
@@ -129,6 +134,24 @@ def train(
     rank, place = ranks.start(device)
     check_folder(folder, resume)
     ranks.wait_for_all()  # before the first of them writes there
+    again = f"resume the training: `nearkin train --resume {quote(str(folder))}`"
+    with owned(folder) if rank == 0 else nullcontext(), explain_full_disk(folder, again):
+        if rank == 0:
+            check_folder(folder, resume)  # again, as the only one: another training may have started here in the meantime
+        return _trained(run, folder, data, reporter, place, rank, resume, given)
+
+
+def _trained(
+    run: Run,
+    folder: Path,
+    data: Dataset | None,
+    reporter: Reporter | None,
+    place: torch.device,
+    rank: int,
+    resume: bool,
+    given: Collection[str] | None,
+) -> dict[str, Any]:
+    """`train`, by the owner of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
@@ -147,6 +170,8 @@ def train(
         run = taken(run, parts_of_data.train, given, log)
         parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head")
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
+        if poor := sampler_warning(parts.objective, parts.sampler, parts_of_data.train):
+            log.message(poor)
         loop = Loop(run, folder, parts, parts_of_data, log, rank, start)
         loop.try_held_out()
         found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
@@ -429,7 +454,7 @@ class Loop:
         collect(self.parts.objective)
         if self.rank == 0:
             tensors, state = capture_state(self.parts)
-            standing = {"points": self.mark, "count": len(self.data.train), "loop": self._standing()}
+            standing = {"points": self.mark, "count": len(self.data.train), "loop": self._standing(), "run": saved_form(self.run).to_json()}
             checkpoint.save(self.folder / "checkpoints", self.steps, tensors, state | standing, stays=stays)
         self.saved_at = time.monotonic()
 
@@ -452,6 +477,26 @@ class Loop:
             self.steering.restore(standing.pop("steering"))
         for name, value in standing.items():
             setattr(self, name, value)
+        self._set_damaged_aside()
+
+    def _set_damaged_aside(self) -> None:
+        """The best weights, if they are damaged: those of the epochs to come take their place."""
+        paths = [self.folder / f"{name}.safetensors" for name in ("best", "best-objective")]
+        there = [path for path in paths if path.exists()]
+        if self.best == -math.inf or without_labels(self.parts.objective) or (len(there) == 2 and all(map(self._readable, paths))):
+            return
+        if self.rank == 0:
+            for path in there:
+                path.replace(path.with_suffix(".damaged"))
+        self.best, self.waited = -math.inf, 0
+        self.log.message("the best weights so far are damaged or missing; the best of the epochs to come are kept, or else the last ones")
+
+    def _readable(self, path: Path) -> bool:
+        try:
+            read_tensors(path, "resume the training")
+            return not wrong(path, self.folder)
+        except FileDamagedError:
+            return False
 
     def finish(self) -> dict[str, Any]:
         """The last weights, the references of the weights that `load` gives back, and the one look at the test part, with those."""
@@ -478,8 +523,9 @@ class Loop:
             self._save_references("references-last.safetensors")
             ranks.wait_for_all()  # the first rank writes the best weights
             device = str(step.generator.device)
-            self.parts.whole.load_state_dict(load_file(best, device=device))
-            self.parts.objective.load_state_dict(load_file(self.folder / "best-objective.safetensors", device=device))
+            self.parts.whole.load_state_dict(read_tensors(best, "resume the training", device))
+            objective = read_tensors(self.folder / "best-objective.safetensors", "resume the training", device)
+            self.parts.objective.load_state_dict(objective)
         known = self._save_references("references.safetensors")
         if data.test is not None and reported(data.test) != "ids":
             queried = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))

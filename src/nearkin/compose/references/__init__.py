@@ -11,6 +11,17 @@ from nearkin.compose.references.centers import Centers
 from nearkin.compose.references.in_batch import InBatch, OnePerClass
 from nearkin.compose.references.memory_bank import MemoryBank
 from nearkin.compose.references.proxies import Proxies
-from nearkin.compose.references.queue import CrossBatchMemory
+from nearkin.compose.references.queue import ClassBank, CrossBatchMemory, MomentumQueue
 
-__all__ = ["Anchors", "Centers", "CrossBatchMemory", "InBatch", "MemoryBank", "OnePerClass", "Proxies", "References"]
+__all__ = [
+    "Anchors",
+    "Centers",
+    "ClassBank",
+    "CrossBatchMemory",
+    "InBatch",
+    "MemoryBank",
+    "MomentumQueue",
+    "OnePerClass",
+    "Proxies",
+    "References",
+]

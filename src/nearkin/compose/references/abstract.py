@@ -26,6 +26,10 @@ class References(nn.Module, ABC):
         There is one vector for every sample, row i for the sample with id i, and `vectors` holds them.
     spread : bool
         They are one rank's part of what several ranks hold together.
+    slots : bool
+        Some of them may be empty slots, with label and id `nearkin.compose.points.EMPTY`. Every relation leaves these out.
+    moves : bool
+        `update` changes them, so that a training loop that never calls it is warned.
 
     Examples
     --------
@@ -48,6 +52,8 @@ class References(nn.Module, ABC):
     predicts: ClassVar[bool] = False
     per_sample: ClassVar[bool] = False
     spread: ClassVar[bool] = False
+    slots: ClassVar[bool] = False
+    moves: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, batch: Points) -> Points:

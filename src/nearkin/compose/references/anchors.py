@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nearkin.compose.points import Points
 from nearkin.compose.references.abstract import References, class_labels
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_finite, check_whole
 
 MOST_COSINES = 2**29  # that `packed` looks at in all by default
 
@@ -37,8 +37,7 @@ class Anchors(References):
         super().__init__()
         if vectors.ndim != 2 or len(vectors) < 2 or not vectors.is_floating_point():
             raise ValueError(f"anchors have shape {tuple(vectors.shape)} and type {vectors.dtype}; give a float tensor (C, d) with C >= 2")
-        if not bool(torch.isfinite(vectors).all()):
-            raise ValueError("anchors hold NaN or infinity; make them with orthonormal, circle, simplex or packed")
+        check_finite("anchors", vectors, "make them with orthonormal, circle, simplex or packed")
         self.register_buffer("vectors", vectors.detach().clone())
         self.register_buffer("labels", class_labels(len(vectors)), persistent=False)
 

@@ -36,6 +36,7 @@ class Centers(References):
     """
 
     columns: ClassVar[str | None] = "classes"
+    moves: ClassVar[bool] = True
     vectors: Tensor
     labels: Tensor
 

@@ -5,9 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nearkin.compose.log_sums import may_read
-from nearkin.compose.points import EMPTY, Points
+from nearkin.compose.points import EMPTY, Points, filled
 from nearkin.compose.references.abstract import References
+from nearkin.compose.value_checks import may_read
 
 
 class InBatch(References):
@@ -62,13 +62,6 @@ class OnePerClass(References):
 
     def update(self, batch: Points) -> None:
         return None
-
-
-def filled(points: Points) -> Points:
-    """Return the slots that hold a point. How many is read back, so a CUDA graph cannot record it."""
-    assert points.labels is not None
-    there = (points.labels != EMPTY).nonzero()[:, 0]
-    return Points(points.embeddings[there], points.labels[there], None if points.ids is None else points.ids[there])
 
 
 def answered(batch: Points, answers: Points) -> tuple[Tensor, Tensor]:

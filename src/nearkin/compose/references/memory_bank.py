@@ -10,7 +10,7 @@ from torch import Tensor
 from nearkin.compose.affinity import unit
 from nearkin.compose.points import Points, numbered, tensor_of
 from nearkin.compose.references.abstract import References
-from nearkin.compose.validation import check_whole
+from nearkin.compose.validation import check_choice, check_whole
 
 
 class MemoryBank(References):
@@ -43,6 +43,7 @@ class MemoryBank(References):
     """
 
     per_sample: ClassVar[bool] = True
+    moves: ClassVar[bool] = True
     vectors: Tensor
     ids: Tensor
     labels: Tensor | None
@@ -60,8 +61,7 @@ class MemoryBank(References):
         check_whole("dimension", dimension, 1, "it is the embedding's size")
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum ({momentum}) must lie in (0, 1]: it is the share of the new embedding")
-        if start not in ("normalized", "released"):
-            raise ValueError(f"start {start!r} is unknown; choose 'normalized' or 'released'")
+        check_choice("start", start, ("normalized", "released"))
         labels = None if labels is None else tensor_of("labels", labels)
         if labels is not None and labels.shape[0] != size:
             raise ValueError(f"labels has {labels.shape[0]} entries for a bank of {size}; give one for each slot")

@@ -1,6 +1,5 @@
 """One shard: a Parquet file, written in one rename and read one row group at a time through a memory map."""
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -9,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearkin.data.disk import digest, explain_full_disk, sync
+from nearkin.compose.validation import check_finite
+from nearkin.data.disk import checksums, damage, explain_full_disk, replacing
 
 MANIFEST = "shards.json"
 GROUP = 1 << 23  # numbers in a row group, which is read at once: 32 MB
@@ -102,20 +102,12 @@ def write_shard(folder: Path, number: int, shard: Shard) -> dict[str, Any]:
     pa, parquet = arrow()
     table = pa.table(_columns(pa, shard), schema=_schema(pa, shard))
     path = folder / f"shard-{number:05d}.parquet"
-    temporary = folder / f".{path.name}-{os.getpid()}"
-    with explain_full_disk(folder, KEPT):
-        try:
-            parquet.write_table(
-                table, temporary, compression="none", use_dictionary=False, row_group_size=max(GROUP // max(shard.vectors.shape[1], 1), 1)
-            )
-            sync(temporary)
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)  # half a file would only take space on a full disk
-            raise
+    how = {"compression": "none", "use_dictionary": False, "row_group_size": max(GROUP // max(shard.vectors.shape[1], 1), 1)}
+    with explain_full_disk(folder, KEPT), replacing(path) as file:
+        parquet.write_table(table, file, **how, write_page_checksum=True)
     ids = np.sort(shard.ids)
     ends = {"first": ids[0].item(), "last": ids[-1].item()} if len(ids) else {}
-    return {"file": path.name, "rows": len(shard.ids), "bytes": path.stat().st_size, "sha256": digest(path), **ends}
+    return {"file": path.name, "rows": len(shard.ids), **checksums(path), **ends}
 
 
 def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool = False) -> None:
@@ -140,7 +132,7 @@ def check_record(folder: Path, record: Mapping[str, Any], *, whole: bool = False
         raise ShardDamagedError(f"{path} is missing; {AGAIN}")
     if path.stat().st_size != record["bytes"]:
         raise ShardDamagedError(f"{path} has {path.stat().st_size:,} bytes, and {MANIFEST} says {record['bytes']:,}; {AGAIN}")
-    if whole and digest(path) != record["sha256"]:
+    if whole and damage(path, record, whole=True):
         raise ShardDamagedError(f"{path} does not match its checksum; remove it and {AGAIN}")
 
 
@@ -160,8 +152,8 @@ def _check(shard: Shard) -> None:
         column = getattr(shard, name)
         if column is not None and len(column) != n:
             raise ValueError(f"{name} has {len(column)} entries for {n} ids; give one for each")
-    if shard.vectors.dtype == np.float32 and not np.isfinite(shard.vectors).all():
-        raise ValueError("vectors hold NaN or infinity; leave those points out")
+    if shard.vectors.dtype == np.float32:
+        check_finite("vectors", shard.vectors, "leave those points out")
     ids = np.sort(shard.ids)
     if bool((ids[1:] == ids[:-1]).any()):
         raise ValueError("ids has duplicates; give every point an id of its own")
@@ -197,7 +189,7 @@ def row_groups(path: Path, about: About, sources: bool) -> Iterator[Shard]:
     """The points of a file, one row group at a time."""
     columns = ["id", "vector", "label", *(["source"] if sources else [])]
     with _errors_named(path):
-        file = arrow()[1].ParquetFile(path, memory_map=True)
+        file = arrow()[1].ParquetFile(path, memory_map=True, page_checksum_verification=True)
         for group in range(file.num_row_groups):
             yield _shard(file.read_row_group(group, columns, use_threads=False), about, path)
 
@@ -233,7 +225,7 @@ def ids_of(path: Path) -> np.ndarray:
 def column(path: Path, name: str) -> Any:
     """One column of a file, as of Arrow."""
     with _errors_named(path):
-        return arrow()[1].ParquetFile(path, memory_map=True).read([name], use_threads=False).column(name)
+        return arrow()[1].ParquetFile(path, memory_map=True, page_checksum_verification=True).read([name], use_threads=False).column(name)
 
 
 class _errors_named:  # noqa: N801

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from nearkin.data.images import Files, Framing, OnError, image_files, recolored, resized
+from nearkin.data.images import Files, OnError, image_files, recolored, resized
+from nearkin.data.pixels import Framing
 from nearkin.data.progress import Report
 
 

@@ -32,6 +32,8 @@ def unpack(archive: Path, folder: Path, report: Report | None = None) -> None:
             with content, target.open("wb") as file:
                 shutil.copyfileobj(content, file, 1 << 20)
             ticker.update(done)
+        if hasattr(os, "sync"):  # once for all files, before they get their names: one sync a file would take minutes
+            os.sync()
         for found in sorted(staged.iterdir()):
             _move(found, folder / found.name)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:

@@ -35,7 +35,7 @@ class LMNN(LinearTransformer):
     n_components : int, default=None
         Rows of the map, at most the number of features. None keeps the number of features.
     n_neighbors : int, default=3
-        Target neighbors of each point. Every class needs `n_neighbors` + 1 members.
+        Target neighbors of each point. If the smallest class has no more members than that, it is lowered for all classes, with a warning.
     mu : float, default=0.5
         Weight of the push, between 0 and 1; the pull has the weight 1 - mu.
     init : {"auto", "pca", "lda", "identity", "random"} or ndarray of shape (n_components, n_features), default="auto"
@@ -64,6 +64,8 @@ class LMNN(LinearTransformer):
         Iterations made.
     loss_ : float
         Mean over points of pull and push.
+    n_neighbors_ : int
+        Target neighbors that were used: `n_neighbors`, or fewer if a class is smaller.
     n_features_in_ : int
         Number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -72,7 +74,7 @@ class LMNN(LinearTransformer):
     Raises
     ------
     ValueError
-        If a class has no more than `n_neighbors` members.
+        If a class has one member only.
 
     See Also
     --------
@@ -96,6 +98,8 @@ class LMNN(LinearTransformer):
     >>> model.transform(X).shape
     (150, 2)
     """
+
+    n_neighbors_: int
 
     def __init__(
         self,
@@ -130,13 +134,15 @@ class LMNN(LinearTransformer):
         if not 0 < self.mu < 1:
             raise ValueError(f"mu ({self.mu!r}) must be above 0 and below 1; it is the weight of the push")
         names, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-        if counts.min() <= self.n_neighbors:
-            small = names[counts.argmin()]
-            raise ValueError(
-                f"class {small!r} has {counts.min()} members, and n_neighbors ({self.n_neighbors}) needs at least one more; "
-                f"lower n_neighbors to {counts.min() - 1} or leave the class out"
-                if counts.min() > 1
-                else f"class {small!r} has one sample only, so it has no target neighbor; leave it out"
+        small, least = names[counts.argmin()], int(counts.min())
+        if least == 1:
+            raise ValueError(f"class {small!r} has one sample only, so it has no target neighbor; leave it out")
+        self.n_neighbors_ = min(self.n_neighbors, least - 1)
+        if self.n_neighbors_ < self.n_neighbors:
+            self._warn(
+                f"class {small!r} has {least} members, so n_neighbors ({self.n_neighbors}) was lowered to {self.n_neighbors_}; "
+                "set it to that, or leave the class out",
+                UserWarning,
             )
         found: np.ndarray = codes
         return found
@@ -152,7 +158,7 @@ class LMNN(LinearTransformer):
         for first, last in zip(bounds.tolist(), bounds.tolist()[1:], strict=False):
             same = torch.from_numpy(x[order[first:last]])
             points = Points(same, ids=torch.arange(len(same)))
-            found.append(nearest(points, points, self.n_neighbors, exclude_same_id=True).positions + first)
+            found.append(nearest(points, points, self.n_neighbors_, exclude_same_id=True).positions + first)
         return torch.cat(found)
 
     def _prepared_start(self, loss: Loss, point: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """The units in which the solver works: features rotated and scaled to equal variance.
 
 The steps of L-BFGS depend on the units of the features, although the losses do not. In whitened units, NCA of digits to two
-components reaches a better value in 30 iterations than in 50 in raw units.
+components reaches a better value in 30 iterations than in 50 in raw units. A better value is not a better map: on held-out points NCA in
+raw units, as in scikit-learn, was ahead on breast cancer, sonar and ionosphere, so it is the default there.
 """
 
 from typing import NamedTuple
@@ -29,6 +30,11 @@ def covariance(x: np.ndarray, middle: np.ndarray) -> np.ndarray:
         part = x[start : start + CHUNK] - middle
         total += part.T @ part
     return total / len(x)
+
+
+def raw(x: np.ndarray) -> Units:
+    """The units of x (n, d) itself, around its mean."""
+    return Units(x.mean(0, dtype=np.float64), np.eye(x.shape[1]), np.eye(x.shape[1]))
 
 
 def whitened(x: np.ndarray) -> Units:

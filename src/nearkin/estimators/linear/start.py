@@ -33,6 +33,12 @@ def starting_point(init: Any, x: np.ndarray, classes: np.ndarray | None, n_compo
     check_choice("init", init, INITS)
     if init == "auto":
         init = _chosen(x, classes, n_components)
+        if init == "lda" and classes is not None:
+            found = _directions(x, classes)[:n_components]
+            if len(found) == n_components:
+                return found
+            # Constant, collinear or one-hot columns leave fewer directions than there are classes.
+            init = "pca" if n_components <= min(x.shape) else "identity"
     if init == "identity":
         return np.eye(n_components, x.shape[1])
     if init == "random":
@@ -76,7 +82,14 @@ def _principal(x: np.ndarray, n_components: int, random_state: Any) -> np.ndarra
 
 
 def _discriminant(x: np.ndarray, classes: np.ndarray, n_components: int) -> np.ndarray:
-    """(p, d) discriminant directions, scaled to unit variance within classes.
+    found = _directions(x, classes)
+    if len(found) < n_components:
+        raise ValueError(f"init 'lda' finds {len(found)} directions; lower n_components ({n_components}) or choose pca")
+    return found[:n_components]
+
+
+def _directions(x: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """(p, d) discriminant directions, scaled to unit variance within classes, as many as there are.
 
     With more points than features they come from (d, d) sums: scikit-learn copies the data three times for the same result.
     """
@@ -86,9 +99,7 @@ def _discriminant(x: np.ndarray, classes: np.ndarray, n_components: int) -> np.n
         found = LinearDiscriminantAnalysis().fit(x, classes).scalings_.T
     else:
         found = _discriminant_from_sums(x, classes)
-    if len(found) < n_components:
-        raise ValueError(f"init 'lda' finds {len(found)} directions; lower n_components ({n_components}) or choose pca")
-    return np.asarray(found[:n_components], dtype=np.float64)
+    return np.asarray(found, dtype=np.float64)
 
 
 def _discriminant_from_sums(x: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from nearkin.compose.validation import check_positive, check_whole
 from nearkin.estimators.linear import plateau
 from nearkin.estimators.linear.inputs import FLOATS, array, like, validated
 from nearkin.estimators.linear.losses import Loss
-from nearkin.estimators.linear.scaling import Units, whitened
+from nearkin.estimators.linear.scaling import Units, raw, whitened
 from nearkin.estimators.linear.solve import Callback, Solution, solve
 from nearkin.estimators.linear.start import checked_components, starting_point
 
@@ -35,6 +35,7 @@ class LinearTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     callback: Any
     verbose: int
     random_state: Any
+    whiten: bool = True  # whether the solver works in whitened units
 
     @abstractmethod
     def _encoded(self, y: np.ndarray) -> np.ndarray:
@@ -69,12 +70,15 @@ class LinearTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         x, y = validated(self, X, y, dtype=FLOATS, ensure_min_samples=2, **checks)
         targets = self._encoded(y)
         start, warm = self._start(x, targets)
-        units = whitened(x)
+        units = whitened(x) if self.whiten else raw(x)
         point = (start @ units.back).ravel()
         loss = self._loss(x, targets, units, exact=False)
         if not warm:
             point = self._prepared_start(loss, point)
         if not warm and plateau.flat(loss, point):
+            if not self.whiten:  # raw units so far from 1 leave the solver a gradient that is too small or too large, too
+                units = whitened(x)
+                point, loss = (start @ units.back).ravel(), self._loss(x, targets, units, exact=False)
             point = point * self._scale(x, targets, units, point)
         self._print(f"{'iteration':>9} {'objective':>14}")
         found = self._solved(loss, point, self.max_iter, units)

@@ -6,6 +6,7 @@ thousand points, which are loaded when needed; images are sheets of tiles.
 
 import io
 import json
+import secrets
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 from PIL import Image
 
+from nearkin.data.disk import created, explain_full_disk, sync
+from nearkin.data.pixels import open_image
 from nearkin.data.progress import Report, Ticker
 from nearkin.serve.atlas.model_maps import ModelMap
 from nearkin.serve.atlas.page_data import encoded, header
@@ -21,27 +24,46 @@ from nearkin.serve.atlas.table import PointTable
 CHUNK = 1000  # points per file
 ACROSS = 25  # tiles in a row of a sheet, 40 rows
 SMALL, LARGE = 32, 64  # sides of tiles: for images up to that size, and for all others
+WRITTEN = ("explorer.js", "explorer.css", "index.html", "atlas.js", "near", "pictures")
 MARK = "<!-- atlas.js -->"  # replaced by the script that loads the data
+NONCE = "{nonce}"  # replaced by a secret of each page, with which it may compile its draw calls
+CHARSET = '<meta charset="utf-8">'
+SOURCES = "'self' file:"  # of a page that is opened from disk or put on a web server
 
 
 def write_page(maps: Sequence[ModelMap], out: Path, report: Report | None = None) -> Path:
     """Write the folder; returns the page to open."""
     check_free(out)
-    for inside in ("near", "pictures"):
-        (out / inside).mkdir(parents=True, exist_ok=True)
-    for name in ("explorer.js", "explorer.css"):
-        (out / name).write_bytes(asset(name))
-    sheets = _write_sheets(maps[0].table, out / "pictures", report)
-    page = asset("index.html").decode().replace(MARK, '<script src="atlas.js"></script>')
-    (out / "index.html").write_text(page, encoding="utf-8")
-    _write_chunks(maps, out / "near", report)
-    _call(out / "atlas.js", header(maps, live=False, chunk=CHUNK, sheets=sheets))
+    with explain_full_disk(out, "run the same command again"):
+        for inside in ("near", "pictures"):
+            (out / inside).mkdir(parents=True, exist_ok=True)
+        (out / "atlas.js").unlink(missing_ok=True)  # last again, so that an old one never stands beside new files
+        for name in ("explorer.js", "explorer.css"):
+            _write(out / name, asset(name))
+        sheets = _write_sheets(maps[0].table, out / "pictures", report)
+        nonce = secrets.token_urlsafe(16)
+        page = asset("index.html").decode().replace(MARK, '<script src="atlas.js"></script>').replace(NONCE, nonce)
+        policy = f'<meta http-equiv="Content-Security-Policy" content="{page_policy(nonce, SOURCES)}">'
+        _write(out / "index.html", page.replace(CHARSET, CHARSET + policy).encode())
+        _write_chunks(maps, out / "near", report)
+        for folder in (out / "near", out / "pictures", out):
+            sync(folder)
+        _call(out / "atlas.js", header(maps, live=False, chunk=CHUNK, sheets=sheets))
+        sync(out)
     return out / "index.html"
 
 
+def page_policy(nonce: str, own: str = "'self'") -> str:
+    """The content security policy of the page: only its own files, no eval, and no requests to other sites."""
+    return (
+        f"default-src 'none'; img-src {own} blob: data:; connect-src {own}; script-src {own} 'nonce-{nonce}'; style-src {own}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
 def check_free(out: Path) -> None:
-    """Refuse a folder that holds anything but an explorer, before the work begins."""
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / "atlas.js").exists())):
+    """Refuse a folder that holds anything but an explorer, complete or not, before the work begins."""
+    if out.exists() and (not out.is_dir() or any(path.name not in WRITTEN or path.is_symlink() for path in out.iterdir())):
         raise ValueError(f"{out} holds other files; name a new folder, or an empty one")
 
 
@@ -71,7 +93,12 @@ def _call(path: Path, content: dict[str, Any]) -> None:
     """A script that passes the content to the page; `</` is escaped, since it could end the script."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
     number = json.dumps(path.stem)
-    path.write_text(f"(window.nearkin=window.nearkin||{{}})[{number}]={text};\n", encoding="utf-8")
+    _write(path, f"(window.nearkin=window.nearkin||{{}})[{number}]={text};\n".encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    with created(path) as file:
+        file.write(content)
 
 
 def _write_sheets(table: PointTable, folder: Path, report: Report | None) -> dict[str, Any] | None:
@@ -87,7 +114,9 @@ def _write_sheets(table: PointTable, folder: Path, report: Report | None) -> dic
         for at, row in enumerate(range(start, min(start + CHUNK, len(table)))):
             _paste(sheet, table.thumbnail(row), at, side)
         gray = suffix == "png" and _is_gray(sheet)
-        (sheet.convert("L") if gray else sheet).save(folder / f"{number}.{suffix}", quality=82)  # ignored by PNG
+        content = io.BytesIO()
+        (sheet.convert("L") if gray else sheet).save(content, {"png": "PNG", "jpg": "JPEG"}[suffix], quality=82)  # ignored by PNG
+        _write(folder / f"{number}.{suffix}", content.getvalue())
         ticker.update(min(start + CHUNK, len(table)))
     return {"side": side, "across": ACROSS, "down": CHUNK // ACROSS, "suffix": suffix}
 
@@ -96,7 +125,7 @@ def _paste(sheet: Image.Image, content: bytes, at: int, side: int) -> None:
     """One image, scaled to its tile and centered."""
     if not content:
         return
-    with Image.open(io.BytesIO(content)) as stored:
+    with open_image(content) as stored:
         image = stored.convert("RGB")
     scale = side / max(image.size)
     new = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
@@ -108,7 +137,7 @@ def _paste(sheet: Image.Image, content: bytes, at: int, side: int) -> None:
 def _size(content: bytes) -> int:
     if not content:
         return 0
-    with Image.open(io.BytesIO(content)) as stored:
+    with open_image(content) as stored:
         return max(stored.size)
 
 

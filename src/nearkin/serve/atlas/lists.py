@@ -1,6 +1,5 @@
 """Lists of points to review: worst queries, confused classes, suspected labels, duplicates."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from nearkin.data.pixels import open_image
 from nearkin.data.progress import Report, inform
 from nearkin.report.inspection import compared
 from nearkin.report.measure import NEAR, worst_queries
@@ -120,6 +120,6 @@ def _small(content: bytes) -> np.ndarray:
     """(3, 16, 16) uint8 of a thumbnail."""
     if not content:
         return np.zeros((3, THUMBNAIL, THUMBNAIL), np.uint8)
-    with Image.open(io.BytesIO(content)) as stored:
+    with open_image(content) as stored:
         image = stored.convert("RGB").resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
     return np.asarray(image).transpose(2, 0, 1).copy()

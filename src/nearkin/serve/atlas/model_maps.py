@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearkin.data.progress import Report
+from nearkin.data.progress import Report, inform
 from nearkin.index.contract import VectorIndex
 from nearkin.report import projection
 from nearkin.serve.atlas import store
@@ -46,7 +46,10 @@ def build_maps(indexes: Sequence[Indexed], method: projection.Method = "tsne", r
         if atlas is not None:
             continue
         last[at] = first[at] if way == "pca" else with_map(first[at], tables[at], way, report)
-        store.save(paths[at], last[at], {**keys[at], "method": way})
+        try:
+            store.save(paths[at], last[at], {**keys[at], "method": way})
+        except OSError as error:  # a folder that may only be read, or a full disk: the map is complete without
+            inform(report, f"the map is not kept for next time ({error.strerror or error})")
     if any(a is not b for a, b in zip(first, last, strict=True)):
         yield [ModelMap(*parts) for parts in zip(names, tables, last, strict=True)]
 
@@ -66,7 +69,7 @@ def _same_points(indexes: Sequence[Indexed]) -> list[PointTable]:
 
 def _key(at: int, indexes: Sequence[Indexed]) -> dict[str, Any]:
     """All that an atlas depends on, apart from its method: the indexes, and which of them it shows."""
-    return {"of": at, "indexes": [[one.index.model, one.index.generation, one.index.count] for one in indexes]}
+    return {"of": at, "indexes": [one.index.identity for one in indexes]}
 
 
 def _path(one: Indexed, indexes: Sequence[Indexed]) -> Path:

@@ -1,24 +1,25 @@
-"""An atlas on disk: one safetensors file in the model folder, valid for one generation of the index."""
+"""An atlas on disk: one safetensors file in the model folder, valid for one content of the index."""
 
+import hashlib
 import json
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save as serialized
 
-from nearkin.data.disk import set_default_permissions
+from nearkin.data.disk import replacing
 from nearkin.report.sanity import Suspect
 from nearkin.serve.atlas.atlas import Atlas
 from nearkin.serve.atlas.lists import Lists
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
-    """Write an atlas to a temporary file and rename it."""
+    """Write an atlas; the file is always whole, and holds its own checksum."""
     lists = atlas.lists
     arrays = {
         "points": atlas.points,
@@ -39,11 +40,22 @@ def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
         "confused": [[a, b, rows.tolist()] for a, b, rows in lists.confused],
         "compared": [lists.compared, lists.later],
     }
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    content = serialized(whole, {"atlas": json.dumps(header), "sha256": _digest(whole, header)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".writing")
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, metadata={"atlas": json.dumps(header)})
-    set_default_permissions(aside)
-    os.replace(aside, path)
+    with replacing(path) as file:
+        file.write(content)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a stored atlas matches its own checksum."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return bool(about.get("sha256") == _digest(arrays, json.loads(about["atlas"])))
+    except (OSError, SafetensorError, ValueError, KeyError):
+        return False
 
 
 def load(path: Path, key: dict[str, Any]) -> Atlas | None:
@@ -54,7 +66,9 @@ def load(path: Path, key: dict[str, Any]) -> Atlas | None:
             if header.get("format") != FORMAT or header["key"] != key:
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError):
+            if (file.metadata() or {}).get("sha256") != _digest(arrays, header):
+                return None
+    except (OSError, SafetensorError, ValueError, KeyError, AttributeError):  # damaged: it is built again
         return None
     lists = Lists(
         worst=arrays["worst"],
@@ -66,3 +80,11 @@ def load(path: Path, key: dict[str, Any]) -> Atlas | None:
     )
     names = ("points", "positions", "affinity", "right", "purity")
     return Atlas(method=header["method"], **{name: arrays[name] for name in names}, residual=arrays.get("residual"), lists=lists)
+
+
+def _digest(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> str:
+    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        found.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return found.hexdigest()

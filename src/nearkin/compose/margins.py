@@ -1,0 +1,98 @@
+"""Margins on the own class: criteria that make the affinity of a positive smaller before the softmax.
+
+The affinity is a plain cosine; the criterion lowers it for positives, which depends on the label and therefore belongs here, and divides
+by the temperature afterwards.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from nearkin.compose.criterion import any_positive, own_column, right_and_wrong
+from nearkin.compose.outcome import Outcome
+from nearkin.compose.relation import Related
+
+
+def sine(cosine: Tensor) -> Tensor:
+    """sin of the angle in [0, pi] with this cosine; 0 where its square is below one rounding, because the gradient would be infinite."""
+    square = 1 - cosine.square()
+    inside = square > torch.finfo(cosine.dtype).eps
+    return torch.where(inside, torch.where(inside, square, 1.0).sqrt(), 0.0)
+
+
+def turned(cosine: Tensor, angle: float) -> Tensor:
+    """cos(theta + angle) from cos(theta), without an arc cosine."""
+    return cosine * math.cos(angle) - sine(cosine) * math.sin(angle)
+
+
+@dataclass(frozen=True)
+class MarginSoftmax:
+    """Minus the log share of the positives in a softmax of cosines, after the cosine of every positive was lowered by a margin.
+
+    ::
+
+        kind="cosine":  cos(theta) - margin
+        kind="angle":   cos(theta + margin) where theta <= pi - margin, and beyond cos(theta) - margin sin(margin),
+                        so that a larger angle never costs less
+
+    Parameters
+    ----------
+    margin : float, default=0.5
+        The margin; an angle in radians with kind="angle".
+    kind : {"angle", "cosine"}, default="angle"
+        What the margin is added to.
+    temperature : float, default=1/64
+        Divides the cosines after the margin.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.compose import MarginSoftmax, Related
+    >>> related = Related(torch.tensor([[0.0, 1.0]]), torch.tensor([[True, True]]))
+    >>> MarginSoftmax(0.5, "cosine", 1.0)(torch.tensor([[0.5, 0.0]]), related).values  # both are 0 after the margin
+    tensor([0.6931])
+    >>> MarginSoftmax(0.5, "angle", 1.0)(torch.tensor([[1.0, 0.0]]), related).values  # log(1 + exp(-cos(0.5)))
+    tensor([0.3477])
+    """
+
+    margin: float = 0.5
+    kind: Literal["angle", "cosine"] = "angle"
+    temperature: float = 1 / 64
+    columns: ClassVar[str] = "classes"
+
+    def __call__(self, affinity: Tensor, relation: Related, /) -> Outcome:
+        right, _ = right_and_wrong(relation)
+        return any_positive(torch.where(right, self._lowered(affinity), affinity) / self.temperature, relation)
+
+    def by_column(self, affinity: Tensor, column: Tensor, there: Tensor | None, apart: bool) -> Outcome:
+        """Do the same where the one positive of query i stands in column[i].
+
+        Parameters
+        ----------
+        affinity : Tensor
+            (n, m) cosines.
+        column : Tensor
+            (n,) columns; a query whose column does not exist is skipped.
+        there : Tensor or None
+            None: all columns are candidates.
+        apart : bool
+            Whether the positive is left out of the denominator.
+
+        Returns
+        -------
+        Outcome
+            The value and the weight of every query.
+        """
+        known = (column >= 0) & (column < affinity.shape[1])
+        at = torch.where(known, column, 0).long()[:, None]
+        lowered = affinity.scatter(1, at, self._lowered(affinity.gather(1, at)))
+        return own_column(lowered / self.temperature, column, there, apart)
+
+    def _lowered(self, cosine: Tensor) -> Tensor:
+        if self.kind == "cosine":
+            return cosine - self.margin
+        beyond = cosine - self.margin * math.sin(self.margin)
+        return torch.where(cosine >= -math.cos(self.margin), turned(cosine, self.margin), beyond)

@@ -1,0 +1,222 @@
+"""Checks of values that never make the host wait for the device.
+
+On a CPU a value is read at once, and a wrong one is an error before anything is computed. On CUDA reading it would stall the training step,
+so the one or two numbers that a check needs are copied to the host behind the computation, and the next call looks at them: the error then
+says that it belongs to an earlier call. Under torch.compile the numbers go through an operator of the graph, which does the same when the
+graph runs. While a CUDA graph is captured nothing is checked.
+"""
+
+import math
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+LARGEST = {torch.float64: 1e150}  # length of all embeddings together, up to which sums of squared distances are finite
+LARGEST_FLOAT32 = 1e15
+READ_FROM = frozenset(["cpu"])  # kinds of devices whose values are read at once
+
+
+def may_read(x: Tensor) -> bool:
+    """Whether the host may look at what x holds: on CUDA it would wait, and a graph of torch.compile has no values."""
+    return x.device.type in READ_FROM and not torch.compiler.is_compiling()
+
+
+def extremes(x: Tensor) -> list[float]:
+    """Lowest and highest of whole numbers on the host, by numpy: torch takes as long to begin as numpy takes in all."""
+    if torch._C._are_functorch_transforms_active():  # numpy does not read their tensors
+        return [float(number) for number in x.aminmax()]
+    numbers = x.numpy()
+    return [float(numbers.min()), float(numbers.max())]
+
+
+def checked_range(kind: str, numbers: Tensor, about: str, bound: int) -> Tensor:
+    """Return whole numbers that lie in 0 .. bound - 1, by the verdict of this kind.
+
+    Where they cannot be read at once, others are moved into that range, for an index out of bounds would end the whole process on CUDA,
+    and the error comes later.
+    """
+    if may_read(numbers):
+        VERDICTS[kind](Found(extremes(numbers), about, bound))
+        return numbers
+    return held(numbers.clamp(0, bound - 1), checked(kind, numbers.aminmax(), about, bound))
+
+
+def checked(kind: str, facts: Sequence[Tensor], about: str, bound: float = 0.0) -> Tensor | None:
+    """Check the numbers of a `kind` of `VERDICTS`, now or as soon as they have arrived.
+
+    Under torch.compile it returns a 0 that must be added to something that is used, or the graph would drop the check; see `held`.
+    """
+    if torch.compiler.is_compiling():
+        found: Tensor = inspect(list(facts), kind, about, bound)
+        return found
+    _inspect(facts, kind, about, bound)
+    return None
+
+
+def held(x: Tensor, zero: Tensor | None) -> Tensor:
+    """Return x, which takes the check that gave `zero` along into a graph of torch.compile."""
+    return x if zero is None else x + zero
+
+
+@torch.library.custom_op("nearkin::inspect", mutates_args=())
+def inspect(facts: list[Tensor], kind: str, about: str, bound: float) -> Tensor:
+    """The check as an operator."""
+    _inspect(facts, kind, about, bound)
+    return torch.zeros((), dtype=torch.int64, device=facts[0].device)
+
+
+@inspect.register_fake
+def _(facts: list[Tensor], *_: Any) -> Tensor:
+    return torch.zeros((), dtype=torch.int64, device=facts[0].device)
+
+
+def _inspect(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
+    if facts[0].device.type in READ_FROM:
+        VERDICTS[kind](Found([float(fact) for fact in facts], about, bound))
+    elif facts[0].is_cuda:
+        look_at_arrived()
+        if not torch.cuda.is_current_stream_capturing():
+            _send(facts, kind, about, bound)
+
+
+class Found(NamedTuple):
+    """What a check found."""
+
+    numbers: list[float]
+    about: str  # an argument, a table or an objective, for the words
+    bound: float
+    when: str = ""
+
+
+class _Sent(NamedTuple):
+    """Numbers on their way to the host."""
+
+    numbers: list[Tensor]  # in pinned memory
+    there: Any  # the event behind the copies
+    kind: str
+    about: str
+    bound: float
+
+
+_sent: deque[_Sent] = deque()
+
+
+def _send(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
+    numbers = [torch.empty((), dtype=fact.dtype, pin_memory=True).copy_(fact.detach(), non_blocking=True) for fact in facts]
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    _sent.append(_Sent(numbers, event, kind, about, bound))
+
+
+def look_at_arrived() -> None:
+    """Raise the error of an earlier call on CUDA whose numbers have arrived; it never waits."""
+    while _sent and _sent[0].there.query():
+        sent = _sent.popleft()
+        try:
+            VERDICTS[sent.kind](Found([float(number) for number in sent.numbers], sent.about, sent.bound, " of an earlier call"))
+        except ValueError:
+            _sent.clear()  # one error for what is wrong with one call
+            raise
+
+
+def largest(dtype: torch.dtype) -> float:
+    """The length of all embeddings together, above which their squares may not be summed."""
+    return LARGEST.get(dtype, LARGEST_FLOAT32)
+
+
+def length(x: Tensor) -> Tensor:
+    """() the length of all rows together, which is NaN or infinite if any entry is: one pass, and the quickest there is."""
+    found: Tensor = torch.linalg.vector_norm(x.detach(), dtype=x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32)
+    return found
+
+
+def broken(name: str, found: float, bound: float, rows: str = "") -> str:
+    """What is wrong with embeddings of this length."""
+    if math.isfinite(found):
+        return (
+            f"{name} are as long as {found:.2g} together{rows}; above {bound:.0e} their squares overflow: normalize them, lower the "
+            "learning rate, or pass float64"
+        )
+    return f"{name} contains NaN or infinity{rows}; lower the learning rate, or check the input of these rows"
+
+
+def _embeddings(found: Found) -> None:
+    """[length]; the largest allowed."""
+    if not found.numbers[0] <= found.bound:
+        raise ValueError(broken(found.about + found.when, found.numbers[0], found.bound))
+
+
+def _targets(found: Found) -> None:
+    """[whether all are finite]."""
+    if not found.numbers[0]:
+        raise ValueError(f"{found.about}{found.when} contain NaN or infinity; drop these samples or fill in their targets")
+
+
+def _sets(found: Found) -> None:
+    """[whether all are 0 or 1]."""
+    if not found.numbers[0]:
+        raise ValueError(f"{found.about}{found.when} contain values other than 0 and 1; label sets must be multi-hot")
+
+
+def _classes(found: Found) -> None:
+    """[lowest, highest]; the number of classes."""
+    low, high = map(int, found.numbers)
+    if low < 0 or high >= found.bound:
+        raise ValueError(
+            f"{found.about}{found.when} run from {low} to {high}, but this objective was built for the classes 0 to "
+            f"{int(found.bound) - 1}; encode them with nearkin.encode_labels, or build it with more classes"
+        )
+
+
+def _rows(found: Found) -> None:
+    """[lowest, highest]; the number of rows of what `about` names."""
+    low, high = map(int, found.numbers)
+    if low < 0 or high >= found.bound:  # a negative index would silently count from the end
+        fix = "build it for as many samples as there are, numbered from 0"
+        raise ValueError(f"ids{found.when} run from {low} to {high}, but {found.about} 0 to {int(found.bound) - 1}; {fix}")
+
+
+def _copies(found: Found) -> None:
+    """[the most times that a sample occurs]; how many can be told apart."""
+    if found.numbers[0] > found.bound:
+        raise ValueError(
+            f"{found.about}{found.when}: a sample occurs {int(found.numbers[0])} times among the references, and at most "
+            f"{int(found.bound)} copies of it can be left out without reading the ids back to the host, so the loss of that call is NaN; "
+            "draw samples without replacement, or build the objective with engine='dense'"
+        )
+
+
+_told: set[str] = set()  # what was warned of in this process
+
+
+def warn_once(about: str, words: str) -> None:
+    """Warn of this once in a process."""
+    if about not in _told:
+        _told.add(about)
+        warnings.warn(words, stacklevel=2)
+
+
+def _two_classes(found: Found) -> None:
+    """[whether there are two classes]."""
+    if not found.numbers[0]:
+        warn_once(
+            f"{found.about}: one class",
+            f"{found.about}: the labels of a batch{found.when} contain one class only, so there are no negatives: its loss is 0 and all "
+            "of its queries are skipped. Draw batches with at least two classes (if it is a short last batch, set drop_last=True in the "
+            "DataLoader). This is said once.",
+        )
+
+
+VERDICTS: dict[str, Callable[[Found], None]] = {
+    "embeddings": _embeddings,
+    "targets": _targets,
+    "sets": _sets,
+    "classes": _classes,
+    "rows": _rows,
+    "copies": _copies,
+    "two classes": _two_classes,
+}

@@ -1,0 +1,137 @@
+"""The evaluation as two operators of torch, its value and its gradient: for torch.compile, torch.export and torch.func.
+
+A graph then holds one node for each, whose shapes are known without computing anything, and never looks into numba or Triton. Outside of a
+graph `autograd.py` calls the same engines with less between.
+"""
+
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from nearkin.kernels.contract import Form, Work
+from nearkin.kernels.engines import choose
+from nearkin.kernels.passes import How, backward_of, detached, forward_of, tensors_of, work_of
+
+
+def evaluated(work: Work, form: Form, temperature: float, engine: str, precision: str) -> tuple[Tensor, Tensor]:
+    """Values and which of them are valid, (n,) each, as nodes of a graph, or under a transform of torch.func."""
+    evaluate: Any = soft_values if torch.compiler.is_compiling() else _Transformed.apply
+    found = evaluate(*tensors_of(work), work.squared, form, temperature, engine, precision)
+    return found[0], found[1]
+
+
+def refuse_second_derivative() -> NoReturn:
+    """Raise the error of a double backward."""
+    raise RuntimeError("the streaming engines give first derivatives only; for double backward build the objective with engine='dense'")
+
+
+def values(
+    queries: Tensor,
+    references: Tensor | None,
+    span: Tensor | None,
+    listed: Tensor | None,
+    mine: Tensor | None,
+    theirs: Tensor | None,
+    skip: Tensor | None,
+    squared: bool,
+    form: str,
+    temperature: float,
+    engine: str,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Value and valid (n,), then what `gradients` needs: weight and both summaries (3, n), and both sides in base-2 units."""
+    work = detached(work_of((queries, references, span, listed, mine, theirs, skip), squared, True))
+    how = How(form, temperature, choose(engine, queries, precision))  # type: ignore[arg-type]
+    value, valid, weight, first, second, *points = forward_of(work, how)
+    turned = points[1] if len(points) > 1 else queries.new_empty(0)
+    return value, valid, torch.stack([weight.double(), first.double(), second.double()]), points[0], turned
+
+
+def gradients(
+    upstream: Tensor,
+    summary: Tensor,
+    queries: Tensor,
+    others: Tensor,
+    span: Tensor | None,
+    listed: Tensor | None,
+    mine: Tensor | None,
+    theirs: Tensor | None,
+    skip: Tensor | None,
+    squared: bool,
+    both: bool,
+    engine: str,
+    precision: str,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of queries and references, which come in base-2 units; the second is empty where there is none."""
+    weight, first, second = summary.unbind(0)
+    references = others if others.numel() else None
+    work = work_of((queries, references, span, listed, mine, theirs, skip), squared, both)
+    points = [queries] if references is None else [queries, references]
+    found = backward_of(work, [first, second, *points], upstream * weight, choose(engine, queries, precision))
+    return found[0], found[1] if len(found) > 1 else queries.new_empty(0)
+
+
+soft_values = torch.library.custom_op("nearkin::soft_values", values, mutates_args=())
+soft_gradients = torch.library.custom_op("nearkin::soft_gradients", gradients, mutates_args=())
+
+
+@soft_values.register_fake
+def _(queries: Tensor, references: Tensor | None, *_: Any) -> tuple[Tensor, ...]:
+    row = queries.new_empty(len(queries))
+    summary = queries.new_empty(3, len(queries), dtype=torch.float64)
+    turned = queries.new_empty(0) if references is None else torch.empty_like(references, memory_format=torch.contiguous_format)
+    return row, torch.empty_like(row, dtype=torch.bool), summary, torch.empty_like(queries, memory_format=torch.contiguous_format), turned
+
+
+@soft_gradients.register_fake
+def _(_upstream: Tensor, _summary: Tensor, queries: Tensor, others: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    both = rest[6]
+    return torch.empty_like(queries), torch.empty_like(others) if both else queries.new_empty(0)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[2:7], *output[2:])
+    ctx.squared, ctx.engine, ctx.precision = inputs[7], *inputs[10:]
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(differentiate: Any, ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+    *rest, summary, queries, others = ctx.saved_tensors
+    none = (None,) * 10
+    if upstream[0] is None:
+        return None, None, *none
+    both = bool(ctx.needs_input_grad[1])
+    settings = ctx.squared, both, ctx.engine, ctx.precision
+    to_queries, to_references = differentiate(upstream[0], summary, queries, others, *rest, *settings)
+    return to_queries, to_references if both else None, *none
+
+
+soft_values.register_autograd(partial(_backward, soft_gradients), setup_context=_setup)
+
+
+class _Transformed(torch.autograd.Function):
+    """The value under a transform of torch.func, which does not know the gradient that is registered for an operator."""
+
+    forward = staticmethod(values)
+    setup_context = staticmethod(_setup)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _backward(_Derivative.apply, ctx, *upstream)
+
+
+class _Derivative(torch.autograd.Function):
+    """The gradient there, so that a second derivative raises a clear error."""
+
+    forward = staticmethod(gradients)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> NoReturn:
+        refuse_second_derivative()

@@ -1,0 +1,73 @@
+"""The two passes of an evaluation through an engine, from the caller's units and back."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from nearkin.kernels.contract import Engine, Form, Work
+from nearkin.kernels.cuda_graphs import Tensors
+
+
+class How(NamedTuple):
+    """The settings of an evaluation."""
+
+    form: Form
+    temperature: float
+    engine: Engine
+
+
+def _scale(temperature: float) -> float:
+    """The factor that gives points base-2 affinities."""
+    return math.sqrt(math.log2(math.e) / temperature)
+
+
+def _scaled(work: Work, temperature: float) -> Work:
+    """The same work in base-2 units; for distances, centered on the mean of the references."""
+    scale = _scale(temperature)
+    own = work.references is None
+    references = work.queries if own else work.references
+    assert references is not None
+    if work.squared:
+        center = references.mean(0)
+        queries, references = (work.queries - center).mul_(scale), None if own else (references - center).mul_(scale)
+    else:
+        queries, references = work.queries * scale, None if own else references * scale
+    return work._replace(queries=queries, references=references)
+
+
+def tensors_of(work: Work) -> list[Tensor | None]:
+    """All tensors of an evaluation, for `recording`."""
+    targets = work.targets or (None, None)
+    return [work.queries, work.references, work.span, work.listed, *targets, work.skip]
+
+
+def work_of(tensors: Tensors, squared: bool, reference_gradient: bool) -> Work:
+    """The inverse of `tensors_of`."""
+    queries, references, span, listed, mine, theirs, skip = tensors
+    assert queries is not None
+    targets = None if mine is None or theirs is None else (mine, theirs)
+    return Work(queries, references, squared, span, listed, targets, skip, reference_gradient)
+
+
+def detached(work: Work) -> Work:
+    """The same work with detached points, which numba can read."""
+    return work._replace(queries=work.queries.detach(), references=None if work.references is None else work.references.detach())
+
+
+def forward_of(work: Work, how: How) -> tuple[Tensor, ...]:
+    """Return value and valid; then what the gradient needs: its weight, both summaries and the scaled points."""
+    scaled = _scaled(work, how.temperature)
+    back = 1 / (_scale(how.temperature) * how.temperature)  # converts a gradient from base-2 units to the caller's units
+    value, *rest = how.engine.values(work, how.form, *how.engine.summaries(scaled), back)
+    points = (scaled.queries,) if scaled.references is None else (scaled.queries, scaled.references)
+    return value.to(work.queries.dtype), *rest, *points
+
+
+def backward_of(work: Work, summary: Sequence[Tensor], pull: Tensor, engine: Engine) -> tuple[Tensor, ...]:
+    """Return the gradients of the queries and, if needed, of the references."""
+    first, second, queries, *references = summary
+    scaled = work._replace(queries=queries, references=references[0] if references else None)
+    found = engine.gradients(scaled, first, second, pull)
+    return tuple(gradient.to(work.queries.dtype) for gradient in found if gradient is not None)

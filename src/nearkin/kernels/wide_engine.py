@@ -1,0 +1,323 @@
+"""The GPU engine for wide embeddings: products of blocks by the matrix library, everything between them in one pass each.
+
+The fused kernels of `triton_engine.py` hold a row of points in registers; above 128 dimensions (256 at 16 bits) their gradient has to
+compute all affinities again for each chunk of dimensions, and its cost grows with the square of d. Here it grows with d:
+
+* blocks of at most `block_bytes` hold the products of some queries and some references, from one library product of split operands:
+  [low, high, high] by [high, low, high], 16-bit floats in, float32 out (`fast` and `high`: high by high);
+* a kernel of `triton_wide.py` reads a block once and writes log-sums (first pass) or 16-bit weights of the gradient (second pass);
+* library products of the weights and the points add up to the gradient.
+
+Where the queries are their own references only the blocks on and above the diagonal are computed, and each serves both directions.
+Points are scaled by powers of two first, so that the low halves are not subnormal, and nothing is read back to the host.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nearkin.compose.validation import check_choice, check_whole
+from nearkin.kernels import triton_prepare as prepare
+from nearkin.kernels.contract import Form, Values, Work, sizes
+from nearkin.kernels.layout import as_two_sets
+from nearkin.kernels.triton_tuning import SCHEME_OF, Precision
+from nearkin.kernels.triton_values import values_by_kernel
+from nearkin.kernels.triton_wide import join_kernel, sums_kernel, weights_kernel
+
+BLOCK_BYTES = 512 << 20
+_PAIR_BYTES = 8  # a float32 product and two 16-bit weights
+_TALL = 4096  # rows of a block, where there are as many
+_ROWS, _COLUMNS, _SLIVER, _WARPS = 32, 128, 16, 4  # of a tile of the elementwise passes, and of its slivers
+_JOINED = 32  # queries of one program that joins partial sums
+_WHOLE = 8  # sizes of 16-bit operands that the matrix units read at full speed
+_NO_PULL = 3e38
+_EXPONENT = 13  # of the largest coordinate and the largest weight; fp16 ends at 2^16
+
+
+class _Side(NamedTuple):
+    """One set of points as the products read it, padded with zeros to whole multiples of `_WHOLE`."""
+
+    wide: Tensor  # (n, 3 d) or (n, d): the operand of the affinities
+    high: Tensor  # (n, d) 16-bit
+    low: Tensor | None  # (n, d) 16-bit: what the rounding left
+    scale: Tensor  # () the power of two that the points were multiplied by
+    bias: Tensor  # (n,) square lengths of the rounded points, or 0
+
+    def rounded(self) -> Tensor:
+        """(n, d) float32, in base-2 units again."""
+        points = self.high.float() if self.low is None else self.high.float().add_(self.low)
+        return points.div_(self.scale)
+
+
+class _Block(NamedTuple):
+    """Rows top .. bottom - 1 against columns left .. right - 1."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+class _Ready(NamedTuple):
+    """An evaluation as the passes read it."""
+
+    work: Work
+    n: int
+    m: int
+    d: int
+    own: bool
+    split: bool
+    rows: _Side
+    columns: _Side
+    per_dot: Tensor  # () the affinity of one unit of a product
+    blocks: list[_Block]
+
+    def products(self, block: _Block) -> Tensor:
+        """(rows, columns) of a block; the columns are padded."""
+        return _product(self.rows.wide[block.top : block.bottom], self.columns.wide[block.left : _whole(block.right)].T)
+
+    def launch(self, kernel: Any, block: _Block, products: Tensor, between: tuple[Tensor, ...], **constants: Any) -> None:
+        """Run an elementwise kernel over the tiles of a block; `between` are its own arguments."""
+        work, height, width = self.work, block.bottom - block.top, block.right - block.left
+        none, targets = products, work.targets  # a placeholder for what is absent is never read
+        span, listed, skip = (none if x is None else x for x in (work.span, work.listed, work.skip))
+        listed_each, skip_each = (0 if x is None else x.shape[1] for x in (work.listed, work.skip))
+        kernel[(-(-height // _ROWS), -(-width // _COLUMNS))](
+            products, self.rows.bias, self.columns.bias, self.per_dot, *(targets or (none, none)), span, listed, skip, *between,
+            block.top, block.left, height, width, block.bottom, products.stride(0), self.n, self.m, listed_each, skip_each,
+            BM=_ROWS, BN=_COLUMNS, BS=_SLIVER, T=0 if targets is None else targets[0].shape[1], MODE=_mode(work), OWN=self.own,
+            num_warps=_WARPS, **constants,
+        )  # fmt: skip
+
+
+class _Gathered(NamedTuple):
+    """What the gradient of one side adds up: weights times the other side's points, and the sums of the weights."""
+
+    push: Tensor  # (n, d), padded
+    sums: Tensor  # (n,)
+
+    @staticmethod
+    def zeros(side: _Side, n: int) -> "_Gathered":
+        return _Gathered(torch.zeros_like(side.high, dtype=torch.float32), side.bias.new_zeros(n))
+
+    def add(self, where: slice, weights: Tensor, others: _Side, there: slice, parts: Tensor | None) -> None:
+        """Weights (1 or 2, rows, columns) of the rows `where` and the other side's points `there`."""
+        end = slice(where.start, where.start + weights.shape[1])
+        self.push[end] += _product(weights[0], others.high[there])
+        if others.low is not None:
+            self.push[end] += _product(weights[1], others.high[there])
+            self.push[end] += _product(weights[0], others.low[there])
+        if parts is not None:
+            self.sums[where] += parts.sum(0)
+
+    def gradient(self, mine: _Side, others: _Side, size: Tensor, here: _Ready) -> Tensor:
+        """2 (W Z - rowsum(W) z) for squared distances, W Z for inner products."""
+        push = self.push[: len(self.sums), : here.d] / (others.scale * size)
+        if not here.work.squared:
+            return push
+        return push.sub_(mine.rounded()[: len(self.sums), : here.d].mul_((self.sums / size)[:, None])).mul_(2)
+
+
+@dataclass(frozen=True)
+class WideEngine:
+    """The engine for wide embeddings on CUDA.
+
+    Parameters
+    ----------
+    precision : {"highest", "high", "fast"}
+        "highest" splits every operand into two 16-bit floats, which carry 22 bits; "high" and "fast" use one, with tf32's mantissa.
+    block_bytes : int, default 512 MB
+        Memory of the block of pairs that is held at a time.
+    """
+
+    precision: Precision
+    block_bytes: int = BLOCK_BYTES
+
+    def __post_init__(self) -> None:
+        check_choice("precision", self.precision, SCHEME_OF)
+        check_whole("block_bytes", self.block_bytes, _COLUMNS**2 * _PAIR_BYTES, "a block holds at least 128 x 128 pairs")
+
+    def recordable(self, work: Work) -> bool:
+        """See `Engine.recordable`."""
+        return True
+
+    def summaries(self, work: Work) -> tuple[Tensor, Tensor]:
+        """See `Engine.summaries`."""
+        here = self._ready(work)
+        first, second = (here.rows.bias.new_full((here.n,), -torch.inf, dtype=torch.float64) for _ in range(2))
+        if work.targets is not None:
+            second.zero_()
+        for block in here.blocks:
+            self._add_sums(here, block, first, second)
+        return first, second
+
+    def values(self, work: Work, form: Form, first: Tensor, second: Tensor, slope: float) -> Values:
+        """See `Engine.values`."""
+        return values_by_kernel(work.targets is not None, form, first, second, slope)
+
+    def gradients(self, work: Work, first: Tensor, second: Tensor, pull: Tensor) -> tuple[Tensor, Tensor | None]:
+        """See `Engine.gradients`."""
+        here = self._ready(work)
+        pull = pull.float().contiguous()
+        first = torch.where(pull == 0, _NO_PULL, first)  # every power relative to it is 0
+        second = torch.where(pull == 0, _NO_PULL, second) if work.targets is None else second
+        summary = _two_floats(first), _two_floats(second), pull
+        size = _power_of_two(_largest_weight(here.work, pull))
+        mine = _Gathered.zeros(here.rows, here.n)
+        theirs = mine if here.own else _Gathered.zeros(here.columns, here.m)
+        for block in here.blocks:
+            self._add_weights(here, block, summary, size, mine, theirs)
+        to_queries = mine.gradient(here.rows, here.columns, size, here)
+        if here.own or not here.work.reference_gradient:
+            return to_queries, None
+        to_references = theirs.gradient(here.columns, here.rows, size, here)
+        return (to_queries + to_references, None) if work.references is None else (to_queries, to_references)
+
+    def _ready(self, work: Work) -> _Ready:
+        """Lists are not mutual, so that own points with lists are taken as two sets."""
+        work = _tidy(as_two_sets(work) if work.references is None and work.listed is not None else work)
+        n, m, d = sizes(work)
+        own, split = work.references is None, self.precision == "highest"
+        rows = _side(work.queries, split, work.squared)
+        columns = rows if work.references is None else _side(work.references, split, work.squared)
+        columns = columns._replace(wide=_side_by_side(columns, turned=True))
+        per_dot = (2.0 if work.squared else 1.0) / (rows.scale * columns.scale)
+        return _Ready(work, n, m, d, own, split, rows, columns, per_dot, _blocks(n, m, own, self.block_bytes))
+
+    def _add_sums(self, here: _Ready, block: _Block, first: Tensor, second: Tensor) -> None:
+        """Add a block to the running summaries of its rows and, where the queries are their own references, of its columns."""
+        products = here.products(block)
+        height, width, skipped = block.bottom - block.top, block.right - block.left, _on_diagonal(here, block)
+        down, over = -(-height // _ROWS), -(-width // _COLUMNS)
+        mirrored = here.own and skipped < width
+        row_parts = here.rows.bias.new_empty(4, over, height)
+        col_parts = here.rows.bias.new_empty(4, down, width) if mirrored else row_parts
+        here.launch(sums_kernel, block, products, (row_parts, col_parts))
+        _join(row_parts, first, second, block.top, 0, here.work)
+        if mirrored:
+            _join(col_parts, first, second, block.left, skipped, here.work)
+
+    def _add_weights(
+        self, here: _Ready, block: _Block, summary: tuple[Tensor, ...], size: Tensor, mine: _Gathered, theirs: _Gathered
+    ) -> None:
+        """Add a block's weights times points to the gradients of its rows and, where they are asked for, of its columns."""
+        products = here.products(block)
+        height, width, skipped = block.bottom - block.top, block.right - block.left, _on_diagonal(here, block)
+        down, over = -(-height // _ROWS), -(-width // _COLUMNS)
+        turned = (here.own or here.work.reference_gradient) and skipped < width
+        weights = torch.empty(1 + here.split, *products.shape, dtype=here.rows.high.dtype, device=products.device)
+        row_parts = here.rows.bias.new_empty(over, height)
+        col_parts = here.rows.bias.new_empty(down, width) if turned else row_parts
+        here.launch(
+            weights_kernel, block, products, (*summary, size, weights, row_parts, col_parts),
+            SQUARED=here.work.squared, SPLIT=here.split, TURNED=turned,
+        )  # fmt: skip
+        del products
+        squared, beyond = here.work.squared, slice(block.left + skipped, block.right)
+        mine.add(
+            slice(block.top, block.bottom), weights, here.columns, slice(block.left, _whole(block.right)), row_parts if squared else None
+        )
+        if turned:
+            across = weights[:, :, skipped:].transpose(1, 2)
+            theirs.add(beyond, across, here.rows, slice(block.top, block.bottom), col_parts[:, skipped:] if squared else None)
+
+
+def _whole(n: int) -> int:
+    return -(-n // _WHOLE) * _WHOLE
+
+
+def _blocks(n: int, m: int, own: bool, block_bytes: int) -> list[_Block]:
+    """Cut the pairs into blocks of whole tiles; where the queries are their own references, on and above the diagonal."""
+    pairs = block_bytes // _PAIR_BYTES
+    tall = min(_TALL, max(_COLUMNS, math.isqrt(pairs) // _COLUMNS * _COLUMNS))
+    across = max(tall, pairs // min(tall, -(-n // _COLUMNS) * _COLUMNS) // _COLUMNS * _COLUMNS)
+    return [
+        _Block(top, min(top + tall, n), left, min(left + across, m))
+        for top in range(0, n, tall)
+        for left in range(top if own else 0, m, across)
+    ]
+
+
+def _on_diagonal(here: _Ready, block: _Block) -> int:
+    """The columns of a block that are its rows, too: as ordered pairs they serve both directions already."""
+    return max(0, block.bottom - block.left) if here.own else 0
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """A float32 product of 16-bit operands."""
+    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else a.float() @ b.float()
+
+
+def _power_of_two(largest: Tensor) -> Tensor:
+    """() 2^k that brings `largest` near 2^13; 1 for 0."""
+    return torch.where(largest > 0, torch.exp2((_EXPONENT - torch.floor(torch.log2(largest))).clamp(-60, 60)), 1.0)
+
+
+def _side(points: Tensor, split: bool, squared: bool) -> _Side:
+    n, d = points.shape
+    scale = _power_of_two(points.abs().amax())
+    scaled = torch.nn.functional.pad(points * scale, (0, _whole(d) - d, 0, _whole(n) - n))
+    high = scaled.half()
+    low = (scaled - high).half() if split else None
+    bias = points.new_zeros(n)
+    if squared:  # of the rounded points, and without the product of the low halves, as the affinities are: copies stay at distance 0
+        lengths = high[:n].double().square() if low is None else high[:n].double() * (high[:n].double() + 2 * low[:n].double())
+        bias = (lengths.sum(1) / scale.double().square()).float()
+    side = _Side(high, high, low, scale, bias)
+    return side._replace(wide=_side_by_side(side, turned=False))
+
+
+def _side_by_side(side: _Side, turned: bool) -> Tensor:
+    """[low, high, high], or turned [high, low, high]: the product of both has every term but low by low.
+
+    The small terms come first: the matrix units cut off what is below the last digit of a running sum.
+    """
+    if side.low is None:
+        return side.high
+    return torch.cat([side.high, side.low, side.high] if turned else [side.low, side.high, side.high], 1)
+
+
+def _two_floats(x: Tensor) -> Tensor:
+    """(2, n) float32 that add up to a float64."""
+    high = x.float()
+    return torch.stack([high, (x - high).float()])
+
+
+def _largest_weight(work: Work, pull: Tensor) -> Tensor:
+    """() a bound of the weights of all pairs."""
+    most = 2 * pull.float().abs().amax()
+    if work.targets is None:
+        return most
+    both = torch.cat(work.targets)
+    return most * (both.amax(0) - both.amin(0)).square().sum()
+
+
+def _join(parts: Tensor, first: Tensor, second: Tensor, start: int, skipped: int, work: Work) -> None:
+    """Add partial sums (4, parts, length), but for the first `skipped` queries, to the summaries of the queries from `start` on."""
+    _, count, length = parts.shape
+    join_kernel[(-(-(length - skipped) // _JOINED),)](
+        parts, first, second, start + skipped, skipped, length - skipped, length, count, BLOCK=_JOINED, MODE=_mode(work), num_warps=1
+    )
+
+
+def _tidy(work: Work) -> Work:
+    """Float32 points and targets, positions of 32 bits, no empty lists."""
+
+    def whole(x: Tensor | None) -> Tensor | None:
+        return None if x is None or x.numel() == 0 else x.to(torch.int32).contiguous()
+
+    targets = None if work.targets is None else (work.targets[0].float().contiguous(), work.targets[1].float().contiguous())
+    references = None if work.references is None else work.references.float()
+    return work._replace(
+        queries=work.queries.float(), references=references, span=whole(work.span), listed=whole(work.listed), skip=whole(work.skip),
+        targets=targets,
+    )  # fmt: skip
+
+
+def _mode(work: Work) -> int:
+    if work.targets is not None:
+        return prepare.TARGETS
+    return prepare.SPAN if work.span is not None else prepare.LISTED

@@ -1,0 +1,65 @@
+"""`criterion.mean_positive` of classes without the matrix: mean_j -log p_ij over the positives j of query i.
+
+The kernels evaluate one positive of each query against all candidates, log sum_k exp(s_ik) - s_ij. The mean affinity of the positives is
+that with the mean of their rows (for squared distances, also of their squared lengths), so what is missing costs O(n d).
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from nearkin.compose.outcome import Outcome
+from nearkin.kernels.autograd import Soft
+from nearkin.kernels.contract import Work
+from nearkin.objectives.listed_neighbors import pairwise
+
+
+def mean_of_positives(
+    work: Work, classes: tuple[Tensor, Tensor], skip: Tensor | None, temperature: float, evaluate: Callable[[Work], Soft]
+) -> Outcome:
+    """The outcome of queries and references by class; `skip` (n, e) are positions of the query itself, -1 where there are fewer."""
+    mine, theirs = classes
+    others = work.queries if work.references is None else work.references
+    own = (
+        mine.new_full((len(mine), 1), -1)
+        if skip is None
+        else torch.where((skip >= 0) & (theirs[skip.clamp_min(0)] == mine[:, None]), skip, -1)
+    )
+    ranked, order = theirs.sort(stable=True)
+    low, high = torch.searchsorted(ranked, mine), torch.searchsorted(ranked, mine, right=True)
+    count = high - low - (own >= 0).sum(1)  # (n,) positives
+    valid = count > 0
+    mean, power = _means(others, torch.searchsorted(ranked, theirs), low, own, count)
+    near = (work.queries * mean).sum(1)
+    if work.squared:
+        near = 2 * near - work.queries.square().sum(1) - power
+    first = _first_positive(order, low, high, own)
+    listed = torch.where(valid, first, -1)[:, None]
+    soft = evaluate(work._replace(listed=listed, skip=skip))
+    one = pairwise(work.queries, others[first.clamp_min(0)][:, None], work.squared, temperature)[:, 0]
+    alone = valid & ~soft.valid  # its one positive is its only candidate: a certain choice, which kernels skip
+    values = torch.where(valid, torch.where(alone, 0.0, soft.values) + one - near / temperature, 0.0)
+    candidates = len(others) - (0 if skip is None else (skip >= 0).sum(1))
+    return Outcome(values, valid.to(values.dtype), (candidates * valid).sum())
+
+
+def _means(others: Tensor, first: Tensor, low: Tensor, own: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, d) the mean of each query's positives, and (n,) the mean of their squared lengths.
+
+    A class goes by the place of its first member in the sorted order: `first` (m,) of the references, `low` (n,) of the queries.
+    """
+    rows = torch.cat([others, others.square().sum(1, keepdim=True)], 1)
+    totals = torch.zeros_like(rows).index_add(0, first, rows)
+    itself = (rows[own.clamp_min(0)] * (own >= 0)[:, :, None]).sum(1)
+    means = (totals[low.clamp_max(len(rows) - 1)] - itself) / count.clamp_min(1)[:, None]
+    return means[:, :-1], means[:, -1]
+
+
+def _first_positive(order: Tensor, low: Tensor, high: Tensor, own: Tensor) -> Tensor:
+    """(n,) the position of one positive: the first of the class that is not the query itself."""
+    tried = low[:, None] + torch.arange(own.shape[1] + 1, device=low.device)  # (n, e + 1): one of them is free
+    inside = tried < high[:, None]
+    positions = order[tried.clamp_max(len(order) - 1)]
+    free = inside & ~(positions[:, :, None] == own[:, None]).any(2)
+    return positions.gather(1, free.long().argmax(1, keepdim=True))[:, 0]

@@ -1,0 +1,158 @@
+"""Memories of earlier batches: delay, age, the last rows, a bank for each class, a momentum queue; and every objective with one."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import nearkin as nk
+from nearkin.compose import (
+    ClassBank,
+    CrossBatchMemory,
+    InBatch,
+    LabelDistance,
+    MomentumQueue,
+    Points,
+    SameId,
+    SameLabel,
+    any_positive,
+    cosine,
+)
+from nearkin.compose.points import EMPTY
+from tests.batches import drawn
+
+Y, IDS = torch.arange(4).repeat(3), torch.arange(12)
+
+
+def batch(start: int, n: int = 4, labels: Tensor | None = None) -> Points:
+    ids = torch.arange(start, start + n)
+    return Points(ids[:, None].double().repeat(1, 2), ids % 3 if labels is None else labels, ids)
+
+
+def test_a_queue_smaller_than_the_batch_keeps_the_last_rows() -> None:
+    memory = CrossBatchMemory(3, 2)
+    memory.update(batch(0, 5))
+    assert sorted(memory.ids.tolist()) == [2, 3, 4]
+    memory.update(batch(5, 2))
+    assert sorted(memory.ids.tolist()) == [4, 5, 6], "the oldest left"
+
+
+def test_a_delayed_memory_counts_after_so_many_steps() -> None:
+    memory = CrossBatchMemory(4, 2, delay=2)
+    memory.update(batch(0))
+    assert memory(batch(4)).labels.tolist()[4:] == [EMPTY] * 4 and memory(batch(4)).ids.tolist()[4:] == [EMPTY] * 4
+    memory.update(batch(4))
+    assert sorted(memory(batch(8)).ids.tolist()[4:]) == [4, 5, 6, 7]
+
+
+def test_old_embeddings_no_longer_count() -> None:
+    memory = CrossBatchMemory(8, 2, max_age=2)
+    memory.update(batch(0, 2))
+    memory.update(batch(2, 2))
+    assert sorted(memory(batch(9, 1)).ids.tolist())[-5:] == [0, 1, 2, 3, 9]
+    memory.update(batch(4, 2))
+    assert {i for i in memory(batch(9, 1)).ids.tolist() if i != EMPTY} == {2, 3, 4, 5, 9}
+
+
+def test_empty_slots_change_no_objective() -> None:
+    """4.05 became 8.35: slots that were never filled counted as negatives."""
+    z = drawn()
+    for objective in (
+        nk.NCA(),
+        nk.NCA("expected"),
+        nk.SupCon(),
+        nk.MultiSimilarity(),
+        nk.Circle(),
+        nk.Triplet(),
+        nk.FastAP(),
+        nk.SmoothAP(0.1),
+    ):
+        expected = objective(z, Y, ids=IDS)
+        remembering = objective.choosing_among(CrossBatchMemory(32, 3)).double()
+        torch.testing.assert_close(remembering(z, Y, ids=IDS), expected)
+        if remembering.engine == "auto" and getattr(objective.criterion, "form", None):
+            remembering.engine = "torch"
+            torch.testing.assert_close(remembering(z, Y, ids=IDS), expected)
+        memory = CrossBatchMemory(32, 3).double()
+        torch.testing.assert_close(objective(z, Y, ids=IDS, references=memory(Points(z, Y, IDS))), expected)
+    numbers = drawn(12, 2, 5)
+    regression = nk.NCARegression()
+    remembering = regression.choosing_among(CrossBatchMemory(7, 3, targets=2)).double()
+    for engine in ("dense", "torch"):
+        remembering.engine = engine
+        torch.testing.assert_close(remembering(z, numbers, ids=IDS), regression(z, numbers))
+    itself = nk.NeighborhoodObjective(InBatch(), cosine(), SameId(), any_positive)
+    torch.testing.assert_close(
+        itself.choosing_among(CrossBatchMemory(7, 3)).double()(z, ids=IDS),
+        itself(z, ids=IDS),
+    )
+
+
+@pytest.mark.parametrize("name", ["supcon", "circle", "margin_loss", "nca"])
+def test_a_memory_is_the_earlier_batches(name: str) -> None:
+    from nearkin.train.objective_choice import build
+
+    z, old = drawn(), drawn(12, 3, 7)
+    facts = {"num_classes": 4, "dimension": 3, "size": 24}
+    objective = build(name, {"memory": 12, "memory_delay": 1}, **facts).double()
+    plain = build(name, {}, **facts).double()
+    torch.testing.assert_close(objective(z, Y, ids=IDS), plain(z, Y, ids=IDS))
+    objective.update(old, Y, ids=IDS + 12)
+    both = Points(torch.cat([z, old]), torch.cat([Y, Y]), torch.arange(24))
+    torch.testing.assert_close(objective(z, Y, ids=IDS), plain(z, Y, ids=IDS, references=both))
+    with pytest.raises(ValueError, match="ArcFace has references of its own, Proxies, and cannot choose among others"):
+        build("arcface", {"memory": 12}, **facts)
+    with pytest.raises(ValueError, match="Angular compares points within the batch only and takes no memory"):
+        build("angular", {"memory": 12}, **facts)
+    with pytest.raises(ValueError, match="memory_delay and memory_age belong to a memory"):
+        build("nca", {"memory_delay": 12}, **facts)
+    assert isinstance(build("nca", {"memory_per_class": 2}, **facts).references, ClassBank)
+
+
+def test_a_class_bank_keeps_the_last_of_every_class() -> None:
+    bank = ClassBank(3, 2, per_class=2)
+    bank.update(batch(0, 5, torch.tensor([0, 0, 0, 1, 0])))
+    assert bank.ids.reshape(3, 2).sort(1).values.tolist() == [[2, 4], [EMPTY, 3], [EMPTY, EMPTY]]
+    bank.update(batch(5, 3, torch.tensor([2, 0, 1])))
+    assert bank.ids.reshape(3, 2).sort(1).values.tolist() == [[4, 6], [3, 7], [EMPTY, 5]]
+    assert bank.labels.tolist() == [0, 0, 1, 1, 2, EMPTY] and bank.vectors[bank.ids == 6].tolist() == [[6.0, 6.0]]
+    found = bank(batch(20, 2, torch.tensor([0, 1])))
+    assert SameLabel()(batch(20, 2, torch.tensor([0, 1])), found).candidate.sum() == 2 * 6
+    assert repr(bank) == "ClassBank(size=6, dimension=2)" and bank.known_classes() == 3
+    again = ClassBank(3, 2, per_class=2)
+    again.load_state_dict(bank.state_dict())
+    assert torch.equal(again(batch(20, 2)).ids, bank(batch(20, 2)).ids)
+
+
+def test_a_momentum_queue_is_moco() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Linear(4, 3).double()
+    queue = MomentumQueue(network, 8, 3, momentum=0.9).double()
+    objective = nk.NeighborhoodObjective(InBatch(), cosine(0.07), SameId(), any_positive)
+    first, second, ids = drawn(5, 4, 1), drawn(5, 4, 2), torch.arange(5)
+    queue.update(Points(old := drawn(4, 3, 3), None, torch.arange(20, 24)))
+    keys = queue.keys(second)
+    assert not keys.requires_grad and torch.equal(keys, network(second).detach())
+    loss = objective(network(first), ids=ids, references=queue(Points(keys, None, ids)))
+    q, k, n = (torch.nn.functional.normalize(x) for x in (network(first), keys, old))
+    logits = torch.cat([q @ k.T, q @ n.T], 1) / 0.07
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits, ids))
+    before = queue.copy.weight.clone()
+    with torch.no_grad():
+        network.weight += 1
+    queue.follow(network)
+    torch.testing.assert_close(queue.copy.weight, before + 0.1)
+
+
+def test_memories_say_what_is_wrong_and_how_large_they_are() -> None:
+    assert repr(CrossBatchMemory(5, 2)) == "CrossBatchMemory(size=5, dimension=2)"
+    assert repr(CrossBatchMemory(5, 2, delay=3, max_age=4)) == "CrossBatchMemory(size=5, dimension=2, delay=3, max_age=4)"
+    assert repr(nk.NormalizedSoftmax(7, 3).references) == "Proxies(num_classes=7, dimension=3, columns=3)"
+    with pytest.raises(ValueError, match=r"delay \(-1\) must be a whole number of at least 0: it is the number of steps before"):
+        CrossBatchMemory(5, 2, delay=-1)
+    with pytest.raises(ValueError, match=r"labels have shape \(4, 1\) and the memory was built with targets=2; make them agree"):
+        CrossBatchMemory(5, 2, targets=2)(batch(0, 4, torch.zeros(4, 1)))
+    assert (
+        not LabelDistance()(batch(0, 4, torch.zeros(4, 1)), CrossBatchMemory(2, 2, targets=1)(batch(0, 4, torch.zeros(4, 1))))
+        .candidate[:, 4:]
+        .any()
+    )

@@ -1,0 +1,145 @@
+"""torch.compile takes every objective as one graph, for any batch size, and computes what the objective computes without it."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounter
+
+from bench.catalog import CLASSES, DIMENSION, SIZE, Batch, Case, batch, cases, leaves
+from nearkin.compose import routes, value_checks
+from nearkin.objectives import NCA, Contrastive, InstanceDiscrimination, NCARegression, NeighborhoodDiscovery, NPair, Softmax, Triplet
+
+every = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+each = pytest.mark.parametrize("case", cases(options=False), ids=lambda case: case.name)
+DRAWS = "Triplet, choice=distance-weighted"
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),  # torch.compile's own
+    pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`:UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Any:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def found(call: Any, objective: Any, some: Batch) -> list[Tensor]:
+    """Value and gradients of the embeddings and of the objective's own vectors."""
+    live = some.embeddings.detach().requires_grad_()
+    torch.manual_seed(3)
+    loss = call(live, some.labels, ids=some.ids)
+    gradients = torch.autograd.grad(loss, leaves(objective, live), allow_unused=True, materialize_grads=True)
+    return [loss.detach(), *gradients]
+
+
+def compared(objective: Any, backend: Any, sizes: tuple[int, ...], rtol: float = 1.3e-6, atol: float = 1e-5, **how: Any) -> None:
+    """The compiled objective next to itself, with an update between any two steps."""
+    compiled = torch.compile(objective, fullgraph=True, backend=backend, **how)
+    for n in sizes:
+        some = batch(objective.supervision, n)
+        torch.testing.assert_close(found(compiled, objective, some), found(objective, objective, some), rtol=rtol, atol=atol)
+        objective.update(some.embeddings, some.labels, ids=some.ids)
+
+
+@each
+def test_every_objective_is_one_graph_that_stays(case: Case) -> None:
+    counter = CompileCounter()
+    compared(case.build(), counter, (32, 32))
+    assert counter.frame_count == 1, "state moves, and the graph stays"
+
+
+@pytest.mark.parametrize("make", [NCA, Triplet, lambda: Softmax(CLASSES, DIMENSION), lambda: InstanceDiscrimination(SIZE, DIMENSION)])
+def test_one_graph_for_any_size(make: Any) -> None:
+    counter = CompileCounter()
+    compared(make(), counter, (32, 24, 40), dynamic=True)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.soak
+@every
+def test_one_graph_for_any_size_of_every_objective(case: Case) -> None:
+    objective, counter = case.build(), CompileCounter()
+    compared(objective, counter, (32, 24, 40, 34))
+    assert counter.frame_count <= 2, "one graph for the first size, and one for all others"
+    last = objective.last["softmax"] if case.name == "CenterLoss" else objective.last
+    assert last.queries == 34
+
+
+STREAMED = {
+    "classes": NCA,
+    "expected": lambda: NCA("expected"),
+    "cosine": lambda: NCA(temperature=0.1, metric="cosine"),
+    "numbers": NCARegression,
+    "bank": lambda: InstanceDiscrimination(SIZE, DIMENSION),
+    "lists": lambda: NeighborhoodDiscovery(SIZE, DIMENSION, k=2),
+    "weighted": lambda: NeighborhoodDiscovery(SIZE, DIMENSION, weighted=True),
+    "each": lambda: NeighborhoodDiscovery(SIZE, DIMENSION, quantifier="each"),
+    "semi": lambda: NeighborhoodDiscovery(SIZE, DIMENSION, labels=torch.arange(SIZE) % CLASSES),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.soak)])
+def test_the_kernels_are_operators_of_the_graph(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MANY_PAIRS", 0)
+    monkeypatch.setattr(routes, "MANY_ON_CPU", 0)
+    compared(STREAMED[name](), backend, (32,) if backend == "eager" else (32, 24, 40))
+
+
+@pytest.mark.parametrize("name", ["classes", "numbers", "lists"])
+def test_operators_pass_torchs_own_checks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes, types and layouts of the fake results, the registered gradient, and tracing with symbolic sizes."""
+    from nearkin.kernels import operators
+
+    monkeypatch.setattr(routes, "MANY_ON_CPU", 0)
+    seen: list[tuple[Any, ...]] = []
+    real = operators.soft_values
+    monkeypatch.setattr(operators, "soft_values", lambda *given: (seen.append(given), real(*given))[1])
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    objective = STREAMED[name]()
+    some = batch(objective.supervision, 12)
+    some.loss(objective)
+    monkeypatch.undo()
+    given = [x.clone().requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() and i == 0 else x for i, x in enumerate(seen[0])]
+    torch.library.opcheck(real, tuple(given))
+
+
+@pytest.mark.parametrize("make", [NCA, lambda: NCA(engine="torch"), Contrastive, Triplet, NPair])
+def test_a_batch_of_one_class_is_zero_and_said(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_checks, "_told", set())
+    objective, some = make(), batch("classes", 12)
+    compiled = torch.compile(objective, fullgraph=True, backend="eager")
+    live = some.embeddings.requires_grad_()
+    with pytest.warns(UserWarning, match=f"{type(objective).__name__}: the labels of a batch contain one class only"):
+        loss = compiled(live, torch.zeros_like(some.labels))
+    (gradient,) = torch.autograd.grad(loss, live)
+    assert loss == 0 and not gradient.any() and objective.last is not None and objective.last.skipped == 12
+    assert compiled(live, some.labels) > 0, "the next call works"
+
+
+def test_wrong_values_are_errors_in_words_inside_of_a_graph() -> None:
+    some = batch("classes", 12)
+    made = NCA(), Softmax(3, DIMENSION), InstanceDiscrimination(8, DIMENSION)
+    nca, softmax, bank = (torch.compile(objective, fullgraph=True, backend="eager") for objective in made)
+    with pytest.raises(ValueError, match="embeddings contains NaN or infinity"):
+        nca(some.embeddings * torch.nan, some.labels)
+    with pytest.raises(ValueError, match="their squares overflow"):
+        nca(some.embeddings * 1e17, some.labels)
+    with pytest.raises(ValueError, match="labels run from 0 to 3, but this objective was built for the classes 0 to 2"):
+        softmax(some.embeddings, some.labels)
+    with pytest.raises(ValueError, match="ids run from 0 to 11, but the bank has the slots 0 to 7"):
+        bank(some.embeddings, ids=some.ids)
+    assert nca(some.embeddings, some.labels).isfinite()
+
+
+@pytest.mark.soak
+@every
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_whole_compilers(case: Case, backend: str) -> None:
+    if case.name == DRAWS and backend == "inductor":
+        pytest.skip("the compiler draws other random numbers")
+    compared(case.build(), backend, (32, 24, 40), rtol=1e-4)

@@ -1,0 +1,63 @@
+"""The table of counterparts: every name of the peers is in it, and every row that claims equal values is compared."""
+
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+import migration_table as table  # noqa: E402
+
+ROWS = [(title, entry) for title, (_, entries) in table.TABLES.items() for entry in entries]
+CHECKED = [pytest.param(title, entry, id=f"{title.split()[-1]}-{entry.theirs}") for title, entry in ROWS if entry.check]
+BASES = ("Mixin", "Base", "Generic", "Wrapper")
+
+
+@pytest.mark.filterwarnings("ignore")  # of theirs
+@pytest.mark.parametrize(("title", "entry"), CHECKED)
+def test_values_and_gradients_are_equal(title: str, entry: table.Entry) -> None:
+    if table.TABLES[title][0] == "pytorch-metric-learning":
+        pytest.importorskip("pytorch_metric_learning")
+    for seed in range(3):
+        torch.manual_seed(seed)
+        b = table.batch(seed)
+        theirs, ours = entry.check(b)
+        found = []
+        for loss in (theirs, ours):
+            z = b.z.clone().requires_grad_()
+            value = loss(z)
+            slope = torch.autograd.grad(value, z)[0] if value.requires_grad else torch.zeros(())
+            found.append((value.detach().reshape(()), slope))
+        (a, da), (m, dm) = found
+        torch.testing.assert_close(m, a, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(dm, da, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("module", ["losses", "miners", "distances", "reducers", "samplers"])
+def test_every_name_of_theirs_is_in_the_table(module: str) -> None:
+    home = pytest.importorskip(f"pytorch_metric_learning.{module}")
+    known = {name for name, thing in vars(home).items() if inspect.isclass(thing) and not any(base in name for base in BASES)}
+    assert known == {entry.theirs for entry in table.TABLES[module.capitalize()][1]}
+
+
+def test_every_metric_of_theirs_is_in_the_table() -> None:
+    calculator = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator").AccuracyCalculator
+    assert set(calculator(k=1, knn_func=object(), kmeans_func=object()).get_function_dict()) == {entry.theirs for entry in table.METRICS}
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert (ROOT / "docs/migration.md").read_text(encoding="utf-8") == table.page(), "run `make docs`"
+
+
+def test_a_wrong_claim_would_be_noticed() -> None:
+    pytest.importorskip("pytorch_metric_learning")
+    wrong = table.plain("SupConLoss", lambda: table.o.SupCon(0.2))
+    with pytest.raises(AssertionError):
+        test_values_and_gradients_are_equal("Losses", table.Entry("SupConLoss", "SupCon(0.2)", check=wrong))
+
+
+def test_every_row_without_equal_values_says_why() -> None:
+    assert all(entry.why for _, entry in ROWS if entry.check is None)
