@@ -112,6 +112,8 @@ def test_moons_are_learned_better_than_chance_with_calibrated_shares() -> None:
     model = TabularNCAClassifier(**{**FAST, "epochs": 15}).fit(x[:400], y[:400])
     assert model.score(x[400:], y[400:]) > 0.95
     assert sklearn_log_loss(y[400:], model.predict_proba(x[400:])) < 0.2
+    sure = model.add_rows(np.repeat(x[:1], 100_000, 0), np.repeat(y[:1], 100_000)).predict_proba(x)
+    assert sure.max() <= 1 and sure.sum(1) == pytest.approx(1)
 
 
 def test_neighbors_explain_a_prediction_by_their_rows() -> None:

@@ -50,7 +50,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
     temperature: float
     reference_share: float
     epochs: int
-    batch_size: int
+    batch_size: int | None
     learning_rate: float
     weight_decay: float
     held_out: float
@@ -82,7 +82,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         return torch.from_numpy(self._scaling(numbers)), torch.from_numpy(categories)
 
     def _fit(self, table: Any, targets: np.ndarray, classes: np.ndarray | None, weights: np.ndarray) -> None:
-        schedule = self._schedule()
+        schedule = self._schedule(len(targets))
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=1 + check_whole("n_members", self.n_members)).tolist()
         self.schema_ = TableSchema.learned(table)
         self._scaling = NumberScaling.fitted(self.schema_.encode(table).numbers, self.scaling)
@@ -106,14 +106,14 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         self._keep(table, numbers, categories, targets, weights)
         self._held = parts[1]
 
-    def _schedule(self) -> Schedule:
+    def _schedule(self, n: int) -> Schedule:
         check_choice("distance", self.distance, DISTANCES)
         check_share("reference_share", self.reference_share)
         return Schedule(
             self.distance,
             check_positive("temperature", self.temperature),
             self.reference_share,
-            check_whole("batch_size", self.batch_size, 2),
+            min(max(256, n // 16), 1024) if self.batch_size is None else check_whole("batch_size", self.batch_size, 2),
             check_whole("epochs", self.epochs),
             check_whole("patience", self.patience),
             check_positive("learning_rate", self.learning_rate),
@@ -357,7 +357,7 @@ class TabularNCAClassifier(ClassifierMixin, TabularNCA):  # type: ignore[misc]
         How a scaled number becomes a vector.
     n_components : int, default=64
         Dimensions of the embedding.
-    blocks : int, default=1
+    blocks : int, default=0
         Residual blocks of the encoder; 0 is a linear map of the embedded columns.
     hidden : int, default=256
         Units within a block.
@@ -369,12 +369,12 @@ class TabularNCAClassifier(ClassifierMixin, TabularNCA):  # type: ignore[misc]
         Distance between embeddings. A row at distance D votes with a share proportional to exp(-D / temperature).
     temperature : float, default=1.0
         Divides the distances. The encoder learns their scale, so that it rarely needs a change.
-    reference_share : float, default=0.3
-        Share of the training rows that a step draws as references, at most 4,096; 1 takes all of them, up to that limit.
+    reference_share : float, default=0.5
+        Share of the training rows that a step draws as references, at most 2,048; 1 takes all of them, up to that limit.
     epochs : int, default=100
         The most passes over the training rows.
-    batch_size : int, default=512
-        Rows per step.
+    batch_size : int or None, default=None
+        Rows per step. None takes a sixteenth of the rows, at least 256 and at most 1,024.
     learning_rate : float, default=0.01
         Of AdamW.
     weight_decay : float, default=0.0002
@@ -382,7 +382,7 @@ class TabularNCAClassifier(ClassifierMixin, TabularNCA):  # type: ignore[misc]
     held_out : float, default=0.15
         Share of the rows that are held out to stop early. They vote in predictions, like all rows. 0 trains for
         all epochs.
-    patience : int, default=12
+    patience : int, default=16
         Epochs without a better held-out loss before training stops.
     n_members : int, default=1
         Encoders with different seeds whose predictions are averaged.
@@ -439,19 +439,19 @@ class TabularNCAClassifier(ClassifierMixin, TabularNCA):  # type: ignore[misc]
         scaling: Scaling = "quantile",
         number_embedding: NumberEmbedding = "periodic",
         n_components: int = 64,
-        blocks: int = 1,
+        blocks: int = 0,
         hidden: int = 256,
         dropout: float = 0.1,
         frequency_scale: float = 0.1,
         distance: str = "euclidean",
         temperature: float = 1.0,
-        reference_share: float = 0.3,
+        reference_share: float = 0.5,
         epochs: int = 100,
-        batch_size: int = 512,
+        batch_size: int | None = None,
         learning_rate: float = 0.01,
         weight_decay: float = 0.0002,
         held_out: float = 0.15,
-        patience: int = 12,
+        patience: int = 16,
         n_members: int = 1,
         class_weight: Any = None,
         device: str = "cpu",
@@ -537,7 +537,8 @@ class TabularNCAClassifier(ClassifierMixin, TabularNCA):  # type: ignore[misc]
         ndarray of shape (n_samples, n_classes)
             Probabilities.
         """
-        return like(self._soft(X), X)
+        shares = self._soft(X)
+        return like(shares / shares.sum(1, keepdims=True), X)  # rounding would leave a sure class above 1
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """Predict the class with the largest share of the vote.
@@ -570,7 +571,7 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
         How a scaled number becomes a vector.
     n_components : int, default=64
         Dimensions of the embedding.
-    blocks : int, default=1
+    blocks : int, default=0
         Residual blocks of the encoder; 0 is a linear map of the embedded columns.
     hidden : int, default=256
         Units within a block.
@@ -582,12 +583,12 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
         Distance between embeddings. A row at distance D votes with a share proportional to exp(-D / temperature).
     temperature : float, default=1.0
         Divides the distances. The encoder learns their scale, so that it rarely needs a change.
-    reference_share : float, default=0.3
-        Share of the training rows that a step draws as references, at most 4,096; 1 takes all of them, up to that limit.
+    reference_share : float, default=0.5
+        Share of the training rows that a step draws as references, at most 2,048; 1 takes all of them, up to that limit.
     epochs : int, default=100
         The most passes over the training rows.
-    batch_size : int, default=512
-        Rows per step.
+    batch_size : int or None, default=None
+        Rows per step. None takes a sixteenth of the rows, at least 256 and at most 1,024.
     learning_rate : float, default=0.01
         Of AdamW.
     weight_decay : float, default=0.0002
@@ -595,7 +596,7 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
     held_out : float, default=0.15
         Share of the rows that are held out to stop early and to calibrate intervals. They vote in predictions, like all rows. 0 trains for
         all epochs.
-    patience : int, default=12
+    patience : int, default=16
         Epochs without a better held-out loss before training stops.
     n_members : int, default=1
         Encoders with different seeds whose predictions are averaged.
@@ -646,19 +647,19 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
         scaling: Scaling = "quantile",
         number_embedding: NumberEmbedding = "periodic",
         n_components: int = 64,
-        blocks: int = 1,
+        blocks: int = 0,
         hidden: int = 256,
         dropout: float = 0.1,
         frequency_scale: float = 0.1,
         distance: str = "euclidean",
         temperature: float = 1.0,
-        reference_share: float = 0.3,
+        reference_share: float = 0.5,
         epochs: int = 100,
-        batch_size: int = 512,
+        batch_size: int | None = None,
         learning_rate: float = 0.01,
         weight_decay: float = 0.0002,
         held_out: float = 0.15,
-        patience: int = 12,
+        patience: int = 16,
         n_members: int = 1,
         device: str = "cpu",
         verbose: int = 0,

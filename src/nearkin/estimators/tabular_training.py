@@ -12,7 +12,7 @@ from torch import Tensor
 from nearkin.estimators.soft_neighbors import Votes, affinities, log_loss, soft_mean, squared_error
 from nearkin.models.tabular import TabularEncoder
 
-MOST_REFERENCES = 4096  # of a step, whatever their share: it bounds the memory and the time of a step
+MOST_REFERENCES = 2048  # of a step, whatever their share: it bounds the memory and the time of a step
 FEWEST_HELD_OUT = 8
 
 

@@ -118,7 +118,7 @@ class PeriodicNumbers(nn.Module):
         Columns of numbers.
     frequencies : int, default=32
         Frequencies of each column.
-    scale : float, default=0.05
+    scale : float, default=0.1
         Standard deviation of the frequencies at the start: larger ones resolve finer differences of a number.
     size : int, default=24
         Length of a number's embedding.
@@ -128,7 +128,7 @@ class PeriodicNumbers(nn.Module):
     [gorishniy2022numbers]
     """
 
-    def __init__(self, columns: int, frequencies: int = 32, scale: float = 0.05, size: int = 24) -> None:
+    def __init__(self, columns: int, frequencies: int = 32, scale: float = 0.1, size: int = 24) -> None:
         super().__init__()
         start = torch.empty(columns, frequencies)
         self.frequencies = nn.Parameter(nn.init.trunc_normal_(start, std=scale, a=-3 * scale, b=3 * scale))
@@ -228,9 +228,9 @@ class TabularEncoder(nn.Module):
         Size of the embedding.
     number_embedding : {"periodic", "piecewise", "none"}, default="periodic"
         How a number becomes a vector; "none" takes the number itself.
-    frequency_scale : float, default=0.05
+    frequency_scale : float, default=0.1
         See `PeriodicNumbers`.
-    blocks : int, default=1
+    blocks : int, default=0
         Residual blocks; 0 is a linear map of the embedded columns.
     hidden : int, default=256
         Units within a block.
@@ -257,8 +257,8 @@ class TabularEncoder(nn.Module):
         dimension: int = 64,
         *,
         number_embedding: NumberEmbedding = "periodic",
-        frequency_scale: float = 0.05,
-        blocks: int = 1,
+        frequency_scale: float = 0.1,
+        blocks: int = 0,
         hidden: int = 256,
         dropout: float = 0.1,
     ) -> None:
