@@ -29,6 +29,7 @@ lint: $(READY)
 
 bench: $(BENCH)
 	$(BIN)/python -m bench.kernels --out docs/bench-cpu.json
+	$(BIN)/python -m bench.grid --out docs/bench-grid-cpu.json
 	$(BIN)/python -m bench.batches --out docs/bench-batches.json
 	$(BIN)/python -m bench.losses --out docs/bench-losses.json
 	$(BIN)/python -m bench.numerics --out docs/bench-numerics-cpu.json
@@ -39,13 +40,16 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.linear --data $(DATA) --out docs/bench-linear.json
 	$(BIN)/python -m bench.service --out docs/bench-service.json
 	$(BIN)/python -m bench.opening --out docs/bench-opening.json
+	$(BIN)/python -m bench.attacks --out docs/bench-attacks.json
 	$(BIN)/python -m bench.shards --out docs/bench-shards.json
 	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json
 	$(BIN)/python -m bench.scale --out docs/bench-scale.json
 	$(BIN)/python -m bench.milvus --out docs/bench-milvus.json
 
 soak: $(READY)
-	$(BIN)/python -m pytest -m soak
+	rm -rf .soak
+	NEARKIN_SOAK_RESULTS=$(CURDIR)/.soak $(BIN)/python -m pytest -m soak
+	PYTHONPATH=. $(BIN)/python docs/promises.py --collect .soak
 	$(BIN)/python -m tests.mutants
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OLDEST) scikit-learn==1.5.0
 	SCIPY_ARRAY_API=1 PYTHONPATH=$(OLDEST):src:. $(BIN)/python tests/estimators/estimator_checks.py
@@ -61,6 +65,7 @@ docs: $(SITE)
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/performance.py
 	$(BIN)/python docs/scale.py
+	$(BIN)/python docs/promises.py
 	$(BIN)/python -m sphinx -n -W --keep-going -q -j auto -b html docs docs/_build/html
 
 # The explorer's page is shipped built; this builds it again, byte for byte, and needs Node 18 or newer.
@@ -91,4 +96,4 @@ $(SITE): $(READY)
 	touch $@
 
 clean:
-	rm -rf .venv dist runs docs/_build docs/tutorials docs/reference/generated .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv dist runs docs/_build docs/tutorials docs/reference/generated .soak .pytest_cache .mypy_cache .ruff_cache

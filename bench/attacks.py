@@ -27,8 +27,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.hostile_jpeg import many_scans
 from bench.service import D, clustered, model_folder
-from tests.serve.hostile_images import many_scans
 
 TOKEN = "a-secret-for-the-benchmark"
 SIGNED = {"Authorization": f"Bearer {TOKEN}"}
@@ -87,7 +87,12 @@ class Served:
             time.sleep(0.05)
         pairs = {name: sorted(found) for name, found in times.items()}
         return {
-            name: {"median_ms": one[len(one) // 2], "slowest_ms": one[-1], "failed": sum(value == float("inf") for value in one)}
+            name: {
+                "requests": len(one),
+                "median_ms": one[len(one) // 2],
+                "slowest_ms": one[-1],
+                "failed": sum(value == float("inf") for value in one),
+            }
             for name, one in pairs.items()
         }
 

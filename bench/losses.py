@@ -1,8 +1,9 @@
 """Every loss that pytorch-metric-learning has, too: `python -m bench.losses [--device cuda] [--peers FOLDER] [--out FILE.json]`.
 
-Loss and gradients, those of learned class vectors among them, of a batch with four points a class, d = 128. Both must return the same
-value before either is timed, but for the contrastive loss, which is another function there. Softmax has no peer there and is compared
-with torch's own. Best of interleaved rounds: one thread's CPU seconds, or seconds until the device is idle.
+Loss and gradients, those of learned class vectors among them, of a batch with four points a class, d = 128 and 768. Both must return the
+same value before either is timed, but for the contrastive loss, which is another function there. Softmax has no peer there and is compared
+with torch's own. Best of interleaved rounds: one thread's CPU seconds, or seconds until the device is idle. Operators are counted, too,
+without those that only look at memory in another way: on a GPU each is a launch.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import nearkin
 from bench.contenders import Evaluate
@@ -24,7 +26,10 @@ from bench.measure import interleaved
 
 SIZES = (64, 256, 1024)
 CLASSES = (100, 1000, 10_000)
-DIMENSION, ROUNDS, PATIENCE, AT_ONCE = 128, 40, 10.0, 256
+DIMENSIONS = (128, 768)
+ROUNDS, PATIENCE, AT_ONCE = 40, 10.0, 256
+VIEWS = ("t", "transpose", "view", "expand", "unsqueeze", "select", "slice", "detach", "alias", "permute", "squeeze", "split", "unbind")
+VIEWS += ("_unsafe_view", "as_strided", "lift_fresh", "_local_scalar_dense", "view_as", "diagonal")
 Loss = Callable[[Tensor], Tensor]
 
 
@@ -36,11 +41,21 @@ class Pair(NamedTuple):
     equal: bool = True
 
 
-def batch(n: int, classes: int, device: str) -> tuple[Tensor, Tensor]:
+class Operators(TorchDispatchMode):
+    """Counts the operators that compute something, forwards and backwards."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.overloadpacket.__name__ not in VIEWS
+        return func(*args, **(kwargs or {}))
+
+
+def batch(n: int, classes: int, device: str, d: int) -> tuple[Tensor, Tensor]:
     """Unit vectors near their class's and the labels of `classes` classes in turn, in no order."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(n).remainder(classes)[torch.randperm(n, generator=generator)]
-    centers, noise = torch.randn(classes, DIMENSION, generator=generator), torch.randn(n, DIMENSION, generator=generator)
+    centers, noise = torch.randn(classes, d, generator=generator), torch.randn(n, d, generator=generator)
     return torch.nn.functional.normalize(centers[labels] + noise).to(device), labels.to(device)
 
 
@@ -71,15 +86,15 @@ def of_pairs(labels: Tensor) -> Iterator[Pair]:
     yield Pair("NPair", partial(_called, nearkin.NPair(l2=0), labels), partial(_called, losses.NPairsLoss(), labels))
 
 
-def of_classes(labels: Tensor, classes: int) -> Iterator[Pair]:
+def of_classes(labels: Tensor, classes: int, d: int) -> Iterator[Pair]:
     """Losses against one learned vector a class."""
     from pytorch_metric_learning import losses
 
     device = labels.device
     made: dict[str, tuple[Any, Any]] = {
-        "ProxyNCA": (nearkin.ProxyNCA(classes, DIMENSION, form="softmax"), losses.ProxyNCALoss(classes, DIMENSION, softmax_scale=3)),
-        "NormalizedSoftmax": (nearkin.NormalizedSoftmax(classes, DIMENSION), losses.NormalizedSoftmaxLoss(classes, DIMENSION)),
-        "LargeMarginSoftmax": (nearkin.LargeMarginSoftmax(classes, DIMENSION, base=0.0), losses.LargeMarginSoftmaxLoss(classes, DIMENSION)),
+        "ProxyNCA": (nearkin.ProxyNCA(classes, d, form="softmax"), losses.ProxyNCALoss(classes, d, softmax_scale=3)),
+        "NormalizedSoftmax": (nearkin.NormalizedSoftmax(classes, d), losses.NormalizedSoftmaxLoss(classes, d)),
+        "LargeMarginSoftmax": (nearkin.LargeMarginSoftmax(classes, d, base=0.0), losses.LargeMarginSoftmaxLoss(classes, d)),
     }
     for name, (ours, theirs) in made.items():
         weight = theirs.proxies if name == "ProxyNCA" else theirs.W.T
@@ -87,7 +102,7 @@ def of_classes(labels: Tensor, classes: int) -> Iterator[Pair]:
         ours.to(device), theirs.to(device)
         learned = list(ours.parameters()), list(theirs.parameters())
         yield Pair(name, partial(_called, ours, labels), partial(_called, theirs, labels), learned)
-    ours, head = nearkin.Softmax(classes, DIMENSION).to(device), torch.nn.Linear(DIMENSION, classes).to(device)
+    ours, head = nearkin.Softmax(classes, d).to(device), torch.nn.Linear(d, classes).to(device)
     ours.references.vectors.data.copy_(torch.cat([head.weight.data, head.bias.data[:, None]], 1))
 
     def plain(live: Tensor) -> Tensor:
@@ -120,21 +135,27 @@ def measured(pair: Pair, embeddings: Tensor, rounds: int) -> dict[str, Any]:
     values = [task()[0] for task in tasks.values()]
     if pair.equal:
         torch.testing.assert_close(*values, rtol=1e-4, atol=1e-5, msg=lambda words: f"{pair.name}: {words}")
+    operators = {}
+    for name, task in tasks.items():
+        with Operators() as counted:
+            task()
+        operators[name] = counted.count
     times = interleaved({name: (task, 1) for name, task in tasks.items()}, rounds, PATIENCE)
     ours, theirs = (1e3 * times[name]["wall_s" if embeddings.is_cuda else "cpu_s"] for name in tasks)
-    return {"ours_ms": round(ours, 3), "peer_ms": round(theirs, 3), "times": round(theirs / ours, 2)}
+    counts = {"ours_operators": operators["ours"], "peer_operators": operators["theirs"]}
+    return {"ours_ms": round(ours, 3), "peer_ms": round(theirs, 3), "times": round(theirs / ours, 2), **counts}
 
 
-def rows(device: str, rounds: int) -> Iterator[dict[str, Any]]:
+def rows(device: str, rounds: int, d: int) -> Iterator[dict[str, Any]]:
     for n in SIZES:
         for each, kinds in ((4, of_batches), (2, of_pairs)):
-            embeddings, labels = batch(n, n // each, device)
+            embeddings, labels = batch(n, n // each, device, d)
             for pair in kinds(labels):
-                yield {"loss": pair.name, "n": n, **measured(pair, embeddings, rounds)}
+                yield {"loss": pair.name, "n": n, "d": d, **measured(pair, embeddings, rounds)}
     for classes in CLASSES:
-        embeddings, labels = batch(AT_ONCE, classes, device)
-        for pair in of_classes(labels, classes):
-            yield {"loss": pair.name, "n": AT_ONCE, "classes": classes, **measured(pair, embeddings, rounds)}
+        embeddings, labels = batch(AT_ONCE, classes, device, d)
+        for pair in of_classes(labels, classes, d):
+            yield {"loss": pair.name, "n": AT_ONCE, "d": d, "classes": classes, **measured(pair, embeddings, rounds)}
 
 
 def main() -> None:
@@ -142,6 +163,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--peers", type=Path, help="a folder with pytorch_metric_learning, where it is not installed")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--dimensions", type=int, nargs="+", default=list(DIMENSIONS))
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.peers:
@@ -150,9 +172,10 @@ def main() -> None:
     where = "" if arguments.device == "cpu" else f" --device {arguments.device}"
     about = {"command": f"python -m bench.losses{where}", "device": device, "date": datetime.now(UTC).isoformat(timespec="seconds")}
     found = []
-    for row in rows(arguments.device, arguments.rounds):
-        print(json.dumps(row), flush=True)
-        found.append(row)
+    for d in arguments.dimensions:
+        for row in rows(arguments.device, arguments.rounds, d):
+            print(json.dumps(row), flush=True)
+            found.append(row)
     if arguments.out:
         arguments.out.write_text(json.dumps({**about, "versions": versions(), "rows": found}, indent=1) + "\n", encoding="utf-8")
 

@@ -15,6 +15,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from bench_tables import Row, about, filled, load, number, table  # noqa: E402
+from grid_maps import draw as draw_grid  # noqa: E402
+from grid_maps import grid_part  # noqa: E402
 from kernel_targets import Target, cpu_targets, cuda_targets, numerics_targets  # noqa: E402
 from linear_fits import linear_part  # noqa: E402
 
@@ -92,17 +94,22 @@ def batches_part(found: dict[str, Any]) -> list[str]:
 def losses_part(runs: list[dict[str, Any]]) -> list[str]:
     """Every loss that pytorch-metric-learning also has, on each device."""
     said = (
-        "Every loss that pytorch-metric-learning also has, with its gradients; unit vectors, d = 128, four a class (NPair: two). Both "
+        "Every loss that pytorch-metric-learning also has, with its gradients; unit vectors, four a class (NPair: two). Both "
         "return the same value, which is asserted before timing, except the contrastive loss, which is defined differently there; "
         "`Softmax` is compared with torch's linear layer and cross-entropy, which check none of their inputs. One thread's CPU "
-        "time, or wall time until the GPU is idle (at these sizes the host sets it): best of interleaved rounds."
+        "time, or wall time until the GPU is idle (at these sizes the host sets it): best of interleaved rounds. Operators are those of "
+        "forward and backward that compute something; on a GPU each is a launch."
     )
     keys = (("ours_ms", ".2f"), ("peer_ms", ",.2f"), ("times", ".2f"))
-    head = ("loss", "N", "class vectors", "ours, ms", "theirs, ms", "theirs / ours")
+    head = ("loss", "N", "d", "class vectors", "ours, ms", "theirs, ms", "theirs / ours", "operators, ours", "theirs")
     lines = ["## Losses", "", said, ""]
     for found in runs:
         rows = [
-            (row["loss"], f"{row['n']:,}", f"{row['classes']:,}" if "classes" in row else "", *(f"{row[key]:{form}}" for key, form in keys))
+            (
+                *(row["loss"], f"{row['n']:,}", str(row.get("d", 128)), f"{row['classes']:,}" if "classes" in row else ""),
+                *(f"{row[key]:{form}}" for key, form in keys),
+                *(str(row.get(key, "")) for key in ("ours_operators", "peer_operators")),
+            )
             for row in found["rows"]
         ]
         lines += [about(found), "", *table(head, rows)]
@@ -340,6 +347,7 @@ def page() -> str:
         lines += cuda_part(cuda)
     if (cpu := load("bench-cpu.json")) is not None:
         lines += cpu_part(cpu)
+    lines += grid_part()
     if (batches := load("bench-batches.json")) is not None:
         lines += batches_part(batches)
     if losses := [found for name in ("bench-losses.json", "bench-losses-h200.json") if (found := load(name)) is not None]:
@@ -370,6 +378,7 @@ def main() -> int:
     cuda, cpu = load("bench-h200.json"), load("bench-cpu.json")
     if cuda is not None and cpu is not None:
         picture(cuda, cpu)
+    draw_grid()
     return 0
 
 

@@ -1,5 +1,6 @@
 """Every tutorial runs in a process of its own, without a warning, and what it prints supports what it says."""
 
+import ast
 import os
 import re
 import subprocess
@@ -79,3 +80,12 @@ def test_the_service_gives_the_neighbors_of_the_index() -> None:
 
 def test_objectives_of_ones_own_learn() -> None:
     assert min(figures("07_compose_your_own", "each") + figures("07_compose_your_own", "same")) > 70
+
+
+def test_a_loss_of_another_paper_takes_at_most_fifteen_lines() -> None:
+    name = "08_a_loss_of_another_paper"
+    source = TUTORIALS[name].read_text(encoding="utf-8")
+    losses = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in ("decoupled", "narrow")]
+    assert len(losses) == 2 and all(node.end_lineno - node.lineno + 1 <= 15 for node in losses)
+    plain, wide, both, slim = figures(name, "decoupled")
+    assert plain > 90 and both > 90 and slim < wide

@@ -19,6 +19,7 @@ KEPT = (  # proper names
     "Neighbourhood Components Analysis",
     "Neighbourhood Discovery",
     "Neighbourhood Component",
+    "Smoothing the Path Towards",
     "near<span>kin</span>",
 )
 

@@ -63,7 +63,13 @@ _HOMES = {
     ),
     "nearkin.search": ("nearest",),
     "nearkin.evaluate": ("classification", "clustering", "knn_accuracy", "knn_predict", "retrieval"),
-    "nearkin.estimators": ("NeighborhoodClassifier", "NeighborhoodEmbedding", "NeighborhoodRegressor"),
+    "nearkin.estimators": (
+        "NeighborhoodClassifier",
+        "NeighborhoodEmbedding",
+        "NeighborhoodRegressor",
+        "TabularNCAClassifier",
+        "TabularNCARegressor",
+    ),
     "nearkin.estimators.linear": ("LMNN", "MLKR", "LinearNCA", "LinearNCARegression", "ProbabilisticPCA"),
     "nearkin.objectives.papers": ("cite",),
     "nearkin.models.folder": ("load",),
@@ -80,6 +86,8 @@ if TYPE_CHECKING:
     from nearkin.estimators import NeighborhoodClassifier as NeighborhoodClassifier
     from nearkin.estimators import NeighborhoodEmbedding as NeighborhoodEmbedding
     from nearkin.estimators import NeighborhoodRegressor as NeighborhoodRegressor
+    from nearkin.estimators import TabularNCAClassifier as TabularNCAClassifier
+    from nearkin.estimators import TabularNCARegressor as TabularNCARegressor
     from nearkin.estimators.linear import LMNN as LMNN
     from nearkin.estimators.linear import MLKR as MLKR
     from nearkin.estimators.linear import LinearNCA as LinearNCA
@@ -108,7 +116,13 @@ def _lazy_exports(room: str, homes: Mapping[str, tuple[str, ...]], name: str) ->
     raise AttributeError(f"module {room!r} has no attribute {name!r}")
 
 
+_ROOMS = ("compose", "kernels", "objectives", "data", "models", "search", "index", "train", "evaluate", "report", "estimators", "serve")
+_PARTS = ("affinity", "relation", "criterion", "references")  # of compose, under the names by which people look for them
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS or name in _PARTS:
+        return import_module(f"nearkin.{name}" if name in _ROOMS else f"nearkin.compose.{name}")
     return _lazy_exports(__name__, _HOMES, name)
 
 

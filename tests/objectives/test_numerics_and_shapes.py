@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.catalog import CLASSES, DIMENSION, SIZE, Case, batch, cases, leaves
+from bench.catalog import CLASSES, DIMENSION, MEMORY, Case, batch, cases, leaves
 from nearkin.compose import Points, value_checks
 from nearkin.objectives import NCA, Contrastive, InstanceDiscrimination, LargeMarginSoftmax, NCARegression, Softmax, Triplet
 
@@ -21,13 +21,13 @@ def test_enormous_embeddings_are_finite_or_refused(case: Case, dtype: torch.dtyp
     objective = case.build().to(dtype)
     some = batch(objective.supervision, n, dtype=dtype)
     unit = some.embeddings / some.embeddings.norm()
-    bound = value_checks.largest(dtype)
+    bound = value_checks.largest(dtype) ** (0.5 if case.name == "VICReg" else 1.0)  # it sums fourth powers
     live = (0.9 * bound * unit).requires_grad_()
     loss = some._replace(embeddings=live).loss(objective)
     found = torch.autograd.grad(loss, leaves(objective, live), allow_unused=True, materialize_grads=True)
     assert loss.isfinite() and all(x.isfinite().all() for x in found)
     for size in (1.2 * bound, 1e18 if dtype == torch.float32 else 1e170, torch.finfo(dtype).max):
-        with pytest.raises(ValueError, match=r"embeddings are as long as .* together, first in rows \[.*\]; above 1e\+?.* overflow"):
+        with pytest.raises(ValueError, match=r"embeddings are as long as .* together, first in rows \[.*\]; above \de\+?.* overflow"):
             some._replace(embeddings=size * unit).loss(objective)
     assert some.loss(objective).isfinite(), "the next call works"
 
@@ -42,7 +42,7 @@ def wide(name: str, d: int) -> Any:
         "Contrastive": Contrastive,
         "Triplet": Triplet,
         "Softmax": lambda: Softmax(CLASSES, d),
-        "bank": lambda: InstanceDiscrimination(SIZE, d, engine="numba"),
+        "bank": lambda: InstanceDiscrimination(MEMORY, d, engine="numba"),
     }
     return made[name]()
 
@@ -131,4 +131,4 @@ def test_who_needs_no_update_hears_nothing() -> None:
     steps(LargeMarginSoftmax(CLASSES, DIMENSION, base=0.0), 30, update=False)  # the margin is in full: a warning would be an error
     steps(NCA(), 30, update=False)
     with torch.no_grad():
-        steps(InstanceDiscrimination(SIZE, DIMENSION).eval(), 30, update=False)
+        steps(InstanceDiscrimination(MEMORY, DIMENSION).eval(), 30, update=False)

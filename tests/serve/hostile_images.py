@@ -1,27 +1,14 @@
 """Small files that cost a lot to decode, and animations."""
 
 import io
-import struct
-import zlib
 from functools import cache
 
 import numpy as np
 from PIL import Image
 
+from bench.hostile_jpeg import many_scans
 
-def chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-
-@cache
-def many_scans(scans: int, side: int = 5568) -> bytes:
-    """A gray progressive JPEG of side x side pixels whose last scan is repeated."""
-    out = io.BytesIO()
-    Image.new("L", (side, side), 128).save(out, "JPEG", progressive=True)
-    plain = out.getvalue()
-    last = plain.rindex(b"\xff\xda")
-    table = plain.rindex(b"\xff\xc4", 0, last)
-    return plain[:-2] + plain[table:-2] * (scans - plain.count(b"\xff\xda")) + b"\xff\xd9"
+__all__ = ["animation", "deep_png", "many_scans", "palette_png"]
 
 
 @cache

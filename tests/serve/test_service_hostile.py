@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from nearkin.serve.app import make_app
 from nearkin.serve.limits import Limits
 from tests.serve.small_model import encoded, make_collection, picture
+from tests.soak_results import record
 
 TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif", "BMP": "image/bmp"}
 SEEDS = {kind: encoded(picture("blue", 3), kind) for kind in TYPES}
@@ -74,7 +75,7 @@ def send(client: TestClient, kind: str, content: bytes, form: bool = False) -> i
     return answer.status_code
 
 
-def storm(client: TestClient, count: int, seed: int) -> None:
+def storm(client: TestClient, count: int, seed: int) -> str:
     rng = random.Random(seed)
     for _ in range(50):
         send(client, *mutated(rng))
@@ -84,6 +85,7 @@ def storm(client: TestClient, count: int, seed: int) -> None:
     assert resident() - before < MEGABYTES
     assert min(seen.values()) > count / 50, f"{seen}: the mutations are all too tame or all too wild"
     assert send(client, "PNG", SEEDS["PNG"]) == 200
+    return f"{seen[200]:,} answered, {seen[422]:,} refused, no other status; memory {resident() - before:+.1f} MB"
 
 
 def test_a_thousand_mutations(client: TestClient) -> None:
@@ -92,7 +94,8 @@ def test_a_thousand_mutations(client: TestClient) -> None:
 
 @pytest.mark.soak
 def test_ten_thousand_mutations(client: TestClient) -> None:
-    storm(client, 10_000, 2)
+    started = time.monotonic()
+    record("mutated uploads", 10_000, storm(client, 10_000, 2), time.monotonic() - started)
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:
@@ -232,8 +235,9 @@ def scrambled(rng: random.Random) -> tuple[dict[str, Any], bytes]:
     return {**about, **asked, "headers": headers}, (b"--x\r\n" if rng.random() < 0.5 else b"") + some(10)
 
 
-def test_scrambled_requests_are_answered_and_never_fail(client: TestClient) -> None:
-    rng, seen = random.Random(5), Counter[int]()
+def scramble(client: TestClient, count: int, seed: int) -> Counter[int]:
+    """The statuses of so many scrambled requests."""
+    rng, seen = random.Random(seed), Counter[int]()
 
     async def ask(scope: dict[str, Any], body: bytes) -> int:
         messages: list[Any] = []
@@ -248,8 +252,24 @@ def test_scrambled_requests_are_answered_and_never_fail(client: TestClient) -> N
         return int(messages[0]["status"])
 
     async def storm() -> None:
-        for _ in range(1500):
+        for _ in range(count):
             seen[await ask(*scrambled(rng))] += 1
 
     asyncio.run(storm())
     assert max(seen) < 500 and {200, 400, 403, 404, 405, 413, 415, 422} <= set(seen)
+    return seen
+
+
+def test_scrambled_requests_are_answered_and_never_fail(client: TestClient) -> None:
+    scramble(client, 1500, 5)
+
+
+@pytest.mark.soak
+def test_ten_thousand_scrambled_requests(client: TestClient) -> None:
+    scramble(client, 500, 6)
+    before, started = resident(), time.monotonic()
+    seen = scramble(client, 10_000, 7)
+    growth = resident() - before
+    assert growth < MEGABYTES
+    outcome = f"{seen[200]:,} answered, {sum(seen.values()) - seen[200]:,} refused, no status of 500 or more; memory {growth:+.1f} MB"
+    record("scrambled requests and bodies", 10_000, outcome, time.monotonic() - started)

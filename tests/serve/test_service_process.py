@@ -25,6 +25,7 @@ from nearkin.index.local import LocalIndex
 from nearkin.serve.listen import browser_host
 from tests.serve.hostile_images import many_scans
 from tests.serve.small_model import D, encoded, make_collection, picture
+from tests.soak_results import record
 
 JSON = {"Content-Type": "application/json"}
 
@@ -126,13 +127,51 @@ def test_sixteen_clients_for_five_seconds(server, record_property) -> None:
 
 
 @pytest.mark.soak
-def test_sixteen_clients_for_a_minute(server, record_property, capsys) -> None:
-    def output(name: str, value: float) -> None:
-        record_property(name, value)
-        with capsys.disabled():
-            print(f"\n{name}: {value:.1f}", end="")
+def test_sixteen_clients_for_ten_minutes(server, record_property) -> None:
+    """NEARKIN_SOAK_MINUTES makes it shorter."""
+    minutes = float(os.environ.get("NEARKIN_SOAK_MINUTES", "10"))
+    found: dict[str, float] = {}
+    sixteen_clients(server, 60 * minutes, found.__setitem__)
+    outcome = f"all answered with 200; p99 {found['16 clients, p99 ms']:.0f} ms; memory {found['growth in MB']:+.1f} MB"
+    record(f"16 clients for {minutes:g} minutes", round(found["answers a second"] * 60 * minutes), outcome, 60 * minutes)
 
-    sixteen_clients(server, 60, output)
+
+@pytest.mark.soak
+def test_five_hundred_slow_clients(folder: Path) -> None:
+    """Five kinds of them from four addresses: others are served meanwhile, and in the end every connection is closed."""
+    asked = b"POST /search?k=60 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n"
+    kinds = (b"", b"GET / HTTP/1.1\r\nHost: 1", asked + b"{", asked + b'{"id":7}', asked + b'{"id":7}' + asked)
+    with serving(folder) as (process, port):
+        stress(port, 2, 2)
+        before, started, slow = resident(process.pid), time.monotonic(), []
+        for number in range(500):
+            slow.append(socket.socket())
+            slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            slow[-1].bind((f"127.0.0.{2 + number % 4}", 0))
+            slow[-1].connect(("127.0.0.1", port))
+            slow[-1].sendall(kinds[number // 4 % len(kinds)])
+        statuses, taken = stress(port, 2, 10)
+        assert set(statuses) == {200}
+        deadline = time.monotonic() + 150
+        while (left := connections_to(port)) and time.monotonic() < deadline:
+            time.sleep(1)
+        assert left == 0, f"{left} connections are still open"
+        growth = resident(process.pid) - before
+        assert growth < 40
+        for client in slow:
+            client.close()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0 and not errors
+        p99 = 1000 * float(np.percentile(taken, 99))
+        outcome = f"all closed; others: {statuses[200]:,} answers meanwhile, p99 {p99:.0f} ms; no traceback; memory {growth:+.1f} MB"
+        record("connections of slow clients", 500, outcome, time.monotonic() - started)
+
+
+def connections_to(port: int) -> int:
+    """Connections that the service holds, from the kernel's table."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] in ("01", "08") for row in rows)
 
 
 def test_answers_are_of_the_old_index_or_the_new_one(tmp_path: Path) -> None:

@@ -46,10 +46,11 @@ best weights, and a test part that is evaluated once, at the end. An interrupted
 TRAIN_EXAMPLES = """examples:
   nearkin train photos/                               one folder for each class; writes runs/model
   nearkin train photos/ --out runs/photos
+  nearkin train photos/ --encoder mobilenet-v2 --weights mobilenet_v2.pth    start from a pretrained encoder
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
-  nearkin train unlabeled/ --set data.size=64         images without labels in one folder, resized to 64 x 64
+  nearkin train unlabeled/ --size 64                  images without labels in one folder, resized to 64 x 64
   nearkin train unlabeled/ --for discovery            the same with a larger network: color images, needs a GPU
   nearkin train birds/ --for retrieval                settings for finding classes that training did not see
   nearkin train photos/ --find-rate                   measure a good learning rate first
@@ -241,7 +242,24 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--for", dest="purpose", metavar="PURPOSE", help="use the settings for a purpose: retrieval or discovery")
     parser.add_argument("--network", metavar="NAME", help="convnet, mlp, resnet18, ren2014-mnist, timm:NAME, ... (default: convnet or mlp)")
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="start from a pretrained encoder: mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights "
+        "(default for photographs: one that is on this machine)",
+    )
+    parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
+    parser.add_argument("--download", action="store_true", help="fetch the weights of --encoder if they are not on this machine")
+    parser.add_argument("--from-scratch", action="store_true", help="do not start from a pretrained encoder")
+    parser.add_argument("--tune", metavar="WHAT", help="what to train of an encoder: none, head, last-blocks=N or all (default: head)")
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="dimensions of the embedding (default: 64)")
+    parser.add_argument(
+        "--size",
+        type=_at_least_one,
+        metavar="PIXELS",
+        help="resize images and cut out the center (default: the encoder's size, or by the images)",
+    )
+    parser.add_argument("--skip-damaged", action="store_true", help="leave out image files that cannot be read; they are named and counted")
     parser.add_argument("--codes", action="store_true", help="learn a binary code of D bits, searched by Hamming distance")
     parser.add_argument(
         "--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20, more for few points)"

@@ -24,9 +24,14 @@ from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import report_unread
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
-from nearkin.models.folder import channels_and_size
+from nearkin.models.folder import reading
 
 TOGETHER = 256  # images encoded and searched at once
+AFFINITY = {
+    "squared_euclidean": "minus the squared distance, so 0 for the same point and negative for all others",
+    "cosine": "the cosine of the angle, from -1 to 1",
+    "hamming": "minus the number of bits that differ, so 0 for the same code",
+}
 SHOWN = 4  # columns for metadata
 
 
@@ -91,8 +96,7 @@ def _images(collection: Collection, paths: list[str], k: int, where: Where) -> I
 def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[Result]:
     """New points from an array file, vectors or images like the training data: encoded, then searched."""
     about = collection.model.about
-    channels, size = channels_and_size(about)
-    data = sources.open(query, size=size, channels=channels, report=note)
+    data = sources.open(query, **reading(about), report=note)
     if tuple(data.shape) != tuple(about["shape"]):
         fix = "; pass embeddings with --vector" if data.shape == (collection.index.dimension,) else ""
         raise ValueError(f"{query} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}{fix}")
@@ -173,6 +177,7 @@ def _show(collection: Collection, found: list[Result], k: int) -> None:
         console.print(table)
         if len(answer.hits) < k:
             console.print(f"{k} were requested; there are no more")
+    console.print(f"affinity: {AFFINITY[collection.model.about['metric']]}; larger is nearer")
     rule = collection.index.calibration
     if rule is not None:
         console.print(f"same kind? yes from affinity {rule['threshold']:.4g}, accuracy {rule['accuracy']:.1%} on {rule['fitted_on']}")

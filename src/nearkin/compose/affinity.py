@@ -4,6 +4,7 @@ An affinity is a pure function of two sets of embeddings, (n, d) and (m, d), to 
 temperature. The one an objective was trained with is the one to search with.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from nearkin.compose.derivatives import apply
 from nearkin.compose.value_checks import may_read
 
 
@@ -57,6 +59,23 @@ class SquaredEuclidean:
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return self.around(references.detach().mean(0), queries, references)
 
+    def between_units(self, queries: Tensor, references: Tensor) -> Tensor:
+        """Compute the same between rows that `unit` has made, in fewer passes: without a shift, for they are near the origin.
+
+        Parameters
+        ----------
+        queries : Tensor
+            (n, d) floats, each of length 1 or 0.
+        references : Tensor
+            (m, d) floats, each of length 1 or 0.
+
+        Returns
+        -------
+        Tensor
+            (n, m) affinities.
+        """
+        return _between_units(queries, references, self.temperature)
+
     def around(self, center: Tensor, queries: Tensor, references: Tensor) -> Tensor:
         """Compute the same, centered on a given point.
 
@@ -77,8 +96,16 @@ class SquaredEuclidean:
             (n, m) affinities.
         """
         others = None if references is queries else references - center
-        squared: Tensor = _Squared.apply(queries - center, others, -1 / self.temperature)  # type: ignore[no-untyped-call]
+        squared: Tensor = apply(_Squared, queries - center, others, -1 / self.temperature)
         return squared
+
+
+def _between_units(queries: Tensor, references: Tensor, temperature: float) -> Tensor:
+    """-|q - r|^2 / temperature of rows of length 1 or 0: the lengths are constants, and a gradient along a row is no gradient of `unit`."""
+    mine = torch.linalg.vector_norm(queries.detach(), dim=1).square_()
+    theirs = mine if references is queries else torch.linalg.vector_norm(references.detach(), dim=1).square_()
+    lengths = (mine[:, None] + theirs).mul_(-1 / temperature)  # (n, m)
+    return torch.addmm(lengths, queries, references.T, alpha=2 / temperature)
 
 
 class _Squared(torch.autograd.Function):
@@ -141,8 +168,8 @@ class Euclidean:
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         spread = _spread(queries, references) if _many(queries, references) else None
         if spread is None:
-            spread = _Spread(torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist"), None, None)
-        distance: Tensor = _Distance.apply(queries, None if references is queries else references, *spread)  # type: ignore[no-untyped-call]
+            spread = _Spread(torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist"))
+        distance: Tensor = apply(_Distance, queries, None if references is queries else references, *spread)
         return distance / -self.temperature
 
 
@@ -150,15 +177,18 @@ NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of
 
 
 def _many(queries: Tensor, references: Tensor) -> bool:
-    return may_read(queries) and len(queries) * len(references) >= 2**12
+    pairs = len(queries) * len(references)
+    return may_read(queries) and (pairs >= 2**13 or pairs * queries.shape[1] >= 2**20)
 
 
 class _Spread(NamedTuple):
     """Distances, and which of them are of near pairs."""
 
     distance: Tensor  # (n, m)
-    rows: Tensor | None  # (p,) of the near pairs; None: all pairs count as near
-    columns: Tensor | None  # (p,)
+    rows: Tensor | None = None  # (p,) of the near pairs; None: all pairs count as near
+    columns: Tensor | None = None  # (p,)
+    queries: Tensor | None = None  # (n, d) and (m, d), around the mean of the references
+    references: Tensor | None = None
 
 
 @torch.no_grad()
@@ -170,7 +200,7 @@ def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
     mine = q.square().sum(1)
     theirs = mine if r is q else r.square().sum(1)
     most = theirs.max()
-    if not bool(torch.isfinite(mine.max() + most)):
+    if not math.isfinite(float(most) if mine is theirs else float(most) + float(mine.max())):
         return None
     squared = torch.addmm(theirs, q, r.T, alpha=-2).add_(mine[:, None])
     near = squared <= NEAR * (mine + most)[:, None]
@@ -181,7 +211,7 @@ def _spread(queries: Tensor, references: Tensor) -> _Spread | None:
     for here in _blocks(len(rows)):
         some, others = rows[here], columns[here]
         distance[some, others] = (queries[some] - references[others]).norm(dim=1)
-    return _Spread(distance, rows, columns)
+    return _Spread(distance, rows, columns, q, r)
 
 
 def _blocks(count: int) -> Iterator[slice]:
@@ -197,28 +227,24 @@ class _Distance(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(queries: Tensor, references: Tensor | None, distance: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
+    def forward(queries: Tensor, references: Tensor | None, distance: Tensor, *spread: Tensor | None) -> Tensor:
         return distance.view_as(distance)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        queries, references, _, rows, columns = inputs
-        ctx.save_for_backward(queries, references, output, rows, columns)
+        queries, references, _, *spread = inputs
+        ctx.save_for_backward(queries, references, output, *spread)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        queries, references, distance, rows, columns = ctx.saved_tensors
-        others = queries if references is None else references
+        queries, references, distance, *spread = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second derivative
             of_queries, of_references = _known_to_autograd(upstream[0], queries, references, distance)
-        elif rows is None:
-            of_queries = torch.ops.aten._cdist_backward(upstream[0].contiguous(), queries, others, 2.0, distance)
-            of_references = torch.ops.aten._cdist_backward(upstream[0].T.contiguous(), others, queries, 2.0, distance.T.contiguous())
-            if references is None:
-                of_queries, of_references = of_queries + of_references, None
+        elif spread[0] is None:
+            of_queries, of_references = _by_differences(upstream[0], queries, references, distance)
         else:
-            of_queries, of_references = _by_products(upstream[0] / distance, queries, references, _Spread(distance, rows, columns))
-        return of_queries, of_references, None, None, None
+            of_queries, of_references = _by_products(upstream[0] / distance, queries, references, _Spread(distance, *spread))
+        return of_queries, of_references, *[None] * 5
 
 
 def _known_to_autograd(pull: Tensor, queries: Tensor, references: Tensor | None, distance: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -234,18 +260,24 @@ def _known_to_autograd(pull: Tensor, queries: Tensor, references: Tensor | None,
     return of_queries, None if references is None else r * pull.sum(0)[:, None] - pull.T @ q
 
 
+def _by_differences(pull: Tensor, queries: Tensor, references: Tensor | None, distance: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Both gradients, by torch's own."""
+    slopes = torch.ops.aten._cdist_backward
+    if references is None:  # distances are symmetric
+        return slopes(pull + pull.T, queries, queries, 2.0, distance), None
+    mine = slopes(pull.contiguous(), queries, references, 2.0, distance)
+    return mine, slopes(pull.T.contiguous(), references, queries, 2.0, distance.T.contiguous())
+
+
 def _by_products(pull: Tensor, queries: Tensor, references: Tensor | None, spread: _Spread) -> tuple[Tensor, Tensor | None]:
     """Both gradients; `pull` (n, m) is the upstream one over the distance."""
-    distance, rows, columns = spread
-    assert rows is not None and columns is not None
+    distance, rows, columns, q, r = spread
+    assert rows is not None and columns is not None and q is not None and r is not None
     if references is None:
         pull = pull + pull.T
-    pull_near = torch.where(distance[rows, columns] > 0, pull[rows, columns], 0)
-    pull[rows, columns] = 0
+    pull_near = pull[rows, columns].masked_fill_(distance[rows, columns] == 0, 0.0)
+    pull.index_put_((rows, columns), pull.new_zeros(()))
     others = queries if references is None else references
-    center = others.mean(0)
-    q = queries - center
-    r = q if references is None else others - center
     of_queries = (q * pull.sum(1)[:, None]).addmm_(pull, r, alpha=-1)
     of_references = None if references is None else (r * pull.sum(0)[:, None]).addmm_(pull.T, q, alpha=-1)
     for here in _blocks(len(rows)):
@@ -336,7 +368,9 @@ class Normalized:
         return float(getattr(self.of, "temperature", 1.0))
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
-        return self.of(*self.directions(queries, references))
+        queries, references = self.directions(queries, references)
+        between: Affinity = getattr(self.of, "between_units", self.of) if self.references else self.of
+        return between(queries, references)
 
     def directions(self, queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:
         """Return both sides as the inner affinity gets them, computed once where they are the same tensor.
@@ -459,7 +493,7 @@ def unit(x: Tensor) -> Tensor:
     """
     fixed = x.detach()
     length = _length(fixed)
-    found: Tensor = _Unit.apply(x, fixed / length, length)  # type: ignore[no-untyped-call]
+    found: Tensor = apply(_Unit, x, fixed / length, length)
     return found
 
 
@@ -481,9 +515,10 @@ class _Unit(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative
             length = _length(x)
             rows = x / length
-        along = (pull * rows).sum(-1, keepdim=True)
-        across: Tensor = torch.addcmul(pull, rows, along, value=-1) / length
-        return across, None, None
+            return torch.addcmul(pull, rows, (pull * rows).sum(-1, keepdim=True), value=-1) / length, None, None
+        room = pull * rows  # one of the size of x is enough
+        along = room.sum(-1, keepdim=True)
+        return torch.addcmul(pull, rows, along, value=-1, out=room).div_(length), None, None
 
 
 def _length(x: Tensor) -> Tensor:

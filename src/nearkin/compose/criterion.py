@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad, softplus
 
+from nearkin.compose.derivatives import apply
 from nearkin.compose.log_sums import log_ratio, logsumexp
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Form, Related
-from nearkin.compose.value_checks import may_read
+from nearkin.compose.value_checks import extremes, may_read
 
 
 class Criterion(Protocol):
@@ -100,7 +101,12 @@ def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, ap
     With nothing to mask it is torch's cross-entropy, at a quarter of the time. A query whose column does not exist is skipped.
     """
     assert there is None
-    m = affinity.shape[1]
+    n, m = affinity.shape
+    if not apart and may_read(column) and column.dtype == torch.int64:
+        low, high = extremes(column)
+        if low >= 0 and high < m:
+            values = cross_entropy(affinity, column, reduction="none")
+            return Outcome(values, torch.ones_like(values), torch.full((), n * m, device=values.device))
     known = (column >= 0) & (column < m)
     if apart:
         at = torch.where(known, column, 0).long()[:, None]
@@ -311,7 +317,7 @@ class Pairs:
     def __call__(self, affinity: Tensor, relation: Related) -> Outcome:
         right, pairs = relation.cost == 0, count(relation.candidate)
         off = _off(affinity.detach(), right, relation.candidate, self.margin)
-        values = _OffSquared.apply(affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)  # type: ignore[no-untyped-call]
+        values = apply(_OffSquared, affinity, right, relation.candidate, self.margin, off) / pairs.clamp_min(1)
         return Outcome(values, pairs.to(values.dtype), torch.count_nonzero(off))
 
 

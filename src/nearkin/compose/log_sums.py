@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nearkin.compose.derivatives import apply
 from nearkin.compose.value_checks import may_read
 
 FAR = 69.0  # e^-69 is 1e-30; on a CPU exponentials that are much smaller take up to a hundred times as long
@@ -20,7 +21,7 @@ def logsumexp(x: Tensor, mask: Tensor) -> Tensor:
 
     What lies FAR below a row's largest is left out on a CPU: no sum of floats would notice it.
     """
-    summed: Tensor = _LogSumExp.apply(x, mask, *_summed(x.detach(), mask))  # type: ignore[no-untyped-call]
+    summed: Tensor = apply(_LogSumExp, x, mask, *_summed(x.detach(), mask))
     return summed
 
 
@@ -71,7 +72,7 @@ def log_ratio(x: Tensor, all_of: Tensor, share: Tensor) -> Tensor:
     if not x.shape[1] or share.requires_grad:
         return _apart(x, all_of, share)
     found, slope = (_together if may_read(x) else _beside)(x.detach(), all_of, share)
-    values: Tensor = _LogRatio.apply(x, all_of, share, found, slope)  # type: ignore[no-untyped-call]
+    values: Tensor = apply(_LogRatio, x, all_of, share, found, slope)
     return values
 
 

@@ -5,6 +5,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from nearkin.compose.value_checks import may_read
+
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -68,4 +70,6 @@ def reduce(outcome: Outcome, reduction: Reduction) -> Tensor:
     if reduction == "sum":
         return total
     weight = outcome.weight.sum()
+    if may_read(weight) and not weight.requires_grad:
+        return total / (float(weight) or 1.0)
     return total / weight.masked_fill(weight == 0, 1.0)

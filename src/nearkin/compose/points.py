@@ -6,39 +6,53 @@ tensor or in a batch that holds it twice, and only the id tells.
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nearkin.compose.value_checks import checked, held, may_read
+from nearkin.compose.value_checks import checked_range
 
+if TYPE_CHECKING:  # for type checkers: it may be made of arrays, and what our functions read of it are tensors
+    Rows = Tensor | np.ndarray[Any, Any]
 
-class Points(NamedTuple):
-    """A set of n points in d dimensions, used for queries and for references.
+    class _Fields(NamedTuple):
+        embeddings: Tensor
+        labels: Tensor | None = None
+        ids: Tensor | None = None
 
-    Parameters
-    ----------
-    embeddings : Tensor
-        (n, d) floats.
-    labels : Tensor, optional
-        (n,) integer classes, (n,) or (n, t) numbers, or (n, C) multi-hot label sets.
-    ids : Tensor, optional
-        (n,) integers. Equal ids are the same sample.
+    class Points(_Fields):
+        """See below."""
 
-    Examples
-    --------
-    >>> import torch
-    >>> from nearkin import Points
-    >>> points = Points(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
-    >>> points.embeddings.shape, points.ids is None
-    (torch.Size([3, 2]), True)
-    """
+        def __new__(cls, embeddings: Rows, labels: Rows | None = None, ids: Rows | None = None) -> Self: ...
 
-    embeddings: Tensor  # (n, d)
-    labels: Tensor | None = None  # (n,) classes, (n,) or (n, t) numbers, (n, C) multi-hot sets
-    ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
+else:
+
+    class Points(NamedTuple):
+        """A set of n points in d dimensions, used for queries and for references.
+
+        Parameters
+        ----------
+        embeddings : Tensor or ndarray
+            (n, d) floats.
+        labels : Tensor or ndarray, optional
+            (n,) integer classes, (n,) or (n, t) numbers, or (n, C) multi-hot label sets.
+        ids : Tensor or ndarray, optional
+            (n,) integers. Equal ids are the same sample.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from nearkin import Points
+        >>> points = Points(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+        >>> points.embeddings.shape, points.ids is None
+        (torch.Size([3, 2]), True)
+        """
+
+        embeddings: Tensor  # (n, d)
+        labels: Tensor | None = None  # (n,) classes, (n,) or (n, t) numbers, (n, C) multi-hot sets
+        ids: Tensor | None = None  # (n,) integers; equal ids are the same sample
 
 
 EMPTY = torch.iinfo(torch.int64).min  # the label and the id of a slot that holds no point; no class and no sample has it
@@ -102,14 +116,12 @@ def same_point(queries: Points, references: Points) -> Tensor | None:
 def numbered(points: Points, size: int, why: str, holds: str) -> Tensor:
     """Return the ids (n,), each of which must be a row of a table with one row for each of `size` samples.
 
-    `why` says what ids are needed for, `holds` what the table is; both go into the error. Where they cannot be read at once, ids outside
-    of the table are moved into it, for an index out of bounds would end the whole process on CUDA, and the error comes later.
+    `why` says what ids are needed for, `holds` what the table is; both go into the error.
     """
     ids = points.ids
     if ids is None:
         raise ValueError(f"ids are missing: {why}; pass ids=")
-    zero = checked("rows", ids.aminmax(), holds, size)
-    return ids if may_read(ids) else held(ids.clamp(0, size - 1), zero)
+    return checked_range("rows", ids, holds, size)
 
 
 def fresh_ids(n: int) -> Tensor:

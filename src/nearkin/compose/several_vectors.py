@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import unit
+from nearkin.compose.affinity import Euclidean, unit
 
 
 def _cosines(queries: Tensor, references: Tensor, count: int) -> Tensor:
@@ -89,5 +89,5 @@ class SignalToNoise:
     def __call__(self, queries: Tensor, references: Tensor, /) -> Tensor:
         q, r = (x - x.mean(1, keepdim=True) for x in (queries, references))
         power = q.square().sum(1)
-        noise = torch.cdist(q, r, compute_mode="donot_use_mm_for_euclid_dist").square()  # from differences: near pairs stay exact
+        noise = Euclidean()(q, r).square()  # from differences where points are near: a copy is at exactly 0
         return -noise / torch.where(power > 0, power, 1.0)[:, None]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.criterion import count, misplaced, right_and_wrong
+from nearkin.compose.derivatives import apply
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Related
 from nearkin.compose.value_checks import may_read
@@ -154,7 +155,7 @@ def _all(affinity: Tensor, right: Tensor, wrong: Tensor, margin: float) -> _Chos
     pairs = count(right)
     few = may_read(affinity) and int(pairs.sum()) <= FEW * len(right)
     found = (_of_few if few else _by_rank)(affinity, right, wrong, affinity.detach() - margin)
-    total: Tensor = _Linear.apply(affinity, found.total, found.slope)  # type: ignore[no-untyped-call]
+    total: Tensor = apply(_Linear, affinity, found.total, found.slope)
     return _Chosen(total, pairs * count(wrong), found.inside)
 
 

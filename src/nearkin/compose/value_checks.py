@@ -25,6 +25,26 @@ def may_read(x: Tensor) -> bool:
     return x.device.type in READ_FROM and not torch.compiler.is_compiling()
 
 
+def extremes(x: Tensor) -> list[float]:
+    """Lowest and highest of whole numbers on the host, by numpy: torch takes as long to begin as numpy takes in all."""
+    if torch._C._are_functorch_transforms_active():  # numpy does not read their tensors
+        return [float(number) for number in x.aminmax()]
+    numbers = x.numpy()
+    return [float(numbers.min()), float(numbers.max())]
+
+
+def checked_range(kind: str, numbers: Tensor, about: str, bound: int) -> Tensor:
+    """Return whole numbers that lie in 0 .. bound - 1, by the verdict of this kind.
+
+    Where they cannot be read at once, others are moved into that range, for an index out of bounds would end the whole process on CUDA,
+    and the error comes later.
+    """
+    if may_read(numbers):
+        VERDICTS[kind](Found(extremes(numbers), about, bound))
+        return numbers
+    return held(numbers.clamp(0, bound - 1), checked(kind, numbers.aminmax(), about, bound))
+
+
 def checked(kind: str, facts: Sequence[Tensor], about: str, bound: float = 0.0) -> Tensor | None:
     """Check the numbers of a `kind` of `VERDICTS`, now or as soon as they have arrived.
 

@@ -23,13 +23,14 @@ from nearkin.data.disk import digest, explain_full_disk, read_json
 from nearkin.data.images import Files
 from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.lock import owned
+from nearkin.data.pixels import Framing
 from nearkin.data.progress import Report, Ticker, inform
 from nearkin.index import thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.durable import IndexDamagedError
 from nearkin.index.local import LocalIndex
 from nearkin.index.milvus_folder import Address, address, confirmed_address, create_in_milvus, open_in_milvus
-from nearkin.models.folder import Model, Picture, about_of, load
+from nearkin.models.folder import Model, Picture, about_of, framing_of, load
 
 BATCH = 1024  # points per durable step
 
@@ -130,13 +131,15 @@ class Collection:
         """
         return self.index.search(np.asarray(self.model.encode(list(paths))), k, where=where)
 
-    def image_shape(self) -> tuple[int, int, int]:
-        """Return the shape of the images that the model reads.
+    def image_reading(self) -> tuple[int, Framing]:
+        """Return how images are converted to what the model reads.
 
         Returns
         -------
-        tuple of int
-            Channels, height and width.
+        channels : int
+            1 for gray, 3 for color.
+        framing : Framing
+            How they are resized and cut.
 
         Raises
         ------
@@ -146,8 +149,7 @@ class Collection:
         shape = self.model.about["shape"]
         if len(shape) != 3:
             raise ValueError(f"this model reads vectors of {shape[0]} numbers, not images; search by id or by vector")
-        channels, height, width = shape
-        return channels, height, width
+        return shape[0], framing_of(self.model.about) or Framing(shape[1])
 
     def add(self, data: Dataset, report: Report | None = None) -> Added:
         """Encode and add the points of a data set whose source is not in the index yet.

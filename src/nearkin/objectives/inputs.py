@@ -1,5 +1,6 @@
 """Checks of an objective's arguments: embeddings, labels, ids, references. Errors name the argument, the value and the fix."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from nearkin.compose.outcome import REDUCTIONS, Outcome
 from nearkin.compose.points import EMPTY, Points
 from nearkin.compose.relation import Supervision
 from nearkin.compose.validation import check_choice
-from nearkin.compose.value_checks import broken, checked, held, largest, length, may_read
+from nearkin.compose.value_checks import broken, checked, checked_range, extremes, held, largest, length, may_read
 
 KEPT = (torch.float32, torch.float64)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -28,12 +29,17 @@ def check_embeddings(embeddings: Any, name: str = "embeddings") -> Tensor:
     if 0 in embeddings.shape:
         raise ValueError(f"{name} is empty, shape {tuple(embeddings.shape)}; a batch needs at least one row and one column")
     converted: Tensor = embeddings if embeddings.dtype in KEPT else embeddings.float()
-    found, bound = length(converted), largest(converted.dtype)
-    if not may_read(converted):
-        return held(converted, checked("embeddings", [found], name, bound))
+    return _not_too_long(converted, name, largest(converted.dtype))
+
+
+def _not_too_long(x: Tensor, name: str, bound: float) -> Tensor:
+    """Return x if all its rows together are finite and no longer than a bound; where it cannot be read at once the error comes later."""
+    found = length(x)
+    if not may_read(x):
+        return held(x, checked("embeddings", [found], name, bound))
     if not float(found) <= bound:
-        raise ValueError(_broken(converted.detach().double(), name, bound))
-    return converted
+        raise ValueError(_broken(x.detach().double(), name, bound))
+    return x
 
 
 def _broken(x: Tensor, name: str, bound: float) -> str:
@@ -47,7 +53,7 @@ def _broken(x: Tensor, name: str, bound: float) -> str:
 
 def check_not_mapped(embeddings: Any) -> None:
     """Refuse tensors of torch.func.vmap: an objective compares the rows of one batch, and reads and checks that batch."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not isinstance(embeddings, Tensor):
         return
     while torch._C._functorch.is_functorch_wrapped_tensor(embeddings):
         if torch._C._functorch.is_batchedtensor(embeddings):
@@ -188,13 +194,8 @@ def check_reduction(reduction: str) -> None:
 
 
 def check_known(labels: Tensor, count: int) -> Tensor:
-    """Return labels that are among the C classes of the anchors, proxies or centers.
-
-    Where they cannot be read at once, others are moved among them, for an index out of bounds would end the whole process on CUDA, and the
-    error comes later.
-    """
-    zero = checked("classes", labels.aminmax(), "labels", count)
-    return labels if may_read(labels) else held(labels.clamp(0, count - 1), zero)
+    """Return labels that are among the C classes of the anchors, proxies or centers."""
+    return checked_range("classes", labels, "labels", count)
 
 
 def check_two_classes(*labels: Tensor, objective: str = "the objective") -> Tensor | None:
@@ -207,10 +208,12 @@ def check_two_classes(*labels: Tensor, objective: str = "the objective") -> Tens
     """
     if all(len(some) <= 1 for some in labels):
         return None
+    if may_read(labels[0]):
+        low, high = extremes(labels[0])
+        if low != high:  # the common case: the queries alone have two
+            return None
     first = labels[0][0]
     two = (labels[0] != first).any()
-    if may_read(two) and bool(two):  # the common case: the queries alone have two
-        return None
     for some in labels[1:]:
         if some is not labels[0]:
             two = two | ((some != first) & (some != EMPTY)).any()
@@ -239,3 +242,8 @@ def check_twice(ids: Tensor) -> None:
             "ids must occur exactly twice each, for the two views of every sample: pass torch.cat([first, second]) with "
             "ids=torch.cat([ids, ids]); in `nearkin train` set views=2"
         )
+
+
+def check_fourth_powers(embeddings: Tensor) -> Tensor:
+    """Return embeddings whose fourth powers can be summed, as squared covariances are: a bound lower than that of squares."""
+    return _not_too_long(embeddings, "embeddings", math.sqrt(largest(embeddings.dtype)))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nearkin.compose.affinity import InnerProduct, SquaredEuclidean, unit
 from nearkin.compose.criterion import Choice
+from nearkin.compose.derivatives import apply
 from nearkin.compose.metrics import ProductForm, product_form
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
@@ -214,5 +215,5 @@ class _Permute(torch.autograd.Function):
 
 
 def _permuted(x: Tensor, order: Tensor) -> Tensor:
-    permuted: Tensor = _Permute.apply(x, order)  # type: ignore[no-untyped-call]
+    permuted: Tensor = apply(_Permute, x, order)
     return permuted

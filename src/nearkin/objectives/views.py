@@ -85,6 +85,9 @@ class VICReg(TwoViews):
         check_positive("eps", eps)
         self.invariance, self.variance, self.covariance, self.eps = invariance, variance, covariance, eps
 
+    def outcome(self, batch: Points, references: Points | None) -> Outcome:
+        return super().outcome(batch._replace(embeddings=inputs.check_fourth_powers(batch.embeddings)), references)
+
     def compare(self, first: Tensor, second: Tensor) -> Tensor:
         apart = (first - second).square().mean()
         return self.invariance * apart + self._spread(first) + self._spread(second)

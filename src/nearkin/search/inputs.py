@@ -32,11 +32,11 @@ def blocks(references: References, like: Tensor, block: int | None) -> Iterator[
 def _shard_points(shard: Shard) -> Points:
     """The points of a shard; text ids are left out, since only integers can be compared with the ids of queries."""
     ids = torch.from_numpy(np.array(shard.ids)) if shard.ids.dtype == np.int64 else None
-    return Points(shard.vectors, None, ids)  # type: ignore[arg-type]
+    return Points(shard.vectors, None, ids)
 
 
 def _blocks_of(some: Points | Tensor | np.ndarray, like: Tensor, block: int | None) -> Iterator[Points]:
-    whole = some if isinstance(some, Points) else Points(some)  # type: ignore[arg-type]
+    whole = some if isinstance(some, Points) else Points(some)
     whole = whole._replace(ids=as_tensors(whole.ids))
     _check_shape(whole, "references")
     x: Tensor | np.ndarray = whole.embeddings

@@ -92,10 +92,11 @@ def hard_negatives(
     kept = torch.arange(len(stored.ids), device=stored.ids.device)
     if suspects is not None:
         kept = kept[~torch.isin(stored.ids, suspects.to(stored.ids.device))]
-    some = Points(stored.embeddings[kept], stored.labels[kept], stored.ids[kept])
+    labels = stored.labels[kept]
+    some = Points(stored.embeddings[kept], labels, stored.ids[kept])
     affinity = SquaredEuclidean() if affinity is None else affinity
     spare = min(k + 8, max(len(kept), 1))  # a few more than are needed, because duplicates are dropped afterwards
-    found = nearest(queries, some, spare, affinity, exclude_same_id=True, groups=(queries.labels, some.labels)).positions
+    found = nearest(queries, some, spare, affinity, exclude_same_id=True, groups=(queries.labels, labels)).positions
     apart = (queries.embeddings[:, None] - some.embeddings[found.clamp_min(0)]).norm(dim=2)
     honest = (found >= 0) & (apart > duplicates * queries.embeddings.norm(dim=1, keepdim=True))
     first = (~honest).long().argsort(dim=1, stable=True)[:, :k]  # honest ones first, in their order

@@ -76,7 +76,7 @@ def network(client: tuple[str, int] | None) -> str:
 
 
 class Connection(H11Protocol):
-    """One connection. `connections` is set by `connection_class`."""
+    """One connection. `table` is set by `connection_class`."""
 
     table: Connections
 

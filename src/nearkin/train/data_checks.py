@@ -51,7 +51,7 @@ def sampler_warning(objective: Objective | WeightedSum, sampler: Sampler, train:
         return None
     return (
         f"only about {100 * share:.0f}% of the queries of a batch have a positive: {sampler.batch} points are drawn from "
-        f"{len(train.labels.unique()):,} classes, and the others are skipped; set sampler.name=per_class, a larger batch_size, or an "
+        f"{len(torch.unique(train.labels)):,} classes, and the others are skipped; set sampler.name=per_class, a larger batch_size, or an "
         "objective with class vectors such as arcface"
     )
 

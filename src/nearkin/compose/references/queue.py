@@ -262,8 +262,8 @@ class MomentumQueue(References):
         """
         for mine, theirs in zip(self.copy.parameters(), network.parameters(), strict=True):
             mine.lerp_(theirs.detach(), 1 - self.momentum)
-        for mine, theirs in zip(self.copy.buffers(), network.buffers(), strict=True):
-            mine.copy_(theirs)
+        for kept, moved in zip(self.copy.buffers(), network.buffers(), strict=True):
+            kept.copy_(moved)
 
     def known_dimension(self) -> int:
         return self.memory.known_dimension()
