@@ -272,6 +272,15 @@ def test_nothing_but_our_own_files_is_ever_removed(tmp_path) -> None:
     LocalIndex.open(tmp_path / "i").verify()
 
 
+def test_a_file_of_others_in_the_way_is_not_overwritten(tmp_path) -> None:
+    index = made(tmp_path / "i")
+    other = tmp_path / f"i/segment-{index.generation + 1:08d}-0000.safetensors"
+    other.write_text("precious")
+    with pytest.raises(FileExistsError, match="is in the way of the index, which did not write it; move it elsewhere"):
+        index.add(batch(5))
+    assert other.read_text() == "precious" and LocalIndex.open(tmp_path / "i").count == 100
+
+
 def test_a_folder_of_others_is_refused_before_anything_is_written(tmp_path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk/photo.jpg").write_text("precious")

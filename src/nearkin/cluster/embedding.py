@@ -21,7 +21,7 @@ from nearkin.cluster.encoding import Piece, pieces, report_damaged, write_piece
 from nearkin.cluster.session import check_address, session, workers
 from nearkin.compose.validation import check_whole
 from nearkin.data.dataset import Dataset
-from nearkin.data.disk import explain_full_disk
+from nearkin.data.disk import created, explain_full_disk
 from nearkin.data.lock import locked
 from nearkin.data.progress import Report, Ticker, inform, warn
 from nearkin.data.shards import KEPT, About, ShardDamagedError, check_record, is_sharded, read_manifest, write_manifest
@@ -187,12 +187,8 @@ def _gathered(
 def _spare(out: Path, about: About) -> Path:
     """Disk space that is reserved now and freed for the last manifest, so that it can be written to a full disk."""
     path, (least, each) = out / ".spare", SPARE
-    with explain_full_disk(out, KEPT):
-        try:
-            path.write_bytes(os.urandom(least + each * (about.planned or 0)))  # zeros might be stored sparsely
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+    with explain_full_disk(out, KEPT), created(path) as file:
+        file.write(os.urandom(least + each * (about.planned or 0)))  # zeros might be stored sparsely
     return path
 
 

@@ -53,6 +53,14 @@ def write_json(path: Path, content: Any) -> None:
     write_recorded(path, as_json(content), path.parent)
 
 
+def forget(path: Path, folder: Path) -> None:
+    """Drop the record of a file that is about to be removed or set aside."""
+    with _one_at_a_time(folder), suppress(FileDamagedError):  # of damaged checksums there is no record to drop
+        known = recorded(folder)
+        if known.pop(name_in(path, folder), None) is not None:
+            write_checked_json(folder / CHECKSUMS, {"files": known})
+
+
 def check(path: Path, folder: Path, fix: str) -> None:
     """Compare a file with its record, if it has one; the error names the file and the fix."""
     found = wrong(path, folder)

@@ -38,6 +38,8 @@ class IndexDamagedError(FileDamagedError):
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Write and sync a safetensors file, one array after another; returns its record for the manifest: name, bytes, checksums."""
+    if path.exists() and path.name not in _listed_files(path.parent):
+        raise FileExistsError(f"{path} is in the way of the index, which did not write it; move it elsewhere")
     _list_file(path)
     names = {np.dtype(kind): name for name, kind in KINDS.items()}
     header, end = {}, 0

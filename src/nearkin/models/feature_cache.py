@@ -8,7 +8,6 @@ on where it stopped, and files that moved or were copied are found again.
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
-from nearkin.data.disk import set_default_permissions
+from nearkin.data.disk import replacing
 from nearkin.data.files import read_bytes
 
 DIGEST = 16  # bytes
@@ -64,10 +63,12 @@ class FeatureCache:
 
     def _take(self, part: Path) -> None:
         try:
-            held = load_file(part)
-            digests, features = held["digests"], held["features"]
+            with safe_open(part, framework="pt") as file:
+                digests, features, right = file.get_tensor("digests"), file.get_tensor("features"), (file.metadata() or {})["sha256"]
         except (SafetensorError, OSError, KeyError):
             return  # damaged: computed again
+        if right != _content_digest(digests, features):
+            return
         self._remember([row.tobytes() for row in digests.numpy()], features)
 
     def _remember(self, digests: Sequence[bytes], features: Tensor) -> None:
@@ -84,11 +85,11 @@ class FeatureCache:
         self.place.mkdir(parents=True, exist_ok=True)
         number = len(list(self.place.glob("part-*.safetensors")))
         target = self.place / f"part-{number:05d}.safetensors"
-        written = target.with_suffix(f".{os.getpid()}.writing")
         rows = torch.from_numpy(np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST).copy())
-        save_file({"digests": rows, "features": features.contiguous()}, written)
-        set_default_permissions(written)
-        os.replace(written, target)
+        features = features.contiguous()
+        content = save({"digests": rows, "features": features}, {"sha256": _content_digest(rows, features)})
+        with replacing(target) as file:
+            file.write(content)
         self._remember(digests, features)
 
     def get(self, digests: Sequence[bytes]) -> Tensor:
@@ -96,3 +97,9 @@ class FeatureCache:
         if len(self.parts) > 1:
             self.parts = [torch.cat(self.parts)]
         return self.parts[0][torch.tensor([self.rows[digest] for digest in digests])].float()
+
+
+def _content_digest(digests: Tensor, features: Tensor) -> str:
+    found = hashlib.sha256(digests.contiguous().numpy().tobytes())
+    found.update(features.contiguous().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nearkin.compose.points import Points
 from nearkin.data import preprocess
-from nearkin.data.checksums import write_json
+from nearkin.data.checksums import forget, write_json
 from nearkin.data.dataset import Dataset
 from nearkin.models.encoders import weights_digest
 from nearkin.models.feature_cache import feature_key
@@ -67,6 +67,7 @@ class Frozen:
         body, known = cast(Any, self.whole.network).body, _embedded(train)
         about = self._about(known.embeddings.shape[1])
         for name in LEFT_BY_TRAINING:
+            forget(self.folder / name, self.folder)
             (self.folder / name).unlink(missing_ok=True)
         save_weights(self.folder / "weights.safetensors", {f"body.{name}": value for name, value in body.state_dict().items()})
         save_weights(self.folder / "references.safetensors", kept_references(known, binary=False))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points
-from nearkin.data.checksums import write_json, wrong
+from nearkin.data.checksums import forget, write_json, wrong
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import FileDamagedError, explain_full_disk
 from nearkin.data.images import Files
@@ -486,6 +486,8 @@ class Loop:
         if self.best == -math.inf or without_labels(self.parts.objective) or (len(there) == 2 and all(map(self._readable, paths))):
             return
         if self.rank == 0:
+            for path in paths:
+                forget(path, self.folder)
             for path in there:
                 path.replace(path.with_suffix(".damaged"))
         self.best, self.waited = -math.inf, 0
@@ -494,9 +496,12 @@ class Loop:
     def _readable(self, path: Path) -> bool:
         try:
             read_tensors(path, "resume the training")
-            return not wrong(path, self.folder)
         except FileDamagedError:
             return False
+        try:
+            return not wrong(path, self.folder)
+        except FileDamagedError:  # the checksums themselves; they are written again
+            return True
 
     def finish(self) -> dict[str, Any]:
         """The last weights, the references of the weights that `load` gives back, and the one look at the test part, with those."""

@@ -125,7 +125,7 @@ def one_process(target: Path) -> Iterator[None]:
 def _locked(lock: Path) -> BinaryIO:
     """The lock file, open and locked."""
     while True:
-        held = lock.open("wb")
+        held = os.fdopen(os.open(lock, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o644), "wb")
         if fcntl is None:
             return held
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -24,6 +24,7 @@ def unpack(archive: Path, folder: Path, report: Report | None = None) -> None:
     inform(report, f"unpacking {archive.name}")
     staged = folder / f".{archive.name}.unpacking"
     shutil.rmtree(staged, ignore_errors=True)
+    staged.mkdir(parents=True)  # a link of this name, which rmtree leaves alone, is an error
     ticker = Ticker(report, archive.name, None, "files")
     try:
         for done, (name, content) in enumerate(_members(archive, report), start=1):
