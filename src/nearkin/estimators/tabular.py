@@ -113,7 +113,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
             self.distance,
             check_positive("temperature", self.temperature),
             self.reference_share,
-            min(max(256, n // 16), 1024) if self.batch_size is None else check_whole("batch_size", self.batch_size, 2),
+            _batch_size(n) if self.batch_size is None else check_whole("batch_size", self.batch_size, 2),
             check_whole("epochs", self.epochs),
             check_whole("patience", self.patience),
             check_positive("learning_rate", self.learning_rate),
@@ -338,6 +338,11 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         return tags
 
 
+def _batch_size(n: int) -> int:
+    """Several steps per epoch for small tables, few for large ones, where a step has more references."""
+    return max(32, min(max(min(256, n // 7), n // 16), 1024))
+
+
 def _rows_at(table: Any, at: np.ndarray) -> Any:
     return table.iloc[at] if hasattr(table, "iloc") else table[at]
 
@@ -374,7 +379,7 @@ class TabularNCAClassifier(ClassifierMixin, TabularNCA):  # type: ignore[misc]
     epochs : int, default=100
         The most passes over the training rows.
     batch_size : int or None, default=None
-        Rows per step. None takes a sixteenth of the rows, at least 256 and at most 1,024.
+        Rows per step. None takes a seventh of the rows up to 256, and a sixteenth of large tables up to 1,024.
     learning_rate : float, default=0.01
         Of AdamW.
     weight_decay : float, default=0.0002
@@ -588,7 +593,7 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
     epochs : int, default=100
         The most passes over the training rows.
     batch_size : int or None, default=None
-        Rows per step. None takes a sixteenth of the rows, at least 256 and at most 1,024.
+        Rows per step. None takes a seventh of the rows up to 256, and a sixteenth of large tables up to 1,024.
     learning_rate : float, default=0.01
         Of AdamW.
     weight_decay : float, default=0.0002
