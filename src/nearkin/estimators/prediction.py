@@ -232,7 +232,7 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
         assert labels is not None
         votes = labels.double() if labels.ndim == 2 else one_hot(labels, len(self.classes_)).double()
         queries = torch.from_numpy(self._encode(X)[0])
-        blocks = [torch.softmax(affinity(some, known), 1) @ votes for some in queries.split(max(1, 2**23 // len(known)))]
+        blocks = [torch.softmax(affinity(some, known), 1) @ votes for some in torch.split(queries, max(1, 2**23 // len(known)))]
         shares: np.ndarray = torch.cat(blocks).clamp_max(1).numpy()  # rounding would leave a sure class above 1
         return shares
 

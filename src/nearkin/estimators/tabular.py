@@ -213,7 +213,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         known = torch.cat(self._known, 1) / len(self.members_) ** 0.5
         k = min(check_whole("n_neighbors", n_neighbors), self.n_rows_)
         rows = max(1, 2**23 // self.n_rows_)
-        found = [torch.cdist(some, known).topk(k, largest=False) for some in queries.split(rows)]
+        found = [torch.cdist(some, known).topk(k, largest=False) for some in torch.split(queries, rows)]
         positions = torch.cat([one.indices for one in found]).cpu().numpy()
         return (torch.cat([one.values for one in found]).cpu().numpy(), positions) if return_distance else positions
 
@@ -776,7 +776,8 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
         ordered = np.sort(self._scores, 0)
         factor = ordered[rank - 1] if rank <= len(ordered) else np.full(ordered.shape[1], np.inf)  # (t,)
         ends = np.stack([self._mean + self._spread * (means + sign * factor * spreads) for sign in (-1, 1)], -1)
-        return ends[:, 0] if self._flat else ends
+        found: np.ndarray = ends[:, 0] if self._flat else ends
+        return found
 
     def _means_and_spreads(self, queries: list[Tensor], without: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(n, t) means of the neighbors' targets, and standard deviations: a floor keeps equal neighbors from claiming certainty."""
