@@ -1,5 +1,6 @@
 """Nearest neighbors in a trained embedding that predict: classes and label sets by vote, numbers by the mean."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,8 @@ from nearkin.estimators.learning import DeepEstimator
 from nearkin.estimators.linear.inputs import FLOATS, array, like, validated
 from nearkin.estimators.targets import Targets, read_targets
 
-SOFT = {"squared_euclidean": SquaredEuclidean, "cosine": cosine}  # metrics whose softmax at the objective's temperature was trained
+# Metrics whose softmax at the objective's temperature was trained.
+SOFT: dict[str, Callable[[float], Affinity]] = {"squared_euclidean": SquaredEuclidean, "cosine": cosine}
 
 
 class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[misc]

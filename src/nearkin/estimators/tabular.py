@@ -809,7 +809,7 @@ def _column(y: Any) -> np.ndarray:
     """Classes (n,), none of them missing."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
-    values = column_or_1d(array(y), warn=True)
+    values: np.ndarray = column_or_1d(array(y), warn=True)
     gone = [at for at, one in enumerate(values.tolist()) if one is None or one != one]  # noqa: PLR0124
     if gone:
         raise ValueError(f"y contains NaN or nothing in {len(gone):,} rows, first in {gone[:5]}; remove these rows, or fill in their class")
