@@ -35,7 +35,7 @@ from nearkin.train.saved_run import read_run
 from nearkin.train.training import train
 from tests.cli.test_damaged_folders import two_writers
 from tests.faults import FAULTS, Fault, after_power_cut, calls, faults, in_a_process
-from tests.soak import counted
+from tests.soak_results import counted
 
 SETTINGS = {"network.name": "mlp", "network.dimension": "3", "network.options.hidden": "[4]", "epochs": "2", "batch_size": "20"}
 SAMPLED = 2  # calls of each scenario and fault that CI visits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak import counted
+from tests.soak_results import counted
 
 WRITER = Path(__file__).with_name("index_writer.py")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.soak import counted
+from tests.soak_results import counted
 from tests.train.trainee import run_it
 
 TRAINEE = Path(__file__).with_name("trainee.py")
