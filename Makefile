@@ -39,8 +39,8 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.discovery --device cpu --out docs/bench-discovery.json
 	$(BIN)/python -m bench.linear --data $(DATA) --out docs/bench-linear.json
 	$(BIN)/python -m bench.service --out docs/bench-service.json
-	$(BIN)/python -m bench.opening --out docs/bench-opening.json
 	$(BIN)/python -m bench.attacks --out docs/bench-attacks.json
+	$(BIN)/python -m bench.opening --out docs/bench-opening.json
 	$(BIN)/python -m bench.shards --out docs/bench-shards.json
 	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json
 	$(BIN)/python -m bench.scale --out docs/bench-scale.json

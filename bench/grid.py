@@ -18,7 +18,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ SIZES = {"cpu": (1024, 4096), "cuda": (1024, 4096, 16_384, 65_536)}
 ODD = {"cpu": ((3001, 300), (1023, 1023), (16_384, 64), (16_384, 256)), "cuda": ((3001, 300), (30_011, 1023), (65_537, 17))}
 PRECISIONS = {"cpu": ("highest",), "cuda": ("highest", "high", "fast")}
 EXACT = 8192  # points up to which float64 is computed, for the errors
-PATIENCE = 4.0  # seconds of one call above which a contender is not asked for larger cells
+PATIENCE = 10.0  # seconds of one call above which a contender is not asked for larger cells
 COMPILED, LIBRARY = "torch.compile of the dense form", "pytorch-metric-learning"
 
 _compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(plain_loss)
@@ -69,12 +69,25 @@ def milliseconds(evaluate: Callable[[], object], device: str) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def cell(n: int, d: int, device: str, given_up: dict[str, str]) -> dict[str, Any]:
+class GivenUp(NamedTuple):
+    """Why a contender is not asked for larger cells, and where that began."""
+
+    why: str
+    n: int
+    d: int
+    memory: bool
+
+    def covers(self, n: int, d: int) -> bool:
+        """Whether a cell takes at least as much memory, or at least as long."""
+        return n >= self.n if self.memory else n * n * d >= self.n * self.n * self.d
+
+
+def cell(n: int, d: int, device: str, given_up: dict[str, GivenUp]) -> dict[str, Any]:
     """Milliseconds of everybody, and the errors of ours against float64 where it fits."""
     embeddings, labels = points(n, d, device)
     best: dict[str, float] = {}
     for name, evaluate in contenders(embeddings, labels, device).items():
-        if name in given_up:
+        if name in given_up and given_up[name].covers(n, d):
             continue
         try:
             milliseconds(evaluate, device)  # compiles
@@ -84,12 +97,13 @@ def cell(n: int, d: int, device: str, given_up: dict[str, str]) -> dict[str, Any
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if "memory" not in str(error):
                 raise
-            given_up[name] = f"out of memory at {n:,} x {d:,}"
+            given_up[name] = GivenUp(f"out of memory at {n:,} x {d:,}", n, d, True)
         if best.get(name, 0) > 1e3 * PATIENCE:
-            given_up[name] = f"{best[name] / 1e3:.1f} s at {n:,} x {d:,}"
+            given_up[name] = GivenUp(f"{best[name] / 1e3:.1f} s at {n:,} x {d:,}", n, d, False)
         if device == "cuda":
             torch.cuda.empty_cache()
-    row: dict[str, Any] = {"n": n, "d": d, "ms": best, "left_out": dict(given_up)}
+    left_out = {name: reason.why for name, reason in given_up.items() if name not in best}
+    row: dict[str, Any] = {"n": n, "d": d, "ms": best, "left_out": left_out}
     if n <= EXACT:
         live = embeddings.double().requires_grad_()
         exact = torch.autograd.grad(plain_loss(live, labels), live)[0]
@@ -126,7 +140,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = json.loads(args.out.read_text())["cells"] if args.out and args.out.exists() else []
     known = {(row["n"], row["d"]) for row in rows}
-    given_up: dict[str, str] = {}
+    given_up: dict[str, GivenUp] = {}
     sizes = [(n, d) for n in SIZES[args.device] for d in WIDTHS] + list(ODD[args.device])
     for n, d in sizes:
         if (n, d) in known:

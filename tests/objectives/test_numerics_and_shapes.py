@@ -15,7 +15,7 @@ every = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n", [12, 72])
+@pytest.mark.parametrize("n", [12, pytest.param(100, marks=pytest.mark.soak)])
 def test_enormous_embeddings_are_finite_or_refused(case: Case, dtype: torch.dtype, n: int) -> None:
     """Never a silent infinity or NaN: up to a length that is documented everything is finite, above it is an error in words."""
     objective = case.build().to(dtype)

@@ -11,11 +11,14 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import nearkin
+from nearkin.cli import main
 from nearkin.data import Dataset
 from nearkin.data.images import DamagedImageError
+from nearkin.index import Where, build_index
 from nearkin.models import encoders
 from nearkin.models.encoders import find_encoder, installed_encoder
 from nearkin.models.feature_cache import FeatureCache, file_digests
+from nearkin.models.folder import reading
 from nearkin.models.mobilenet import MobileNetV2
 from nearkin.train import Run, override
 from nearkin.train.encoder import Start, start_of
@@ -100,6 +103,52 @@ def test_a_damaged_part_of_the_cache_is_computed_again(tmp_path):
     part.write_bytes(part.read_bytes()[:20])
     again = FeatureCache(tmp_path / "m", "key")
     assert b"a" * 16 in again and b"b" * 16 not in again and again.get([b"a" * 16]).tolist() == [[1, 1, 1]]
+
+
+def test_the_index_uses_the_features_that_training_kept(tmp_path, photos, weights, monkeypatch):
+    train(settings(photos, weights), tmp_path / "m", device="cpu")
+    model = nearkin.load(tmp_path / "m", device="cpu")
+    want = {str(path): model.encode([str(path)])[0] for path in sorted(photos.rglob("*.png"))[::7]}
+    Image.new("RGB", (90, 80), (9, 200, 9)).save(photos / "red" / "new.png")  # one that training has not seen
+    want[str(photos / "red" / "new.png")] = model.encode([str(photos / "red" / "new.png")])[0]
+    seen, passing = [], MobileNetV2.forward
+    monkeypatch.setattr(MobileNetV2, "forward", lambda self, images: seen.append(len(images)) or passing(self, images))
+    data = nearkin.data.open(photos, **reading(model.about))
+    collection, added = build_index(tmp_path / "m", data, device="cpu")
+    assert added.added == 25 and sum(seen) <= 2  # the probe for the number of features, and the new image
+    entries = {entry.source: entry.id for entry in collection.index.page(Where(), 0, 100).entries}
+    for source, embedding in want.items():
+        np.testing.assert_allclose(collection.index.vectors([entries[source]])[0], embedding, atol=1e-4)
+
+
+def test_features_of_an_encoder_that_is_trained_are_not_those_of_the_model(tmp_path, photos, weights):
+    train(settings(photos, weights, **{"network.tune": "last-blocks=1"}), tmp_path / "m", device="cpu")
+    assert "features" not in json.loads((tmp_path / "m" / "model.json").read_text())
+
+
+def test_the_report_has_the_frozen_encoder_and_logistic_regression(tmp_path, photos, weights, capsys):
+    train(settings(photos, weights), tmp_path / "m", device="cpu")
+    assert main(["evaluate", str(tmp_path / "m"), "--no-pictures", "--device", "cpu"]) == 0
+    page = json.loads((tmp_path / "m" / "evaluation.json").read_text())
+    assert [row["name"] for row in page["comparisons"]] == ["frozen encoder", "frozen encoder + logistic regression"]
+    assert page["comparisons"][0]["dimension"] == 1280 and "frozen encoder" in capsys.readouterr().out
+    assert main(["evaluate", str(tmp_path / "m"), "--compare", "--no-pictures", "--device", "cpu"]) == 0
+    names = [row["name"] for row in json.loads((tmp_path / "m" / "evaluation.json").read_text())["comparisons"]]
+    assert names[:4] == ["frozen encoder", "frozen encoder + logistic regression", "raw pixels", "color histogram"]
+
+
+def test_labels_are_predicted_without_an_index(tmp_path, photos, weights, capsys):
+    train(settings(photos, weights), tmp_path / "m", device="cpu")
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    capsys.readouterr()
+    words = ["predict", str(tmp_path / "m"), str(photos / "red"), str(tmp_path / "broken.png"), "-k", "3", "--json", "--device", "cpu"]
+    assert main(words) == 0
+    output = capsys.readouterr()
+    rows = json.loads(output.out)
+    assert len(rows) == 12 and sum(row["label"] == "red" for row in rows) >= 10 and 0 < rows[0]["agreement"] <= 1
+    assert "skipped: " in output.err and "broken.png" in output.err
+    assert main(["predict", str(tmp_path / "m"), str(photos / "red" / "0.png"), "--device", "cpu"]) == 0
+    assert "agreement" in capsys.readouterr().out
 
 
 def test_without_training_the_features_are_the_embedding(tmp_path, photos, weights):

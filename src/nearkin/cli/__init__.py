@@ -96,6 +96,11 @@ SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
   nearkin search runs/vectors new.npz                 vectors like the training data: the array x, or a .npy file
   nearkin search runs/photos --vector 0.1,-2,0.5      an embedding, or a file of them: --vector queries.npz"""
+PREDICT = """Predict the class of images or vectors by the vote of their nearest training points, with the share of these that agree;
+or their numbers, as the mean over the nearest."""
+PREDICT_EXAMPLES = """examples:
+  nearkin predict runs/photos new.jpg
+  nearkin predict runs/photos new/ --json"""
 SERVE = """Serve the index of a model folder over HTTP, with a page for searching by image and the explorer, a map that shows which
 neighbors are wrong. By default only this machine can connect; for other machines pass --host and a token. Changes to the index
 are picked up without a restart."""
@@ -203,6 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_embed(verbs)
     _add_shard(verbs)
     _add_export(verbs)
+    _add_predict(verbs)
     _add_index(verbs)
     _add_search(verbs)
     _add_serve(verbs)
@@ -363,6 +369,23 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_verify(parser)
     _add_uri(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.export"))
+
+
+def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "predict",
+        help="predict the label of images or vectors",
+        description=PREDICT,
+        epilog=PREDICT_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder; it needs no index")
+    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, folders of images, or arrays like the training data")
+    parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors that vote (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_device(parser)
+    _add_verify(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.predict"))
 
 
 def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -65,7 +65,7 @@ def run(arguments: Namespace) -> int:
 
 def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
     arrays = [query for query in arguments.queries if query.lower().endswith(ARRAY_SUFFIXES)]
-    paths = [path for query in arguments.queries if query not in arrays for path in _files(query)]
+    paths = [path for query in arguments.queries if query not in arrays for path in image_files_of(query)]
     for start in range(0, len(paths), TOGETHER):
         yield from _images(collection, paths[start : start + TOGETHER], arguments.k, where)
     for query in arrays:
@@ -105,7 +105,8 @@ def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[
         yield from map(Result, (data.sources[row] for row in data.rows(ids).tolist()), answers)
 
 
-def _files(query: str) -> list[str]:
+def image_files_of(query: str) -> list[str]:
+    """The file itself, or all images of a folder."""
     if not Path(query).is_dir():
         return [query]
     report_unread(query, note)

@@ -1,5 +1,6 @@
 """Nearest neighbors in a trained embedding that predict: classes and label sets by vote, numbers by the mean."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,8 @@ from nearkin.estimators.learning import DeepEstimator
 from nearkin.estimators.linear.inputs import FLOATS, array, like, validated
 from nearkin.estimators.targets import Targets, read_targets
 
-SOFT = {"squared_euclidean": SquaredEuclidean, "cosine": cosine}  # metrics whose softmax at the objective's temperature was trained
+# Metrics whose softmax at the objective's temperature was trained.
+SOFT: dict[str, Callable[[float], Affinity]] = {"squared_euclidean": SquaredEuclidean, "cosine": cosine}
 
 
 class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[misc]
@@ -232,7 +234,7 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
         assert labels is not None
         votes = labels.double() if labels.ndim == 2 else one_hot(labels, len(self.classes_)).double()
         queries = torch.from_numpy(self._encode(X)[0])
-        blocks = [torch.softmax(affinity(some, known), 1) @ votes for some in queries.split(max(1, 2**23 // len(known)))]
+        blocks = [torch.softmax(affinity(some, known), 1) @ votes for some in torch.split(queries, max(1, 2**23 // len(known)))]
         shares: np.ndarray = torch.cat(blocks).clamp_max(1).numpy()  # rounding would leave a sure class above 1
         return shares
 

@@ -53,7 +53,7 @@ def vote(
     `without` (n,) is for each query the position of a reference that does not count, itself, or -1.
     """
     rows = max(1, BLOCK // max(len(votes.embeddings), 1))
-    for at in torch.arange(len(queries)).split(rows):
+    for at in torch.split(torch.arange(len(queries)), rows):
         affinity = affinities(queries[at], votes.embeddings, distance, temperature) + votes.log_weights
         if without is not None:
             own = without[at]

@@ -113,7 +113,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
             self.distance,
             check_positive("temperature", self.temperature),
             self.reference_share,
-            min(max(256, n // 16), 1024) if self.batch_size is None else check_whole("batch_size", self.batch_size, 2),
+            _batch_size(n) if self.batch_size is None else check_whole("batch_size", self.batch_size, 2),
             check_whole("epochs", self.epochs),
             check_whole("patience", self.patience),
             check_positive("learning_rate", self.learning_rate),
@@ -213,7 +213,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         known = torch.cat(self._known, 1) / len(self.members_) ** 0.5
         k = min(check_whole("n_neighbors", n_neighbors), self.n_rows_)
         rows = max(1, 2**23 // self.n_rows_)
-        found = [torch.cdist(some, known).topk(k, largest=False) for some in queries.split(rows)]
+        found = [torch.cdist(some, known).topk(k, largest=False) for some in torch.split(queries, rows)]
         positions = torch.cat([one.indices for one in found]).cpu().numpy()
         return (torch.cat([one.values for one in found]).cpu().numpy(), positions) if return_distance else positions
 
@@ -338,6 +338,11 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         return tags
 
 
+def _batch_size(n: int) -> int:
+    """Several steps per epoch for small tables, few for large ones, where a step has more references."""
+    return max(32, min(max(min(256, n // 7), n // 16), 1024))
+
+
 def _rows_at(table: Any, at: np.ndarray) -> Any:
     return table.iloc[at] if hasattr(table, "iloc") else table[at]
 
@@ -374,7 +379,7 @@ class TabularNCAClassifier(ClassifierMixin, TabularNCA):  # type: ignore[misc]
     epochs : int, default=100
         The most passes over the training rows.
     batch_size : int or None, default=None
-        Rows per step. None takes a sixteenth of the rows, at least 256 and at most 1,024.
+        Rows per step. None takes a seventh of the rows up to 256, and a sixteenth of large tables up to 1,024.
     learning_rate : float, default=0.01
         Of AdamW.
     weight_decay : float, default=0.0002
@@ -588,7 +593,7 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
     epochs : int, default=100
         The most passes over the training rows.
     batch_size : int or None, default=None
-        Rows per step. None takes a sixteenth of the rows, at least 256 and at most 1,024.
+        Rows per step. None takes a seventh of the rows up to 256, and a sixteenth of large tables up to 1,024.
     learning_rate : float, default=0.01
         Of AdamW.
     weight_decay : float, default=0.0002
@@ -771,7 +776,8 @@ class TabularNCARegressor(RegressorMixin, TabularNCA):  # type: ignore[misc]
         ordered = np.sort(self._scores, 0)
         factor = ordered[rank - 1] if rank <= len(ordered) else np.full(ordered.shape[1], np.inf)  # (t,)
         ends = np.stack([self._mean + self._spread * (means + sign * factor * spreads) for sign in (-1, 1)], -1)
-        return ends[:, 0] if self._flat else ends
+        found: np.ndarray = ends[:, 0] if self._flat else ends
+        return found
 
     def _means_and_spreads(self, queries: list[Tensor], without: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(n, t) means of the neighbors' targets, and standard deviations: a floor keeps equal neighbors from claiming certainty."""
@@ -803,7 +809,7 @@ def _column(y: Any) -> np.ndarray:
     """Classes (n,), none of them missing."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
-    values = column_or_1d(array(y), warn=True)
+    values: np.ndarray = column_or_1d(array(y), warn=True)
     gone = [at for at, one in enumerate(values.tolist()) if one is None or one != one]  # noqa: PLR0124
     if gone:
         raise ValueError(f"y contains NaN or nothing in {len(gone):,} rows, first in {gone[:5]}; remove these rows, or fill in their class")

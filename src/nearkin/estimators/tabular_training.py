@@ -132,7 +132,7 @@ def _step_loss(encoder: TabularEncoder, rows: TableRows, b: int, schedule: Sched
 def embed(encoder: TabularEncoder, numbers: Tensor, categories: Tensor, block: int = 4096) -> Tensor:
     """(n, d) in evaluation mode."""
     encoder.eval()
-    return torch.cat([encoder(*both) for both in zip(numbers.split(block), categories.split(block), strict=True)])
+    return torch.cat([encoder(*both) for both in zip(torch.split(numbers, block), torch.split(categories, block), strict=True)])
 
 
 @torch.no_grad()

@@ -30,6 +30,7 @@ from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.durable import IndexDamagedError
 from nearkin.index.local import LocalIndex
 from nearkin.index.milvus_folder import Address, address, confirmed_address, create_in_milvus, open_in_milvus
+from nearkin.models.feature_cache import FeatureCache, file_digests
 from nearkin.models.folder import Model, Picture, about_of, framing_of, load
 
 BATCH = 1024  # points per durable step
@@ -367,10 +368,9 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
     loader = Loader(data, device=model.device, resident_bytes=0, workers=workers, report=report)
     ticker = Ticker(report, f"indexing {data.name}", len(rows), "points")
     splits, sources, done = _splits(folder, data), source_names(data), 0
-    for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(list(rows))], BATCH)):
-        at = data.rows(ids.cpu()).tolist()
+    for embeddings, at in _embedded(folder, model, data, rows, loader):
         yield Entries(
-            np.asarray(torch.as_tensor(model.encode(inputs)).cpu()),
+            embeddings,
             labels=[_label(data, row) for row in at],
             sources=[sources[row] for row in at],
             metadata=[_metadata(data, row, splits[row]) for row in at],
@@ -378,6 +378,22 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
         )
         done += len(at)
         ticker.update(done)
+
+
+def _embedded(folder: Path, model: Model, data: Dataset, rows: Sequence[int], loader: Loader) -> Iterator[tuple[np.ndarray, list[int]]]:
+    """Embeddings (b, d) with their rows, in batches; of files whose features training has kept, without decoding them again."""
+    left = list(rows)
+    if model.has_features and "features" in model.about and isinstance(data.inputs, Files):
+        cache = FeatureCache(folder, model.about["features"])
+        digests = dict(zip(left, file_digests([data.inputs.paths[row] for row in left]), strict=True)) if len(cache) else {}
+        known = [row for row in left if digests.get(row, b"") in cache]
+        for start in range(0, len(known), BATCH):
+            some = known[start : start + BATCH]
+            yield model.from_features(cache.get([digests[row] for row in some])).cpu().numpy(), some
+        there = set(known)
+        left = [row for row in left if row not in there]
+    for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(left, dtype=torch.int64)], BATCH) if left else ()):
+        yield np.asarray(torch.as_tensor(model.encode(inputs)).cpu()), data.rows(ids.cpu()).tolist()
 
 
 def _label(data: Dataset, row: int) -> str | None:

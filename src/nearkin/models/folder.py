@@ -30,6 +30,7 @@ from nearkin.data import preprocess
 from nearkin.data.checksums import EDITED, check, wrong
 from nearkin.data.disk import FileDamagedError, read_json
 from nearkin.data.pixels import Framing
+from nearkin.models.adapters import Adapted
 from nearkin.models.catalog import build, channels_last
 from nearkin.models.paths import model_page
 from nearkin.models.weights import read_tensors
@@ -152,6 +153,47 @@ class Model:
             self.network.train(mode)
         embeddings = signs(torch.cat(rows)) if self.binary else torch.cat(rows)
         return embeddings.to(inputs.device) if isinstance(inputs, Tensor) else embeddings.cpu().numpy()
+
+    @property
+    def has_features(self) -> bool:
+        """Whether its network is an encoder under a head, so that `features` are there."""
+        return isinstance(self.network, Adapted)
+
+    @torch.no_grad()
+    def features(self, points: Tensor) -> Tensor:
+        """Compute what the encoder under the head returns.
+
+        Parameters
+        ----------
+        points : Tensor
+            (n, c, h, w) images, uint8.
+
+        Returns
+        -------
+        Tensor
+            (n, f) float32.
+        """
+        assert isinstance(self.network, Adapted)
+        features: Tensor = self.network.body(self._prepared(points.to(self.device))).flatten(1).float()
+        return features
+
+    @torch.no_grad()
+    def from_features(self, features: Tensor) -> Tensor:
+        """Compute embeddings from `features`.
+
+        Parameters
+        ----------
+        features : Tensor
+            (n, f) as `features` returns them.
+
+        Returns
+        -------
+        Tensor
+            (n, d) embeddings, as `encode` returns them.
+        """
+        assert isinstance(self.network, Adapted)
+        embeddings: Tensor = self.network.head(features.to(self.device)).float()
+        return signs(embeddings) if self.binary else embeddings
 
     def codes(self, inputs: Inputs) -> np.ndarray:
         """Compute packed binary codes: the signs of the embeddings, eight in a byte.

@@ -138,7 +138,8 @@ class PeriodicNumbers(nn.Module):
     def forward(self, numbers: Tensor) -> Tensor:
         """(n, p) to (n, p * size)."""
         angles = 2 * math.pi * self.frequencies * numbers[..., None]  # (n, p, f)
-        return self.linear(torch.cat([angles.cos(), angles.sin()], -1)).relu().flatten(1)
+        found: Tensor = self.linear(torch.cat([angles.cos(), angles.sin()], -1)).relu().flatten(1)
+        return found
 
 
 class PiecewiseNumbers(nn.Module):
@@ -212,7 +213,8 @@ class _Residual(nn.Module):
         self.layers = nn.Sequential(nn.BatchNorm1d(size), nn.Linear(size, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, size))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.layers(x)
+        found: Tensor = x + self.layers(x)
+        return found
 
 
 class TabularEncoder(nn.Module):
@@ -271,7 +273,7 @@ class TabularEncoder(nn.Module):
         else:
             self.numbers = PiecewiseNumbers(numbers) if number_embedding == "piecewise" else _Plain(numbers)
         self.categories = _Categories(categories)
-        size = int(self.numbers.size) + self.categories.size  # type: ignore[arg-type]
+        size = int(self.numbers.size) + self.categories.size
         dimension = check_whole("dimension", dimension)
         self.linear = nn.Linear(size, dimension)
         self.blocks = nn.Sequential(*(_Residual(dimension, check_whole("hidden", hidden), dropout) for _ in range(blocks)))

@@ -162,12 +162,14 @@ def _trained(
             whole = build_whole(run, source, place)
             images, features = featured_by(whole, run, source, folder, place, log)
             by_feature = cut(run, features, images)
-            start = begin(run, whole, by_feature, log)
+            start, key = begin(run, whole, by_feature, log), whole.about["features"]
             source = features if run.network.tune in ("none", "head") else images
         parts_of_data = by_feature if source is features else cut(run, source)
         if run.network.tune == "none" or (start is not None and run.network.tune == "head" and source.supervision == "ids"):
             return Frozen(run, folder, whole, parts_of_data, start, log).write()
         run = taken(run, parts_of_data.train, given, log)
+        if whole is not None and run.network.tune != "head":
+            whole.about.pop("features")  # those of the body before it is trained
         parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head")
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
         if poor := sampler_warning(parts.objective, parts.sampler, parts_of_data.train):
@@ -190,7 +192,9 @@ def _trained(
         metrics = loop.finish()
         if start is not None and whole is not None and start.beats(loop.best):
             log.message(f"on the validation part nothing is better than {start.lines()[0]}: the model is the frozen encoder")
-            return Frozen(run, folder, whole, by_feature, start, log, metrics["curve"]).write()
+            untouched = build_whole(run, images, place)  # the body may have been trained
+            untouched.about["features"] = key
+            return Frozen(run, folder, untouched, by_feature, start, log, metrics["curve"]).write()
         return metrics
 
 
