@@ -166,7 +166,7 @@ def test_a_training_resumes_from_its_checkpoint_whatever_else_is_damaged(made: P
     status, _, err = run(capsys, "train", "--resume", folder)
     assert status == 0, err
     assert (folder / "weights.safetensors").read_bytes() == expected
-    assert ("The settings are those of step-" in err) == bool({"run.json", "checksums.json"} & set(damaged))
+    assert ("The settings are those of step-" in err) == ("run.json" in damaged)
     assert ("the best weights so far are damaged" in err) == ("best.safetensors" in damaged)
     assert all(not one.wrong for one in check_all(folder))
     (folder / "run.json").unlink()
