@@ -29,6 +29,7 @@ lint: $(READY)
 
 bench: $(BENCH)
 	$(BIN)/python -m bench.kernels --out docs/bench-cpu.json
+	$(BIN)/python -m bench.grid --out docs/bench-grid-cpu.json
 	$(BIN)/python -m bench.batches --out docs/bench-batches.json
 	$(BIN)/python -m bench.losses --out docs/bench-losses.json
 	$(BIN)/python -m bench.numerics --out docs/bench-numerics-cpu.json
@@ -39,6 +40,7 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.linear --data $(DATA) --out docs/bench-linear.json
 	$(BIN)/python -m bench.service --out docs/bench-service.json
 	$(BIN)/python -m bench.attacks --out docs/bench-attacks.json
+	$(BIN)/python -m bench.opening --out docs/bench-opening.json
 	$(BIN)/python -m bench.shards --out docs/bench-shards.json
 	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json
 	$(BIN)/python -m bench.scale --out docs/bench-scale.json

@@ -15,7 +15,8 @@ from torch import Tensor
 from nearkin import objectives
 from nearkin.objectives import NCA, Objective, WeightedSum
 
-CLASSES, DIMENSION, SIZE = 4, 16, 96
+CLASSES, DIMENSION, MEMORY = 4, 16, 96
+SIZE = 2304  # samples of a memory bank: more than the largest batch that is tried
 BASES = ("Objective", "NeighborhoodObjective", "WeightedSum")
 TWO_SIDED = ("InfoNCE",)  # takes the embeddings of a second encoder as references=, which other objectives do without
 SIZES: dict[str, Callable[[], Any]] = {
@@ -93,7 +94,7 @@ def _choices(kind: type) -> Iterator[tuple[str, Any]]:
             if value != parameter.default:
                 yield name, value
     if "memory" in hints:
-        yield "memory", SIZE
+        yield "memory", MEMORY
 
 
 def _allowed(kind: type, key: str, value: Any) -> bool:

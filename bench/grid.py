@@ -4,8 +4,9 @@
     python -m bench.grid --device cuda --out docs/bench-grid-cuda.json
 
 Ours is the objective as users call it, `NCA(precision=...)(embeddings, labels)`: argument checks, the sort by label and the choice of an
-engine are in its time. Every cell is timed in turns and the best call counts. A run that was stopped goes on with the cells that are
-missing in the file. A peer that runs out of memory or patience is left out of larger cells, and the table says so.
+engine are in its time. Everybody's best call counts: seconds until the device is idle or, on the CPU, the process's CPU seconds on one
+thread, which do not depend on who else uses the machine. A run that was stopped goes on with the cells that are missing in the file. A peer
+that runs out of memory or patience is left out of larger cells, and the table says so. `docs/performance.py` draws the ratios.
 """
 
 import argparse
@@ -17,20 +18,21 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bench.contenders import differentiated, metric_learning, plain_loss
+from bench.measure import threads
 from nearkin import NCA
 
 WIDTHS = (16, 64, 128, 256, 384, 512, 768, 1024, 2048)
 SIZES = {"cpu": (1024, 4096), "cuda": (1024, 4096, 16_384, 65_536)}
-ODD = {"cpu": ((3001, 300),), "cuda": ((3001, 300), (30_011, 1023), (65_537, 17))}
+ODD = {"cpu": ((3001, 300), (1023, 1023), (16_384, 64), (16_384, 256)), "cuda": ((3001, 300), (30_011, 1023), (65_537, 17))}
 PRECISIONS = {"cpu": ("highest",), "cuda": ("highest", "high", "fast")}
 EXACT = 8192  # points up to which float64 is computed, for the errors
-PATIENCE = 4.0  # seconds of one call above which a contender is not asked for larger cells
+PATIENCE = 10.0  # seconds of one call above which a contender is not asked for larger cells
 COMPILED, LIBRARY = "torch.compile of the dense form", "pytorch-metric-learning"
 
 _compiled: Callable[[Tensor, Tensor], Tensor] = torch.compile(plain_loss)
@@ -54,22 +56,38 @@ def contenders(embeddings: Tensor, labels: Tensor, device: str) -> dict[str, Cal
 
 
 def milliseconds(evaluate: Callable[[], object], device: str) -> float:
-    """One call, by the wall clock, to the end of the device's work."""
-    if device == "cuda":
-        torch.cuda.synchronize()
+    """One call: to the end of the device's work by the wall clock, or CPU time on one thread."""
+    if device == "cpu":
+        with threads(1):
+            start = time.process_time()
+            evaluate()
+            return 1e3 * (time.process_time() - start)
+    torch.cuda.synchronize()
     start = time.perf_counter()
     evaluate()
-    if device == "cuda":
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
     return 1e3 * (time.perf_counter() - start)
 
 
-def cell(n: int, d: int, device: str, given_up: dict[str, str]) -> dict[str, Any]:
+class GivenUp(NamedTuple):
+    """Why a contender is not asked for larger cells, and where that began."""
+
+    why: str
+    n: int
+    d: int
+    memory: bool
+
+    def covers(self, n: int, d: int) -> bool:
+        """Whether a cell takes at least as much memory, or at least as long."""
+        return n >= self.n if self.memory else n * n * d >= self.n * self.n * self.d
+
+
+def cell(n: int, d: int, device: str, given_up: dict[str, GivenUp]) -> dict[str, Any]:
     """Milliseconds of everybody, and the errors of ours against float64 where it fits."""
     embeddings, labels = points(n, d, device)
     best: dict[str, float] = {}
     for name, evaluate in contenders(embeddings, labels, device).items():
-        if name in given_up:
+        if name in given_up and given_up[name].covers(n, d):
             continue
         try:
             milliseconds(evaluate, device)  # compiles
@@ -79,12 +97,13 @@ def cell(n: int, d: int, device: str, given_up: dict[str, str]) -> dict[str, Any
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if "memory" not in str(error):
                 raise
-            given_up[name] = f"out of memory at {n:,} x {d:,}"
+            given_up[name] = GivenUp(f"out of memory at {n:,} x {d:,}", n, d, True)
         if best.get(name, 0) > 1e3 * PATIENCE:
-            given_up[name] = f"{best[name] / 1e3:.1f} s at {n:,} x {d:,}"
+            given_up[name] = GivenUp(f"{best[name] / 1e3:.1f} s at {n:,} x {d:,}", n, d, False)
         if device == "cuda":
             torch.cuda.empty_cache()
-    row: dict[str, Any] = {"n": n, "d": d, "ms": best, "left_out": dict(given_up)}
+    left_out = {name: reason.why for name, reason in given_up.items() if name not in best}
+    row: dict[str, Any] = {"n": n, "d": d, "ms": best, "left_out": left_out}
     if n <= EXACT:
         live = embeddings.double().requires_grad_()
         exact = torch.autograd.grad(plain_loss(live, labels), live)[0]
@@ -121,7 +140,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = json.loads(args.out.read_text())["cells"] if args.out and args.out.exists() else []
     known = {(row["n"], row["d"]) for row in rows}
-    given_up: dict[str, str] = {}
+    given_up: dict[str, GivenUp] = {}
     sizes = [(n, d) for n in SIZES[args.device] for d in WIDTHS] + list(ODD[args.device])
     for n, d in sizes:
         if (n, d) in known:

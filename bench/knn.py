@@ -1,7 +1,8 @@
 """Exact nearest neighbors against faiss: `python -m bench.knn [--threads N]`; on CUDA against the matmul itself.
 
 CPU: 60,000 references, d = 128, k = 1, 10 and 200, best wall seconds of interleaved rounds, times the sgemm floor of the same run,
-and the recall of both when mean / sd = 1,000. CUDA: 60,000 x 10,000, d = 128, k = 10 as a share of the fp32 matmul floor.
+and the recall of both when mean / sd = 1,000; then 60,000 x 10,000, d = 768 and 1,024, k = 10 by the CPU seconds of one thread (`--wide`
+alone). CUDA: 60,000 x 10,000, d = 128, 768 and 1,024 as a share of the fp32 matmul floor.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from nearkin.search import nearest
 
 Search = Callable[[Tensor, Tensor, int], Tensor]
 M, D = 60_000, 128
+WIDE = (768, 1024)
 
 
 def drawn(n: int, d: int, seed: int, device: str = "cpu") -> Tensor:
@@ -63,6 +65,17 @@ def on_cpu(n: int, count: int, rounds: int) -> None:
             print(f"{n} x {M}, d {D}, k {k:3d}, threads {count}  {name:11s} {wall:7.3f} s  {against}")
 
 
+def wide(n: int, rounds: int) -> None:
+    """As wide as real encoders, on one thread."""
+    for d in WIDE:
+        q, r = drawn(n, d, 1), drawn(M, d, 0)
+        ours(q[:64], r, 10)  # compile
+        tasks = {"products": lambda: products(q, r), "nearkin": lambda: ours(q, r, 10), "faiss flat": lambda: faiss_flat(q, r, 10)}  # noqa: B023
+        times = interleaved({name: (task, 1) for name, task in tasks.items()}, rounds, 60.0)  # type: ignore[misc]
+        floor, mine, peer = (times[name]["cpu_s"] for name in tasks)
+        print(f"{n} x {M}, d {d}, k 10, 1 thread  nearkin {mine:.2f} s = {mine / floor:.2f} x products = {mine / peer:.2f} x faiss flat")
+
+
 def far_from_the_origin(count: int) -> None:
     """Trap 36: mean / sd = 1,000, recall@5 against float64."""
     q, r = drawn(1000, D, 1) + 1000, drawn(20_000, D, 0) + 1000
@@ -87,15 +100,15 @@ def milliseconds(task: Callable[[], object], repeats: int = 20) -> float:
     return min(times)
 
 
-def on_cuda() -> None:
-    q, r = drawn(10_000, D, 1, "cuda"), drawn(M, D, 0, "cuda")
+def on_cuda(d: int) -> None:
+    q, r = drawn(10_000, d, 1, "cuda"), drawn(M, d, 0, "cuda")
     torch.backends.cuda.matmul.allow_tf32 = False
     out = torch.empty(10_000, M, device="cuda")
     floor = milliseconds(lambda: torch.mm(q, r.T, out=out))
     for k in (1, 10, 200):
         mine = milliseconds(lambda k=k: nearest(q, r, k))  # type: ignore[misc]
         plain = milliseconds(lambda k=k: torch.cdist(q, r).topk(k, largest=False))  # type: ignore[misc]
-        print(f"10000 x {M}, d {D}, k {k:3d}, {torch.cuda.get_device_name()}; fp32 matmul floor {floor:.2f} ms")
+        print(f"10000 x {M}, d {d}, k {k:3d}, {torch.cuda.get_device_name()}; fp32 matmul floor {floor:.2f} ms")
         print(f"    nearkin            {mine:.2f} ms = {floor / mine:.0%} of the floor")
         print(f"    torch.cdist + topk {plain:.2f} ms = {floor / plain:.0%}")
     exact = torch.cdist(q[:500].double(), r.double()).topk(10, largest=False).indices
@@ -110,12 +123,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--wide", action="store_true", help="d = 768 and 1,024 alone")
     given = parser.parse_args()
     if torch.cuda.is_available():
-        on_cuda()
+        for d in (D, *WIDE):
+            on_cuda(d)
+        return
+    if given.wide:
+        wide(given.queries, given.rounds)
         return
     on_cpu(given.queries, given.threads, given.rounds)
     far_from_the_origin(given.threads)
+    wide(10_000, 1)
 
 
 if __name__ == "__main__":

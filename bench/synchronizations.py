@@ -1,7 +1,7 @@
 """Steps of every objective under CUDA's synchronization debug mode: `python -m bench.synchronizations [--out FILE.json]`.
 
 Forward, backward and update of every objective and each of its options, for a small batch (the matrix) and a large one (the streaming
-kernels). torch raises an error at the first operation that makes the host wait; the table names it. The first two calls of a size are not
+kernels). torch raises an error at the first operation that makes the host wait; the table names it. The first calls of a size are not
 counted: kernels are compiled and their recordings made then.
 """
 
@@ -17,7 +17,7 @@ import torch
 
 from bench.catalog import DIMENSION, Case, batch, cases, leaves
 
-SMALL, LARGE, WARM = 64, 2200, 4
+SMALL, LARGE, WARM = 64, 2200, 6
 
 
 def step(objective: Any, some: Any) -> None:

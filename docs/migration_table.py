@@ -270,7 +270,9 @@ DISTANCES = [
     Entry("SNRDistance", "SignalToNoise()", "negated; theirs normalizes unless told not to", matrix(lambda d: d.SNRDistance(normalize_embeddings=False), c.SignalToNoise(), -1.0)),
 ]  # fmt: skip
 REDUCERS = [
-    Entry("AvgNonZeroReducer", "", "the scale of its gradient changes with the number of active pairs; `objective.last.active` counts them"),
+    Entry(
+        "AvgNonZeroReducer", "", "the scale of its gradient changes with the number of active pairs; `objective.last.active` counts them"
+    ),
     Entry("ClassWeightedReducer", 'reduction="none"', "multiply the values by your weights"),
     Entry("DivisorReducer", 'reduction="sum"', "divide by what you like"),
     Entry("DoNothingReducer", 'reduction="none"', "", not_reduced),
@@ -296,7 +298,9 @@ def scored(metric: str, ours: Callable[[nk.Points], Any]) -> Check:
         from pytorch_metric_learning.utils.inference import CustomKNN
 
         search = CustomKNN(pml().distances.LpDistance(normalize_embeddings=False))
-        calculator = AccuracyCalculator(include=(metric, "precision_at_1"), k="max_bin_count" if "r" in metric[-2:] else None, knn_func=search)
+        calculator = AccuracyCalculator(
+            include=(metric, "precision_at_1"), k="max_bin_count" if "r" in metric[-2:] else None, knn_func=search
+        )
 
         def theirs(z: Tensor) -> Tensor:
             return torch.tensor(calculator.get_accuracy(z.detach().float(), b.even)[metric], dtype=torch.float64)
@@ -509,7 +513,15 @@ def page() -> str:
     ]
     for title, (_, entries) in TABLES.items():
         equal = sum(entry.check is not None for entry in entries)
-        lines += ["", f"## {title}", "", f"{equal} of {len(entries)} rows are equal.", "", "| theirs | nearkin | equal | remarks |", "|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            f"{equal} of {len(entries)} rows are equal.",
+            "",
+            "| theirs | nearkin | equal | remarks |",
+            "|---|---|---|---|",
+        ]
         for entry in entries:
             ours = f"`{entry.ours}`" if entry.ours else ""
             lines.append(f"| {', '.join(f'`{name}`' for name in entry.theirs.split(', '))} | {ours} | {entry.equal} | {entry.why} |")

@@ -15,6 +15,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from bench_tables import Row, about, filled, load, number, table  # noqa: E402
+from grid_maps import draw as draw_grid  # noqa: E402
+from grid_maps import grid_part  # noqa: E402
 from kernel_targets import Target, cpu_targets, cuda_targets, numerics_targets  # noqa: E402
 from linear_fits import linear_part  # noqa: E402
 
@@ -345,6 +347,7 @@ def page() -> str:
         lines += cuda_part(cuda)
     if (cpu := load("bench-cpu.json")) is not None:
         lines += cpu_part(cpu)
+    lines += grid_part()
     if (batches := load("bench-batches.json")) is not None:
         lines += batches_part(batches)
     if losses := [found for name in ("bench-losses.json", "bench-losses-h200.json") if (found := load(name)) is not None]:
@@ -375,6 +378,7 @@ def main() -> int:
     cuda, cpu = load("bench-h200.json"), load("bench-cpu.json")
     if cuda is not None and cpu is not None:
         picture(cuda, cpu)
+    draw_grid()
     return 0
 
 

@@ -75,7 +75,7 @@ plt.show()
 # objective (NCA, because there are classes) and says so. The folder ``runs/photos`` then is the model, with the weights
 # of the epoch that was best on the validation images.
 #
-# Photographs differ in size: add ``--set data.size=64`` (or 128) to this command, and they are cropped and resized.
+# Photographs may differ in size: they are resized and cropped, and ``--size 128`` chooses another size.
 main(["train", str(photos), "--out", str(model_folder), "--epochs", "30", "--device", "cpu"])
 
 # %%

@@ -84,4 +84,4 @@ plt.show()
 #
 # .. code-block:: sh
 #
-#    nearkin train photos/ --set data.size=64
+#    nearkin train photos/ --size 64

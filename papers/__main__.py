@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from papers import table_contest
 from papers.listing import show
 from papers.page import write_pages
 from papers.pictures import draw
@@ -21,6 +22,7 @@ ABOUT = "Run the tables of the papers again and compare our figures with the pri
 EXAMPLES = """examples:
   python -m papers --list
   python -m papers digits                                a small table that runs anywhere
+  python -m papers tables --help                         tables against gradient boosting
   python -m papers ren2014 --data-root data --resume --budget 20 --at-once 4"""
 
 
@@ -45,10 +47,10 @@ def parser() -> ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; a bad table name or folder is one line on stderr."""
-    arguments = parser().parse_args(words)
+    words = sys.argv[1:] if words is None else words
     try:
-        return run(arguments)
-    except (ValueError, OSError) as error:
+        return table_contest.main(words[1:]) if words[:1] == ["tables"] else run(parser().parse_args(words))
+    except (ValueError, OSError, ImportError) as error:
         print(f"papers: {error}", file=sys.stderr)
         return 2
 

@@ -24,6 +24,22 @@ def test_the_performance_page_is_what_its_json_says() -> None:
     assert (ROOT / "docs/performance.md").read_text(encoding="utf-8") == script("performance").page()
 
 
+def test_the_grid_says_where_we_are_behind_and_who_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = script("performance")
+    maps = sys.modules["grid_maps"]
+    compiled, library = maps.PEERS
+    cells = [
+        {"n": 1024, "d": 16, "ms": {"highest": 2.0, compiled: 5.0, library: 4.0}, "left_out": {}},
+        {"n": 4096, "d": 768, "ms": {"highest": 2.0, compiled: 1.0}, "left_out": {library: "out of memory at 4,096 x 768"}},
+    ]
+    found = {"about": {"date": "2026-11-18", "machine": "aarch64", "torch": "2.13"}, "cells": cells}
+    monkeypatch.setattr(maps, "load", lambda name: found if "cpu" in name else None)
+    lines = page.grid_part()
+    assert "| 1,024 | 2.00 |  |" in lines and "| 4,096 |  | 0.50 |" in lines
+    assert "`highest`, behind in 4,096 x 768:" in lines and any("out of memory at 4,096 x 768" in line for line in lines)
+    assert any("2026-11-18; torch 2.13" in line for line in lines)
+
+
 def test_a_missed_target_and_an_absent_peer_are_reported() -> None:
     page, targets = script("performance"), script("kernel_targets")
     met, short = targets.Target("speed", 2, 2.0), targets.Target("memory", 10, 10.5, most=True)

@@ -295,7 +295,14 @@ def test_no_page_holds_a_path_of_some_machine(page: Path) -> None:
 
 COMPOSED = (affinity, relation, criterion, references, triplets)
 OURS = (nearkin, nearkin.compose, nearkin.data, objectives, *COMPOSED, explore, nearkin.NeighborhoodClassifier)
-THEIR_HOMES = ("neighbors", "pipeline", "model_selection", "preprocessing", "exceptions")  # of scikit-learn, which the guide speaks of
+THEIR_HOMES = (
+    "compose",
+    "neighbors",
+    "pipeline",
+    "model_selection",
+    "preprocessing",
+    "exceptions",
+)  # of scikit-learn, which the guide speaks of
 HOMES = (*OURS, *(importlib.import_module(f"sklearn.{name}") for name in THEIR_HOMES))
 
 

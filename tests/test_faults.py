@@ -35,7 +35,7 @@ from nearkin.train.saved_run import read_run
 from nearkin.train.training import train
 from tests.cli.test_damaged_folders import two_writers
 from tests.faults import FAULTS, Fault, after_power_cut, calls, faults, in_a_process
-from tests.soak import counted
+from tests.soak_results import counted
 
 SETTINGS = {"network.name": "mlp", "network.dimension": "3", "network.options.hidden": "[4]", "epochs": "2", "batch_size": "20"}
 SAMPLED = 2  # calls of each scenario and fault that CI visits
@@ -77,6 +77,15 @@ def index_state(folder: Path) -> object:
 
 def changed(change: Callable[[LocalIndex], object]) -> Callable[[Path], object]:
     return lambda folder: change(LocalIndex.open(folder / "index"))
+
+
+def add_missing(folder: Path) -> None:
+    """Ten adds and a compaction, as `nearkin index --add` does them: what is there already is skipped."""
+    index = LocalIndex.open(folder / "index")
+    for seed in range(1, 11):
+        if not index.known_sources([f"{seed}-0"]):
+            index.add(batch(6, seed))
+    index.compact()
 
 
 def save_checkpoint(folder: Path, step: int) -> None:
@@ -178,6 +187,7 @@ SCENARIOS = {
         changed(lambda index: index.replace([batch(9, 2), batch(8, 3)], model="m", metric="cosine", dimension=5)),
         index_state,
     ),
+    "index: ten adds": Scenario(index_with, add_missing, index_state, steps=True),
     "checkpoint": Scenario(lambda folder: save_checkpoint(folder, 1), lambda folder: save_checkpoint(folder, 2), checkpoint_state),
     "shards": Scenario(
         lambda _: None, lambda folder: embed(None, sources.open(points(50)), folder / "shards", rows=20), shards_state, steps=True
@@ -190,7 +200,7 @@ SCENARIOS = {
     "training": Scenario(lambda folder: np.savez(folder / "points.npz", **points(60)), trained, trained_state, steps=True),
     "report": Scenario(with_model, lambda folder: quietly("evaluate", folder / "model", "--no-pictures"), evaluated_state, steps=True),
 }
-SLOW = {"training": 9, "report": 3}  # every so many calls even in the soak; the others are visited at every call
+SLOW = {"training": 5, "report": 2}  # every so many calls even in the soak; the others are visited at every call
 WITHOUT_TORCH_AT_WORK = [name for name in SCENARIOS if name not in ("report",)]
 
 

@@ -63,7 +63,13 @@ _HOMES = {
     ),
     "nearkin.search": ("nearest",),
     "nearkin.evaluate": ("classification", "clustering", "knn_accuracy", "knn_predict", "retrieval"),
-    "nearkin.estimators": ("NeighborhoodClassifier", "NeighborhoodEmbedding", "NeighborhoodRegressor"),
+    "nearkin.estimators": (
+        "NeighborhoodClassifier",
+        "NeighborhoodEmbedding",
+        "NeighborhoodRegressor",
+        "TabularNCAClassifier",
+        "TabularNCARegressor",
+    ),
     "nearkin.estimators.linear": ("LMNN", "MLKR", "LinearNCA", "LinearNCARegression", "ProbabilisticPCA"),
     "nearkin.objectives.papers": ("cite",),
     "nearkin.models.folder": ("load",),
@@ -80,6 +86,8 @@ if TYPE_CHECKING:
     from nearkin.estimators import NeighborhoodClassifier as NeighborhoodClassifier
     from nearkin.estimators import NeighborhoodEmbedding as NeighborhoodEmbedding
     from nearkin.estimators import NeighborhoodRegressor as NeighborhoodRegressor
+    from nearkin.estimators import TabularNCAClassifier as TabularNCAClassifier
+    from nearkin.estimators import TabularNCARegressor as TabularNCARegressor
     from nearkin.estimators.linear import LMNN as LMNN
     from nearkin.estimators.linear import MLKR as MLKR
     from nearkin.estimators.linear import LinearNCA as LinearNCA

@@ -285,3 +285,10 @@ def test_a_failed_export_can_be_repeated(folder: Path, capsys) -> None:
     (out / "mine.txt").write_text("precious")
     status, _, err = run(capsys, *words)
     assert status == 1 and "holds other files" in err
+
+
+@pytest.mark.parametrize("array", [np.array([["a"] * 4]), np.zeros((0, 4), np.float32), np.zeros((2, 3, 4), np.float32)])
+def test_embeddings_that_are_none_are_refused(folder: Path, capsys, array: np.ndarray) -> None:
+    np.save(folder.parent / "v.npy", array)
+    status, _, err = run(capsys, "search", folder, "--vector", folder.parent / "v.npy")
+    assert status == 1 and "embeddings are numbers (n, d), at least one row" in err

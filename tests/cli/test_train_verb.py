@@ -75,14 +75,15 @@ def test_a_table_whose_columns_have_names_of_their_own_keeps_its_labels(photos: 
 
 
 def test_the_end_names_commands_that_run_as_printed(photos: Path, tmp_path: Path, capsys, monkeypatch) -> None:
-    """Two commands in backquotes: an index of the data, the second time instead of the first, and the page that shows it."""
+    """Commands in backquotes: a report, an index of the data, the second time instead of the first, and the page that shows it."""
     shown: list[int] = []
     monkeypatch.setattr("nearkin.serve.listen.serve", lambda collection, **_: shown.append(collection.index.count))
     data, folder = shutil.copytree(photos, tmp_path / "my photos"), tmp_path / "a model"
     for words in ([str(data), "--out", str(folder), *SMALL], ["--resume", str(folder), "--device", "cpu"]):
         assert cli.main(["train", *words]) == 0
         commands = re.findall(r"`nearkin (.*?)`", capsys.readouterr().out.splitlines()[-1])
-        assert [cli.main(shlex.split(command)) for command in commands] == [0, 0] and commands[1].startswith("serve ")
+        assert [cli.main(shlex.split(command)) for command in commands] == [0, 0, 0]
+        assert [command.split()[0] for command in commands] == ["evaluate", "index", "serve"]
     assert shown == [120, 120]
 
 
@@ -161,7 +162,7 @@ def test_a_file_damaged_since_is_to_be_put_back_before_resuming(photos: Path, tm
     capsys.readouterr()
     assert cli.main(again) == 1
     output = capsys.readouterr().err.strip().splitlines()[-1]
-    advice = "restore the file and resume, or start a new training in another folder with --set data.on_error=skip"
+    advice = "restore the file and resume, or start a new training in another folder with --skip-damaged"
     assert "3.png cannot be decoded" in output and output.endswith(advice) and "remove the file" not in output
     assert cli.main(["train", str(data), "--out", str(tmp_path / "other"), *SMALL, "--set", "data.on_error=skip"]) == 0
     (data / "dark" / "3.png").write_bytes(was)
@@ -182,13 +183,33 @@ def test_a_narrow_terminal_shows_the_whole_bar(columns: int) -> None:
 
 @pytest.mark.parametrize(("steps", "said"), [(1000, "training: about 0:49:51 left after 3 of 1,000 steps\n"), (20, "")])
 def test_without_a_terminal_a_line_says_early_if_it_will_take_long(steps, said, capsys, monkeypatch) -> None:
-    clock = iter([100.0, 102.0, 106.0])  # of the first three steps; the clock is not read after the line was printed
-    monkeypatch.setattr("nearkin.cli.progress.monotonic", lambda: next(clock))
+    """After the first epoch, whose validation is counted."""
+    clock = [100.0]
+    monkeypatch.setattr("nearkin.cli.progress.monotonic", lambda: clock[0])
     view = TrainingView()
     view.started(steps, 0)
-    for step in (1, 2, 3, 4):
+    for step, now in ((1, 100.0), (2, 101.0), (3, 102.0)):
+        clock[0] = now
         view.step(step, {"loss": 1.0})
-    assert capsys.readouterr().err == said
+    clock[0] = 106.0  # two steps took two seconds, and validation four
+    view.epoch({"epoch": 1, "loss": 1.0, "steps": 3, "points_per_second": 5})
+    assert [line for line in capsys.readouterr().err.splitlines(keepends=True) if "epoch" not in line] == ([said] if said else [])
+
+
+def test_a_long_first_epoch_has_an_estimate_without_validation(capsys, monkeypatch) -> None:
+    clock = iter([100.0, 161.0, 161.0])
+    monkeypatch.setattr("nearkin.cli.progress.monotonic", lambda: next(clock))
+    view = TrainingView()
+    view.started(1000, 0)
+    for step in (1, 2):
+        view.step(step, {"loss": 1.0})
+    assert "left after 2 of 1,000 steps, not counting validation" in capsys.readouterr().err
+
+
+def test_an_epoch_says_what_its_figures_were_measured_on(capsys) -> None:
+    view = TrainingView()
+    view.epoch({"epoch": 1, "loss": 1.0, "steps": 3, "points_per_second": 5, "1-nn": 0.5, "validation points": 12, "dimensions used": 3.0})
+    assert "points/s; validation (12 points): 1-nn 0.5000; dimensions used 3.0000" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("epochs", "lines"), [(1, 1), (60, 60), (100, 100), (150, 100), (1000, 100)])
@@ -303,15 +324,12 @@ def test_a_damaged_file_is_named_and_skipped_only_when_asked(photos: Path, tmp_p
     (tmp_path / "mixed" / "dark" / "broken.png").write_bytes(b"not a picture")
     assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "m"), *SMALL]) == 1
     assert "broken.png" in capsys.readouterr().err
-    assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "n"), *SMALL, "--set", "data.on_error=skip"]) == 0
-
-
-OTHER_SIZE = "odd.png is 9 x 10, and the first image is 12 x 12"
+    assert cli.main(["train", str(tmp_path / "mixed"), "--out", str(tmp_path / "n"), *SMALL, "--skip-damaged"]) == 0
 
 
 @pytest.mark.parametrize(
     ("part", "content", "message", "streamed"),
-    [("val", None, OTHER_SIZE, True), ("test", None, OTHER_SIZE, False), ("test", b"no picture", "odd.png cannot be decoded", True)],
+    [("val", b"", "odd.png cannot be decoded", False), ("test", b"no picture", "odd.png cannot be decoded", True)],
 )
 def test_a_held_out_image_that_cannot_be_used_is_reported_before_the_first_epoch(
     part, content, message, streamed, photos: Path, tmp_path: Path, capsys
@@ -322,8 +340,7 @@ def test_a_held_out_image_that_cannot_be_used_is_reported_before_the_first_epoch
             for path in sorted((photos / kind).iterdir())[rows]:
                 shutil.copy(path, tmp_path / "data" / name / kind)
     odd = tmp_path / "data" / part / "dark" / "odd.png"
-    Image.new("RGB", (9, 10)).save(odd)
-    odd.write_bytes(content or odd.read_bytes())
+    odd.write_bytes(content)
     command = ["train", str(tmp_path / "data"), "--out", str(tmp_path / "m"), *SMALL, "--set", "preprocess.name=local_contrast"]
     command += ["--set", f"data.resident_gigabytes={0 if streamed else 4}"]
     assert cli.main(command) == 1

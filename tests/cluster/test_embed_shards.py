@@ -89,15 +89,15 @@ def test_a_kill_in_the_middle_loses_only_what_was_not_named(model: Path, tmp_pat
 
 
 def test_a_full_disk_keeps_what_was_made(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, real, calls = tmp_path / "s", files.sync, list[Path]()
+    out, real, calls = tmp_path / "s", files.replacing, list[Path]()
 
-    def full(path: Path) -> None:
+    def full(path: Path, *more: Any) -> Any:
         calls.append(path)
         if len(calls) > 4:
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(path)
+        return real(path, *more)
 
-    monkeypatch.setattr(files, "sync", full)
+    monkeypatch.setattr(files, "replacing", full)
     with pytest.raises(OSError, match="no room is left on the disk .* run the same `nearkin embed` again"):
         embed(model, points(), out, rows=5)
     monkeypatch.undo()
@@ -108,20 +108,20 @@ def test_a_full_disk_keeps_what_was_made(model: Path, tmp_path: Path, monkeypatc
 def test_on_a_disk_without_a_free_byte_the_manifest_still_names_what_was_made(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, real_sync, real_page, kept = tmp_path / "s", files.sync, folder.write_checked_json, list[bool]()
+    out, real_write, real_page, kept = tmp_path / "s", files.replacing, folder.write_checked_json, list[bool]()
 
-    def sync(path: Path) -> None:
+    def write(path: Path, *more: Any) -> Any:
         if (out / "shard-00003.parquet").exists():  # from now on there is only the room that was kept
             kept.append((out / ".spare").exists())
             raise OSError(errno.ENOSPC, "No space left on device")
-        real_sync(path)
+        return real_write(path, *more)
 
     def page(path: Path, body: dict[str, Any]) -> None:
         if kept and not (kept[0] and not (out / ".spare").exists()):
             raise OSError(errno.ENOSPC, "No space left on device")
         real_page(path, body)
 
-    monkeypatch.setattr(files, "sync", sync)
+    monkeypatch.setattr(files, "replacing", write)
     monkeypatch.setattr(folder, "write_checked_json", page)
     with pytest.raises(OSError, match="no room is left on the disk .* The shards written before are complete"):
         embed(model, points(), out, rows=5)
@@ -136,8 +136,8 @@ def test_one_file_on_a_full_disk_is_as_it_was(model: Path, tmp_path: Path, monke
     np.savez(tmp_path / "data.npz", x=np.zeros((4, 6), np.float32))
     (tmp_path / "out.npz").write_bytes(b"before")
 
-    def full(path: Path, **arrays: Any) -> None:
-        path.write_bytes(b"half")
+    def full(file: Any, **arrays: Any) -> None:
+        file.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
@@ -151,10 +151,10 @@ def test_errors_of_an_actor_come_back_as_text(model: Path, tmp_path: Path, monke
     (piece,) = pieces(points(5), 5, [0])
     batch = {"number": [0], "piece": [pickle.dumps(piece)]}
 
-    def full(path: Path) -> None:
+    def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "sync", full)
+    monkeypatch.setattr(files, "replacing", full)
     answer = actor(batch)
     with pytest.raises(OSError, match="no room is left on the disk"):
         embedding._record({"number": 0, "record": answer["record"][0]})

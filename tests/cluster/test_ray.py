@@ -63,6 +63,7 @@ def each_once(folder: Path, n: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
+@pytest.mark.soak
 def test_a_node_killed_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearkin.data.progress.PAUSE", 0.0)
     n, out = 10_000, tmp_path / "ray"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from nearkin.data.corrections import corrected, source_names
 from nearkin.data.dataset import Dataset
@@ -57,3 +58,14 @@ def test_errors_name_the_row(tmp_path: Path, lines: tuple[str, ...], message: st
 def test_data_without_classes_raise(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="corrects labels, and set has none"):
         corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label", "set row 1,cat"))
+
+
+def test_plain_paths_correct_data_from_a_table(tmp_path):
+    for name in ("a", "b"):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{name}.png")
+    (tmp_path / "t.csv").write_text("path,label\na.png,cat\nb.png,dog\n")
+    data = open_data(tmp_path / "t.csv")
+    for path in ("b.png", str(tmp_path / "b.png"), data.sources[1]):
+        table = tmp_path / "fixes.csv"
+        table.write_text(f'path,label\n"{path}",cat\n')
+        assert corrected(data, str(table)).labels.tolist() == [0, 0]

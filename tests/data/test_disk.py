@@ -136,13 +136,25 @@ def test_records_accept_the_file_before_and_after_a_crash(tmp_path) -> None:
         checksums.write_json(page, {"n": 1})
         assert in_a_process(lambda: checksums.write_json(page, {"n": 2}), at)
         assert json.loads(page.read_text())["n"] in (1, 2) and not checksums.wrong(page, tmp_path, whole=True)
+    other = tmp_path / "new.json"
+    n = calls(lambda: checksums.write_json(other, {"n": 3})).count
+    for at in range(1, n + 1):  # also where there was no file before
+        other.unlink(missing_ok=True)
+        (tmp_path / checksums.CHECKSUMS).unlink()
+        checksums.write_json(page, {"n": 1})
+        assert in_a_process(lambda: checksums.write_json(other, {"n": 3}), at)
+        assert not any(one.wrong for one in checksums.check_all(tmp_path))
+    checksums.write_json(other, {"n": 3})
+    other.unlink()
+    assert checksums.wrong(other, tmp_path) == "is missing"
+    checksums.write_json(other, {"n": 3})
     page.write_text(page.read_text().replace("1", "7").replace("2", "7"))
     with pytest.raises(FileDamagedError, match=r"model.json is damaged: it does not match its checksum; do this; --no-verify"):
         checksums.check(page, tmp_path, "do this")
     assert checksums.accept(tmp_path) == 1 and checksums.accept(tmp_path) == 0
     checksums.check(page, tmp_path, "do this")
     page.unlink()
-    assert checksums.check_all(tmp_path) == [("model.json", "is missing")]
+    assert checksums.check_all(tmp_path) == [("model.json", "is missing"), ("new.json", "")]
 
 
 def test_damaged_checksums_are_named_and_written_anew(tmp_path) -> None:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from nearkin.data.files import listing, read_bytes
 from nearkin.data.images import DamagedImageError, decode, image_files, recolored, resized
+from nearkin.data.pixels import Framing
 from tests.data.picture_files import channels_first, pixels, save
 
 
@@ -74,16 +75,16 @@ def test_size_resizes_the_short_side_and_cuts_out_the_center(tmp_path):
     array = np.zeros((20, 40, 3), dtype=np.uint8)
     array[:, 10:30] = 200  # the central square
     path = stored(tmp_path / "wide.png", Image.fromarray(array))
-    image = decode(path, 3, 10)
+    image = decode(path, 3, Framing(10))
     assert image.shape == (3, 10, 10) and bool((image[:, :, 1:-1] == 200).all())
-    assert np.array_equal(decode(path, 3, 20).numpy(), channels_first(array[:, 10:30]))  # no resizing needed: pixels untouched
+    assert np.array_equal(decode(path, 3, Framing(20)).numpy(), channels_first(array[:, 10:30]))  # no resizing needed: pixels untouched
 
 
 def test_tensors_are_resized_and_recolored_as_files_are(tmp_path):
     array = np.kron(pixels(1, 6, 8), np.ones((4, 4, 1), dtype=np.uint8))
     path = stored(tmp_path / "a.png", Image.fromarray(array))
     held = torch.from_numpy(channels_first(array).copy())[None]
-    assert (resized(held, 12)[0].int() - decode(path, 3, 12).int()).abs().max() <= 1
+    assert (resized(held, 12)[0].int() - decode(path, 3, Framing(12)).int()).abs().max() <= 1
     assert (recolored(held, 1)[0].int() - decode(path, 1).int()).abs().max() <= 1
     assert torch.equal(recolored(held[:, :1], 3)[0, 2], held[0, 0])
 
@@ -95,7 +96,7 @@ def test_channels_are_taken_from_the_files_by_default(tmp_path):
     assert image_files(gray, None, None, "raise").shape == (1, 8, 8)
     save(tmp_path / "c.png")
     assert image_files(listing(tmp_path), None, None, "raise").shape == (3, 8, 8)
-    assert image_files(gray, 4, 3, "raise").shape == (3, 4, 4)
+    assert image_files(gray, Framing(4), 3, "raise").shape == (3, 4, 4)
 
 
 def test_a_color_file_among_gray_ones_is_an_error(tmp_path):
@@ -116,10 +117,10 @@ def test_differing_sizes_are_an_error_that_proposes_a_medium_size(tmp_path):
     files = image_files(listing(tmp_path), None, None, "raise")
     with pytest.raises(
         ValueError,
-        match=r"size: .*b.png is 5 x 6, and the first image is 10 x 8; pass size=8, say, to resize .*\(nearkin train: --set data.size=8\)",
+        match=r"size: .*b.png is 5 x 6, and the first image is 10 x 8; pass size=8, say, to resize .*\(nearkin train: --size 8\)",
     ):
         files.read(1)
-    assert image_files(listing(tmp_path), 8, None, "raise").read(1).shape == (3, 8, 8)
+    assert image_files(listing(tmp_path), Framing(8), None, "raise").read(1).shape == (3, 8, 8)
     save(tmp_path / "c.png", 2, 300, 400)
     with pytest.raises(ValueError, match=r"c.png is 400 x 300, and the first image is 10 x 8; pass size=128"):
         image_files(listing(tmp_path), None, None, "raise").read(2)

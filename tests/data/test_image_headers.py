@@ -12,7 +12,7 @@ import nearkin
 from nearkin import data as sources
 from nearkin.data.image_headers import MOST_FRAMES, MOST_SCANS, check_header, frame_count, scan_count
 from nearkin.data.images import DamagedImageError, decode
-from nearkin.data.pixels import FORMATS, decode_file, decode_upload, open_image
+from nearkin.data.pixels import FORMATS, Framing, decode_file, decode_upload, open_image
 from nearkin.index import thumbnail
 from tests.data.picture_files import save
 from tests.serve.hostile_images import animation, deep_png, many_scans, palette_png
@@ -48,24 +48,24 @@ def test_too_many_frames_are_refused() -> None:
     frame = b"\x2c" + bytes(4) + b"\x01\0\x01\0\0" + b"\x02\x02\x4c\x01\x00"
     content = b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff" + frame * (MOST_FRAMES + 5) + b";"
     with pytest.raises(ValueError, match=r"it has 1,001 frames or more; at most 1,000 are allowed"):
-        decode_upload(content, 3, 8, 10_000)
-    assert decode_upload(content.replace(frame * 6, b"", 1), 3, 8, 10_000).shape == (3, 8, 8)
+        decode_upload(content, 3, Framing(8), 10_000)
+    assert decode_upload(content.replace(frame * 6, b"", 1), 3, Framing(8), 10_000).shape == (3, 8, 8)
 
 
 def test_many_scans_are_refused_and_usual_ones_are_not() -> None:
     with pytest.raises(ValueError, match=r"64 x 64 pixels are scanned 101 times or more; save it as a baseline JPEG"):
-        decode_upload(many_scans(7000, 64), 3, 8, 32_000_000)
+        decode_upload(many_scans(7000, 64), 3, Framing(8), 32_000_000)
     with pytest.raises(ValueError, match=r"are scanned 90 times or more"):  # fewer, but all of a large image
-        decode_upload(many_scans(90, 3000), 3, 8, 32_000_000)
-    assert decode_upload(stored("JPEG", progressive=True), 3, 8, 40 * 30).shape == (3, 8, 8)
+        decode_upload(many_scans(90, 3000), 3, Framing(8), 32_000_000)
+    assert decode_upload(stored("JPEG", progressive=True), 3, Framing(8), 40 * 30).shape == (3, 8, 8)
 
 
 @pytest.mark.parametrize(("make", "mode", "needed"), [(palette_png, "P", 5), (deep_png, "I;16", 6)])
 def test_what_grows_when_it_becomes_color_is_refused_by_its_header(make, mode: str, needed: int) -> None:
     content, pixels = make(100), 10_000
-    assert decode_upload(content, 3, 8, pixels, needed * pixels).shape == (3, 8, 8)
+    assert decode_upload(content, 3, Framing(8), pixels, needed * pixels).shape == (3, 8, 8)
     with pytest.raises(ValueError, match=rf"its 10,000 pixels of mode {mode} take {needed * pixels:,} bytes decoded"):
-        decode_upload(content, 3, 8, pixels, needed * pixels - 1)
+        decode_upload(content, 3, Framing(8), pixels, needed * pixels - 1)
 
 
 def test_bands_give_the_same_pixels(monkeypatch) -> None:

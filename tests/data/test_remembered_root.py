@@ -28,6 +28,7 @@ def succeeded(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 def test_later_commands_read_a_known_set_from_where_training_found_it(tmp_path: Path) -> None:
     write_idx(tmp_path / "sets" / "fashion-mnist", train=60, test=20, classes=2)
     run, home, other = tmp_path / "run", tmp_path / "home", tmp_path / "other"

@@ -73,7 +73,7 @@ def test_many_wrong_paths_are_listed_up_to_ten(table):
     rows = "".join(f"img/lost{number}.png\n" for number in range(13))
     with pytest.raises(FileNotFoundError, match=r"13 of 14 files do not exist: row 3 .*row 12 \([^)]*\) and 3 more"):
         open_data(table("path\nimg/a.png\n" + rows))
-    with pytest.raises(FileNotFoundError, match=r"on_error='skip' .nearkin train: --set data.on_error=skip. to leave those rows out"):
+    with pytest.raises(FileNotFoundError, match=r"on_error='skip' .nearkin train: --skip-damaged. to leave those rows out"):
         open_data(table("path\nimg/a.png\nx.png\n"))
     with pytest.raises(FileNotFoundError, match=r"2 of 2 files do not exist"):  # nothing left: an error even when skipping
         open_data(table("path\nx.png\ny.png\n"), on_error="skip")

@@ -22,6 +22,13 @@ SETTINGS = {
     "NeighborhoodEmbedding": {"epochs": 10},
     "NeighborhoodClassifier": {"epochs": 10},
     "NeighborhoodRegressor": {"epochs": 10},
+    "TabularNCAClassifier": {"epochs": 10},
+    "TabularNCARegressor": {"epochs": 10},
+}
+_STOCHASTIC = "weights and repeated rows draw different batches and held-out rows, as in scikit-learn's own MLPClassifier"
+EXPECTED = {
+    name: {f"check_sample_weight_equivalence_on_{kind}_data": _STOCHASTIC for kind in ("dense", "sparse")}
+    for name in ("TabularNCAClassifier", "TabularNCARegressor")
 }
 
 
@@ -38,7 +45,9 @@ def checked(name: str) -> dict[str, list[str]]:
                 kind = "skipped" if type(error).__name__ == "SkipTest" else "failed"
                 found[kind].append(f"{check}: {error!r}")
         return found
-    for result in check_estimator(estimator, on_fail=None, on_skip=None):
+    for result in check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=EXPECTED.get(name, {})):
+        if result["status"] == "xfail":
+            continue
         line = result["check_name"] if result["status"] == "passed" else f"{result['check_name']}: {result['exception']!r}"
         found[result["status"]].append(line)
     return found

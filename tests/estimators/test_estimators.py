@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits, load_iris, make_multilabel_classification
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -108,7 +109,7 @@ def test_neighbors_are_those_of_the_embedding():
 
 
 def test_probabilities_are_shares_of_neighbors():
-    model = short(NeighborhoodClassifier, n_neighbors=4).fit(X, Y)
+    model = short(NeighborhoodClassifier, n_neighbors=4, weights="uniform").fit(X, Y)
     shares, positions = model.predict_proba(X), model.kneighbors(X, return_distance=False)
     for row, found in zip(shares, positions, strict=True):
         assert row.tolist() == [np.mean(Y[found] == c) for c in range(4)]
@@ -116,6 +117,19 @@ def test_probabilities_are_shares_of_neighbors():
     two = short(NeighborhoodClassifier).fit(X, Y % 2)
     np.testing.assert_allclose(two.decision_function(X), two.predict_proba(X)[:, 1] - 0.5)
     np.testing.assert_allclose(model.decision_function(X), shares)
+
+
+def test_probabilities_are_soft_votes_of_all_rows_by_default():
+    model = short(NeighborhoodClassifier).fit(X, Y)
+    known, temperature = model.references_.embeddings.numpy(), model.about_["temperature"]
+    for row, z in zip(model.predict_proba(X[:5]), known[:5], strict=True):
+        votes = np.exp(-((known - z) ** 2).sum(1) / temperature)
+        np.testing.assert_allclose(row, [votes[c == Y].sum() / votes.sum() for c in range(4)], rtol=1e-6)
+    hard = short(NeighborhoodClassifier, weights="uniform").fit(X[::2], Y[::2])
+    soft = short(NeighborhoodClassifier).fit(X[::2], Y[::2])
+    assert log_loss(Y[1::2], soft.predict_proba(X[1::2])) < log_loss(Y[1::2], hard.predict_proba(X[1::2]))
+    with pytest.raises(ValueError, match="weights 'hard' is unknown"):
+        short(NeighborhoodClassifier, weights="hard").fit(X, Y)
 
 
 def test_label_sets_are_predicted_label_by_label():
@@ -173,6 +187,11 @@ def test_a_weighted_sum_is_an_objective():
     assert short(objective=both).fit(X, Y).transform(X).shape == (120, 3)
 
 
+def hard_vote(model):
+    """As `Model.predict(k=1)` does: one neighbor."""
+    return model.set_params(n_neighbors=1, **({"weights": "uniform"} if "weights" in model.get_params() else {}))
+
+
 @pytest.mark.parametrize("kind", ["classes", "numbers", "images"])
 def test_a_model_folder_is_written_and_read_back(tmp_path, kind):
     if kind == "images":
@@ -187,7 +206,7 @@ def test_a_model_folder_is_written_and_read_back(tmp_path, kind):
     model.save(tmp_path / "model")
     loaded = nearkin.load(tmp_path / "model", device="cpu")
     np.testing.assert_allclose(loaded.encode(given), model.references_.embeddings.numpy(), atol=1e-4)
-    assert np.mean(np.isclose(loaded.predict(given, k=1), model.set_params(n_neighbors=1).predict(x), atol=1e-5)) > 0.99
+    assert np.mean(np.isclose(loaded.predict(given, k=1), hard_vote(model).predict(x), atol=1e-5)) > 0.99
     assert (tmp_path / "model" / "run.json").exists()
     assert list(loaded.classes) == [str(c) for c in (model.classes_ if kind != "numbers" else [])]
 

@@ -22,6 +22,8 @@ PAGES = {
     "NeighborhoodEmbedding": "neighborhood-embedding",
     "NeighborhoodClassifier": "neighborhood-classifier",
     "NeighborhoodRegressor": "neighborhood-regressor",
+    "TabularNCAClassifier": "tabular-nca-classifier",
+    "TabularNCARegressor": "tabular-nca-regressor",
 }
 
 

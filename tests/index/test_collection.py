@@ -111,7 +111,7 @@ def test_a_model_of_vectors_has_no_pictures(tmp_path: Path) -> None:
     )
     assert collection.index.snapshot.thumbnail(0) == b"" and not collection.index.snapshot.has_thumbnail(0)
     with pytest.raises(ValueError, match="reads vectors of 5 numbers, not images; search by id or by vector"):
-        collection.image_shape()
+        collection.image_reading()
 
 
 def test_the_split_of_training_is_remembered_and_calibrates(tmp_path: Path) -> None:

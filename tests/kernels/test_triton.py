@@ -14,9 +14,21 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed, so its engine cannot be tested")
 
 
-def test_all_cases_hold_under_the_interpreter():
+@pytest.mark.parametrize("chosen", ["not soak", pytest.param("soak", marks=pytest.mark.soak)])
+def test_all_cases_hold_under_the_interpreter(chosen):
     here = Path(__file__).parent
-    command = [sys.executable, "-m", "pytest", str(here / "triton_interpreted.py"), "-q", "-p", "no:cacheprovider", "--no-header"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        str(here / "triton_interpreted.py"),
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "-m",
+        chosen,
+    ]
     run = subprocess.run(
         command, env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
     )

@@ -83,6 +83,14 @@ SHAPES = {
 }
 
 
+QUICK = ("classes, not itself", "skips that are not mutual", "own lists", "own targets", "references, some skipped", "references, frozen")
+
+
+def some_quickly(*quick: str) -> list[object]:
+    """All shapes; those that are not named run in `make soak`."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.soak) for name in SHAPES]
+
+
 class Dense:
     """The contract of `Engine`, written out over all pairs."""
 
@@ -163,7 +171,7 @@ def assert_correct(work: Work, by: TritonEngine, allowed: float, steep: float | 
         assert_near(mine, exact, steep or allowed)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", some_quickly(*QUICK, "references, lists", "own lists that name one twice", "frozen lists, inner product"))
 def test_every_shape_of_work_agrees_with_all_pairs(name):
     assert_correct(SHAPES[name], engine(), ALLOWED["fp16x3"])
 
@@ -405,7 +413,7 @@ def small_tiles(monkeypatch):
         monkeypatch.setattr(wide_engine, name, size)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", some_quickly(*QUICK))
 def test_the_wide_engine_agrees_with_all_pairs(name, small_tiles):
     """By blocks of 16 x 16, of which own points visit those on and above the diagonal."""
     assert_correct(SHAPES[name], WideEngine("highest", 16 * 16 * 8), ALLOWED["fp16x3"])

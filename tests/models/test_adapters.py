@@ -83,9 +83,7 @@ def test_timm_reads_any_number_of_channels_and_torchvision_three(libraries):
 def test_a_library_that_is_not_there(library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.setitem(sys.modules, f"{library}.models", None)
-    with pytest.raises(
-        ImportError, match=rf"the network {library}:... needs {library}, which cannot be imported .*; pip install {library}"
-    ):
+    with pytest.raises(ImportError, match=rf"{library} is not installed; pip install {library}"):
         build(f"{library}:resnet18", image_shape=SHAPE)
 
 

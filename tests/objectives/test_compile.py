@@ -52,7 +52,7 @@ def test_every_objective_is_one_graph_that_stays(case: Case) -> None:
     assert counter.frame_count == 1, "state moves, and the graph stays"
 
 
-@pytest.mark.parametrize("make", [NCA, Triplet, lambda: Softmax(CLASSES, DIMENSION), lambda: InstanceDiscrimination(SIZE, DIMENSION)])
+@pytest.mark.parametrize("make", [NCA, lambda: Softmax(CLASSES, DIMENSION)])
 def test_one_graph_for_any_size(make: Any) -> None:
     counter = CompileCounter()
     compared(make(), counter, (32, 24, 40), dynamic=True)
@@ -82,7 +82,10 @@ STREAMED = {
 }
 
 
-@pytest.mark.parametrize("name", STREAMED)
+QUICK = ("classes", "numbers", "weighted", "semi")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.soak) for name in STREAMED])
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.soak)])
 def test_the_kernels_are_operators_of_the_graph(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "MANY_PAIRS", 0)
@@ -90,7 +93,7 @@ def test_the_kernels_are_operators_of_the_graph(name: str, backend: str, monkeyp
     compared(STREAMED[name](), backend, (32,) if backend == "eager" else (32, 24, 40))
 
 
-@pytest.mark.parametrize("name", ["classes", "numbers", "lists"])
+@pytest.mark.parametrize("name", ["classes", *[pytest.param(name, marks=pytest.mark.soak) for name in ("numbers", "lists")]])
 def test_operators_pass_torchs_own_checks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes, types and layouts of the fake results, the registered gradient, and tracing with symbolic sizes."""
     from nearkin.kernels import operators

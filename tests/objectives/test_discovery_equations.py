@@ -71,6 +71,7 @@ def literal(objective, x, ids, trusted, weight, labels):
     return torch.tensor(found, dtype=torch.float64)
 
 
+@pytest.mark.filterwarnings("ignore:.*its state never moved")  # nothing is trained here
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("labeled", [False, True])
 def test_weights_and_labels_are_the_literal_loop(weighted, labeled):

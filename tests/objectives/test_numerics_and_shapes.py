@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.catalog import CLASSES, DIMENSION, SIZE, Case, batch, cases, leaves
+from bench.catalog import CLASSES, DIMENSION, MEMORY, Case, batch, cases, leaves
 from nearkin.compose import Points, value_checks
 from nearkin.objectives import NCA, Contrastive, InstanceDiscrimination, LargeMarginSoftmax, NCARegression, Softmax, Triplet
 
@@ -15,7 +15,7 @@ every = pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n", [12, 72])
+@pytest.mark.parametrize("n", [12, pytest.param(100, marks=pytest.mark.soak)])
 def test_enormous_embeddings_are_finite_or_refused(case: Case, dtype: torch.dtype, n: int) -> None:
     """Never a silent infinity or NaN: up to a length that is documented everything is finite, above it is an error in words."""
     objective = case.build().to(dtype)
@@ -42,7 +42,7 @@ def wide(name: str, d: int) -> Any:
         "Contrastive": Contrastive,
         "Triplet": Triplet,
         "Softmax": lambda: Softmax(CLASSES, d),
-        "bank": lambda: InstanceDiscrimination(SIZE, d, engine="numba"),
+        "bank": lambda: InstanceDiscrimination(MEMORY, d, engine="numba"),
     }
     return made[name]()
 
@@ -131,4 +131,4 @@ def test_who_needs_no_update_hears_nothing() -> None:
     steps(LargeMarginSoftmax(CLASSES, DIMENSION, base=0.0), 30, update=False)  # the margin is in full: a warning would be an error
     steps(NCA(), 30, update=False)
     with torch.no_grad():
-        steps(InstanceDiscrimination(SIZE, DIMENSION).eval(), 30, update=False)
+        steps(InstanceDiscrimination(MEMORY, DIMENSION).eval(), 30, update=False)

@@ -9,7 +9,7 @@ import torch
 from nearkin.data import Dataset
 from nearkin.evaluate import Score
 from nearkin.models.folder import Model
-from nearkin.report.baselines import Baseline, compare, compare_with_raw_inputs
+from nearkin.report.baselines import Baseline, _histograms, _small, compare, compare_with_raw_inputs
 from nearkin.report.measure import Measured
 from nearkin.report.subject import Subject, embedded
 
@@ -109,3 +109,19 @@ def test_equal_numbers_leave_nothing_to_learn_from(targets, without):
 def test_one_reference_has_raw_inputs_only():
     fitted, left_out = compared(rows(1), np.array([0]))
     assert fitted == {"raw inputs", "raw inputs, centered"} and set(left_out) == {"PCA", "PPCA"}
+
+
+def test_images_are_averaged_down_and_histograms_count_colors():
+    """Memory does not grow with the size of the images."""
+    images = torch.zeros(2, 3, 64, 48)
+    images[0, 0] = 1
+    small = _small(images)
+    assert small.shape == (2, 3, 32, 32) and bool((small[0, 0] == 1).all()) and _small(torch.ones(2, 3, 8, 8)).shape == (2, 3, 8, 8)
+    found = _histograms(255 * small.flatten(1).numpy(), 3)
+    assert found.shape == (2, 64) and found[0].argmax() == 3 and found[1].argmax() == 0 and found[0, 3] == 1  # all red, all black
+
+
+def test_no_baseline_is_fitted_after_the_time_is_used_up(monkeypatch):
+    monkeypatch.setattr("nearkin.report.baselines.SECONDS", -1.0)
+    fitted, left = compared(rows(12), np.arange(12) % 3)
+    assert not fitted and all("has taken more than" in note for note in left.values())

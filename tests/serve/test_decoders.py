@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from nearkin.data.images import DamagedImageError, decode
+from nearkin.data.pixels import Framing
 from nearkin.serve.decode_worker import OUT_OF_MEMORY
 from nearkin.serve.decoders import Decoders
 from nearkin.serve.errors import Refusal
@@ -20,7 +21,7 @@ from nearkin.serve.limits import Limits
 from tests.serve.hostile_images import deep_png, many_scans, palette_png
 from tests.serve.small_model import encoded, picture
 
-SHAPE = (3, 16, 16)
+SHAPE, READING = (3, 16, 16), (3, Framing(16))
 GOOD = encoded(picture("green", 5, (40, 30)))
 
 
@@ -37,11 +38,14 @@ def test_uploads_are_decoded_as_files_are(tmp_path: Path) -> None:
 
     async def work(decoders: Decoders) -> None:
         for channels in (1, 3):
-            found = await decoders.decode(GOOD, (channels, 16, 16))
-            assert np.array_equal(found.pixels, decode(str(tmp_path / "q.png"), channels, 16).numpy()) and found.seconds > 0
+            found = await decoders.decode(GOOD, (channels, Framing(16, 0.5, "bicubic")))
+            assert (
+                np.array_equal(found.pixels, decode(str(tmp_path / "q.png"), channels, Framing(16, 0.5, "bicubic")).numpy())
+                and found.seconds > 0
+            )
         with pytest.raises(DamagedImageError, match=r"the upload cannot be decoded \(not an image, or an empty file"):
-            await decoders.decode(b"%!PS-Adobe", SHAPE)
-        both = await asyncio.gather(*(decoders.decode(GOOD, SHAPE) for _ in range(12)))
+            await decoders.decode(b"%!PS-Adobe", READING)
+        both = await asyncio.gather(*(decoders.decode(GOOD, READING) for _ in range(12)))
         assert len(both) == 12 and len(decoders._all) == 2 and decoders.pending == 0
 
     with_decoders(work)
@@ -49,25 +53,25 @@ def test_uploads_are_decoded_as_files_are(tmp_path: Path) -> None:
 
 def test_what_is_slow_is_killed_and_others_go_on() -> None:
     async def work(decoders: Decoders) -> None:
-        await decoders.decode(GOOD, SHAPE)
+        await decoders.decode(GOOD, READING)
         (stuck,) = decoders._all
         os.kill(stuck._process.pid, signal.SIGSTOP)  # as a decoder that does not end
         with pytest.raises(DamagedImageError, match=r"decoding it takes longer than 2 s"):
-            await decoders.decode(GOOD, SHAPE)
+            await decoders.decode(GOOD, READING)
         assert stuck._process.returncode == -signal.SIGKILL and stuck not in decoders._all
-        await decoders.decode(GOOD, SHAPE)
+        await decoders.decode(GOOD, READING)
 
     with_decoders(work, threads=1, decode_seconds=2)
 
 
 def test_a_process_that_breaks_is_replaced() -> None:
     async def work(decoders: Decoders) -> None:
-        await decoders.decode(GOOD, SHAPE)
+        await decoders.decode(GOOD, READING)
         (broken,) = decoders._all
         broken._process.kill()
         with pytest.raises(DamagedImageError, match="the decoder failed"):
-            await decoders.decode(GOOD, SHAPE)
-        await decoders.decode(GOOD, SHAPE)
+            await decoders.decode(GOOD, READING)
+        await decoders.decode(GOOD, READING)
 
     with_decoders(work, threads=1)
 
@@ -77,9 +81,9 @@ def test_memory_is_limited_even_if_the_header_says_nothing() -> None:
     async def work(decoders: Decoders) -> None:
         process, hungry = decoders._process(), Limits(decode_bytes=1 << 40)
         for content in (palette_png(5000), deep_png(5000)):
-            status, _, reason = await process.ask(content, SHAPE, hungry)
+            status, _, reason = await process.ask(content, READING, hungry)
             assert status == OUT_OF_MEMORY and "more than" in reason
-        status, *_ = await process.ask(GOOD, SHAPE, hungry)
+        status, *_ = await process.ask(GOOD, READING, hungry)
         assert status == 0
 
     with_decoders(work, decode_bytes=64 << 20)
@@ -88,14 +92,14 @@ def test_memory_is_limited_even_if_the_header_says_nothing() -> None:
 def test_the_largest_allowed_images_fit_into_the_memory_that_is_allowed() -> None:
     async def work(decoders: Decoders) -> None:
         for content in (palette_png(5600), deep_png(5600), many_scans(10, 5600)):
-            assert (await decoders.decode(content, SHAPE)).pixels.shape == SHAPE
+            assert (await decoders.decode(content, READING)).pixels.shape == SHAPE
 
     with_decoders(work, threads=1, decode_seconds=60)
 
 
 def test_a_full_queue_is_refused() -> None:
     async def work(decoders: Decoders) -> None:
-        answers = await asyncio.gather(*(decoders.decode(GOOD, SHAPE) for _ in range(5)), return_exceptions=True)
+        answers = await asyncio.gather(*(decoders.decode(GOOD, READING) for _ in range(5)), return_exceptions=True)
         refused = [one for one in answers if isinstance(one, Refusal)]
         assert len(refused) == 2 and all((one.status_code, one.code) == (429, "busy") for one in refused)
 
@@ -108,7 +112,7 @@ def test_a_decoder_is_small_and_holds_no_secret() -> None:
     assert done.stdout.split() == ["False", "False"]
 
     async def work(decoders: Decoders) -> None:
-        await decoders.decode(GOOD, SHAPE)
+        await decoders.decode(GOOD, READING)
         (process,) = decoders._all
         assert b"NEARKIN_TOKEN" not in Path(f"/proc/{process._process.pid}/environ").read_bytes()
 

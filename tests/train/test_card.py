@@ -37,7 +37,7 @@ def test_figures_curve_and_settings_are_tables(tmp_path: Path) -> None:
 
 def test_a_path_adds_no_markup(tmp_path: Path) -> None:
     text = card(tmp_path / "<script>m", "/photos/<script>alert(1)</script>`|`", [], {**METRICS, "test": {}})
-    assert "# &lt;script&gt;m\n" in text and 'nearkin.load("<script>m")' in text.partition("```python")[2]
+    assert "# &lt;script&gt;m\n" in text and '/<script>m")' in text.partition("```python")[2]
     assert "- **Data**: `` /photos/<script>alert(1)</script>`|` ``;" in text and "`\\|` ``" not in text.partition("## Settings")[0]
     assert '| data.source | `` "/photos/<script>alert(1)</script>`\\|`" `` |' in text and "No epoch was trained." in text
 

@@ -80,7 +80,7 @@ def test_numbers_are_learned_in_any_unit(tmp_path):
 
 def test_more_points_mean_fewer_epochs_down_to_the_default():
     found = [taken(of_classes(n // 2, n - n // 2)) for n in (10, 640, FEW - 1, FEW)]
-    assert found == [(64, LEAST), (64, 30), (64, 20), (256, 20)]
+    assert found == [(16, LEAST), (64, 30), (64, 20), (256, 20)]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_small_labeled_folder_trains_long_enough_and_the_settings_are_reported
     words = ["train", str(tmp_path / "photos"), "--device", "cpu", "--network", "mlp", "--set", "validate_every=100", "--dimension", "4"]
     assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
     output = " ".join(capsys.readouterr().err.split())
-    assert "classes, 70 training points: batches of 64, sgd at 0.1 with gradients clipped to norm 1; --set changes that" in output
-    assert f"{LEAST} epochs, to make at least {LEAST} steps; --epochs changes that" in output
+    assert "classes, 70 training points: batches of 20, sgd at 0.1 with gradients clipped to norm 1; --set changes that" in output
+    assert f"{LEAST // 3} epochs, to make at least {LEAST} steps; --epochs changes that" in output
     assert json.loads((tmp_path / "m" / "metrics.json").read_text())["steps"] == LEAST
     assert cli.main([*words, "--out", str(tmp_path / "n"), "--epochs", "2", "--set", "batch_size=256"]) == 0
     output = " ".join(capsys.readouterr().err.split())
@@ -138,7 +138,7 @@ def test_the_rate_finder_uses_the_batch_size_of_the_training(tmp_path):
     np.savez(tmp_path / "d.npz", x=digits(200, 0).inputs.numpy(), y=digits(200, 0).labels.numpy())
     words = ["train", str(tmp_path / "d.npz"), "--network", "mlp", "--epochs", "1", "--find-rate", "--device", "cpu"]
     assert cli.main([*words, "--out", str(tmp_path / "m")]) == 0
-    assert json.loads((tmp_path / "m" / "run.json").read_text())["batch_size"] == 64
+    assert json.loads((tmp_path / "m" / "run.json").read_text())["batch_size"] == 35  # of 140 points, in four steps
 
 
 def test_a_run_from_python_is_unchanged(tmp_path):

@@ -261,7 +261,7 @@ def test_a_model_folder_does_not_need_the_initial_weights(tmp_path):
     body = MobileNetV2(3).state_dict()
     save_file(body, first)
     pictures = Dataset("noise", torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8), labels=torch.arange(40) % 2, classes=("a", "b"))
-    settings = {"network.name": "mobilenet-v2", "network.weights": str(first), "network.frozen": "true", "network.dimension": "4"}
+    settings = {"network.name": "mobilenet-v2", "network.weights": str(first), "network.tune": "head", "network.dimension": "4"}
     train(override(Run(), {**settings, "epochs": "1", "batch_size": "20"}), tmp_path / "m", data=pictures)
     first.unlink()
     kept = nearkin.load(tmp_path / "m").network.state_dict()

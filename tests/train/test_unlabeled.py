@@ -312,7 +312,7 @@ def test_a_folder_with_unreadable_files(tmp_path):
     (photos / "broken.png").write_bytes(b"\x89PNG nothing more")
     (photos / "gone.png").symlink_to(tmp_path / "nowhere.png")
     run = override(Run(), {**BASE, "data.source": str(photos), "batch_size": "10", "data.test": "0"})
-    fix = r"broken.png cannot be decoded .*; remove the file, or pass on_error='skip' \(nearkin train: --set data.on_error=skip\)"
+    fix = r"(?s)2 of 32 files cannot be read:.*broken.png cannot .*gone.png .*; remove them, or pass on_error='skip' .*--skip-damaged"
     with pytest.raises(ValueError, match=fix):
         train(run, tmp_path / "a", device="cpu")
     found = train(override(run, {"data.on_error": "skip"}), tmp_path / "b", device="cpu")

@@ -117,7 +117,9 @@ function labels(atlas: Atlas, actions: Actions, thumb: (row: number) => HTMLElem
 }
 
 export function csv(atlas: Atlas, accepted: Set<number>): string {
-  const cell = (value: string) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+  // A spreadsheet would run a cell that begins like a formula; `nearkin train --labels` takes the quotation mark off again.
+  const inert = (value: string) => (/^[=+\-@\t\r]/.test(value) && Number.isNaN(Number(value)) ? `'${value}` : value);
+  const cell = (value: string) => (/[",\n\r]/.test(value) ? `"${inert(value).replaceAll('"', '""')}"` : inert(value));
   const lines = atlas.models[0].lists.suspects.map(([row, label, share, source]) => {
     const [was, better] = [atlas.classes[atlas.labels[row]], atlas.classes[label]];
     return [source, accepted.has(row) ? better : was, was, better, share.toFixed(2), atlas.splits[atlas.split[row]]].map(cell).join(",");

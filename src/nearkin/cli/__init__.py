@@ -46,10 +46,11 @@ best weights, and a test part that is evaluated once, at the end. An interrupted
 TRAIN_EXAMPLES = """examples:
   nearkin train photos/                               one folder for each class; writes runs/model
   nearkin train photos/ --out runs/photos
+  nearkin train photos/ --encoder mobilenet-v2 --weights mobilenet_v2.pth    start from a pretrained encoder
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
-  nearkin train unlabeled/ --set data.size=64         images without labels in one folder, resized to 64 x 64
+  nearkin train unlabeled/ --size 64                  images without labels in one folder, resized to 64 x 64
   nearkin train unlabeled/ --for discovery            the same with a larger network: color images, needs a GPU
   nearkin train birds/ --for retrieval                settings for finding classes that training did not see
   nearkin train photos/ --find-rate                   measure a good learning rate first
@@ -95,6 +96,11 @@ SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
   nearkin search runs/vectors new.npz                 vectors like the training data: the array x, or a .npy file
   nearkin search runs/photos --vector 0.1,-2,0.5      an embedding, or a file of them: --vector queries.npz"""
+PREDICT = """Predict the class of images or vectors by the vote of their nearest training points, with the share of these that agree;
+or their numbers, as the mean over the nearest."""
+PREDICT_EXAMPLES = """examples:
+  nearkin predict runs/photos new.jpg
+  nearkin predict runs/photos new/ --json"""
 SERVE = """Serve the index of a model folder over HTTP, with a page for searching by image and the explorer, a map that shows which
 neighbors are wrong. By default only this machine can connect; for other machines pass --host and a token. Changes to the index
 are picked up without a restart."""
@@ -202,6 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_embed(verbs)
     _add_shard(verbs)
     _add_export(verbs)
+    _add_predict(verbs)
     _add_index(verbs)
     _add_search(verbs)
     _add_serve(verbs)
@@ -241,7 +248,24 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--for", dest="purpose", metavar="PURPOSE", help="use the settings for a purpose: retrieval or discovery")
     parser.add_argument("--network", metavar="NAME", help="convnet, mlp, resnet18, ren2014-mnist, timm:NAME, ... (default: convnet or mlp)")
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME",
+        help="start from a pretrained encoder: mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights "
+        "(default for photographs: one that is on this machine)",
+    )
+    parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
+    parser.add_argument("--download", action="store_true", help="fetch the weights of --encoder if they are not on this machine")
+    parser.add_argument("--from-scratch", action="store_true", help="do not start from a pretrained encoder")
+    parser.add_argument("--tune", metavar="WHAT", help="what to train of an encoder: none, head, last-blocks=N or all (default: head)")
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="dimensions of the embedding (default: 64)")
+    parser.add_argument(
+        "--size",
+        type=_at_least_one,
+        metavar="PIXELS",
+        help="resize images and cut out the center (default: the encoder's size, or by the images)",
+    )
+    parser.add_argument("--skip-damaged", action="store_true", help="leave out image files that cannot be read; they are named and counted")
     parser.add_argument("--codes", action="store_true", help="learn a binary code of D bits, searched by Hamming distance")
     parser.add_argument(
         "--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20, more for few points)"
@@ -345,6 +369,23 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_verify(parser)
     _add_uri(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.export"))
+
+
+def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "predict",
+        help="predict the label of images or vectors",
+        description=PREDICT,
+        epilog=PREDICT_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder; it needs no index")
+    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, folders of images, or arrays like the training data")
+    parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors that vote (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_device(parser)
+    _add_verify(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.predict"))
 
 
 def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -11,7 +11,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.images import OnError
 from nearkin.data.opener import DATA_ROOT, same_set
 from nearkin.data.sources.local_files import MissingFileError
-from nearkin.models.folder import about_of, channels_and_size
+from nearkin.models.folder import about_of, reading
 from nearkin.train.config import DataChoice, Run
 from nearkin.train.saved_run import read_run
 
@@ -51,10 +51,9 @@ def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     """Open data, with images converted to the model's shape; its own training data get the corrected labels of the run."""
     folder = Path(arguments.folder)
     about, choice = about_of(folder), choice_of(folder, verify=not arguments.no_verify)
-    channels, size = channels_and_size(about)
     own = own_data(what, choice)
     columns = choice.columns() if own else {}
-    data = open_for(arguments, choice, what, size=size, channels=channels, **columns, on_error=on_error, report=note)
+    data = open_for(arguments, choice, what, **reading(about), **columns, on_error=on_error, report=note)
     if tuple(data.shape) != tuple(about["shape"]):
         raise ValueError(
             f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}; give data of that shape"

@@ -8,7 +8,7 @@ from pathlib import Path
 from nearkin.models.paths import model_page, run_page
 from nearkin.train.config import Run, override
 
-READS_MODEL = ("evaluate", "embed", "search", "serve", "export")
+READS_MODEL = ("evaluate", "embed", "search", "predict", "serve", "export")
 
 
 def check_arguments(arguments: Namespace) -> None:

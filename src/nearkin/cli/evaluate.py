@@ -16,7 +16,7 @@ from nearkin.cli.terminal import Terminal
 from nearkin.data.progress import Report
 from nearkin.models.folder import Model, load
 from nearkin.report import descriptions
-from nearkin.report.baselines import check_comparable, compare, compare_with_raw_inputs
+from nearkin.report.baselines import check_comparable, compare, compare_with_raw_inputs, frozen_rows
 from nearkin.report.drawing import save
 from nearkin.report.html import Findings, as_html, as_json, table_rows
 from nearkin.report.illustrate import Illustration, illustrate
@@ -52,9 +52,13 @@ def run(arguments: Namespace) -> int:
         sanity = inspect(subject, measured.found, float(measured.scores[GEOMETRY]["effective_rank"]), report)
         if arguments.probes:
             measured.scores[PROBES] = probe(subject, report)
-        baselines = list(compare(subject, report)) if arguments.compare else []
-        sanity.findings += [compare_with_raw_inputs(measured, baselines)] if baselines else []
+        baselines = list(frozen_rows(subject, report))
         pictures = [] if arguments.no_pictures else _pictures(console, subject, measured, sanity, folder, report)
+        if arguments.compare:  # the report first: fitting may take long, and what was measured is kept if it is interrupted
+            about = provenance(arguments, folder, model, time.perf_counter() - began)
+            _write(out, folder, Findings(subject, measured, sanity, baselines, about), pictures, arguments.figures)
+            baselines = list(compare(subject, report))
+        sanity.findings += [compare_with_raw_inputs(measured, baselines)] if baselines else []
     findings = Findings(subject, measured, sanity, baselines, provenance(arguments, folder, model, time.perf_counter() - began))
     written = _write(out, folder, findings, pictures, arguments.figures)  # before printing, which fails if the reader of a pipe has left
     _print(console, findings)

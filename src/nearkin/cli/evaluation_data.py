@@ -16,7 +16,7 @@ from nearkin.data.dataset import WHOLE
 from nearkin.data.disk import FileDamagedError, read_json
 from nearkin.data.loader import without_damaged
 from nearkin.data.progress import Report
-from nearkin.models.folder import about_of, channels_and_size
+from nearkin.models.folder import about_of, reading
 
 NOTHING_HELD_OUT = "The data have no labels, so nothing was held out: each training point is a query against all the others."
 
@@ -102,13 +102,11 @@ def _opened(arguments: Namespace, folder: Path, source: str, report: Report) -> 
     """Open data as the training would; other images are resized to the model's shape."""
     about = about_of(folder)
     choice = choice_of(folder, verify=not arguments.no_verify)
-    channels, size = (None, choice.size) if own_data(source, choice) else channels_and_size(about)
     data = open_for(
         arguments,
         choice,
         source,
-        size=size,
-        channels=channels,
+        **reading(about),
         **choice.columns(),
         on_error=choice.on_error,
         report=report,

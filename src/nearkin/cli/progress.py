@@ -10,10 +10,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from nearkin.cli.terminal import Terminal
+from nearkin.data.progress import Progress as ProgressLine
 
 PACE = 600.0  # seconds over which the bar averages the speed: one step may take longer than rich's 30 seconds
 LINES = 100  # printed epochs, at most; the log has all of them
-EARLY, LONG = 5.0, 60.0  # print the time left after EARLY seconds of steps, if it is at least LONG seconds
+EARLY, LONG = 5.0, 60.0  # print the time left after EARLY seconds, if it is at least LONG seconds
+NOT_MEASURED = ("epoch", "loss", "steps", "points_per_second", "validation points")
+OF_TRAINING = ("dimensions used",)  # all other figures are of the validation part, or say what they are of
 
 
 def note(line: str) -> None:
@@ -34,6 +37,7 @@ class TrainingView:
             *columns, console=self.console, transient=True, disable=not self.console.is_terminal, speed_estimate_period=PACE
         )
         self.task: TaskID | None = None
+        self.reading: TaskID | None = None  # decoding, or computing features
         self.so_far = ""  # the figures of the last epoch
         self.lines = 0  # progress of the training at the last printed epoch, from 0 to LINES
         self.steps, self.first = 0, (0, 0.0)  # the total; the first step that ended, and when
@@ -47,8 +51,24 @@ class TrainingView:
         self.bar.stop()
 
     def message(self, line: str) -> None:
-        """Print a line above the bar."""
+        """Print a line above the bar; on a terminal, progress is a bar of its own."""
+        if isinstance(line, ProgressLine) and self.console.is_terminal:
+            if self.reading is None:
+                self.reading = self.bar.add_task(line.what, total=line.total)
+            speed = line.rpartition(", ")[2] if line.endswith("/s") else ""
+            self.bar.update(self.reading, description=f"{line.what} {speed}", total=line.total, completed=line.done)
+            if line.done == line.total:
+                self.bar.remove_task(self.reading)
+                self.reading = None
+            return
         self.console.print(line, soft_wrap=True, markup=False)
+
+    def confirm(self, question: str) -> bool:
+        """Ask on the terminal; anything but y or yes is no."""
+        self.bar.stop()
+        answer = self.console.input(f"{question} [y/N] ", markup=False)
+        self.bar.start()
+        return answer.strip().lower() in ("y", "yes")
 
     def started(self, steps: int, done: int) -> None:
         """Show the bar."""
@@ -59,28 +79,32 @@ class TrainingView:
         if self.task is not None:
             valid = f", valid {figures['valid']}" if "valid" in figures else ""
             self.bar.update(self.task, completed=done, description=f"loss {figures['loss']:.4f}{valid}{self.so_far}")
-        if not self.estimated:
-            self._estimate(done, monotonic())
+        if not self.first[0]:
+            self.first = done, monotonic()
+        elif not self.estimated and monotonic() - self.first[1] >= LONG:  # a long first epoch
+            self._estimate(done, monotonic(), ", not counting validation")
 
-    def _estimate(self, done: int, now: float) -> None:
-        """Print the estimated time left once, early; the first step is a warm-up and is not counted."""
+    def _estimate(self, done: int, now: float, but: str = "") -> None:
+        """Print the estimated time left once, after an epoch with its validation; the first step is a warm-up and is not counted."""
         before, since = self.first
-        if not before:
-            self.first = done, now
-        elif now - since >= EARLY:
-            left = (self.steps - done) * (now - since) / (done - before)
-            if left >= LONG:
-                self.message(f"{self.what}: about {timedelta(seconds=round(left))} left after {done:,} of {self.steps:,} steps")
-            self.estimated = True
+        if self.estimated or not before or done <= before or now - since < EARLY:
+            return
+        left = (self.steps - done) * (now - since) / (done - before)
+        if left >= LONG:
+            self.message(f"{self.what}: about {timedelta(seconds=round(left))} left after {done:,} of {self.steps:,} steps{but}")
+        self.estimated = True
 
     def epoch(self, figures: Mapping[str, Any]) -> None:
         """Print a line for every epoch, or every few of many; keep its speed and first validation figure next to the bar."""
-        first = ("epoch", "loss", "steps", "points_per_second")
-        rest = [f", {name} {value:.{4 if abs(value) < 10 else 1}f}" for name, value in figures.items() if name not in first]
+        self._estimate(figures["steps"], monotonic())
+        shown = {name: f"{name} {value:.{4 if abs(value) < 10 else 1}f}" for name, value in figures.items() if name not in NOT_MEASURED}
+        held = [text for name, text in shown.items() if name not in OF_TRAINING]
+        where = f"; validation ({figures['validation points']:,} points): " if "validation points" in figures else ", "
+        rest = (where + ", ".join(held) if held else "") + "".join(f"; {text}" for name, text in shown.items() if name in OF_TRAINING)
         speed = f", {figures['points_per_second']:,} points/s"
-        self.so_far = speed + "".join(rest[:1])
+        self.so_far = speed + (where + held[0] if held else "".join(f", {text}" for text in shown.values()))
         lines = figures["steps"] * LINES // max(self.steps, 1)
         if lines == self.lines:
             return
         self.lines = lines
-        self.console.print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}{speed}{''.join(rest)}", soft_wrap=True)
+        self.console.print(f"epoch {figures['epoch']}: loss {figures['loss']:.4f}{speed}{rest}", soft_wrap=True)

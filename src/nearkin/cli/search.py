@@ -24,9 +24,14 @@ from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import report_unread
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
-from nearkin.models.folder import channels_and_size
+from nearkin.models.folder import reading
 
 TOGETHER = 256  # images encoded and searched at once
+AFFINITY = {
+    "squared_euclidean": "minus the squared distance, so 0 for the same point and negative for all others",
+    "cosine": "the cosine of the angle, from -1 to 1",
+    "hamming": "minus the number of bits that differ, so 0 for the same code",
+}
 SHOWN = 4  # columns for metadata
 
 
@@ -60,7 +65,7 @@ def run(arguments: Namespace) -> int:
 
 def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
     arrays = [query for query in arguments.queries if query.lower().endswith(ARRAY_SUFFIXES)]
-    paths = [path for query in arguments.queries if query not in arrays for path in _files(query)]
+    paths = [path for query in arguments.queries if query not in arrays for path in image_files_of(query)]
     for start in range(0, len(paths), TOGETHER):
         yield from _images(collection, paths[start : start + TOGETHER], arguments.k, where)
     for query in arrays:
@@ -91,8 +96,7 @@ def _images(collection: Collection, paths: list[str], k: int, where: Where) -> I
 def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[Result]:
     """New points from an array file, vectors or images like the training data: encoded, then searched."""
     about = collection.model.about
-    channels, size = channels_and_size(about)
-    data = sources.open(query, size=size, channels=channels, report=note)
+    data = sources.open(query, **reading(about), report=note)
     if tuple(data.shape) != tuple(about["shape"]):
         fix = "; pass embeddings with --vector" if data.shape == (collection.index.dimension,) else ""
         raise ValueError(f"{query} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}{fix}")
@@ -101,7 +105,8 @@ def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[
         yield from map(Result, (data.sources[row] for row in data.rows(ids).tolist()), answers)
 
 
-def _files(query: str) -> list[str]:
+def image_files_of(query: str) -> list[str]:
+    """The file itself, or all images of a folder."""
     if not Path(query).is_dir():
         return [query]
     report_unread(query, note)
@@ -120,6 +125,8 @@ def _vectors(text: str | None) -> list[tuple[str, np.ndarray]]:
         if not {"embeddings", "x"} & set(held):
             raise ValueError(f"--vector {text} holds {few(sorted(held))}, and no embeddings; pass a file that `nearkin embed` wrote")
         vectors = np.atleast_2d(held["embeddings"] if "embeddings" in held else held["x"])
+        if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or not vectors.size:
+            raise ValueError(f"--vector {text} holds {vectors.dtype} {vectors.shape}; embeddings are numbers (n, d), at least one row")
         names = held["sources"].tolist() if len(held.get("sources", ())) == len(vectors) else [f"vector {n}" for n in range(len(vectors))]
         return list(zip(names, vectors, strict=True))
     try:
@@ -171,6 +178,7 @@ def _show(collection: Collection, found: list[Result], k: int) -> None:
         console.print(table)
         if len(answer.hits) < k:
             console.print(f"{k} were requested; there are no more")
+    console.print(f"affinity: {AFFINITY[collection.model.about['metric']]}; larger is nearer")
     rule = collection.index.calibration
     if rule is not None:
         console.print(f"same kind? yes from affinity {rule['threshold']:.4g}, accuracy {rule['accuracy']:.1%} on {rule['fitted_on']}")

@@ -1,6 +1,7 @@
 """`nearkin train`: from data to a model folder."""
 
 import shlex
+import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from nearkin.cli.datasets import own_data
 from nearkin.cli.early_checks import parse_settings
 from nearkin.cli.progress import TrainingView, note
 from nearkin.cli.terminal import Terminal
+from nearkin.data.images import DamagedImageError
 from nearkin.data.shards import is_sharded
 from nearkin.models.paths import run_page
 from nearkin.report.curves import Series, line
@@ -48,7 +50,7 @@ def run_train(arguments: Namespace) -> int:
             if arguments.purpose in FOR_A_GPU and _device(arguments).type == "cpu":
                 view.message(_without_a_gpu(arguments.data))
         try:
-            metrics = train(run, folder, data_root=arguments.data_root, reporter=view, device=arguments.device, resume=resume, given=given)
+            metrics = _trained(run, folder, arguments, view, given)
         except TrainingStopped as error:
             raise ValueError(str(error)) from error
         except KeyboardInterrupt:
@@ -61,13 +63,28 @@ def run_train(arguments: Namespace) -> int:
     return 0
 
 
+def _trained(run: Run, folder: Path, arguments: Namespace, view: TrainingView, given: Mapping[str, str] | None) -> dict[str, Any]:
+    """Train; on a terminal, damaged files are left out after one question."""
+    how: dict[str, Any] = {"data_root": arguments.data_root, "reporter": view, "device": arguments.device, "given": given}
+    try:
+        return train(run, folder, resume=arguments.resume is not None, **how)
+    except DamagedImageError as error:
+        if arguments.resume is not None or run.data.on_error == "skip" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        view.message(error.reason)
+        if not view.confirm("leave these files out and go on?"):
+            raise
+        return train(override(run, {"data.on_error": "skip"}), folder, **how)
+
+
 def _next_commands(folder: Path, source: str) -> str:
     """Commands to try next, ready to paste."""
     if is_sharded(source):  # a local index cannot be built from shards
         return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbors are right"
     index = ["nearkin", "index", str(folder), source, *(["--replace"] if (folder / "index" / "manifest.json").exists() else [])]
-    serve = shlex.join(["nearkin", "serve", str(folder)])
-    return f"next: `{shlex.join(index)}`, then `{serve}` to see every point with its neighbors in a browser"
+    evaluate, serve = (shlex.join(["nearkin", verb, str(folder)]) for verb in ("evaluate", "serve"))
+    measures = f"next: `{evaluate}` measures whether its neighbors are right"
+    return f"{measures}; `{shlex.join(index)}`, then `{serve}` shows every point with its neighbors in a browser"
 
 
 def _interrupted(folder: Path) -> str:
@@ -97,7 +114,8 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
     """The run with the measured learning rate; the curve is saved in the model folder."""
     device = _device(arguments)
     with TrainingView("finding the learning rate") as view:
-        train_part = cut(run, opened(rooted(run, arguments.data_root), None, view)).train
+        run, source = opened(rooted(run, arguments.data_root), None, view, given)
+        train_part = cut(run, source).train
         run = suited(run, train_part, given)
         sweep = find_rate(run, train_part, device, view)
     sweep.save(folder / "learning_rate.json")
@@ -115,8 +133,9 @@ def _resumed(folder: Path, arguments: Namespace) -> Run:
     run, why = run_to_resume(folder)
     if why:
         note(why)
-    named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels")
-    changed = [f"--{'for' if name == 'purpose' else name}" for name in named if getattr(arguments, name) not in (None, False, [])]
+    named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels", "size", "skip_damaged")
+    given = [name for name in (*named, "encoder", "weights", "download", "tune", "from_scratch") if getattr(arguments, name)]
+    changed = [f"--{'for' if name == 'purpose' else name.replace('_', '-')}" for name in given]
     if changed:
         raise ValueError(f"a resumed training keeps its settings ({page}); leave out {', '.join(changed)}, or pass another folder as --out")
     if arguments.data is not None and not own_data(arguments.data, run.data):
@@ -131,7 +150,25 @@ def _settings(arguments: Namespace) -> dict[str, str]:
             "DATA is missing: name a folder, a table, an .npz file or a known data set, or resume a training with --resume FOLDER"
         )
     settings = {"data.source": arguments.data} | ({"data.corrections": arguments.labels} if arguments.labels else {})
-    short = {"objective": "objective.name", "network": "network.name", "epochs": "epochs", "seed": "seed", "dimension": "network.dimension"}
+    short = {
+        "objective": "objective.name",
+        "network": "network.name",
+        "epochs": "epochs",
+        "seed": "seed",
+        "dimension": "network.dimension",
+        "size": "data.size",
+        "encoder": "network.name",
+        "weights": "network.weights",
+        "tune": "network.tune",
+    }
+    if arguments.encoder is not None and arguments.network is not None:
+        raise ValueError("--encoder starts from a pretrained network and --network trains one from scratch; pass one of them")
+    if arguments.encoder is None and (arguments.weights or arguments.download):
+        raise ValueError("--weights and --download belong to --encoder; name the encoder, such as --encoder mobilenet-v2")
+    settings |= {"network.pretrained": "true"} if arguments.encoder else {}
+    settings |= {"network.download": "true"} if arguments.download else {}
+    settings |= {"network.scratch": "true"} if arguments.from_scratch else {}
+    settings |= {"data.on_error": "skip"} if arguments.skip_damaged else {}
     settings |= {"codes.learn": "true"} if arguments.codes else {}
     settings |= {setting: str(value) for name, setting in short.items() if (value := getattr(arguments, name)) is not None}
     settings |= parse_settings(arguments.set)

@@ -430,8 +430,6 @@ class Choice(NamedTuple):
 class BestK:
     """The gap between the k nearest and the best k there could be, with negatives helped by a margin.
 
-    ::
-
         s'_ij = s_ij + margin cost_ij
         value = topsum_k(s') - [topsum_a(s' of positives) + topsum_(k-a)(s' of negatives)],   a = min(k, number of positives)
 

@@ -32,8 +32,6 @@ def turned(cosine: Tensor, angle: float) -> Tensor:
 class MarginSoftmax:
     """Minus the log share of the positives in a softmax of cosines, after the cosine of every positive was lowered by a margin.
 
-    ::
-
         kind="cosine":  cos(theta) - margin
         kind="angle":   cos(theta + margin) where theta <= pi - margin, and beyond cos(theta) - margin sin(margin),
                         so that a larger angle never costs less

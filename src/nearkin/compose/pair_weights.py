@@ -72,8 +72,6 @@ class TupletPairs:
 class MultiSimilarityPairs:
     """Positives and negatives weighted by their own affinity and by those of the others of their query.
 
-    ::
-
         1/alpha log(1 + sum_P exp(-alpha (s - base))) + 1/beta log(1 + sum_N exp(beta (s - base)))
 
     With `epsilon`, only hard pairs enter: positives below the nearest negative plus epsilon, and negatives above the farthest positive
@@ -119,8 +117,6 @@ class MultiSimilarityPairs:
 @dataclass(frozen=True)
 class CirclePairs:
     """Every positive against every negative, each weighted by how far it is from its optimum; on cosines.
-
-    ::
 
         log(1 + sum_N exp(gamma a_n (s_n - m)) sum_P exp(-gamma a_p (s_p - 1 + m))),   a_n = [s_n + m]+,   a_p = [1 + m - s_p]+
 
@@ -194,8 +190,6 @@ class BalancedPairs:
 class ThresholdPairs(nn.Module):
     """Positives inside a distance beta, negatives outside it, each by a margin; the mean over what is active.
 
-    ::
-
         positive: [d - beta + margin]+,   negative: [beta - d + margin]+
 
     The affinity is minus a distance. A positive counts once for every negative of its query and the other way round, as in triplets.
@@ -260,8 +254,6 @@ class ThresholdPairs(nn.Module):
 @dataclass(frozen=True)
 class RankedPairs:
     """Positives are pulled inside one distance, negatives pushed outside a larger one; within both sets nearer violations weigh more.
-
-    ::
 
         (1 - balance) sum_P w_p [d - (boundary - margin)]+ / sum w_p + balance sum_N w_n [boundary - d]+ / sum w_n
         w_p = exp(positive_sharpness (d - (boundary - margin))),   w_n = exp(sharpness (boundary - d)),   over the pairs that violate
@@ -352,8 +344,6 @@ class HistogramOverlap:
 @dataclass(frozen=True)
 class ProxyPairs:
     """Every reference of a class against the samples of the batch: references are the anchors, on cosines.
-
-    ::
 
         1/|C+| sum_(c in C+) log(1 + sum_(i in c) exp(-(s_ic - margin) / temperature))
         + 1/|C| sum_c log(1 + sum_(i not in c) exp((s_ic + margin) / temperature))

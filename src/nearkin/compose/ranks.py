@@ -22,8 +22,6 @@ AT_ONCE = 2**22  # differences of affinities held together; more are computed ag
 class BinnedPrecision:
     """1 - average precision, with ranks from soft histograms of squared distances of unit vectors.
 
-    ::
-
         AP_i = 1/|P_i| sum_z h+_z H+_z / H_z
 
     h+ are the soft counts of positives in each bin, H+ and H the counts of positives and of all candidates up to that bin.
@@ -68,8 +66,6 @@ class BinnedPrecision:
 class SmoothPrecision:
     """1 - average precision, with ranks from sigmoids of the differences of affinities.
 
-    ::
-
         AP_i = 1/|P_i| sum_(j in P_i) R(j, P_i) / R(j, C_i),   R(j, S) = 1 + sum_(k in S, k != j) sigmoid((s_ik - s_ij) / temperature)
 
     P_i are the positives, C_i all candidates.
@@ -106,8 +102,6 @@ class SmoothPrecision:
 @dataclass(frozen=True)
 class SmoothRecall:
     """1 - recall at several k, with ranks from sigmoids of differences and the count inside k from another sigmoid.
-
-    ::
 
         recall_i(k) = 1/min(k, |P_i|) sum_(j in P_i) sigmoid((k - R(j, C_i)) / rank_temperature)
 

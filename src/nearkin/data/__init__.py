@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nearkin import _lazy_exports
 
 _HOMES = {
+    "nearkin.data.columns": ("TableSchema",),
     "nearkin.data.dataset": ("Dataset", "Supervision"),
     "nearkin.data.digits": ("LabeledImages", "Split", "hold_out", "moved_digits"),
     "nearkin.data.hard_samplers": ("Grouped", "HardClasses", "NearNeighbors", "near_classes"),
@@ -28,6 +29,7 @@ _HOMES = {
 __all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from nearkin.data.columns import TableSchema as TableSchema
     from nearkin.data.dataset import Dataset as Dataset
     from nearkin.data.dataset import Supervision as Supervision
     from nearkin.data.digits import LabeledImages as LabeledImages

@@ -1,7 +1,7 @@
 """The checksums of a model folder: every file that nearkin writes into it is recorded in checksums.json and compared when it is opened.
 
-A file's checksum is recorded before the file takes its name, and the one before stays beside it: whenever a crash comes, the file that is
-there matches one of the two.
+A file's checksum is recorded before the file takes its name, and the one before stays beside it, or that there was none: whenever a crash
+comes, what is there matches one of the two.
 """
 
 import os
@@ -20,6 +20,8 @@ except ImportError:  # Windows: two processes that write into one model folder a
 CHECKSUMS = "checksums.json"
 EDITED = "if you edited it on purpose, `nearkin check FOLDER --accept` records it as it is now"
 
+ABSENT = {"absent": True}  # the record of a file before it was there
+
 Records = dict[str, list[dict[str, Any]]]  # by name in the folder: what was written last, and before that
 
 
@@ -33,8 +35,11 @@ class Checked(NamedTuple):
 @contextmanager
 def recording(path: Path, folder: Path) -> Iterator[BinaryIO]:
     """Write a file as `replacing` does, and record its checksum in the model folder that it is in."""
-    with replacing(path, before=lambda temporary: _record(folder, name_in(path, folder), checksums(temporary))) as file:
+    name = name_in(path, folder)
+    with replacing(path, before=lambda temporary: _record(folder, name, checksums(temporary), new=not path.exists())) as file:
         yield file
+    if ABSENT in recorded(folder).get(name, []):
+        _settle(folder, name)
 
 
 def write_recorded(path: Path, content: bytes | str, folder: Path) -> None:
@@ -58,13 +63,16 @@ def check(path: Path, folder: Path, fix: str) -> None:
 def wrong(path: Path, folder: Path, *, whole: bool = False) -> str:
     """How a file differs from what was written, "" if it does not or nothing was recorded."""
     listed = recorded(folder).get(name_in(path, folder), [])
+    if ABSENT in listed and not path.exists():
+        return ""
+    listed = [record for record in listed if record != ABSENT]
     found = [damage(path, record, whole=whole) for record in listed]
     return "" if not found or None in found else str(found[0])
 
 
 def recorded_sha256(path: Path, folder: Path) -> str | None:
     """The sha256 of a file that matches its record; None if it has none. Where two records fit its size, it is read to tell which."""
-    fitting = [record for record in recorded(folder).get(name_in(path, folder), []) if record["bytes"] == path.stat().st_size]
+    fitting = [record for record in recorded(folder).get(name_in(path, folder), []) if record.get("bytes") == path.stat().st_size]
     fitting = [record for record in fitting if damage(path, record) is None] if len(fitting) > 1 else fitting
     return str(fitting[0]["sha256"]) if fitting else None
 
@@ -110,13 +118,22 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.suffix in (".json", ".safetensors") and path.name != CHECKSUMS)
 
 
-def _record(folder: Path, name: str, record: dict[str, Any]) -> None:
+def _record(folder: Path, name: str, record: dict[str, Any], *, new: bool) -> None:
+    """Add what a file is about to be; what it was before stays."""
     with _one_at_a_time(folder):
         try:
             known = recorded(folder)
         except FileDamagedError:
             known = {}  # what is written from here on is recorded again
-        known[name] = [record, *(old for old in known.get(name, [])[:1] if old != record)]
+        known[name] = [record, *([ABSENT] if new else (old for old in known.get(name, [])[:1] if old != record))]
+        write_checked_json(folder / CHECKSUMS, {"files": known})
+
+
+def _settle(folder: Path, name: str) -> None:
+    """A new file has its name: from here on it must not be missing."""
+    with _one_at_a_time(folder):
+        known = recorded(folder)
+        known[name] = [record for record in known.get(name, []) if record != ABSENT]
         write_checked_json(folder / CHECKSUMS, {"files": known})
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,13 @@ def _read(path: Path) -> list[tuple[str, str]]:
 def _rows(data: Dataset, path: Path, sources: Sequence[str]) -> torch.Tensor:
     """The rows of the points with these sources."""
     where = {source: row for row, source in enumerate(source_names(data))}
-    rows = [where.get(source, where.get(os.path.abspath(path.parent / source), -1)) for source in sources]
+    if isinstance(data.inputs, Files):  # the plain path of a file that a table lists once
+        places = [os.path.abspath(one) for one in data.inputs.paths]
+        once = Counter(places)
+        where |= {place: row for row, place in enumerate(places) if once[place] == 1}
+    rows = [
+        where.get(source, where.get(os.path.abspath(path.parent / source), where.get(os.path.abspath(source), -1))) for source in sources
+    ]
     unknown = [source for source, row in zip(sources, rows, strict=True) if row < 0]
     if unknown:
         raise ValueError(f"{path}: {len(unknown):,} of {len(rows):,} paths are not in {data.name}: {few(unknown, 3)}; fix or remove them")

@@ -5,7 +5,8 @@ batch, ahead of use, in worker processes; 16 threads were a fifth as fast.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from nearkin.data.dataset import Dataset
-from nearkin.data.images import DamagedImageError, Files, damaged_file_error
+from nearkin.data.images import DamagedImageError, Files, damaged_file_error, damaged_files_error
 from nearkin.data.progress import Report, Ticker, warn
 from nearkin.data.sources.sharded import ShardRows
 
@@ -159,6 +160,8 @@ class Loader:
             return self.data.inputs
         if isinstance(self.data.inputs, ShardRows):
             return self.data.read(self.data.ids)
+        if self.data.inputs.decoded is not None:
+            return self.data.inputs.decoded
         whole = torch.zeros(len(self.data), *self.data.shape, dtype=torch.uint8)
         ticker = Ticker(self.report, f"decoding {self.data.name}", len(self.data), "images")
         workers = self.workers if len(self.data) > MIN_FILES_FOR_WORKERS else 0
@@ -191,13 +194,45 @@ def without_damaged(data: Dataset, report: Report | None = None, workers: int | 
     if not isinstance(data.inputs, Files) or data.inputs.on_error != "skip":
         return data
     skipped = try_files(data, report, workers)
-    if not skipped:
+    return without_points(data, skipped)
+
+
+def decoded_once(data: Dataset, most_bytes: int, report: Report | None = None) -> Dataset:
+    """The same set with its image files decoded in memory, if they need at most `most_bytes`; otherwise they are only tried.
+
+    All damaged files are named in one error; those of sets opened with on_error="skip" are reported and left out. Do this before
+    samplers, splits and means are made.
+    """
+    if not isinstance(data.inputs, Files) or data.inputs.decoded is not None:
         return data
-    if len(skipped) == len(data):
+    trial = replace(data, inputs=replace(data.inputs, on_error="skip"))
+    holds = data.nbytes <= most_bytes
+    quiet = data.inputs.on_error == "raise"
+    loader = Loader(trial, resident_bytes=-1, report=(lambda _: None) if quiet else report)
+    whole = torch.zeros(len(data), *data.shape, dtype=torch.uint8) if holds else None
+    ticker = Ticker(report, f"decoding {data.name}", len(data), "images")
+    workers, done = loader.workers if len(data) > MIN_FILES_FOR_WORKERS else 0, 0
+    for images, ids in loader._decoded(trial.inputs, torch.split(data.ids, CHUNK), torch.device("cpu"), workers):  # type: ignore[arg-type]
+        if whole is not None:
+            whole[data.row_of[ids]] = images
+        done += len(ids)
+        ticker.update(done)
+    kept = replace(data, inputs=replace(data.inputs, decoded=whole))
+    return without_points(kept, loader.skipped)
+
+
+def without_points(data: Dataset, damaged: Mapping[int, str]) -> Dataset:
+    """The data without these ids of damaged files, given with their reasons; an error that names them if they must not be left out."""
+    if not damaged:
+        return data
+    if len(damaged) == len(data):
+        first = next(iter(damaged.values()))
         raise DamagedImageError(
-            f"none of the {len(data):,} files of {data.name} can be decoded", "give a folder or a table of readable images"
+            f"none of the {len(data):,} files of {data.name} can be decoded ({first})", "give a folder or a table of readable images"
         )
-    return data.subset(~torch.isin(data.ids, torch.tensor(list(skipped)))).renumbered()
+    if isinstance(data.inputs, Files) and data.inputs.on_error == "raise":
+        raise damaged_files_error(list(damaged.values()), len(data))
+    return data.subset(~torch.isin(data.ids, torch.tensor(list(damaged)))).renumbered()
 
 
 def try_files(data: Dataset, report: Report | None = None, workers: int | None = None) -> dict[int, str]:

@@ -9,6 +9,7 @@ from typing import get_args
 from nearkin.compose.validation import check_choice
 from nearkin.data.dataset import WHOLE, Dataset, Supervision
 from nearkin.data.images import OnError
+from nearkin.data.pixels import Framing, Interpolation
 from nearkin.data.progress import Report, inform, warn
 from nearkin.data.shards import is_sharded
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, Arrays, open_array_file, open_arrays
@@ -29,6 +30,8 @@ def open(
     split: str | None = None,
     supervision: Supervision | None = None,
     size: int | None = None,
+    crop: float = 1.0,
+    interpolation: Interpolation = "bilinear",
     channels: int | None = None,
     path_column: str = "path",
     label_column: str | None = None,
@@ -62,6 +65,10 @@ def open(
         numbers if only `target_columns` is given.
     size : int, optional
         Resize the short side of images to `size` and cut out the center, `size` x `size`. Needed if images differ in size.
+    crop : float, default=1.0
+        Share of the short side that the cut keeps, for image files: the short side is resized to `size` / `crop` first.
+    interpolation : {"nearest", "bilinear", "bicubic", "lanczos"}, default="bilinear"
+        How image files are resized.
     channels : {1, 3}, optional
         Convert images to gray (1) or color (3). By default as the files are.
     path_column : str, default="path"
@@ -103,7 +110,7 @@ def open(
     ('cat', 'dog')
     """
     _check(size, channels, on_error, supervision)
-    options = ReadOptions(split, size, channels, on_error, report)
+    options = ReadOptions(split, None if size is None else Framing(size, crop, interpolation), channels, on_error, report)
     targets = _names(target_columns)
     columns = Columns(path_column, label_column, targets, split_column, group_column)
     data = _opened(what, Path(data_root), columns, options, download)

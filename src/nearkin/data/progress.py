@@ -26,6 +26,8 @@ class Progress(str):
         Unit to print.
     scale : int, default=1
         Divide the printed numbers by this.
+    rate : str, default=""
+        Speed to print, such as "120 images/s".
 
     Examples
     --------
@@ -41,10 +43,10 @@ class Progress(str):
     done: int
     total: int | None
 
-    def __new__(cls, what: str, done: int, total: int | None, unit: str = "", scale: int = 1) -> "Progress":
+    def __new__(cls, what: str, done: int, total: int | None, unit: str = "", scale: int = 1, rate: str = "") -> "Progress":
         known = "" if total is None else f" of {_count(total, scale)}"
         share = f" ({100 * done // total} %)" if total else ""
-        line = super().__new__(cls, f"{what}: {_count(done, scale)}{known}{unit and ' ' + unit}{share}")
+        line = super().__new__(cls, f"{what}: {_count(done, scale)}{known}{unit and ' ' + unit}{share}{rate and ', ' + rate}")
         line.what, line.done, line.total = what, done, total
         return line
 
@@ -54,14 +56,15 @@ class Ticker:
 
     def __init__(self, report: Report | None, what: str, total: int | None, unit: str = "", scale: int = 1) -> None:
         self.report, self.what, self.total, self.unit, self.scale = report, what, total, unit, scale
-        self.last = time.monotonic()
+        self.began = self.last = time.monotonic()
 
     def update(self, done: int) -> None:
         now = time.monotonic()
         if self.report is None or (now - self.last < PAUSE and done != self.total):
             return
         self.last = now
-        self.report(Progress(self.what, done, self.total, self.unit, self.scale))
+        rate = f"{done / max(now - self.began, 1e-9):,.0f} {self.unit}/s" if self.unit and self.scale == 1 else ""
+        self.report(Progress(self.what, done, self.total, self.unit, self.scale, rate))
 
 
 def inform(report: Report | None, line: str) -> None:

@@ -1,15 +1,22 @@
 """Nearest neighbors in a trained embedding that predict: classes and label sets by vote, numbers by the mean."""
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
+from torch.nn.functional import one_hot
 
-from nearkin.compose.validation import check_whole
+from nearkin.compose import Affinity, SquaredEuclidean, cosine
+from nearkin.compose.validation import check_choice, check_whole
 from nearkin.estimators.learning import DeepEstimator
 from nearkin.estimators.linear.inputs import FLOATS, array, like, validated
 from nearkin.estimators.targets import Targets, read_targets
+
+# Metrics whose softmax at the objective's temperature was trained.
+SOFT: dict[str, Callable[[float], Affinity]] = {"squared_euclidean": SquaredEuclidean, "cosine": cosine}
 
 
 class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[misc]
@@ -21,7 +28,7 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
     Parameters
     ----------
     n_neighbors : int, default=5
-        Neighbors that vote. More than the number of training rows means all of them.
+        Neighbors that vote if `weights` is "uniform". More than the number of training rows means all of them.
     n_components : int, default=32
         Dimensions of the embedding. Not used if `network` is a module.
     objective : str or Objective, default="auto"
@@ -36,6 +43,9 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
         Parameters of a named network, such as ``{"hidden": [256, 256]}``.
     image_shape : tuple of int, default=None
         (channels, height, width) of the image that each row of X holds; X stays (n, channels * height * width).
+    weights : {"soft", "uniform"}, default="soft"
+        Who votes. "soft": all training rows, with the softmax of their affinities at the temperature of the objective, as it was trained.
+        "uniform": the nearest `n_neighbors`, one vote each; so do all objectives that are no softmax over Euclidean distances or cosines.
     epochs : int, default=50
         Passes over the training rows.
     batch_size : int, default=256
@@ -99,6 +109,7 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
         objective_options: dict[str, Any] | None = None,
         network_options: dict[str, Any] | None = None,
         image_shape: tuple[int, int, int] | None = None,
+        weights: str = "soft",
         epochs: int = 50,
         batch_size: int = 256,
         learning_rate: float = 0.01,
@@ -112,6 +123,7 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
         self.objective_options = objective_options
         self.network_options = network_options
         self.image_shape = image_shape
+        self.weights = weights
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -139,13 +151,14 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
             The fitted estimator.
         """
         check_whole("n_neighbors", self.n_neighbors)
+        check_choice("weights", self.weights, ("soft", "uniform"))
         x, y = validated(self, X, array(y), dtype=FLOATS, ensure_min_samples=2, multi_output=True)
         self._learn(x, y)
         self.classes_ = self.targets_.classes
         return self
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """Return the share of the neighbors that have each class.
+        """Return each class's share of the vote.
 
         Parameters
         ----------
@@ -182,7 +195,7 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
         return like(shares[:, 1] - 0.5 if len(self.classes_) == 2 else shares, X)
 
     def predict(self, X: Any) -> Any:  # noqa: N803
-        """Predict the class of most neighbors, or the labels that more than half of them have.
+        """Predict the class with the largest share of the vote, or the labels with more than half of it.
 
         Parameters
         ----------
@@ -201,8 +214,11 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
 
     def _shares(self, X: Any) -> np.ndarray:  # noqa: N803
         check_is_fitted(self)
-        positions = np.asarray(self.kneighbors(X, return_distance=False))
         assert self.targets_.labels is not None
+        affinity = SOFT.get(self.about_["metric"]) if self.weights == "soft" and "temperature" in self.about_ else None
+        if affinity is not None:
+            return self._soft_shares(X, affinity(self.about_["temperature"]))
+        positions = np.asarray(self.kneighbors(X, return_distance=False))
         labels = self.targets_.labels.numpy()[positions]  # (n, k) codes or (n, k, C) sets
         if self.targets_.supervision == "sets":
             return np.asarray(labels.mean(1, dtype=np.float64))
@@ -210,6 +226,16 @@ class NeighborhoodClassifier(ClassifierMixin, DeepEstimator):  # type: ignore[mi
         for column in labels.T:
             counts[np.arange(len(labels)), column] += 1
         shares: np.ndarray = counts / labels.shape[1]
+        return shares
+
+    def _soft_shares(self, X: Any, affinity: Affinity) -> np.ndarray:  # noqa: N803
+        """(n, C): the vote of all training rows, block by block."""
+        known, labels = self.references_.embeddings, self.targets_.labels
+        assert labels is not None
+        votes = labels.double() if labels.ndim == 2 else one_hot(labels, len(self.classes_)).double()
+        queries = torch.from_numpy(self._encode(X)[0])
+        blocks = [torch.softmax(affinity(some, known), 1) @ votes for some in torch.split(queries, max(1, 2**23 // len(known)))]
+        shares: np.ndarray = torch.cat(blocks).clamp_max(1).numpy()  # rounding would leave a sure class above 1
         return shares
 
     def _more_tags(self) -> dict[str, Any]:

@@ -12,12 +12,15 @@ from nearkin.search.packing import UnpackedRows
 
 NEAR, FAR = 10, 10  # pairs per query: with its nearest other points, and with random ones
 FEWEST = 20  # pairs of the same class, and of different classes, below which nothing is fitted
+LEAST = 0.65  # accuracy below which a threshold would mislead; guessing has 0.5
 MOST_QUERIES = 5000
 HELD_OUT = 40  # held-out points below which all labeled points are used
 
 
 def fit(vectors: np.ndarray | UnpackedRows, classes: np.ndarray, splits: np.ndarray, metric: str) -> dict[str, Any] | None:
-    """The rule for points (n, d) of known or unknown (-1) classes (n,) and splits (n,) by name; None if there are too few labeled pairs.
+    """The rule for points (n, d) of known or unknown (-1) classes (n,) and splits (n,) by name.
+
+    None if there are too few labeled pairs, or if no threshold tells them apart.
 
     The queries are points that the network was not trained on, if there are enough.
     """
@@ -35,7 +38,7 @@ def fit(vectors: np.ndarray | UnpackedRows, classes: np.ndarray, splits: np.ndar
     if len(queries) > MOST_QUERIES:
         queries = np.sort(np.random.default_rng(0).choice(queries, MOST_QUERIES, replace=False))
     rule = calibrate(vectors[known], classes[known], queries, metric)
-    return None if rule is None else {**rule, "fitted_on": fitted_on}
+    return None if rule is None or rule["accuracy"] < LEAST else {**rule, "fitted_on": fitted_on}
 
 
 def calibrate(vectors: np.ndarray, labels: np.ndarray, queries: np.ndarray, metric: str, seed: int = 0) -> dict[str, Any] | None:

@@ -23,13 +23,15 @@ from nearkin.data.disk import digest, explain_full_disk, read_json
 from nearkin.data.images import Files
 from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.lock import owned
+from nearkin.data.pixels import Framing
 from nearkin.data.progress import Report, Ticker, inform
 from nearkin.index import thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.durable import IndexDamagedError
 from nearkin.index.local import LocalIndex
 from nearkin.index.milvus_folder import Address, address, confirmed_address, create_in_milvus, open_in_milvus
-from nearkin.models.folder import Model, Picture, about_of, load
+from nearkin.models.feature_cache import FeatureCache, file_digests
+from nearkin.models.folder import Model, Picture, about_of, framing_of, load
 
 BATCH = 1024  # points per durable step
 
@@ -130,13 +132,15 @@ class Collection:
         """
         return self.index.search(np.asarray(self.model.encode(list(paths))), k, where=where)
 
-    def image_shape(self) -> tuple[int, int, int]:
-        """Return the shape of the images that the model reads.
+    def image_reading(self) -> tuple[int, Framing]:
+        """Return how images are converted to what the model reads.
 
         Returns
         -------
-        tuple of int
-            Channels, height and width.
+        channels : int
+            1 for gray, 3 for color.
+        framing : Framing
+            How they are resized and cut.
 
         Raises
         ------
@@ -146,8 +150,7 @@ class Collection:
         shape = self.model.about["shape"]
         if len(shape) != 3:
             raise ValueError(f"this model reads vectors of {shape[0]} numbers, not images; search by id or by vector")
-        channels, height, width = shape
-        return channels, height, width
+        return shape[0], framing_of(self.model.about) or Framing(shape[1])
 
     def add(self, data: Dataset, report: Report | None = None) -> Added:
         """Encode and add the points of a data set whose source is not in the index yet.
@@ -365,10 +368,9 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
     loader = Loader(data, device=model.device, resident_bytes=0, workers=workers, report=report)
     ticker = Ticker(report, f"indexing {data.name}", len(rows), "points")
     splits, sources, done = _splits(folder, data), source_names(data), 0
-    for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(list(rows))], BATCH)):
-        at = data.rows(ids.cpu()).tolist()
+    for embeddings, at in _embedded(folder, model, data, rows, loader):
         yield Entries(
-            np.asarray(torch.as_tensor(model.encode(inputs)).cpu()),
+            embeddings,
             labels=[_label(data, row) for row in at],
             sources=[sources[row] for row in at],
             metadata=[_metadata(data, row, splits[row]) for row in at],
@@ -376,6 +378,22 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
         )
         done += len(at)
         ticker.update(done)
+
+
+def _embedded(folder: Path, model: Model, data: Dataset, rows: Sequence[int], loader: Loader) -> Iterator[tuple[np.ndarray, list[int]]]:
+    """Embeddings (b, d) with their rows, in batches; of files whose features training has kept, without decoding them again."""
+    left = list(rows)
+    if model.has_features and "features" in model.about and isinstance(data.inputs, Files):
+        cache = FeatureCache(folder, model.about["features"])
+        digests = dict(zip(left, file_digests([data.inputs.paths[row] for row in left]), strict=True)) if len(cache) else {}
+        known = [row for row in left if digests.get(row, b"") in cache]
+        for start in range(0, len(known), BATCH):
+            some = known[start : start + BATCH]
+            yield model.from_features(cache.get([digests[row] for row in some])).cpu().numpy(), some
+        there = set(known)
+        left = [row for row in left if row not in there]
+    for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(left, dtype=torch.int64)], BATCH) if left else ()):
+        yield np.asarray(torch.as_tensor(model.encode(inputs)).cpu()), data.rows(ids.cpu()).tolist()
 
 
 def _label(data: Dataset, row: int) -> str | None:

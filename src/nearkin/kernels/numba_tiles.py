@@ -208,7 +208,7 @@ class NumbaTiles:
             return TorchTiles().summaries(work)
         if asymmetric(work):
             return self.summaries(as_two_sets(work))
-        job = prepare(work, self.block)
+        job = prepare(work, self._side(work))
         if not job.near:
             return TorchTiles().summaries(work)
         parts = self._on_threads(job, partial(_tile_sums, job))
@@ -232,7 +232,7 @@ class NumbaTiles:
         if asymmetric(work):
             to_queries, to_references = self.gradients(as_two_sets(work), first, second, pull)
             return to_queries if to_references is None else to_queries.add_(to_references), None
-        job = prepare(work, self.block)
+        job = prepare(work, self._side(work))
         if not job.near:
             return TorchTiles().gradients(work, first, second, pull)
         first, second = first.double(), second.double()
@@ -250,6 +250,11 @@ class NumbaTiles:
             to_references = _gradient(work.squared, push, total.column_sums, work.references, size)
         _add_pair_gradients(job, (first, second, pull * size), to_queries, to_references)
         return to_queries, to_references
+
+    def _side(self, work: Work) -> int:
+        """Smaller tiles for few or wide points: more of them are mirrored, and the threads share them evenly (`bench/grid.py`)."""
+        n, m, d = sizes(work)
+        return min(self.block, 352) if d >= 256 or max(n, m) <= 2048 else self.block
 
     def _on_threads(self, job: Job, task: Callable[[list[Tile]], T]) -> list[T]:
         """Run the task on every share of the tiles; return the results in the order of the threads."""

@@ -43,6 +43,7 @@ def adapt(
     *,
     normalize: bool = False,
     frozen: bool = False,
+    head: bool = True,
 ) -> nn.Module:
     """Put a head on a network of yours.
 
@@ -58,6 +59,8 @@ def adapt(
         Give embeddings unit length.
     frozen : bool, default=False
         Train the head only; the body keeps its weights and its batch-normalization statistics.
+    head : bool, default=True
+        Put a linear layer on the body. False takes the body's own output as the embedding, whatever `dimension` says.
 
     Returns
     -------
@@ -83,6 +86,8 @@ def adapt(
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be an nn.Module, not {type(module).__name__}")
     features = features_after(module, tuple(image_shape))
+    if head is False:
+        dimension = None
     if dimension is not None:
         return Adapted(module, Head(features, dimension, normalize=normalize), frozen)
     return Adapted(module, UnitLength() if normalize else nn.Flatten(), frozen)
@@ -96,17 +101,18 @@ def from_timm(
     normalize: bool = False,
     weights: str | Path | None = None,
     frozen: bool = False,
+    head: bool = True,
 ) -> nn.Module:
     """A model of timm without its classifier; `weights` is a local file of that model, whose classifier is ignored."""
     channels = check_image_shape(image_shape)[0]
-    timm = _library("timm", "timm")
+    timm = library("timm", "timm")
     if not timm.is_model(model):
         raise ValueError(f"timm has no model {model!r}{nearest_name(model, timm.list_models())}; timm.list_models() lists all")
     body = timm.create_model(model, pretrained=False, num_classes=0, in_chans=channels)
     if weights is not None:
         classifier = body.pretrained_cfg.get("classifier", "fc")
         load_weights(body, weights, cut=(classifier,) if isinstance(classifier, str) else tuple(classifier))
-    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen)
+    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen, head=head)
 
 
 def from_torchvision(
@@ -117,6 +123,7 @@ def from_torchvision(
     normalize: bool = False,
     weights: str | Path | None = None,
     frozen: bool = False,
+    head: bool = True,
 ) -> nn.Module:
     """A classification model of torchvision without its last linear layer; `weights` is a local file of that model."""
     channels = check_image_shape(image_shape)[0]
@@ -124,7 +131,7 @@ def from_torchvision(
         raise ValueError(
             f"image_shape {tuple(image_shape)} has {channels} channels, and torchvision's models read 3; repeat the channel, or use timm"
         )
-    models = _library("torchvision", "torchvision.models")
+    models = library("torchvision", "torchvision.models")
     known = models.list_models(models)
     if model not in known:
         raise ValueError(
@@ -138,11 +145,20 @@ def from_torchvision(
         setattr(body.get_submodule(parent), leaf, nn.Identity())
     if weights is not None:
         load_weights(body, weights, cut=classifier)
-    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen)
+    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen, head=head)
 
 
-def _library(name: str, module: str) -> Any:
+def library(name: str, module: str) -> Any:
+    """Import a library of networks; an error says whether it is missing, or installed and broken."""
     try:
         return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name in (module, module.partition(".")[0]):
+            raise ImportError(f"{name} is not installed; pip install {name}") from error
+        raise ImportError(f"{name} cannot be imported, because {error.name} is missing; pip install {error.name}") from error
     except (ImportError, RuntimeError) as error:  # a torchvision made for another torch raises RuntimeError
-        raise ImportError(f"the network {name}:... needs {name}, which cannot be imported ({error}); pip install {name}") from error
+        import torch
+
+        broken = "torchvision" if "torchvision" in str(error) else name
+        fix = f"install the {broken} that belongs to torch {torch.__version__}"
+        raise ImportError(f"{name} is installed and cannot be imported ({error}); {fix}") from error

@@ -29,6 +29,8 @@ from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.data.checksums import EDITED, check, wrong
 from nearkin.data.disk import FileDamagedError, read_json
+from nearkin.data.pixels import Framing
+from nearkin.models.adapters import Adapted
 from nearkin.models.catalog import build, channels_last
 from nearkin.models.paths import model_page
 from nearkin.models.weights import read_tensors
@@ -152,6 +154,47 @@ class Model:
         embeddings = signs(torch.cat(rows)) if self.binary else torch.cat(rows)
         return embeddings.to(inputs.device) if isinstance(inputs, Tensor) else embeddings.cpu().numpy()
 
+    @property
+    def has_features(self) -> bool:
+        """Whether its network is an encoder under a head, so that `features` are there."""
+        return isinstance(self.network, Adapted)
+
+    @torch.no_grad()
+    def features(self, points: Tensor) -> Tensor:
+        """Compute what the encoder under the head returns.
+
+        Parameters
+        ----------
+        points : Tensor
+            (n, c, h, w) images, uint8.
+
+        Returns
+        -------
+        Tensor
+            (n, f) float32.
+        """
+        assert isinstance(self.network, Adapted)
+        features: Tensor = self.network.body(self._prepared(points.to(self.device))).flatten(1).float()
+        return features
+
+    @torch.no_grad()
+    def from_features(self, features: Tensor) -> Tensor:
+        """Compute embeddings from `features`.
+
+        Parameters
+        ----------
+        features : Tensor
+            (n, f) as `features` returns them.
+
+        Returns
+        -------
+        Tensor
+            (n, d) embeddings, as `encode` returns them.
+        """
+        assert isinstance(self.network, Adapted)
+        embeddings: Tensor = self.network.head(features.to(self.device)).float()
+        return signs(embeddings) if self.binary else embeddings
+
     def codes(self, inputs: Inputs) -> np.ndarray:
         """Compute packed binary codes: the signs of the embeddings, eight in a byte.
 
@@ -240,9 +283,7 @@ class Model:
         if not isinstance(some, Tensor) and len(some) and isinstance(some[0], Picture):
             if len(shape) != 3:
                 raise ValueError(f"inputs are images, and this model reads vectors of {shape[0]} numbers; pass an array (n, {shape[0]})")
-            channels, side = channels_and_size(self.about)
-            assert channels is not None
-            some = torch.stack([pictures.decode_picture(picture, channels, side) for picture in some])
+            some = torch.stack([pictures.decode_picture(picture, shape[0], framing_of(self.about)) for picture in some])
         points = some if isinstance(some, Tensor) else torch.from_numpy(np.ascontiguousarray(some))
         if len(shape) == 3 and tuple(points.shape[1:]) != shape:  # channels last, or missing
             points = points[:, None] if points.ndim == 3 else points.movedim(-1, 1) if points.ndim == 4 else points
@@ -363,12 +404,19 @@ def _without_first_weights(about: dict[str, Any]) -> dict[str, Any]:
     return {**about, "network": {**about["network"], "options": options}}
 
 
-def channels_and_size(about: dict[str, Any]) -> tuple[int | None, int | None]:
-    """(channels, side) to convert images to for this model; side None if its images are not square, both None for vectors."""
+def framing_of(about: dict[str, Any]) -> Framing | None:
+    """How image files are resized for this model; None for vectors, and if its images are not square."""
     if about["kind"] != "images":
-        return None, None
-    channels, height, width = about["shape"]
-    return channels, height if height == width else None
+        return None
+    _, height, width = about["shape"]
+    return Framing(**{"size": height, **about.get("framing", {})}) if height == width else None
+
+
+def reading(about: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `nearkin.data.open` that convert images to what this model reads."""
+    framing = framing_of(about)
+    resized = {} if framing is None else {"size": framing.size, "crop": framing.crop, "interpolation": framing.interpolation}
+    return {**resized, "channels": about["shape"][0]} if about["kind"] == "images" else {}
 
 
 def build_network(about: dict[str, Any]) -> nn.Module:

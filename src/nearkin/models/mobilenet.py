@@ -65,6 +65,7 @@ def mobilenet_v2(
     normalize: bool = False,
     weights: str | Path | None = None,
     frozen: bool = False,
+    head: bool = True,
 ) -> nn.Module:
     """Build MobileNetV2, for images of any size.
 
@@ -73,13 +74,15 @@ def mobilenet_v2(
     image_shape : tuple of int
         (channels, height, width) of the images.
     dimension : int or None, default=64
-        Size of the embedding; None takes the 1,280 features.
+        Size of the embedding; None takes the 1,280 features. `build` takes None for the default: use `head` there.
     normalize : bool, default=False
         Give embeddings unit length.
     weights : path, optional
         Local file of torchvision's weights for color images; its classifier is ignored.
     frozen : bool, default=False
         Train the head only.
+    head : bool, default=True
+        Put a linear layer on the features. False takes the 1,280 features, whatever `dimension` says.
 
     Returns
     -------
@@ -92,7 +95,7 @@ def mobilenet_v2(
     body = MobileNetV2(check_image_shape(image_shape)[0])
     if weights is not None:
         load_weights(body, weights, cut=("classifier",))
-    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen)
+    return adapt(body, image_shape, dimension, normalize=normalize, frozen=frozen, head=head)
 
 
 def _convolution(maps_in: int, maps: int, size: int, stride: int = 1, groups: int = 1) -> nn.Sequential:

@@ -16,6 +16,7 @@ from nearkin.compose.references import References
 from nearkin.compose.relation import Relation, Supervision
 from nearkin.compose.routes import Composition, plan, streams
 from nearkin.compose.validation import check_choice
+from nearkin.compose.value_checks import may_read
 from nearkin.kernels.engines import ENGINES, PRECISIONS
 from nearkin.objectives import inputs
 from nearkin.objectives.objective import Deployment, Objective
@@ -138,17 +139,28 @@ class NeighborhoodObjective(Objective):
             )
         elif route == "selected":
             outcome = select(parts, batch, references)
+        elif route == "column":
+            outcome = self._by_column(batch, references)
         else:
             affinity = self.affinity(batch.embeddings, references.embeddings)  # (n, m)
-            if route == "column":
-                apart = parts.relation.column == "apart"
-                outcome = parts.criterion.by_column(affinity, *self.references.column(batch, references), apart)
-            else:
-                outcome = self.criterion(affinity, self.relation(batch, references))
+            outcome = self.criterion(affinity, self.relation(batch, references))
         if self.penalty is not None:
             valid = outcome.weight > 0
             outcome = outcome._replace(values=outcome.values + self.penalty(batch.embeddings) * valid)
         return inputs.contrasted(outcome, two)
+
+    def _by_column(self, batch: Points, references: Points) -> Outcome:
+        """The short way where each query has at most one positive; queries that have none are left out where they can be counted."""
+        apart = self.parts.relation.column == "apart"
+        column, there = self.references.column(batch, references)
+        x, n = batch.embeddings, len(batch.embeddings)
+        rows = (column >= 0).nonzero()[:, 0] if may_read(column) and there is not None else column
+        if not 0 < len(rows) < n:
+            return self.parts.criterion.by_column(self.affinity(x, references.embeddings), column, there, apart)  # type: ignore[no-any-return]
+        some = self.parts.criterion.by_column(self.affinity(x[rows], references.embeddings), column[rows], there, apart)
+        values, weight = (x.new_zeros(n).index_copy(0, rows, part) for part in some[:2])
+        outcome: Outcome = some._replace(values=values, weight=weight)
+        return outcome
 
     @torch.no_grad()
     def update(self, embeddings: Tensor, labels: Any = None, *, ids: Any = None) -> None:

@@ -303,8 +303,15 @@ class Objective(nn.Module, ABC):
         Raises
         ------
         TypeError, ValueError
-            If an argument has the wrong type, shape, device or values: NaN in the embeddings, float labels for a class
-            objective, unknown classes, a batch of one class only. The message names the argument and the fix.
+            If an argument has the wrong type, shape, device or values: NaN or enormous numbers in the embeddings, float
+            labels for a class objective, unknown classes. The message names the argument and the fix. On CUDA wrong values
+            are found without waiting for the device, and the error comes with a later call.
+
+        Warns
+        -----
+        UserWarning
+            Once, if a batch holds one class only, so that its loss is 0; and once, if the objective has state that
+            `update` should move and it never did.
         """
         inputs.check_reduction(reduction)
         inputs.check_not_mapped(embeddings)

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from nearkin.compose.affinity import unit
 from nearkin.compose.points import Points
+from nearkin.data.preprocess import Standardize
 from nearkin.data.progress import Report, inform
 from nearkin.estimators.linear import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
 from nearkin.evaluate import Score, classification, regression, retrieval
@@ -20,12 +23,18 @@ from nearkin.report.sanity import Finding
 from nearkin.report.subject import Side, Subject, prepared
 from nearkin.search import nearest
 
+SIDE = 32  # pixels: larger images are averaged down, so that memory and time do not grow with their size
+SECONDS = 300.0  # after which no further baseline is fitted
+BINS = 4  # of a color histogram, for each channel
+WIDE = 512  # dimensions of a PCA before methods whose cost grows with the square of the inputs
 FITTED = 5000  # references that the maps are fitted on: NCA and LMNN use all pairs
 REDUCED = 64  # dimensions of a PCA before NCA and LMNN, whose maps would otherwise have too many parameters
 ITERATIONS = 50
 HELD = 8 << 30  # bytes of inputs in memory at most
+CHUNK = 256  # images read at a time
 SEED = 0
 TARGETS = 3  # target neighbors of LMNN
+HISTOGRAM, FROZEN = "color histogram", "frozen encoder"
 AGAINST_RAW = "Compared with raw inputs"
 
 
@@ -50,11 +59,16 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Baseline
     be fitted on so few references is left out with the reason.
     """
     check_comparable(subject)
+    started = time.perf_counter()
+    yield from frozen_rows(subject, report)
     labels = None if subject.references.points.labels is None else subject.references.points.labels.cpu().numpy()
     references, queries = _inputs(subject, subject.references), _inputs(subject, subject.queries)
     fitted = _rows(len(references))
     part = f"fitted on {len(fitted):,} of {len(references):,} references" if len(fitted) < len(references) else ""
     for name, maker, note in _methods(subject, references.shape[1], len(fitted)):
+        if time.perf_counter() - started > SECONDS:
+            yield Baseline(name, 0, {}, 0.0, f"left out: the comparison has taken more than {SECONDS:g} s")
+            continue
         inform(report, f"fitting {name}")
         began = time.perf_counter()
         method = maker()
@@ -70,9 +84,46 @@ def compare(subject: Subject, report: Report | None = None) -> Iterator[Baseline
         yield Baseline(name, a.shape[1], scores, seconds, "; ".join(text for text in (note, part if method is not None else "") if text))
 
 
+def frozen_rows(subject: Subject, report: Report | None = None) -> Iterator[Baseline]:
+    """The pretrained encoder that the model started from: its own neighbors, and logistic regression on its features."""
+    below, asked = subject.references.features, subject.queries.features
+    if below is None or asked is None or subject.supervision not in ("classes", "numbers"):
+        return
+    a, b = unit(below), unit(asked)
+    yield Baseline(FROZEN, a.shape[1], _scores(subject, b, a), 0.0, "the encoder without training, by cosine")
+    labels = subject.references.points.labels
+    if subject.supervision != "classes" or subject.gallery is None or labels is None or bool((labels == labels[0]).all()):
+        return
+    inform(report, "fitting logistic regression")
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    began, rows = time.perf_counter(), _rows(len(below))
+    method = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=200))
+    if _fit_error(method, below.numpy()[rows], labels.cpu().numpy()[rows]):
+        return
+    seconds = time.perf_counter() - began
+    known, found = (torch.from_numpy(method.predict_proba(side.numpy())).float() for side in (below, asked))
+    answers = subject.queries.points.labels
+    assert answers is not None
+    right = float((torch.from_numpy(method.predict(asked.numpy())) == answers.cpu()).double().mean())
+    note = f"neighbors by its class probabilities; its own accuracy is {100 * right:.1f} %"
+    yield Baseline(f"{FROZEN} + logistic regression", known.shape[1], _scores(subject, found, known), seconds, note)
+
+
+def _histograms(images: np.ndarray, channels: int) -> np.ndarray:
+    """(n, BINS ** channels) roots of the shares of pixels in each box of colors, whose distance is Hellinger's."""
+    pixels = images.reshape(len(images), channels, -1)  # 0..255
+    boxes = np.minimum(pixels * BINS // 256, BINS - 1).astype(np.int64)
+    codes = sum(boxes[:, at] * BINS**at for at in range(channels))
+    counts = np.stack([np.bincount(row, minlength=BINS**channels) for row in np.asarray(codes)])
+    return np.sqrt(counts / pixels.shape[2]).astype(np.float32)
+
+
 def _hindrance(name: str, rows: np.ndarray, labels: np.ndarray | None) -> str:
     """Why a map cannot be fitted on these rows (n, p), or an empty string."""
-    if name.startswith("raw"):
+    if name.startswith(("raw", HISTOGRAM)):
         return ""
     if len(rows) < 2:
         return "there is only one reference"
@@ -111,16 +162,22 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     from sklearn.decomposition import PCA
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import Normalizer, StandardScaler
+    from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
     dimension = min(subject.queries.points.embeddings.shape[1], inputs, points - 1)
     raw = "raw pixels" if subject.queries.data.kind == "images" else "raw inputs"
     by_cosine = subject.model.about["metric"] == "cosine"  # for vectors of length 1 Euclidean distance ranks as cosine does
+    wide = min(WIDE, inputs, points - 1)
+
+    def narrowed(last: Any) -> Any:
+        return make_pipeline(PCA(wide, random_state=SEED), last) if inputs > WIDE and wide > dimension else last
+
     methods: list[tuple[str, Callable[[], Any], str]] = [
         (raw, lambda: None, ""),
+        *([(HISTOGRAM, lambda: FunctionTransformer(_colors(subject)), "")] if _is_color(subject) else []),
         *([(f"{raw}, centered", lambda: make_pipeline(StandardScaler(with_std=False), Normalizer()), "by cosine")] if by_cosine else []),
         ("PCA", lambda: PCA(dimension, random_state=SEED), ""),
-        ("PPCA", lambda: ProbabilisticPCA(min(dimension, inputs - 1)), ""),
+        ("PPCA", lambda: narrowed(ProbabilisticPCA(min(dimension, inputs - 1))), ""),
     ]
     if subject.gallery is None:
         return methods
@@ -142,7 +199,7 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     if classes > 1:
         most = min(classes - 1, dimension)
         methods += [
-            ("LDA", lambda: LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=most), "with shrinkage"),
+            ("LDA", lambda: narrowed(LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto", n_components=most)), "with shrinkage"),
             ("linear NCA", lambda: reduced(LinearNCA(least, max_iter=ITERATIONS, random_state=SEED)), stopped),
             ("LMNN", lambda: reduced(LMNN(least, n_neighbors=TARGETS, max_iter=ITERATIONS, random_state=SEED)), stopped),
         ]
@@ -156,12 +213,16 @@ def compare_with_raw_inputs(measured: Measured, baselines: Sequence[Baseline]) -
     """
     ours = {name: score for family in measured.scores.values() for name, score in family.items()}
     raw = [
-        (baseline.name, name, score) for baseline in baselines if baseline.name.startswith("raw") for name, score in baseline.scores.items()
+        (baseline.name, name, score)
+        for baseline in baselines
+        if baseline.name.startswith("raw") or baseline.name in (HISTOGRAM, FROZEN)
+        for name, score in baseline.scores.items()
     ]
     comparable = [row for row in raw if row[1] in ours and (row[1].endswith("-nn") or row[1] == "mae")]
     ahead = [row for row in comparable if _lead(row[2], ours[row[1]]) > 0]
     if not ahead:
-        return Finding(AGAINST_RAW, "fine", "k-NN on raw inputs is not better than on this embedding.")
+        simple = " or ".join(dict.fromkeys(row[0] for row in comparable)) or "raw inputs"
+        return Finding(AGAINST_RAW, "fine", f"k-NN on {simple} is not better than on this embedding.")
     lines = [
         f"{name} {descriptions.number(float(score), name)} on {baseline}, {descriptions.number(float(ours[name]), name)} on this embedding"
         for baseline, name, score in ahead
@@ -179,7 +240,7 @@ def check_comparable(subject: Subject) -> None:
     """Raise a ValueError if no comparison is possible, before any work is done."""
     if subject.supervision not in ("classes", "numbers"):
         raise ValueError("comparisons need data with classes or numbers; leave out --compare, or name labeled DATA after the folder")
-    size = 4 * torch.Size(subject.model.about["shape"]).numel() * (len(subject.references) + len(subject.queries))
+    size = 4 * _numbers(subject) * (len(subject.references) + len(subject.queries))
     if size > HELD:
         raise ValueError(
             f"comparisons need all inputs in memory, here {size / 2**30:.1f} GB; leave out --compare, or train with a smaller data.size"
@@ -188,8 +249,40 @@ def check_comparable(subject: Subject) -> None:
 
 def _inputs(subject: Subject, side: Side) -> np.ndarray:
     """(n, p) inputs of the network, flattened."""
-    parts = [prepared(subject.model, side.data.read(ids)).flatten(1).cpu() for ids in torch.split(side.data.ids, 1024)]
-    return torch.cat(parts).numpy()
+    return torch.cat(
+        [_small(prepared(subject.model, side.data.read(ids))).flatten(1).cpu() for ids in torch.split(side.data.ids, CHUNK)]
+    ).numpy()
+
+
+def _small(inputs: Tensor) -> Tensor:
+    """Images with sides of at most SIDE, the mean over what falls into a pixel; vectors unchanged."""
+    if inputs.ndim != 4 or max(inputs.shape[2:]) <= SIDE:
+        return inputs
+    return functional.adaptive_avg_pool2d(inputs.float(), (min(SIDE, inputs.shape[2]), min(SIDE, inputs.shape[3])))
+
+
+def _numbers(subject: Subject) -> int:
+    """Numbers of one input as the baselines see it."""
+    shape = subject.model.about["shape"]
+    return shape[0] * min(shape[1], SIDE) * min(shape[2], SIDE) if len(shape) == 3 else int(torch.Size(shape).numel())
+
+
+def _is_color(subject: Subject) -> bool:
+    shape = subject.model.about["shape"]
+    return len(shape) == 3 and shape[0] == 3
+
+
+def _colors(subject: Subject) -> Callable[[np.ndarray], np.ndarray]:
+    """Histograms of inputs as the network sees them, whose standardization is undone by their own range."""
+    step = next((one for one in subject.model.prepare if isinstance(one, Standardize) and not one.reverse_channels), None)
+    mean, std = (np.array(step.mean), np.array(step.std)) if step is not None else (np.zeros(1), np.ones(1))
+
+    def histograms(rows: np.ndarray) -> np.ndarray:
+        channels = subject.model.about["shape"][0]
+        pixels = rows.reshape(len(rows), channels, -1) * std.reshape(1, -1, 1) + mean.reshape(1, -1, 1)
+        return _histograms((255 * pixels).clip(0, 255), channels)
+
+    return histograms
 
 
 def _rows(count: int) -> np.ndarray:

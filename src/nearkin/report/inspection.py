@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from nearkin.data.images import Files
 from nearkin.data.progress import Report, few, inform
 from nearkin.report.measure import NEAR, neighbors_of
 from nearkin.report.sanity import (
@@ -209,4 +210,6 @@ def _labels(subject: Subject, found: Neighbors, sanity: Sanity) -> None:
 
 
 def _named(side: Side, suspects: list[Suspect]) -> list[tuple[str, str, Suspect]]:
-    return [(side.name, side.data.sources[one.row], one) for one in suspects]
+    data = side.data
+    places = data.inputs.paths if isinstance(data.inputs, Files) else data.sources  # plain paths, which --labels takes back
+    return [(side.name, places[one.row], one) for one in suspects]

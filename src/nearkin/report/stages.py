@@ -43,6 +43,8 @@ def load_weights(model: Model, weights: Path) -> None:
     tensors = read_tensors(weights, "remove it, or restore it from a copy", str(model.device))
     if weights.name == "tensors.safetensors":
         tensors = {name.removeprefix("network."): value for name, value in tensors.items() if name.startswith("network.")}
+        if tensors and all(name.startswith("head.") for name in tensors):  # of a frozen body, which has not changed
+            tensors = {**model.network.state_dict(), **tensors}
     model.network.load_state_dict(tensors)
 
 

@@ -29,6 +29,7 @@ class Side:
     contents: Sequence[bytes]  # (n,) digests
     off_center: float  # of the inputs of the network
     left_out: dict[str, int] = field(default_factory=dict)  # reason -> how many
+    features: Tensor | None = None  # (n, f) of a pretrained encoder under the head
 
     def __len__(self) -> int:
         return len(self.points.embeddings)
@@ -60,10 +61,13 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
     data, unknown = _of_known_class(data)
     loader = Loader(data, device=model.device, report=report)
     ticker = Ticker(report, f"embedding the {name}", len(data), "points")
-    rows, prints, kept, contents = [], [], [], []
+    frozen = model.has_features and "features" in model.about  # a frozen encoder is a baseline of its own
+    rows, prints, kept, contents, below = [], [], [], [], list[Tensor]()
     total, squares, count = torch.zeros((), dtype=torch.float64), 0.0, 0
     for inputs, ids in loader(torch.split(data.ids, CHUNK)):
-        rows.append(torch.as_tensor(model.encode(inputs)))
+        if frozen:
+            below.append(model.features(inputs).cpu())
+        rows.append(model.from_features(below[-1]) if frozen else torch.as_tensor(model.encode(inputs)))
         fed = prepared(model, inputs).flatten(1).double()
         total, squares, count = total + fed.sum(0).cpu(), squares + float(fed.square().sum()), count + len(fed)
         prints.append(fingerprints(inputs).cpu())
@@ -85,6 +89,7 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
         [content for content, good in zip(contents, finite.tolist(), strict=True) if good],
         _off_center(total / count, squares / count),
         {reason: number for reason, number in left_out.items() if number},
+        torch.cat(below)[finite] if below else None,
     )
 
 

@@ -9,20 +9,22 @@ import socket
 import struct
 import sys
 import time
+from typing import get_args
 
 from PIL import Image
 
-from nearkin.data.pixels import decode_upload, failure
+from nearkin.data.pixels import Framing, Interpolation, decode_upload, failure
 
-REQUEST = struct.Struct("!IIQQQ")  # channels, size, most pixels, most bytes, length of the file that follows
+INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
+REQUEST = struct.Struct("!IIdIQQQ")  # channels, size, crop, interpolation, most pixels, most bytes, length of the file that follows
 REPLY = struct.Struct("!B3IQ")  # a status, the shape, and the length of the pixels or of the reason that follow
 DECODED, REFUSED, OUT_OF_MEMORY = range(3)
 
 
-def answer(content: bytes, channels: int, size: int, most_pixels: int, most_bytes: int) -> tuple[bytes, bytes]:
+def answer(content: bytes, channels: int, framing: Framing, most_pixels: int, most_bytes: int) -> tuple[bytes, bytes]:
     """The head of the reply and what follows it."""
     try:
-        pixels = decode_upload(content, channels, size, most_pixels, most_bytes)
+        pixels = decode_upload(content, channels, framing, most_pixels, most_bytes)
     except MemoryError:
         status, reason = OUT_OF_MEMORY, f"decoding it takes more than {most_bytes:,} bytes"
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error and more on broken bytes
@@ -39,10 +41,10 @@ def main(seconds: float, most_bytes: int) -> None:
     _limit_memory(most_bytes)
     with socket.socket(fileno=0) as channel, channel.makefile("rb") as requests:
         while head := requests.read(REQUEST.size):
-            channels, size, most_pixels, largest, length = REQUEST.unpack(head)
+            channels, size, crop, interpolation, most_pixels, largest, length = REQUEST.unpack(head)
             content = requests.read(length)
             _limit_seconds(seconds)
-            reply, rest = answer(content, channels, size, most_pixels, largest)
+            reply, rest = answer(content, channels, Framing(size, crop, INTERPOLATIONS[interpolation]), most_pixels, largest)
             channel.sendall(reply + rest)
 
 

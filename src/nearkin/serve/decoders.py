@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nearkin.data.images import DamagedImageError
-from nearkin.serve.decode_worker import DECODED, OUT_OF_MEMORY, REPLY, REQUEST
+from nearkin.data.pixels import Framing
+from nearkin.serve.decode_worker import DECODED, INTERPOLATIONS, OUT_OF_MEMORY, REPLY, REQUEST
 from nearkin.serve.errors import Refusal
 from nearkin.serve.limits import Limits
 
@@ -39,7 +40,7 @@ class Decoders:
         self.pending = 0  # images that are decoded or wait
         weakref.finalize(self, _kill, self._all)
 
-    async def decode(self, content: bytes, shape: tuple[int, int, int]) -> Decoded:
+    async def decode(self, content: bytes, reading: tuple[int, Framing]) -> Decoded:
         """The pixels of an image file; 429 when too many wait, 504 when one waits too long.
 
         Raises
@@ -57,7 +58,7 @@ class Decoders:
             raise Refusal(504, "timeout", f"the image waited longer than {self._limits.job_seconds:g} s; try again later") from None
         else:
             try:
-                return await self._decode(content, shape)
+                return await self._decode(content, reading)
             finally:
                 self._slots.release()
         finally:
@@ -73,13 +74,13 @@ class Decoders:
         _kill(self._all)
         self._idle.clear()
 
-    async def _decode(self, content: bytes, shape: tuple[int, int, int]) -> Decoded:
+    async def _decode(self, content: bytes, reading: tuple[int, Framing]) -> Decoded:
         seconds, started = self._limits.decode_seconds, time.perf_counter()
         process = self._idle.pop() if self._idle else self._process()
         kept = False
         try:
             async with asyncio.timeout(seconds):
-                status, pixels, reason = await process.ask(content, shape, self._limits)
+                status, pixels, reason = await process.ask(content, reading, self._limits)
             kept = status != OUT_OF_MEMORY  # what it holds is not given back
         except TimeoutError:
             reason = f"decoding it takes longer than {seconds:g} s"
@@ -122,10 +123,12 @@ class _Process:
                 start_new_session=True,
             )
 
-    async def ask(self, content: bytes, shape: tuple[int, int, int], limits: Limits) -> tuple[int, np.ndarray, str]:
+    async def ask(self, content: bytes, reading: tuple[int, Framing], limits: Limits) -> tuple[int, np.ndarray, str]:
         """The status, the pixels, and the reason if there are none."""
         loop = asyncio.get_running_loop()
-        head = REQUEST.pack(*shape[:2], limits.pixels, limits.decode_bytes, len(content))
+        channels, framing = reading
+        resized = (framing.size, framing.crop, INTERPOLATIONS.index(framing.interpolation))
+        head = REQUEST.pack(channels, *resized, limits.pixels, limits.decode_bytes, len(content))
         await loop.sock_sendall(self._socket, head + content)  # at once: the process is woken once
         status, *found, length = REPLY.unpack(await self._read(REPLY.size))
         rest = await self._read(length)

@@ -122,7 +122,7 @@ class Service:
     async def decoded(self, image: bytes, collection: Collection) -> Decoded:
         """An image file as the model of a collection reads it, or a refusal that says what to send."""
         try:
-            return await self.decoders.decode(image, collection.image_shape())
+            return await self.decoders.decode(image, collection.image_reading())
         except DamagedImageError as error:
             raise Refusal(422, "no_picture", f"{error}; send a complete PNG, JPEG, WebP, GIF or BMP") from None
         except ValueError as error:

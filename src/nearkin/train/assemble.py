@@ -1,14 +1,14 @@
 """From a Run and its data to the parts of a training: network, objective, optimizer, schedule, sampler, loader, step."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearkin import data as sources
-from nearkin.compose.validation import check_choice
+from nearkin.compose.validation import check_choice, check_share
 from nearkin.data import preprocess, samplers
 from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.hard_samplers import Grouped
@@ -19,6 +19,7 @@ from nearkin.models.folder import build_network
 from nearkin.models.weights import load_weights
 from nearkin.train import ranks
 from nearkin.train.config import DiscoveryChoice, NetworkChoice, Run, check_options
+from nearkin.train.features import OnFeatures
 from nearkin.train.inputs import Prepare, augmentation, preparation
 from nearkin.train.objective_choice import BY_SUPERVISION, Built, build, objective_for, without_labels
 from nearkin.train.optimizers import Schedule, make_optimizer, make_schedule
@@ -26,12 +27,14 @@ from nearkin.train.rank_shards import divide, reads_own
 from nearkin.train.rounds import labels_used
 from nearkin.train.spread_bank import spread
 from nearkin.train.step import CapturedStep, Step
+from nearkin.train.tuning import blocks_of, check_tune, choose_trained
 
 
 class Parts(NamedTuple):
     """Everything a training loop touches."""
 
-    network: nn.Module
+    network: nn.Module  # what is trained
+    whole: nn.Module  # what is saved: the same, or a frozen body with the head that is trained
     objective: Built
     optimizer: torch.optim.Optimizer
     schedule: Schedule
@@ -50,9 +53,10 @@ class Cut(NamedTuple):
     split: dict[str, Any]  # becomes split.json
 
 
-def cut(run: Run, data: Dataset) -> Cut:
+def cut(run: Run, data: Dataset, contents: Dataset | None = None) -> Cut:
     """The parts of the data: as they bring them, and split by the run's rule where they do not. A leak is an error.
 
+    `contents` are the same points as they were stored, where `data` are computed from them: two files are one only if their bytes are.
     Of data without any labels nothing is held out unless they say so: nothing could be measured on it.
     """
     choice = run.data
@@ -80,28 +84,45 @@ def cut(run: Run, data: Dataset) -> Cut:
         names[data.rows(train.ids).numpy()] = made.names
         data, written = data.with_split(names), {"how": "given, with a validation part cut from train", "cut": made.as_dict()}
     if choice.leaks == "error":
-        sources.check_leaks(data)
+        sources.check_leaks(data if contents is None else contents.with_split(data.split))
     parts = {name: data.part(name) for name in data.parts}
     return Cut(parts["train"].renumbered(), parts.get("validation"), parts.get("test"), written)
 
 
-def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
-    """All parts, with weights drawn from the run's seed."""
-    if run.optimizer.name == "conjugate_gradient" and run.references != "training_set":
-        raise ValueError("optimizer.name=conjugate_gradient searches along lines of one function: it needs references=training_set")
-    _check_codes(run)
+class Whole(NamedTuple):
+    """The network that a run builds, and what model.json says of it."""
+
+    network: nn.Module
+    about: dict[str, Any]
+
+
+def build_whole(run: Run, train: Dataset, device: torch.device) -> Whole:
+    """The network with its first weights, drawn from the run's seed or loaded."""
+    check_tune(run.network.tune)
     torch.manual_seed(run.seed)
-    divide(train)
     about = describe(run, train)
-    augmented = augmentation(run, train, about["objective"])
     network = build_network(about)
     if run.network.statistics == "kept" and run.network.weights is None:
         raise ValueError("network.statistics=kept goes by the statistics that weights came with, and there are none: set network.weights")
     if run.network.weights is not None and not loads_itself(run.network.name):
         load_weights(network, run.network.weights)
-    if run.network.frozen:
+    if run.network.tune == "head" and not loads_itself(run.network.name):
         _freeze_body(network)
-    network = channels_last(network.to(device))
+    choose_trained(network, run.network.tune)
+    return Whole(channels_last(network.to(device)), about)
+
+
+def assemble(run: Run, train: Dataset, device: torch.device, whole: Whole | None = None, *, features: bool = False) -> Parts:
+    """All parts. With `features`, the points are features of the frozen body, and only the head of `whole` is trained."""
+    if run.optimizer.name == "conjugate_gradient" and run.references != "training_set":
+        raise ValueError("optimizer.name=conjugate_gradient searches along lines of one function: it needs references=training_set")
+    _check_codes(run)
+    divide(train)
+    whole = whole or build_whole(run, train, device)
+    about = whole.about
+    augmented = augmentation(run, train, about["objective"])
+    network = OnFeatures(cast(Any, whole.network).head) if features else whole.network
+    _check_chunk(run, network)
     name = about["objective"]
     objective = build(
         name,
@@ -126,7 +147,7 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         optimizer,
         read=_reader(loader),
         answers=None if train.point_labels is None else train.point_labels.to(device),
-        prepare=Prepare(preprocess.restore(about["prepare"]), train.kind),
+        prepare=Prepare(() if features else preprocess.restore(about["prepare"]), train.kind),
         augment=augmented,
         generator=torch.Generator(device).manual_seed(run.seed + 1),
         bfloat16=run.precision == "bfloat16",
@@ -135,13 +156,13 @@ def assemble(run: Run, train: Dataset, device: torch.device) -> Parts:
         pull=run.codes.pull if run.codes.learn else None,
         views=run.views,
     )
-    return Parts(network, objective, optimizer, schedule, sampler, loader, step, about)
+    return Parts(network, whole.network, objective, optimizer, schedule, sampler, loader, step, about)
 
 
 def captured(run: Run, parts: Parts) -> Step | CapturedStep:
     """The step as a CUDA graph where that is possible, otherwise the step itself."""
     cuda = parts.step.generator.device.type == "cuda"
-    possible = parts.loader.resident is not None and ranks.count() == 1 and run.references == "objective"
+    possible = not run.chunk and parts.loader.resident is not None and ranks.count() == 1 and run.references == "objective"
     if cuda and run.capture and possible and parts.objective.recordable(run.batch_size * run.views):
         return CapturedStep(parts.step, run.batch_size)
     return parts.step
@@ -157,6 +178,7 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
         "format": 1,
         "kind": train.kind,
         "shape": list(train.shape),
+        **_framing(run, train),
         "classes": list(train.classes),
         "targets": list(train.target_names),
         "supervision": train.supervision,
@@ -172,11 +194,18 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
     }
 
 
+def _framing(run: Run, train: Dataset) -> dict[str, Any]:
+    """How image files are resized, where it differs from the plain resize to the shape."""
+    if train.kind != "images" or (run.data.crop, run.data.interpolation) == (1.0, "bilinear"):
+        return {}
+    return {"framing": {"crop": run.data.crop, "interpolation": run.data.interpolation}}
+
+
 def _of_other_libraries(run: Run) -> dict[str, Any]:
     """Bodies of timm and torchvision load and freeze themselves, since the names of their weights are their own."""
     if not loads_itself(run.network.name):
         return {}
-    return {"weights": run.network.weights, "frozen": run.network.frozen}
+    return {"weights": run.network.weights, "frozen": run.network.tune in ("none", "head")}
 
 
 def deployed(objective: Built) -> dict[str, Any]:
@@ -255,7 +284,7 @@ def _sampler(run: Run, train: Dataset, objective: Built) -> samplers.Sampler:
 
 def _check_statistics(run: Run, network: nn.Module, batch: int, name: str) -> None:
     """Batch normalization has something to go by."""
-    kept = run.network.statistics == "kept" or run.network.frozen
+    kept = run.network.statistics == "kept" or run.network.tune == "head"
     if batch * run.views == 1 and not kept and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in network.modules()):
         few = f"batch_size ({run.batch_size}) leaves one image a step, and {name} normalizes over the batch"
         raise ValueError(f"{few}: take at least 2, or train on more points")
@@ -288,21 +317,48 @@ def set_training(network: nn.Module, choice: NetworkChoice) -> None:
     """The mode of a training step; a frozen body, and normalization by kept statistics, stay as when they are deployed."""
     network.train()
     for name, module in network.named_modules():
-        frozen = choice.frozen and name and not name.startswith("head")
+        frozen = choice.tune == "head" and name and not name.startswith("head")
         if frozen or (choice.statistics == "kept" and isinstance(module, nn.modules.batchnorm._BatchNorm)):
             module.eval()
+
+
+def _body_groups(choice: NetworkChoice, network: nn.Module) -> list[dict[str, Any]]:
+    """The parameters of the body, each block with its rate."""
+    named = [(name, p) for name, p in network.named_parameters() if p.requires_grad and not name.startswith("head.")]
+    if choice.layer_decay == 1.0:
+        return [{"params": [p for _, p in named], "rate": choice.rate}]
+    check_share("network.layer_decay", choice.layer_decay)
+    blocks = blocks_of(getattr(network, "body", network))
+    depth = {id(p): at for at, block in enumerate(blocks) for p in block.parameters()}
+    groups: dict[int, list[nn.Parameter]] = {}
+    at = 0
+    for _, parameter in named:  # layers outside the blocks go with the block before them
+        at = depth.get(id(parameter), at)
+        groups.setdefault(at, []).append(parameter)
+    last = len(blocks) - 1
+    return [{"params": some, "rate": choice.rate * choice.layer_decay ** (last - at)} for at, some in groups.items()]
+
+
+def _check_chunk(run: Run, network: nn.Module) -> None:
+    """A batch in chunks has the gradient of the whole batch only if no layer mixes the points of a chunk."""
+    if not run.chunk:
+        return
+    if ranks.count() > 1:
+        raise ValueError(f"chunk ({run.chunk}) is for one process; several ranks divide the batch already: leave it at 0")
+    mixing = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in network.modules())
+    if mixing and run.network.statistics != "kept":
+        raise ValueError(f"chunk ({run.chunk}) would change the statistics of batch normalization; set network.statistics=kept")
 
 
 def _groups(run: Run, network: nn.Module, objective: Built) -> list[dict[str, Any]]:
     """Body, head and objective, each with its rate relative to the run's; nothing without parameters."""
     head = [p for name, p in network.named_parameters() if p.requires_grad and name.startswith("head.")]
-    body = [p for name, p in network.named_parameters() if p.requires_grad and not name.startswith("head.")]
     groups = [
-        {"params": body, "rate": run.network.rate},
+        *_body_groups(run.network, network),
         {"params": head, "rate": 1.0},
         {"params": list(objective.parameters()), "rate": 1.0},
     ]
     groups = [group for group in groups if group["params"]]
     if not groups:
-        raise ValueError("nothing is left to train: the network is frozen and has no head; set network.frozen=false")
+        raise ValueError("nothing is left to train: the network is frozen and has no head; set network.tune=all")
     return groups

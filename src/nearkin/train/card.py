@@ -16,7 +16,7 @@ from nearkin.train.config import Run
 MOST_ROWS = 20  # of the table of epochs
 METRICS = {"cosine": "cosine similarity", "squared_euclidean": "Euclidean distance", "hamming": "Hamming distance"}
 MEASURED_ON = {"dimensions used": "training", "test, against the bank": "test, as released"}  # of the curve; all else: validation
-NOT_FIGURES = ("epoch", "loss", "steps", "points_per_second")  # columns of the curve
+NOT_FIGURES = ("epoch", "loss", "steps", "points_per_second", "validation points")  # columns of the curve
 
 
 def write_card(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, Any], counts: dict[str, int]) -> None:
@@ -40,7 +40,7 @@ def _context(folder: Path, run: Run, about: dict[str, Any], metrics: dict[str, A
     ]
     return {
         "title": folder.name,
-        "folder": json.dumps(folder.name, ensure_ascii=False),
+        "folder": json.dumps(str(folder), ensure_ascii=False),
         "kind": about["kind"],
         "shape": " x ".join(map(str, about["shape"])),
         "metric": METRICS[about["metric"]],

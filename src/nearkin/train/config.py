@@ -28,7 +28,12 @@ class DataChoice:
     root : str, default=""
         Folder in which a known data set was found. It is written by training, so that later commands find the data again.
     size : int, default=None
-        Resize the short side of images and cut out the center, size x size pixels. None keeps their size.
+        Resize the short side of images and cut out the center, size x size pixels. None takes the encoder's size; without one
+        it keeps the size of the images, or chooses one if they differ or are large.
+    crop : float, default=1.0
+        Share of the short side that the cut keeps: the short side is resized to size / crop first. Encoders bring their own.
+    interpolation : {"nearest", "bilinear", "bicubic", "lanczos"}, default="bilinear"
+        How images are resized. Encoders bring their own.
     path_column : str, default="path"
         Column of a table that holds the paths of the images.
     label_column : str, default="label"
@@ -65,6 +70,8 @@ class DataChoice:
     source: str = ""
     root: str = ""
     size: int | None = None
+    crop: float = 1.0
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
     path_column: str = "path"
     label_column: str = "label"
     target_columns: str = ""
@@ -127,10 +134,20 @@ class NetworkChoice:
         Scale every embedding to length 1.
     weights : str, default=None
         Local safetensors file with weights to start from.
-    frozen : bool, default=False
-        Train only the head. Useful with `weights` and few data.
+    pretrained : bool, default=False
+        Start from the pretrained encoder `name`: its weights are `weights`, or looked for on this machine, and its
+        preprocessing is used.
+    download : bool, default=False
+        Let the encoder's library fetch weights that are not on this machine.
+    scratch : bool, default=False
+        Do not look for a pretrained encoder where `name` is "auto".
+    tune : str, default="all"
+        What to train: "none" (take the encoder's features as they are), "head", "last-blocks=N" or "all". For pretrained
+        encoders the default is "head". The features of a frozen encoder are computed once and kept in the model folder.
     rate : float, default=1.0
         Learning rate of the body, relative to that of head and objective. Lower it to fine-tune pretrained weights.
+    layer_decay : float, default=1.0
+        Factor of the rate from each block of the body to the one before it. Below 1, first layers change less.
     statistics : {"batch", "kept"}, default="batch"
         Batch normalization uses the statistics of each batch, or keeps those stored in `weights`.
     options : dict, default={}
@@ -139,16 +156,20 @@ class NetworkChoice:
     Examples
     --------
     >>> from nearkin.train import NetworkChoice, Run
-    >>> Run(network=NetworkChoice("resnet18", dimension=128, normalize=True)).network.frozen
-    False
+    >>> Run(network=NetworkChoice("resnet18", dimension=128, normalize=True)).network.tune
+    'all'
     """
 
     name: str = "auto"
     dimension: int = 64
     normalize: bool = False
     weights: str | None = None
-    frozen: bool = False
+    pretrained: bool = False
+    download: bool = False
+    scratch: bool = False
+    tune: str = "all"
     rate: float = 1.0
+    layer_decay: float = 1.0
     statistics: Literal["batch", "kept"] = "batch"
     options: Options = field(default_factory=dict)
 
@@ -334,6 +355,9 @@ class Run:
         Add epochs until there are at least this many steps. Small data need steps rather than epochs.
     batch_size : int, default=256
         Points per step.
+    chunk : int, default=0
+        Points that pass through the network at a time, with the exact gradient of the whole batch: large batches in little
+        memory, at the cost of a second pass. 0 takes the whole batch.
     views : int, default=1
         Copies of every point in a step, each augmented on its own. The network sees views x batch_size inputs.
     seed : int, default=0
@@ -381,6 +405,7 @@ class Run:
     epochs: int = 20
     least_steps: int = 0
     batch_size: int = 256
+    chunk: int = 0
     views: int = 1
     seed: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -391,7 +416,7 @@ class Run:
     checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("least_steps", 0), ("batch_size", 1), ("views", 1), ("validate_every", 1)):
+        for name, least in (("epochs", 1), ("least_steps", 0), ("batch_size", 1), ("chunk", 0), ("views", 1), ("validate_every", 1)):
             check_whole(name, getattr(self, name), least)
 
     def to_json(self) -> str:
@@ -423,7 +448,11 @@ class Run:
         ValueError
             If a leaf is unknown or has a value of the wrong type.
         """
-        run: Run = _build(Run, json.loads(text), "")
+        read = json.loads(text)
+        network = read.get("network", {}) if isinstance(read, Mapping) else {}
+        if isinstance(network, dict) and "frozen" in network:  # of earlier versions
+            network["tune"] = "head" if network.pop("frozen") else "all"
+        run: Run = _build(Run, read, "")
         return run
 
 

@@ -1,5 +1,6 @@
 """Export a model to ONNX and compare the result with the model."""
 
+import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nearkin.data.disk import sync
-from nearkin.models.folder import Model
+from nearkin.models.folder import Model, framing_of
 
 TOLERANCE = 1e-4  # largest difference, relative to the largest output
 
@@ -57,12 +58,30 @@ def to_onnx(model: Model, path: Path) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
         program.save(str(Path(folder) / path.name))
+        _describe(Path(folder) / path.name, model)
         measured = _parity(whole, Path(folder) / path.name, shape)
         for made in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):  # large weights are a file beside it
             sync(made)
             made.replace(path.with_name(made.name))
     sync(path.parent)
     return {"file": str(path), **measured}
+
+
+def _describe(path: Path, model: Model) -> None:
+    """Write into the file what its input must be: preprocessing other than resizing is part of the graph."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False)
+    shape, framing = model.about["shape"], framing_of(model.about)
+    about = {"input": f"vectors of {shape[0]} numbers, float32"}
+    if len(shape) == 3:
+        color = {1: "gray", 3: "RGB"}.get(shape[0], f"{shape[0]} channels")
+        pixels = f"pixels 0..255 as float32, {color}, channels first, {shape[1]} x {shape[2]}"
+        about["input"] = f"{pixels}; scaling and standardizing are in the graph"
+    if framing is not None:
+        about["resize"] = f"short side to {framing.short} ({framing.interpolation}), then the center {framing.size} x {framing.size}"
+    onnx.helper.set_model_props(graph, {**about, "classes": json.dumps(list(model.classes)), "metric": str(model.about["metric"])})
+    onnx.save(graph, str(path))
 
 
 @contextmanager

@@ -57,6 +57,7 @@ UNLABELED: Leaves = {"batch_size": "64", "optimizer.name": "adam", "optimizer.le
 # Small data with labels: small batches, and enough steps instead of a number of epochs.
 FEW = 4000  # training points; fewer are small data
 SMALL: Leaves = {"batch_size": "64", "least_steps": "300"}
+STEPS, SMALLEST = 4, 16  # steps that an epoch of few points should have, and the smallest batch for that
 OTHERS = 4  # least expected number of points outside the largest class in a batch: a batch of one class is refused
 CLIPPED: Leaves = {"optimizer.clip": "1"}  # without it SGD ends in NaN on small data after many steps, and on large numbers
 
@@ -130,7 +131,10 @@ def _batch(run: Run, train: Dataset) -> int:
     """
     assert train.labels is not None
     sizes, least = train.labels[train.labels >= 0].bincount(), int(SMALL["batch_size"])
-    batch = least * math.ceil(int((sizes > 0).sum()) / least)
+    classes = int((sizes > 0).sum())
+    batch = least * math.ceil(classes / least)
+    if len(train) < STEPS * batch:  # a handful of points: a few smaller steps rather than one that leaves points out
+        batch = max(min(batch, len(train) // STEPS), min(batch, 2 * classes), min(batch, SMALLEST))
     others = 1 - int(sizes.max()) / int(sizes.sum())  # the share of all classes but the largest
     return min(batch, run.batch_size) if batch * others >= OTHERS else run.batch_size
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nearkin.data.disk import append_line
+from nearkin.data.progress import Progress
 
 Figures = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ class Reporter(Protocol):
         Parameters
         ----------
         figures : mapping
-            ``epoch``, ``loss``, ``steps``, ``points_per_second``, and the results of validation.
+            ``epoch``, ``loss``, ``steps``, ``points_per_second``, the results of validation and the number of ``validation points``.
         """
         ...
 
@@ -97,8 +98,9 @@ class Log:
         append_line(self.path, json.dumps({"time": round(time.time(), 3), "kind": kind, **content}))
 
     def message(self, line: str) -> None:
-        """Write and forward."""
-        self._write("message", {"text": line})
+        """Write and forward; progress is forwarded only."""
+        if not isinstance(line, Progress):
+            self._write("message", {"text": line})
         self.listener.message(line)
 
     def started(self, steps: int, done: int) -> None:

@@ -16,16 +16,19 @@ from nearkin.compose.points import Points
 from nearkin.data.checksums import write_json, wrong
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import FileDamagedError, explain_full_disk
+from nearkin.data.images import Files
 from nearkin.data.loader import Loader, try_files
 from nearkin.data.lock import owned
 from nearkin.models.folder import kept_references
 from nearkin.models.weights import read_tensors
 from nearkin.train import checkpoint, ranks
-from nearkin.train.assemble import Cut, Parts, assemble, captured, cut, set_training
+from nearkin.train.assemble import Cut, Parts, assemble, build_whole, captured, cut, set_training
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
 from nearkin.train.data_checks import sampler_warning
+from nearkin.train.encoder import Start, objective_on_unit_length
 from nearkin.train.folder import check_folder, device_name, opened, resuming, rooted, save_weights, saved_form, write_run
+from nearkin.train.frozen import Frozen, begin, featured_by
 from nearkin.train.interrupt import Interrupt, held
 from nearkin.train.objective_choice import without_labels
 from nearkin.train.optimizers import set_rate
@@ -35,10 +38,24 @@ from nearkin.train.reporter import Log, Reporter, Silence
 from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
-from nearkin.train.validate import against_bank, all_alike, dimensions_used, embed_all, figures_of, points_of, reported, score, validate
+from nearkin.train.validate import (
+    against_bank,
+    all_alike,
+    at_chance,
+    dimensions_used,
+    embed_all,
+    figures_of,
+    known_points,
+    noise,
+    points_of,
+    reported,
+    score,
+    validate,
+)
 from nearkin.train.whole_set import whole_set_step
 
 LOOK_EVERY = 20  # steps between two looks at the loss on CUDA, where a look makes the host wait
+RISEN = 0.05  # share of the first epoch's loss by which a later one may exceed it without a warning
 COLLAPSED = 1.5  # dimensions used, below which an embedding that needs two or more is worth a warning
 LONG = 2048  # points of a chunk when the whole training set is one batch
 
@@ -138,14 +155,26 @@ def _trained(
     folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
-        source = opened(run, data, log)
-        parts_of_data = cut(run, source)
+        run, source = opened(run, data, log, given)
+        run = objective_on_unit_length(run, source)
+        start, whole, features = None, None, None
+        if run.network.pretrained and isinstance(source.inputs, Files):
+            whole = build_whole(run, source, place)
+            images, features = featured_by(whole, run, source, folder, place, log)
+            by_feature = cut(run, features, images)
+            start, key = begin(run, whole, by_feature, log), whole.about["features"]
+            source = features if run.network.tune in ("none", "head") else images
+        parts_of_data = by_feature if source is features else cut(run, source)
+        if run.network.tune == "none" or (start is not None and run.network.tune == "head" and source.supervision == "ids"):
+            return Frozen(run, folder, whole, parts_of_data, start, log).write()
         run = taken(run, parts_of_data.train, given, log)
-        parts = assemble(run, parts_of_data.train, place)
+        if whole is not None and run.network.tune != "head":
+            whole.about.pop("features")  # those of the body before it is trained
+        parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head")
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
         if poor := sampler_warning(parts.objective, parts.sampler, parts_of_data.train):
             log.message(poor)
-        loop = Loop(run, folder, parts, parts_of_data, log, rank)
+        loop = Loop(run, folder, parts, parts_of_data, log, rank, start)
         loop.try_held_out()
         found = checkpoint.newest(folder / "checkpoints", log.message) if resume else None
         if found is not None:
@@ -160,19 +189,28 @@ def _trained(
         ranks.align(parts.network)
         with held(loop.interrupt) if ranks.count() == 1 else nullcontext():  # several ranks cannot agree on a step to stop after
             loop.run_rounds()
-        return loop.finish()
+        metrics = loop.finish()
+        if start is not None and whole is not None and start.beats(loop.best):
+            log.message(f"on the validation part nothing is better than {start.lines()[0]}: the model is the frozen encoder")
+            untouched = build_whole(run, images, place)  # the body may have been trained
+            untouched.about["features"] = key
+            return Frozen(run, folder, untouched, by_feature, start, log, metrics["curve"]).write()
+        return metrics
 
 
 class Loop:
     """The state of a training, and its epochs."""
 
-    def __init__(self, run: Run, folder: Path, parts: Parts, data: Cut, log: Reporter, rank: int) -> None:
+    def __init__(self, run: Run, folder: Path, parts: Parts, data: Cut, log: Reporter, rank: int, start: Start | None = None) -> None:
         self.run, self.folder, self.parts, self.data, self.log, self.rank = run, folder, parts, data, log, rank
         self.held = None if data.validation is None else self._loader(data.validation)
         self.epoch = self.steps = self.images = 0
         self.total, self.counted = 0.0, 0  # of the running epoch's losses
         self.best, self.waited = -math.inf, 0
+        self.start = start
+        self.kept: dict[str, Any] = {}  # epoch and validation figure of the best weights
         self.warned = False  # of a collapse
+        self.doubted = False  # warned of a rising loss, or of validation at chance
         self.curve: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.began: float | None = None  # when the running epoch did; None between epochs
@@ -209,9 +247,11 @@ class Loop:
         Where validation has not improved for `patience` epochs of the last round, that one ends early; the others are never cut short.
         """
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
+        if self.start is not None and self.start.map is not None and self.steps == 0:
+            self._keep_best(validate(self.parts, self.data.train, self.data.validation, self.held))  # the linear map, as epoch 0
         for number in range(self.rounds.of(self.epoch), len(self.rounds.shares)):
             if self.epoch == self.rounds.first_epoch(number):
-                self.best, self.waited = -math.inf, 0  # what a round before has reached is no measure for this one
+                self.best, self.waited, self.kept = -math.inf, 0, {}  # what a round before has reached is no measure for this one
             while self.epoch < self.rounds.first_epoch(number + 1) and not self._stalled(number):
                 self.began, before = time.perf_counter(), self.steps
                 self._look_around(number)
@@ -291,7 +331,11 @@ class Loop:
 
     def _guarded(self, ids: Tensor, inputs: Tensor | None) -> Tensor:
         try:
-            return whole_set_step(self.parts.step, ids, LONG) if self.whole else self.step(ids, inputs)
+            if self.whole:
+                return whole_set_step(self.parts.step, ids, LONG)
+            if self.run.chunk and self.run.chunk < len(ids):
+                return whole_set_step(self.parts.step, ids, self.run.chunk, inputs)
+            return self.step(ids, inputs)
         except ValueError as error:
             if "NaN or infinity" not in str(error):
                 raise
@@ -329,12 +373,14 @@ class Loop:
         self.epoch += 1
         mean = self.total / max(self.counted, 1)
         self.parts.schedule.epoch_ended(mean)
+        self.total_loss = mean
         figures: dict[str, Any] = {"epoch": self.epoch, "loss": mean, "steps": self.steps, "points_per_second": points_per_second}
         self.total, self.counted = 0.0, 0
         if self.epoch % max(self.run.validate_every, 1) == 0 or self.epoch == self.run.epochs:
             found = validate(self.parts, self.data.train, self.data.validation, self.held)
-            figures |= found
-            self._keep_best(score(found))
+            figures |= found | ({"validation points": known_points(self.data.validation)} if found else {})
+            self._keep_best(found)
+            self._doubt(found)
             self._watch_for_collapse(figures)
         self._look_as_released(figures)
         self.curve.append(figures)
@@ -369,15 +415,33 @@ class Loop:
             return f"lower the learning rate, and see whether the {self.data.train.kind} differ enough to be told apart"
         return "lower the learning rate, or use an objective that also pushes points apart"
 
-    def _keep_best(self, value: float | None) -> None:
+    def _doubt(self, found: dict[str, float]) -> None:
+        """Warn once of a loss that rises, or of validation that is no better than guessing half-way through."""
+        if self.doubted or without_labels(self.parts.objective) or not self.curve:
+            return
+        first, now = self.curve[0]["loss"], self.total_loss
+        if self.epoch >= 3 and now > first + RISEN * abs(first):
+            fix = f"lower the learning rate ({self.run.optimizer.learning_rate:g}), or let --find-rate choose it"
+            self.log.message(f"warning: the loss has risen from {first:.3g} in the first epoch to {now:.3g} in epoch {self.epoch}; {fix}")
+            self.doubted = True
+        elif 2 * self.epoch >= self.run.epochs and (line := at_chance(found, self.data.train, self.data.validation)):
+            self.log.message(f"warning: after epoch {self.epoch} of {self.run.epochs}, {line}")
+            self.doubted = True
+
+    def _keep_best(self, found: dict[str, float]) -> None:
+        """Keep these weights if they are the best so far; of results within the noise of few validation points, the later."""
+        value = score(found)
         if value is None:
             return
         self.waited = 0 if value > self.best else self.waited + 1
-        if value >= self.best:  # of equals the later: it has learned longer, and ties are common where few are held out
-            self.best = value
+        points = known_points(self.data.validation)
+        later = value >= self.best - noise(found, points)  # of equals the later: it has learned longer
+        if value > self.best if self.start is not None else later:  # the first weights of an encoder have learned already
+            self.best = max(value, self.best)
+            self.kept = {"epoch": self.epoch, "figure": next(iter(found)), "value": abs(value), "points": points}
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
-                save_weights(self.folder / "best.safetensors", self.parts.network.state_dict())
+                save_weights(self.folder / "best.safetensors", self.parts.whole.state_dict())
                 save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
 
     def _maybe_save(self, last: bool = False) -> None:
@@ -399,7 +463,7 @@ class Loop:
         self.saved_at = time.monotonic()
 
     def _standing(self) -> dict[str, Any]:
-        names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "curve", "best_against_bank")
+        names = ("epoch", "steps", "images", "total", "counted", "best", "waited", "kept", "curve", "best_against_bank")
         running = 0.0 if self.began is None else time.perf_counter() - self.began
         standing = {name: getattr(self, name) for name in names} | {"seconds": self.seconds + running}
         return standing | ({"steering": self.steering.state()} if self.steering else {})
@@ -450,18 +514,20 @@ class Loop:
             "device": device_name(step.generator.device),
             "seed": self.run.seed,
             "weights": "best" if best.exists() else "last",
+            **({"kept": self.kept} if best.exists() and self.kept else {}),
             "curve": self.curve,
         }
+        metrics |= {} if self.start is None else self.start.as_dict()
         metrics |= {} if self.steering is None else {"rounds": self.steering.found}
         collect(self.parts.objective)
         if self.rank == 0:
-            save_weights(self.folder / "weights.safetensors", network.state_dict())
+            save_weights(self.folder / "weights.safetensors", self.parts.whole.state_dict())
             save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
         if best.exists():
             self._save_references("references-last.safetensors")
             ranks.wait_for_all()  # the first rank writes the best weights
             device = str(step.generator.device)
-            network.load_state_dict(read_tensors(best, "resume the training", device))
+            self.parts.whole.load_state_dict(read_tensors(best, "resume the training", device))
             objective = read_tensors(self.folder / "best-objective.safetensors", "resume the training", device)
             self.parts.objective.load_state_dict(objective)
         known = self._save_references("references.safetensors")
@@ -469,6 +535,7 @@ class Loop:
             queried = points_of(data.test, embed_all(network, self._loader(data.test), step.prepare))
             metrics["test"] = figures_of(self.parts, (data.test, queried), (data.train, known))
             metrics["test points"] = len(data.test) if data.test.labels is None else int((data.test.labels >= 0).sum())
+        self._verdict(metrics)
         if self.best_against_bank:
             metrics["released protocol"] = self.best_against_bank
         if self.rank == 0:
@@ -476,6 +543,16 @@ class Loop:
             write_json(self.folder / "metrics.json", metrics)
             write_card(self.folder, self.run, self.parts.about, metrics, counts)
         return metrics
+
+    def _verdict(self, metrics: dict[str, Any]) -> None:
+        """Say which weights were kept, and whether they are better than guessing."""
+        if kept := metrics.get("kept"):
+            self.log.message(
+                f"kept the weights after epoch {kept['epoch']} of {self.epoch}: {kept['figure']} {kept['value']:.4f} "
+                f"on {kept['points']:,} validation points"
+            )
+        if metrics.get("test") and (line := at_chance(metrics["test"], self.data.train, self.data.test)):
+            self.log.message(f"warning: on the test part, {line}")
 
     def _save_references(self, name: str) -> Points:
         """Embed the training part with the network as it stands, and keep that."""

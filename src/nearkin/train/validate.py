@@ -1,5 +1,6 @@
 """Are the neighbors right on the validation part? The figure that training may look at."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -168,6 +169,42 @@ def all_alike(parts: Parts, most: int = 2000) -> bool:
 
 def _spread(ids: Tensor, most: int) -> Tensor:
     return ids[:: max(len(ids) // most, 1)]
+
+
+FEW = 200  # validation points below which two epochs may differ by chance alone
+
+
+def known_points(data: Dataset | None) -> int:
+    """How many points of a part can be counted: those of known class, where classes are compared."""
+    if data is None:
+        return 0
+    return len(data) if data.labels is None or reported(data) != "classes" else int((data.labels >= 0).sum())
+
+
+def noise(figures: dict[str, float], points: int) -> float:
+    """By how much the first figure, an accuracy on few points, may fall short of the best and still count as equal: one standard error."""
+    name, value = next(iter(figures.items()))
+    if name.endswith("error") or not 0 < points < FEW:
+        return 0.0
+    return math.sqrt(value * (1 - value) / points)
+
+
+def at_chance(figures: dict[str, float], train: Dataset, part: Dataset | None) -> str:
+    """What to say where the first figure, an accuracy, is within noise of always guessing the largest class; '' where it is better."""
+    if not figures or part is None or part.labels is None or train.labels is None:
+        return ""
+    name, value = next(iter(figures.items()))
+    if not name.endswith("-nn"):
+        return ""
+    labels = part.labels[part.labels >= 0]
+    guess = train.labels[train.labels >= 0].bincount().argmax()
+    chance = float((labels == guess).double().mean())
+    if value > chance + 2 * math.sqrt(max(chance * (1 - chance), 1 / len(labels)) / len(labels)):
+        return ""
+    return (
+        f"{name} is {value:.1%} of {len(labels):,} points, no better than guessing the largest class ({chance:.1%}): the model has not "
+        "learned to tell the classes apart; give more images for each class, more --epochs, or a pretrained --encoder"
+    )
 
 
 def score(figures: dict[str, float]) -> float | None:

@@ -16,43 +16,44 @@ from nearkin.train.optimizers import ConjugateGradient
 from nearkin.train.step import Step
 
 
-def whole_set_step(step: Step, ids: Tensor, chunk: int) -> Tensor:
-    """One step over all these points; returns the loss, detached."""
+def whole_set_step(step: Step, ids: Tensor, chunk: int, inputs: Tensor | None = None) -> Tensor:
+    """One step over all these points; returns the loss, detached. Pass `inputs` if they were read already."""
     if isinstance(step.optimizer, ConjugateGradient):
         drawn = _random_state(step)
 
         def closure() -> Tensor:
             _restore(step, drawn)  # every evaluation draws the same random numbers
-            return whole_set_gradient(step, ids, chunk)[0]
+            return whole_set_gradient(step, ids, chunk, inputs)[0]
 
         loss: Tensor = step.optimizer.step(closure)
-        embeddings = whole_set_gradient(step, ids, chunk)[1]
+        embeddings = whole_set_gradient(step, ids, chunk, inputs)[1]
     else:
-        loss, embeddings = whole_set_gradient(step, ids, chunk)
+        loss, embeddings = whole_set_gradient(step, ids, chunk, inputs)
         step.move(joined=True)
     step.objective.update(embeddings, None if step.answers is None else step.answers[ids], ids=ids)
     return loss
 
 
-def whole_set_gradient(step: Step, ids: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+def whole_set_gradient(step: Step, ids: Tensor, chunk: int, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Loss and embeddings of all these points, detached; the gradients are left in the parameters."""
     step.optimizer.zero_grad(set_to_none=True)
     chunks = torch.split(ids, chunk)
+    held = [None] * len(chunks) if inputs is None else torch.split(inputs, chunk)
     states, rows = [], []
     with torch.no_grad():
-        for part in chunks:
+        for part, given in zip(chunks, held, strict=True):
             states.append(_random_state(step))
-            rows.append(step.embed(part))
+            rows.append(step.embed(part, given))
     embeddings = torch.cat(rows).requires_grad_()
     labels = None if step.answers is None else step.answers[ids]
     loss = step.loss(embeddings, labels, ids)
     loss.backward()  # type: ignore[no-untyped-call]
     assert embeddings.grad is not None
     after = _random_state(step)
-    second_pass = list(zip(chunks, torch.split(embeddings.grad, chunk), states, strict=True))
-    for part, gradient, state in second_pass[ranks.number() :: ranks.count()]:
+    second_pass = list(zip(chunks, held, torch.split(embeddings.grad, chunk), states, strict=True))
+    for part, given, gradient, state in second_pass[ranks.number() :: ranks.count()]:
         _restore(step, state)
-        step.embed(part).backward(gradient)  # type: ignore[no-untyped-call]
+        step.embed(part, given).backward(gradient)  # type: ignore[no-untyped-call]
     ranks.sum_gradients(step.network.parameters())
     _restore(step, after)
     return loss.detach(), embeddings.detach()

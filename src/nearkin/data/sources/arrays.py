@@ -11,7 +11,6 @@ Pickles are never read: an array of Python objects is an error.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -63,7 +62,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
                 f"{path} holds Python objects (a pickle), which are never read; save names as np.array(names, dtype=str)"
             ) from None
         raise ValueError(f"{path} is damaged or not a NumPy file ({error}); save it again with np.savez") from None
-    except (OSError, EOFError, BadZipFile) as error:
+    except (MemoryError, OverflowError) as error:  # a header may claim any shape
+        raise ValueError(f"{path} claims to hold more than fits in memory ({error}); if it is not damaged, split it into parts") from None
+    except Exception as error:  # of a damaged header, a zip file or a compressed stream: NumPy's reader raises any kind
         raise ValueError(f"{path} is damaged or not a NumPy file ({error}); save it again with np.savez") from None
 
 
@@ -85,6 +86,8 @@ def _array(key: str, value: Any) -> np.ndarray:
 
 
 def _inputs(array: np.ndarray, key: str, where: str) -> Tensor:
+    if 0 in array.shape:
+        raise ValueError(f"{where}: {key} has shape {array.shape}, so that there are no points; give at least one, with a number")
     if array.dtype == np.uint8 and array.ndim in (3, 4) and key != "vectors":
         return torch.from_numpy(np.ascontiguousarray(_channels_first(array, key, where)))
     if array.ndim == 2 and array.dtype.kind in "fiu" and key != "images":

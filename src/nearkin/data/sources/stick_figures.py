@@ -85,7 +85,7 @@ def stick_figures(train: int = TRAIN, test: int = TEST, size: int = SIZE, seed: 
 
 def read_stick_figures(local: LocalFiles, options: ReadOptions) -> Dataset:
     """The full set, rendered in the requested size."""
-    data = stick_figures(TRAIN, TEST, options.size or SIZE)
+    data = stick_figures(TRAIN, TEST, options.framing.size if options.framing else SIZE)
     assert isinstance(data.inputs, Tensor)
     return replace(data, name=local.name, inputs=options.fit(data.inputs))
 

@@ -1,0 +1,82 @@
+"""`nearkin predict`: the label of new images or vectors, by the vote of their nearest training points."""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from rich.table import Table
+from rich.text import Text
+
+from nearkin import data as sources
+from nearkin.cli.progress import note
+from nearkin.cli.search import image_files_of
+from nearkin.cli.terminal import Terminal
+from nearkin.data.images import DamagedImageError
+from nearkin.data.sources.arrays import ARRAY_SUFFIXES
+from nearkin.models.folder import Inputs, Model, load, reading
+
+TOGETHER = 256  # points predicted at once
+
+
+def run(arguments: Namespace) -> int:
+    """Predict every query and print a table or JSON."""
+    model = load(arguments.folder, device=arguments.device, verify=not arguments.no_verify)
+    found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k)]
+    if not found:
+        raise ValueError("none of the queries could be read; see the messages above")
+    if arguments.json:
+        json.dump(found, sys.stdout, indent=1)
+        sys.stdout.write("\n")
+        return 0
+    names = [name for name in found[0] if name != "query"]
+    table = Table("query", *names)
+    for row in found:
+        table.add_row(Text(row["query"]), *(Text(_cell(row[name])) for name in names))
+    Terminal(highlight=False, soft_wrap=True, width=1000).print(table)
+    return 0
+
+
+def _predictions(model: Model, query: str, k: int) -> Iterator[dict[str, Any]]:
+    if query.lower().endswith(ARRAY_SUFFIXES):
+        data = sources.open(query, **reading(model.about), report=note)
+        for ids in torch.split(data.ids, TOGETHER):
+            names = [data.sources[row] for row in data.rows(ids).tolist()]
+            yield from _rows(model, names, data.read(ids).numpy(), k)
+        return
+    paths = image_files_of(query)
+    for start in range(0, len(paths), TOGETHER):
+        yield from _files(model, paths[start : start + TOGETHER], k)
+
+
+def _files(model: Model, paths: list[str], k: int) -> Iterator[dict[str, Any]]:
+    """All at once; if a file is damaged, each half again, until it is found, reported and skipped."""
+    try:
+        found = list(_rows(model, paths, paths, k))
+    except DamagedImageError as error:
+        if len(paths) == 1:
+            note(f"skipped: {error}")
+            return
+        found = [*_files(model, paths[: len(paths) // 2], k), *_files(model, paths[len(paths) // 2 :], k)]
+    yield from found
+
+
+def _rows(model: Model, names: list[str], inputs: Inputs, k: int) -> Iterator[dict[str, Any]]:
+    """One row for each query: the class and the share of its neighbors that agree, or the numbers."""
+    predicted = np.asarray(model.predict(inputs, k))
+    if model.about["supervision"] != "classes":
+        targets = model.about["targets"] or [f"target {at}" for at in range(predicted.shape[1])]
+        for name, values in zip(names, predicted.tolist(), strict=True):
+            yield {"query": name, **dict(zip(targets, values, strict=True))}
+        return
+    assert model.references is not None and model.references.labels is not None
+    near = model.references.labels[model.neighbors(inputs, k).positions].cpu().numpy()
+    for name, number, voters in zip(names, predicted.tolist(), near, strict=True):
+        yield {"query": name, "label": model.classes[number], "agreement": float((voters == number).mean())}
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,533 @@
+"""Columns of a feature table: recognize them once, then check and encode every later table by the same schema.
+
+A table is a pandas or polars frame, a NumPy array, a mapping from names to columns, or the path of a CSV or Parquet file. pandas and
+polars are never imported here.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime, timedelta
+from importlib import import_module
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from nearkin.data.progress import few
+
+Kind = Literal["number", "category", "boolean", "date"]
+MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>")  # cells of text that hold nothing, in lower case
+BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
+MOST_CATEGORIES = 1000  # the most frequent ones are kept; the others are one group with the unseen ones
+ENOUGH = 20  # rows from which on a column with a value of its own in every row is taken for an id
+WORDS = 4  # texts of so many words on average are prose
+ID_NAME = re.compile(r"(^|[_\s.])(id|index|row|key|uuid|guid)$|^unnamed", re.IGNORECASE)
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?$")
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+$")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column that is used.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    kind : {"number", "category", "boolean", "date"}
+        What it holds.
+    categories : tuple of str, default=()
+        The known categories, sorted; code 1 is the first. "" is a missing cell, if there were some.
+    missing : bool, default=False
+        Whether cells were missing when the schema was learned.
+    timed : bool, default=False
+        Whether dates have times.
+    """
+
+    name: str
+    kind: Kind
+    categories: tuple[str, ...] = ()
+    missing: bool = False
+    timed: bool = False
+
+    def features(self) -> list[str]:
+        """Names of the numbers that the column becomes; none for categories."""
+        if self.kind == "date":
+            found = [f"{self.name} {part}" for part in ("day", "weekday", "day of year", *(("hour",) if self.timed else ()))]
+        else:
+            found = [self.name] if self.kind == "number" else []
+        return [*found, f"{self.name} missing"] if found and self.missing else found
+
+
+class EncodedRows(NamedTuple):
+    """Rows as numbers and codes of categories."""
+
+    numbers: np.ndarray  # (n, p) float64, NaN where missing
+    categories: np.ndarray  # (n, q) int64 codes; 0 is unseen or rare
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The columns of a table: what each holds, and which are left out and why.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        The columns that are used, in the table's order.
+    left_out : Mapping of str to str, default={}
+        Name and reason of the columns that are not used.
+    names : tuple of str, default=()
+        All columns in the table's order.
+
+    Examples
+    --------
+    >>> from nearkin.data.columns import TableSchema
+    >>> schema = TableSchema.learned({"age": [31, 45, None], "job": ["cook", "smith", "cook"], "planet": ["earth"] * 3})
+    >>> print(schema.described())
+    age     number, some missing
+    job     category of 2: cook, smith
+    planet  left out: the same value in every row
+    >>> schema.encode({"age": [50.0], "job": ["pilot"], "planet": ["mars"]}).categories.tolist()
+    [[0]]
+    """
+
+    columns: tuple[Column, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def learned(cls, table: Any, without: Sequence[str] = ()) -> Self:
+        """Recognize the columns of a table.
+
+        Parameters
+        ----------
+        table : frame, ndarray, mapping, str or Path
+            The training rows.
+        without : sequence of str, default=()
+            Columns that are not features, such as the label.
+
+        Returns
+        -------
+        TableSchema
+
+        Raises
+        ------
+        ValueError
+            If a column holds free text or numbers mixed with other cells, names are duplicate, or no column is left.
+        """
+        cells = {name: column for name, column in read_columns(table).items() if name not in without}
+        named = not isinstance(table, np.ndarray)
+        columns, left_out, refused = list[Column](), dict[str, str](), list[str]()
+        for name, column in cells.items():
+            found = _recognized(name, column, named)
+            if isinstance(found, Column):
+                columns.append(found)
+            elif found.startswith(REFUSED):
+                refused.append(found.removeprefix(REFUSED))
+            else:
+                left_out[name] = found
+        if refused:
+            raise ValueError("; ".join(refused))
+        if not columns:
+            why = few([f"{name} ({reason})" for name, reason in left_out.items()])
+            raise ValueError(f"no column is left to learn from: {why or 'the table has none'}; give columns that differ between rows")
+        return cls(tuple(columns), left_out, tuple(cells))
+
+    def described(self) -> str:
+        """One line for each column, as it is printed.
+
+        Returns
+        -------
+        str
+        """
+        kinds = {column.name: _kind_in_words(column) for column in self.columns}
+        kinds |= {name: f"left out: {why}" for name, why in self.left_out.items()}
+        width = max(map(len, kinds))
+        return "\n".join(f"{name:<{width}}  {kinds[name]}" for name in self.names)
+
+    @property
+    def category_counts(self) -> tuple[int, ...]:
+        """Number of categories of each column of categories or booleans."""
+        return tuple(len(column.categories) for column in self.columns if column.categories)
+
+    @property
+    def number_names(self) -> tuple[str, ...]:
+        """Names of the columns of `EncodedRows.numbers`."""
+        return tuple(name for column in self.columns for name in column.features())
+
+    def encode(self, table: Any, without: Sequence[str] = ()) -> EncodedRows:
+        """Check a table against the schema and encode its rows.
+
+        Parameters
+        ----------
+        table : frame, ndarray, mapping, str or Path
+            Rows with the columns of the training rows, in their order.
+        without : sequence of str, default=()
+            Columns that are not features, and may be missing.
+
+        Returns
+        -------
+        EncodedRows
+
+        Raises
+        ------
+        ValueError
+            If columns are missing, extra, reordered or of another kind; the message names them.
+        """
+        cells = {name: column for name, column in read_columns(table).items() if name not in without}
+        self._check_names(tuple(cells))
+        numbers, codes, wrong = list[np.ndarray](), list[np.ndarray](), list[str]()
+        for column in self.columns:
+            try:
+                if column.categories:
+                    codes.append(_codes(column, cells[column.name]))
+                else:
+                    numbers += _numbers(column, cells[column.name])
+            except ValueError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        size = len(next(iter(cells.values())).values)
+        return EncodedRows(
+            np.stack(numbers, 1) if numbers else np.empty((size, 0)),
+            np.stack(codes, 1) if codes else np.empty((size, 0), np.int64),
+        )
+
+    def _check_names(self, names: tuple[str, ...]) -> None:
+        missing, extra = [name for name in self.names if name not in names], [name for name in names if name not in self.names]
+        said = [f"columns are missing: {few(missing)}"] if missing else []
+        said += [f"columns are not in the schema: {few(extra)}"] if extra else []
+        if not said and names != self.names:
+            moved = [f"{name} (now {names.index(name) + 1}, was {at + 1})" for at, name in enumerate(self.names) if names[at] != name]
+            said = [f"columns are in another order: {few(moved)}"]
+        if said:
+            raise ValueError(f"{'; '.join(said)}. Give the columns of the training table, in its order: {few(list(self.names))}")
+
+    def to_json(self) -> str:
+        """The schema as JSON text.
+
+        Returns
+        -------
+        str
+        """
+        return json.dumps(
+            {"columns": [asdict(column) for column in self.columns], "left_out": self.left_out, "names": self.names}, indent=1
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            JSON.
+
+        Returns
+        -------
+        TableSchema
+        """
+        read = json.loads(text)
+        columns = tuple(Column(**{**column, "categories": tuple(column["categories"])}) for column in read["columns"])
+        return cls(columns, read["left_out"], tuple(read["names"]))
+
+
+def _kind_in_words(column: Column) -> str:
+    known = [name for name in column.categories if name]
+    told = f"category of {len(known):,}: {few(known)}" if column.kind == "category" else column.kind
+    return f"{told}, some missing" if column.missing else told
+
+
+class Cells(NamedTuple):
+    """The cells of one column as they were read.
+
+    `values` are float64 with NaN for numbers, booleans (0, 1) and dates (seconds since 1970), and objects (str or None) for texts and
+    categories. `said` is what the type of the column says; text may still hold anything.
+    """
+
+    said: Literal["number", "boolean", "date", "text", "category"]
+    values: np.ndarray
+
+    def plain(self) -> np.ndarray:
+        """The cells as they are shown: Python numbers, booleans, dates and texts, None where missing."""
+        shown = np.empty(len(self.values), dtype=object)
+        for at, (cell, gone) in enumerate(zip(self.values.tolist(), _gone(self.values), strict=True)):
+            if gone or self.said not in ("boolean", "date"):
+                shown[at] = None if gone else cell
+            else:
+                shown[at] = bool(cell) if self.said == "boolean" else datetime(1970, 1, 1) + timedelta(seconds=cell)
+        return shown
+
+
+REFUSED = "refused: "
+
+
+def _recognized(name: str, cells: Cells, named: bool) -> Column | str:
+    """The column, or why it is left out, or (after REFUSED) why the table is refused."""
+    said, values = cells
+    gone = _gone(values)
+    missing = bool(gone.any())
+    if gone.all():
+        return "every cell is missing"
+    if said == "text":
+        parsed = _parsed(name, values, gone)
+        if isinstance(parsed, str):
+            return parsed
+        said, values = parsed
+    present = values[~gone]
+    distinct, counts = np.unique(present, return_counts=True)
+    if len(distinct) == 1 and not missing:
+        return "the same value in every row"
+    if said in ("number", "date"):
+        if named and said == "number" and _is_id(name, present, distinct):
+            return "a whole number of its own in every row, like an id"
+        return Column(name, "number" if said == "number" else "date", (), missing, said == "date" and bool((present % 86400 != 0).any()))
+    if said == "boolean":
+        return Column(name, "boolean", ("false", "true", *(("",) if missing else ())), missing)
+    if said == "text":
+        words = float(np.mean([len(cell.split()) for cell in present[:1000]]))
+        if words >= WORDS and len(distinct) > len(present) / 2:
+            return f"{REFUSED}column {name!r} holds free text; remove it, or replace it by the text's embedding"
+        if named and len(present) >= ENOUGH and len(distinct) > 0.95 * len(present):
+            return "a text of its own in almost every row, like an id"
+    kept = np.sort(distinct[np.argsort(-counts, kind="stable")[:MOST_CATEGORIES]])
+    return Column(name, "category", (*kept.tolist(), *(("",) if missing else ())), missing)
+
+
+def _gone(values: np.ndarray) -> np.ndarray:
+    return np.isnan(values) if values.dtype.kind == "f" else np.array([cell is None for cell in values], dtype=bool)
+
+
+def _is_id(name: str, present: np.ndarray, distinct: np.ndarray) -> bool:
+    whole = len(present) >= ENOUGH and len(distinct) == len(present) and bool((present == np.floor(present)).all())
+    return whole and (bool(ID_NAME.search(name)) or float(distinct[-1] - distinct[0]) == len(distinct) - 1)
+
+
+def _parsed(name: str, values: np.ndarray, gone: np.ndarray) -> Cells | str:
+    """Texts as what they spell: numbers, booleans, dates, or categories; or why the table is refused."""
+    texts = values[~gone]
+    numbers = [_number(cell) for cell in texts]
+    spelled = [number is not None for number in numbers]
+    if all(spelled):
+        return Cells("number", _filled(gone, numbers))
+    if sum(spelled) > 0.8 * len(texts):
+        other = [cell for cell, number in zip(texts, numbers, strict=True) if number is None]
+        shown = few([repr(one) for one in other])
+        return f"{REFUSED}column {name!r} holds numbers and {len(other):,} other cells ({shown}); fix these, or leave them empty"
+    if all(DECIMAL_COMMA.match(cell) or number is not None for cell, number in zip(texts, numbers, strict=True)):
+        return f"{REFUSED}column {name!r} holds numbers with decimal commas ({texts[0]!r}); write a point instead"
+    lowered = [cell.lower() for cell in texts]
+    if all(cell in BOOLEANS for cell in lowered):
+        return Cells("boolean", _filled(gone, [float(BOOLEANS[cell] == "true") for cell in lowered]))
+    dates = [_seconds(cell) for cell in texts]
+    if all(one is not None for one in dates):
+        return Cells("date", _filled(gone, dates))
+    return Cells("text", values)
+
+
+def _filled(gone: np.ndarray, present: Sequence[float | None]) -> np.ndarray:
+    filled = np.full(len(gone), np.nan)
+    filled[~gone] = np.asarray(present, dtype=np.float64)
+    return filled
+
+
+def _number(cell: str) -> float | None:
+    text = cell.replace(",", "") if THOUSANDS.match(cell) else cell
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) and "_" not in text else None
+
+
+def _seconds(cell: str) -> float | None:
+    """An ISO date as seconds since 1970; a plain number is none."""
+    if len(cell) < 8 or not cell[:4].isdigit() or "-" not in cell:
+        return None
+    try:
+        return _since_1970(datetime.fromisoformat(cell))
+    except ValueError:
+        return None
+
+
+def _since_1970(moment: datetime) -> float:
+    return (moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo)).total_seconds()
+
+
+def _numbers(column: Column, cells: Cells) -> list[np.ndarray]:
+    """The numbers that a column of numbers or dates becomes."""
+    said, values = cells
+    gone = _gone(values)
+    if said in ("text", "category") and not gone.all():
+        read = _number if column.kind == "number" else _seconds
+        parsed = [read(cell) for cell in values[~gone]]
+        wrong = [repr(cell) for cell, one in zip(values[~gone], parsed, strict=True) if one is None]
+        if wrong:
+            raise ValueError(f"column {column.name!r} was a {column.kind} in training, and now holds {few(wrong)}")
+        values = _filled(gone, parsed)
+    elif said in ("text", "category"):
+        values = np.full(len(gone), np.nan)
+    elif not gone.all() and said != column.kind and not (said == "boolean" and column.kind == "number"):
+        raise ValueError(f"column {column.name!r} was a {column.kind} in training, and is now a {said}")
+    found = [values]
+    if column.kind == "date":
+        days = np.floor(values / 86400)
+        year = np.array([np.nan if np.isnan(day) else float(date.fromordinal(int(day) + 719163).timetuple().tm_yday) for day in days])
+        found = [days, (days + 3) % 7, year, *([values % 86400 / 3600] if column.timed else [])]
+    return [*found, gone.astype(np.float64)] if column.missing else found
+
+
+def _codes(column: Column, cells: Cells) -> np.ndarray:
+    """The codes of categories; 0 for an unseen one."""
+    said, values = cells
+    gone = _gone(values)
+    if column.kind == "boolean" and said in ("text", "category"):
+        wrong = [repr(cell) for cell in values[~gone] if cell.lower() not in BOOLEANS]
+        if wrong:
+            raise ValueError(f"column {column.name!r} was a boolean in training, and now holds {few(wrong)}")
+        texts = [None if cell is None else BOOLEANS[cell.lower()] for cell in values]
+    elif column.kind == "boolean":
+        if said == "date" or not np.isin(values[~gone], (0.0, 1.0)).all():
+            raise ValueError(f"column {column.name!r} was a boolean in training, and is now a {said}")
+        texts = [None if empty else "true" if value else "false" for value, empty in zip(values, gone, strict=True)]
+    elif said in ("number", "boolean", "date"):
+        texts = [None if empty else _text(value) for value, empty in zip(values.tolist(), gone, strict=True)]
+        if not gone.all() and not set(texts) & set(column.categories):
+            raise ValueError(f"column {column.name!r} was a category in training ({few(list(column.categories))}), and is now a {said}")
+    else:
+        texts = list(values)
+    codes = {name: code for code, name in enumerate(column.categories, start=1)}
+    return np.array([codes.get("" if cell is None else cell, 0) for cell in texts], dtype=np.int64)
+
+
+def read_columns(table: Any) -> dict[str, Cells]:
+    """Read the columns of a table, each as its type says.
+
+    Parameters
+    ----------
+    table : frame, ndarray, mapping, str or Path
+        pandas, polars, NumPy (n, p), names to columns, or a CSV, TSV or Parquet file.
+
+    Returns
+    -------
+    dict of str to Cells
+
+    Raises
+    ------
+    ValueError
+        If names are duplicate, columns differ in length, or there are no rows.
+    """
+    if isinstance(table, str | Path):
+        pairs = _file_columns(Path(table))
+    elif isinstance(table, np.ndarray):
+        if table.ndim != 2:
+            raise ValueError(f"a table has shape (n, p), and the array has {table.shape}; give one row per sample")
+        pairs = [(f"x{at}", table[:, at]) for at in range(table.shape[1])]
+    elif isinstance(table, Mapping):
+        pairs = [(str(name), column) for name, column in table.items()]
+    else:  # a frame: pandas and polars both iterate over names
+        names = list(table.columns)
+        pairs = [(str(name), table.iloc[:, at] if hasattr(table, "iloc") else table[name]) for at, name in enumerate(names)]
+    found = dict[str, Cells]()
+    for name, column in pairs:
+        if name in found:
+            raise ValueError(f"column {name!r} is there twice; give every column a name of its own")
+        found[name] = _cells(name, column)
+    sizes = {name: len(cells.values) for name, cells in found.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"columns differ in length: {few([f'{name} ({size:,})' for name, size in sizes.items()])}")
+    if not sizes or not next(iter(sizes.values())):
+        raise ValueError("the table has no rows, or no columns; give at least one of each")
+    return found
+
+
+def _cells(name: str, column: Any) -> Cells:
+    kind = str(getattr(column, "dtype", "")).lower()
+    values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column, dtype=None if hasattr(column, "dtype") else object)
+    if kind.startswith(("category", "categorical", "enum")):
+        return Cells("category", _texts(name, values))
+    if values.dtype.kind == "b":
+        return Cells("boolean", values.astype(np.float64))
+    if values.dtype.kind in "iuf":
+        numbers = values.astype(np.float64)
+        if np.isinf(numbers).any():
+            raise ValueError(
+                f"column {name!r} holds infinity in {int(np.isinf(numbers).sum()):,} rows; leave these cells empty, or clip them"
+            )
+        return Cells("number", numbers)
+    if values.dtype.kind == "M":
+        seconds = values.astype("datetime64[ms]").astype(np.int64) / 1000
+        return Cells("date", np.where(np.isnat(values), np.nan, seconds))
+    if values.dtype.kind == "c":
+        raise ValueError(f"column {name!r}: complex data not supported; give its real and imaginary part as two columns")
+    return _object_cells(name, values)
+
+
+def _object_cells(name: str, values: np.ndarray) -> Cells:
+    """Cells of Python's own types: numbers with None, booleans, dates, or texts."""
+    present = [cell for cell in values.tolist() if not _is_missing(cell)]
+    if present and all(isinstance(cell, bool | np.bool_) for cell in present):
+        return Cells("boolean", np.array([np.nan if _is_missing(cell) else float(cell) for cell in values.tolist()]))
+    if present and all(isinstance(cell, Real) and not isinstance(cell, bool | np.bool_) for cell in present):
+        return _cells(name, np.array([np.nan if _is_missing(cell) else float(cell) for cell in values.tolist()]))
+    if present and all(isinstance(cell, date) for cell in present):  # a datetime is one, too
+        moments = [
+            None if _is_missing(cell) else cell if isinstance(cell, datetime) else datetime(cell.year, cell.month, cell.day)
+            for cell in values.tolist()
+        ]
+        return Cells("date", np.array([np.nan if moment is None else _since_1970(moment) for moment in moments]))
+    return Cells("text", _texts(name, values))
+
+
+def _is_missing(cell: Any) -> bool:
+    """Also what differs from itself (NaN, NaT), and pandas' NA, which is neither equal nor different."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return True
+    return bool(cell.strip().lower() in MISSING) if isinstance(cell, str) else isinstance(cell, Real) and cell != cell  # noqa: PLR0124
+
+
+def _texts(name: str, values: np.ndarray) -> np.ndarray:
+    found = np.empty(len(values), dtype=object)
+    for at, cell in enumerate(values.tolist()):
+        if not isinstance(cell, str | Real | date | None):
+            raise TypeError(
+                f"column {name!r}, row {at}: every argument must be a string, a number, a boolean or a date, not {type(cell).__name__}"
+            )
+        found[at] = None if _is_missing(cell) else _text(cell)
+    return found
+
+
+def _text(cell: Any) -> str:
+    """1.0 and 1 are one category: a column of whole numbers becomes one of floats when a cell is missing."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
+
+
+def _file_columns(path: Path) -> list[tuple[str, Any]]:
+    if path.suffix.lower() == ".parquet":
+        try:
+            parquet = import_module("pyarrow.parquet")
+        except ImportError:
+            raise ImportError(f"{path}: Parquet needs pyarrow; pip install 'nearkin[table]', or save the table as CSV") from None
+        read = parquet.read_table(path)
+        return [(name, np.array([*read.column(at).to_pylist(), None], dtype=object)[:-1]) for at, name in enumerate(read.column_names)]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # Excel begins its CSV with a byte-order mark
+            reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            header = [cell.strip() for cell in next(reader, [])]
+            rows = list[list[str]]()
+            for row in reader:
+                if row and len(row) != len(header):
+                    raise ValueError(
+                        f"{path}: line {reader.line_num} has {len(row)} cells, and the header has {len(header)}; fix that line"
+                    )
+                if row:
+                    rows.append(row)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as a table in UTF-8 ({error}); save it again as CSV, UTF-8") from None
+    if not rows:
+        raise ValueError(f"{path} has no rows below its header; give at least one")
+    return [(name, np.array([*(row[at] for row in rows), None], dtype=object)[:-1]) for at, name in enumerate(header)]

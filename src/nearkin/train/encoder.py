@@ -1,0 +1,149 @@
+"""Training that starts from a pretrained encoder: which one, with which settings, and what it must beat.
+
+The frozen features, and a linear map of them, are evaluated on the validation part first. The map is where the head starts; training
+keeps the weights that are best on the validation part, and the frozen features stay the model if nothing is better.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nearkin.compose.points import Points
+from nearkin.data.dataset import Dataset
+from nearkin.data.images import Files, image_files, sides_of
+from nearkin.data.pixels import Framing
+from nearkin.models.encoders import HOW_TO_GET_ONE, Encoder, find_encoder, installed_encoder
+from nearkin.models.head import unit_length
+from nearkin.train.config import Part, Run
+from nearkin.train.linear_map import SHRINKAGES, LinearMap, Whitening
+from nearkin.train.reporter import Reporter
+from nearkin.train.validate import neighbor_figures, reported, score
+
+PHOTOGRAPHS = 64  # pixels of the median short side from which files are photographs, for which encoders are made
+TEMPERATURE = 0.1  # of NCA on vectors of length 1
+METRIC = "cosine"
+
+
+def settled(run: Run, given: Collection[str] | None) -> Run:
+    """The run with the encoder that it names: found, and with its preprocessing. Before any data are read."""
+    if not run.network.pretrained:
+        return run
+    return with_encoder(run, find_encoder(run.network.name, run.network.weights, download=run.network.download), given or ())
+
+
+def automatic(run: Run, data: Dataset, given: Collection[str] | None, log: Reporter) -> Run:
+    """The run with an encoder that is on this machine, if the data are photographs and the user named no network."""
+    named = {"network.name", "network.weights", "network.pretrained", "data.size"}
+    if given is None or named & set(given) or run.network.scratch or run.network.name != "auto" or not _photographs(data):
+        return run
+    found = installed_encoder()
+    if found is None:
+        log.message(f"no pretrained encoder was found, so a small network is trained from scratch; for photographs, {HOW_TO_GET_ONE}")
+        return run
+    log.message(f"starting from the pretrained encoder {found.network} ({found.weights}); --from-scratch trains a small network instead")
+    run = replace(run, network=replace(run.network, pretrained=True))
+    return with_encoder(run, found, given)
+
+
+def _photographs(data: Dataset) -> bool:
+    if not isinstance(data.inputs, Files):
+        return False
+    sides = sides_of(data.inputs.paths[:: max(1, len(data) // 200)])
+    return sides is not None and sides.median >= PHOTOGRAPHS
+
+
+def with_encoder(run: Run, encoder: Encoder, given: Collection[str]) -> Run:
+    """The settings that belong to an encoder; those of the user stay."""
+    framing, standardize = encoder.reading.framing, encoder.reading.standardize
+    network = replace(run.network, name=encoder.network, weights=str(encoder.weights.resolve()))
+    network = network if "network.normalize" in given else replace(network, normalize=True)
+    network = network if "network.statistics" in given else replace(network, statistics="kept")
+    network = network if "network.tune" in given or network.tune != "all" or "network.rate" in given else replace(network, tune="head")
+    data = run.data if run.data.size is not None else replace(run.data, size=framing.size)
+    if (data.crop, data.interpolation) == (1.0, "bilinear"):
+        data = replace(data, crop=framing.crop, interpolation=framing.interpolation)
+    constants = Part("standardize", {"mean": list(standardize.mean), "std": list(standardize.std)})
+    preprocess = run.preprocess if {"preprocess.name", "preprocess.options.mean"} & set(given) else constants
+    return replace(run, network=network, data=data, preprocess=preprocess)
+
+
+def objective_on_unit_length(run: Run, train: Dataset) -> Run:
+    """NCA at a temperature that suits embeddings of length 1, unless another objective or temperature was chosen."""
+    chosen = run.objective.name not in ("auto", "nca") or train.supervision != "classes" or not run.network.normalize
+    if chosen or run.objective.options or not run.network.pretrained:
+        return run
+    return replace(run, objective=Part("nca", {"temperature": TEMPERATURE}))
+
+
+def reframed(run: Run, data: Dataset) -> Dataset:
+    """The image files in the size of the encoder, in color."""
+    assert isinstance(data.inputs, Files) and run.data.size is not None
+    framing = Framing(run.data.size, run.data.crop, run.data.interpolation)
+    return replace(data, inputs=image_files(data.inputs.paths, framing, 3, data.inputs.on_error))
+
+
+class Start(NamedTuple):
+    """What training starts from and must beat, measured on the validation part."""
+
+    frozen: dict[str, float]
+    linear: dict[str, float]
+    map: LinearMap | None
+
+    def beats(self, best: float) -> bool:
+        """Whether the frozen features are better than the best weights, by the figure that weights are chosen by."""
+        frozen = score(self.frozen)
+        return frozen is not None and frozen > best
+
+    def as_dict(self) -> dict[str, Any]:
+        """For metrics.json."""
+        return {name: found for name, found in (("frozen", self.frozen), ("frozen + linear map", self.linear)) if found}
+
+    def lines(self) -> list[str]:
+        """One line for each, in words."""
+        rows = (("frozen", self.frozen), ("frozen + linear map", self.linear))
+        return [f"{name}: {', '.join(f'{key} {value:.4f}' for key, value in found.items())}" for name, found in rows if found]
+
+
+def start_of(train: Dataset, validation: Dataset | None, dimension: int) -> Start:
+    """Measure the frozen features and the best linear map of them. Without a validation part nothing is measured."""
+    known, linear = _unit(train), None
+    frozen = {} if validation is None or reported(validation) == "ids" else _figures(train, known, validation, _unit(validation))
+    best: dict[str, float] = {}
+    if train.labels is not None and train.supervision == "classes" and not train.partly_labeled and int(train.labels.max()) > 0:
+        assert isinstance(train.inputs, Tensor)
+        whitening = Whitening(train.inputs, train.labels)
+        for shrinkage in SHRINKAGES:
+            made = whitening.map(dimension, shrinkage)
+            found = {}
+            if frozen and validation is not None:
+                found = _figures(train, unit_length(made(train.inputs)), validation, unit_length(made(_rows(validation))))
+            if linear is None or (score(found) or 0) > (score(best) or 0):
+                best, linear = found, made
+    return Start(frozen, best, linear)
+
+
+def _rows(data: Dataset) -> Tensor:
+    assert isinstance(data.inputs, Tensor)
+    return data.inputs
+
+
+def _unit(data: Dataset) -> Tensor:
+    return unit_length(_rows(data))
+
+
+def _figures(train: Dataset, known: Tensor, part: Dataset, asked: Tensor) -> dict[str, float]:
+    kind = reported(train)
+    answers, theirs = (one.labels if kind == "classes" else one.point_labels for one in (train, part))
+    return neighbor_figures(Points(asked, theirs, part.ids), Points(known, answers, train.ids), kind, METRIC)
+
+
+def begin_head(head: nn.Module, linear: LinearMap | None) -> None:
+    """Start a linear head from a map, as far as their sizes agree."""
+    layer = getattr(head, "linear", None)
+    if linear is not None and isinstance(layer, nn.Linear) and layer.bias is not None and layer.weight.shape == linear.weight.shape:
+        with torch.no_grad():
+            layer.weight.copy_(linear.weight)
+            layer.bias.copy_(linear.bias)

@@ -1,0 +1,139 @@
+"""The columns of feature tables: recognized, left out, refused, checked and encoded."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nearkin.data.columns import MOST_CATEGORIES, TableSchema, read_columns
+
+ROWS = 30
+
+
+def people() -> dict[str, list[Any]]:
+    return {
+        "id": list(range(ROWS)),
+        "age": [20.0 + at if at % 7 else None for at in range(ROWS)],
+        "job": [("cook", "smith", "clerk")[at % 3] for at in range(ROWS)],
+        "member": [at % 2 == 0 for at in range(ROWS)],
+        "since": [datetime(2020, 1 + at % 12, 3) for at in range(ROWS)],
+        "planet": ["earth"] * ROWS,
+        "empty": [None] * ROWS,
+        "code": [f"x-{at}" for at in range(ROWS)],
+    }
+
+
+def kinds(schema: TableSchema) -> dict[str, str]:
+    return {column.name: column.kind for column in schema.columns}
+
+
+def as_table(form: str, folder: Path) -> Any:
+    if form == "mapping":
+        return people()
+    if form in ("pandas", "polars"):
+        return pytest.importorskip(form).DataFrame(people())
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+        pytest.importorskip("polars").DataFrame(people()).write_parquet(folder / "people.parquet")
+        return folder / "people.parquet"
+    cells = people()
+    lines = [",".join(cells)] + [",".join("" if cells[name][at] is None else str(cells[name][at]) for name in cells) for at in range(ROWS)]
+    (folder / "people.csv").write_text("\n".join(lines))
+    return str(folder / "people.csv")
+
+
+@pytest.mark.parametrize("form", ["mapping", "pandas", "polars", "parquet", "csv"])
+def test_columns_are_recognized_in_every_kind_of_table(form: str, tmp_path: Path) -> None:
+    table = as_table(form, tmp_path)
+    schema = TableSchema.learned(table)
+    assert kinds(schema) == {"age": "number", "job": "category", "member": "boolean", "since": "date"}
+    assert set(schema.left_out) == {"id", "planet", "empty", "code"}
+    rows = schema.encode(table)
+    assert schema.number_names == ("age", "age missing", "since day", "since weekday", "since day of year")
+    assert rows.numbers[1].tolist() == [21.0, 0.0, 18295.0, 0.0, 34.0]  # Monday, February 3, 2020
+    assert np.isnan(rows.numbers[0, 0]) and rows.numbers[0, 1] == 1
+    assert rows.categories[:3].tolist() == [[2, 2], [3, 1], [1, 2]]
+    assert TableSchema.from_json(schema.to_json()) == schema
+
+
+def test_missing_extra_and_reordered_columns_are_named() -> None:
+    schema = TableSchema.learned(people())
+    some = people()
+    with pytest.raises(ValueError, match="columns are missing: job"):
+        schema.encode({name: some[name] for name in some if name != "job"})
+    with pytest.raises(ValueError, match="columns are not in the schema: color"):
+        schema.encode({**some, "color": ["red"] * ROWS})
+    with pytest.raises(ValueError, match=r"another order: id \(now 8, was 1\)"):
+        schema.encode({name: some[name] for name in reversed(some)})
+    assert len(schema.encode({**some, "label": [1] * ROWS}, without=["label"]).numbers) == ROWS
+
+
+def test_retyped_columns_are_named() -> None:
+    schema, some = TableSchema.learned(people()), people()
+    for name, cells, said in (
+        ("age", ["old"] * ROWS, "'age' was a number in training, and now holds 'old'"),
+        ("age", [datetime(2020, 1, 1)] * ROWS, "'age' was a number in training, and is now a date"),
+        ("job", [1.5] * ROWS, r"'job' was a category in training \(clerk, cook, smith\), and is now a number"),
+        ("member", ["perhaps"] * ROWS, "'member' was a boolean in training, and now holds 'perhaps'"),
+        ("member", [7] * ROWS, "'member' was a boolean in training, and is now a number"),
+        ("since", ["soon"] * ROWS, "'since' was a date in training, and now holds 'soon'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            schema.encode({**some, name: cells})
+
+
+def test_cells_that_are_missing_or_unseen_at_prediction_are_encoded() -> None:
+    schema = TableSchema.learned({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"], "c": ["x", None, "y"]})
+    rows = schema.encode({"a": [None, 5.0], "b": ["z", None], "c": [None, "z"]})
+    assert np.isnan(rows.numbers[0, 0]) and rows.numbers[1, 0] == 5
+    assert rows.categories.tolist() == [[0, 3], [0, 0]]
+
+
+def test_categories_of_whole_numbers_stay_the_same_when_a_cell_is_missing() -> None:
+    pandas = pytest.importorskip("pandas")
+    schema = TableSchema.learned(pandas.DataFrame({"zip": pandas.Series([1, 2, 1], dtype="category")}))
+    assert kinds(schema) == {"zip": "category"}
+    assert schema.encode(pandas.DataFrame({"zip": pandas.Series([2, None], dtype="category")})).categories.tolist() == [[2], [0]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([f"a very long story about row {at}" for at in range(ROWS)], "column 'c' holds free text"),
+        ([*map(str, range(ROWS - 1)), "abc"], r"column 'c' holds numbers and 1 other cells \('abc'\)"),
+        ([f"{at},5" for at in range(ROWS)], "decimal commas"),
+        ([np.inf, *range(ROWS)], "column 'c' holds infinity in 1 rows"),
+    ],
+)
+def test_columns_that_cannot_be_used_are_refused_by_name(cells: list[Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TableSchema.learned({"c": cells, "d": list(np.random.default_rng(0).normal(size=len(cells)))})
+
+
+def test_numbers_with_thousands_separators_are_numbers() -> None:
+    schema = TableSchema.learned({"c": ["1,200", "3,400.5", "7"]})
+    assert schema.encode({"c": ["1,200", "2", ""]}).numbers[:2, 0].tolist() == [1200.0, 2.0]
+
+
+def test_bad_tables_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
+    (tmp_path / "none.csv").write_text("a,b\n")
+    (tmp_path / "torn.csv").write_text("a,b\n1,2\n3\n")
+    for name, said in (("twice", "'a' is there twice"), ("none", "no rows below its header"), ("torn", "line 3 has 1 cells")):
+        with pytest.raises(ValueError, match=said):
+            read_columns(tmp_path / f"{name}.csv")
+    with pytest.raises(ValueError, match="no column is left to learn from: a .the same value in every row"):
+        TableSchema.learned({"a": [1, 1]})
+    with pytest.raises(ValueError, match="differ in length"):
+        read_columns({"a": [1], "b": [1, 2]})
+    with pytest.raises(TypeError, match="column 'a', row 0: every argument must be a string"):
+        read_columns({"a": [{"foo": "bar"}, 1]})
+
+
+def test_rare_categories_beyond_the_limit_count_as_unseen() -> None:
+    common = [f"c{at}" for at in range(MOST_CATEGORIES)] * 3
+    schema = TableSchema.learned({"c": [*common, "rare", "rarer"]})
+    assert schema.category_counts == (MOST_CATEGORIES,)
+    assert schema.encode({"c": ["rare", "c7"]}).categories[0, 0] == 0

@@ -1,0 +1,224 @@
+"""TabularNCAClassifier and TabularNCARegressor: losses and votes against loops, tables in, rows that come and go, intervals."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_diabetes, make_moons
+from sklearn.metrics import log_loss as sklearn_log_loss
+
+from nearkin.estimators import TabularNCAClassifier, TabularNCARegressor
+from nearkin.estimators.soft_neighbors import Votes, affinities, log_loss, soft_mean, squared_error
+from nearkin.estimators.tabular_training import split_rows
+from nearkin.models.tabular import NumberScaling, TabularEncoder
+
+FAST: dict[str, Any] = {"epochs": 8, "n_components": 8, "hidden": 16, "random_state": 0}
+
+
+def rows(n: int = 300) -> tuple[dict[str, Any], np.ndarray]:
+    """A class that depends on a number, a category and whether a cell is missing."""
+    generator = np.random.default_rng(0)
+    size, job = generator.normal(size=n), generator.choice(["cook", "smith"], n)
+    wage = np.where(generator.random(n) < 0.3, np.nan, generator.lognormal(size=n))
+    y = np.where((size > 0) ^ (job == "cook") ^ np.isnan(wage), "yes", "no")
+    return {"size": size, "job": job, "wage": wage}, y
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "squared_euclidean"])
+def test_log_loss_and_vote_equal_the_equation_as_a_loop(distance: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(7, 3, generator=generator, dtype=torch.float64)
+    classes, weights = torch.tensor([0, 0, 1, 1, 1, 2, 0]), torch.rand(7, generator=generator, dtype=torch.float64) + 0.5
+    affinity = affinities(z[:3], z, distance, 0.7) + weights.log()
+    affinity = affinity.masked_fill(torch.eye(3, 7, dtype=torch.bool), -torch.inf)
+    lost = []
+    for i in range(3):
+        away = [math.dist(z[i], z[j]) for j in range(7)]
+        votes = [
+            0 if i == j else float(weights[j]) * math.exp(-(d if distance == "euclidean" else d * d) / 0.7) for j, d in enumerate(away)
+        ]
+        lost.append(-math.log(sum(v for j, v in enumerate(votes) if classes[j] == classes[i]) / sum(votes)))
+    expected = sum(lost[i] * float(weights[i]) for i in range(3)) / float(weights[:3].sum())
+    assert float(log_loss(affinity, classes[:3], classes, weights[:3])) == pytest.approx(expected)
+    targets = torch.eye(3, dtype=torch.float64)[classes]
+    found = soft_mean(z[:3], Votes(z, targets, weights.log()), distance, 0.7, torch.arange(3))
+    assert -found.gather(1, classes[:3, None])[:, 0].log() == pytest.approx(torch.tensor(lost, dtype=torch.float64))
+    soft = torch.softmax(affinity, 1) @ targets
+    errors = (soft - targets[:3]).square().mean(1)
+    assert float(squared_error(affinity, targets[:3], targets, weights[:3])) == pytest.approx(
+        float((errors * weights[:3]).sum() / weights[:3].sum())
+    )
+
+
+def test_the_loss_of_a_far_positive_is_finite_and_has_a_gradient() -> None:
+    z = torch.tensor([[0.0], [0.5], [5000.0]], requires_grad=True)
+    affinity = affinities(z[:1], z, "euclidean", 1.0).masked_fill(torch.tensor([[True, False, False]]), -torch.inf)
+    loss = log_loss(affinity, torch.tensor([0]), torch.tensor([0, 1, 0]), torch.ones(1))
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(4999.5) and bool(torch.isfinite(z.grad).all())  # type: ignore[arg-type]
+
+
+def test_a_row_without_another_of_its_class_is_skipped() -> None:
+    affinity = torch.zeros(2, 3, requires_grad=True)
+    loss = log_loss(affinity, torch.tensor([0, 9]), torch.tensor([0, 0, 1]), torch.ones(2))
+    assert float(loss.detach()) == pytest.approx(math.log(1.5))
+
+
+def test_quantile_scaling_ignores_units_and_outliers() -> None:
+    x = np.random.default_rng(0).normal(size=(500, 1))
+    plain, bent = NumberScaling.fitted(x), NumberScaling.fitted(np.exp(5 * x))
+    assert plain(x) == pytest.approx(bent(np.exp(5 * x)))
+    assert abs(plain(x).mean()) < 0.01 and plain(x).std() == pytest.approx(1, abs=0.02)
+    assert plain(np.array([[1e9]])) == pytest.approx(plain(x).max())
+    standard = NumberScaling.fitted(x, "standard")(x)
+    assert standard.mean() == pytest.approx(0, abs=1e-9) and standard.std() == pytest.approx(1)
+    assert np.median(NumberScaling.fitted(x, "robust")(x)) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("number_embedding", ["periodic", "piecewise", "none"])
+def test_an_unseen_category_is_embedded_between_the_known_ones(number_embedding: Any) -> None:
+    encoder = TabularEncoder(1, (2, 50), 4, number_embedding=number_embedding, blocks=0)
+    found = encoder(torch.zeros(3, 1), torch.tensor([[0, 0], [1, 1], [2, 2]]))
+    assert bool(torch.isfinite(found).all()) and not torch.allclose(found[0], found[1])
+
+
+def test_held_out_rows_have_every_class_and_no_lonely_row() -> None:
+    classes = np.array([0] * 80 + [1] * 40 + [2])
+    training, held = split_rows(classes, 121, 0.25, 0)
+    assert np.bincount(classes[held], minlength=3).tolist() == [20, 10, 0]
+    assert sorted([*training, *held]) == list(range(121))
+    assert len(split_rows(None, 10, 0.15, 0)[1]) == 0  # two rows tell nothing
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars"])
+def test_frames_with_categories_and_missing_cells_are_learned(form: str) -> None:
+    frame = pytest.importorskip(form).DataFrame
+    table, y = rows(600)
+    model = TabularNCAClassifier(**{**FAST, "epochs": 25}).fit(frame({name: cells[:500] for name, cells in table.items()}), y[:500])
+    assert [column.kind for column in model.schema_.columns] == ["number", "category", "number"]
+    assert model.score(frame({name: cells[500:] for name, cells in table.items()}), y[500:]) > 0.85
+    unseen = frame({"size": [0.1], "job": ["pilot"], "wage": [None]})
+    assert model.predict_proba(unseen).sum() == pytest.approx(1)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame({"size": [0.1], "job": ["cook"]}))
+    with pytest.raises(ValueError, match="'size' was a number in training, and now holds 'big'"):
+        model.predict(frame({"size": ["big"], "job": ["cook"], "wage": [1.0]}))
+
+
+def test_moons_are_learned_better_than_chance_with_calibrated_shares() -> None:
+    x, y = make_moons(600, noise=0.15, random_state=0)
+    model = TabularNCAClassifier(**{**FAST, "epochs": 15}).fit(x[:400], y[:400])
+    assert model.score(x[400:], y[400:]) > 0.95
+    assert sklearn_log_loss(y[400:], model.predict_proba(x[400:])) < 0.2
+    sure = model.add_rows(np.repeat(x[:1], 100_000, 0), np.repeat(y[:1], 100_000)).predict_proba(x)
+    assert sure.max() <= 1 and sure.sum(1) == pytest.approx(1)
+
+
+def test_neighbors_explain_a_prediction_by_their_rows() -> None:
+    pandas = pytest.importorskip("pandas")
+    table, y = rows()
+    model = TabularNCAClassifier(**FAST).fit(pandas.DataFrame(table), y)
+    query = pandas.DataFrame(table).iloc[:2]
+    distances, positions = model.kneighbors(query, 3)
+    assert distances[0, 0] == pytest.approx(0, abs=1e-6) and positions[0, 0] == 0
+    told = model.explain(query, 300)
+    assert told[0][0].row == {
+        "size": table["size"][0],
+        "job": str(table["job"][0]),
+        "wage": None if np.isnan(table["wage"][0]) else table["wage"][0],
+    }
+    assert sum(one.share for one in told[0]) == pytest.approx(1)
+    share = sum(one.share for one in told[0] if one.target == "yes")
+    assert share == pytest.approx(model.predict_proba(query)[0, 1])
+
+
+def test_rows_added_and_removed_change_predictions_without_training() -> None:
+    x, y = make_moons(200, noise=0.1, random_state=0)
+    model = TabularNCAClassifier(**FAST).fit(x, y)
+    before = model.predict_proba(x[:5])
+    model.add_rows(np.repeat(x[:1], 500, 0), np.repeat(1 - y[:1], 500))
+    assert model.n_rows_ == 700 and model.predict(x[:1])[0] == 1 - y[0]
+    model.remove_rows(range(200, 700))
+    assert model.predict_proba(x[:5]) == pytest.approx(before)
+    with pytest.raises(ValueError, match="classes that training did not have: 7"):
+        model.add_rows(x[:1], [7])
+    with pytest.raises(ValueError, match="must be rows from 0 to 199"):
+        model.remove_rows([200])
+    with pytest.raises(ValueError, match="none would be left"):
+        model.remove_rows(range(200))
+
+
+def test_members_are_averaged_and_a_seed_repeats_a_fit() -> None:
+    x, y = make_moons(200, noise=0.3, random_state=0)
+    both = TabularNCAClassifier(**{**FAST, "n_members": 2}).fit(x, y)
+    votes = both._soft_means(both._embedded(x[:5])).numpy()
+    assert both.predict_proba(x[:5]) == pytest.approx(votes.mean(0)) and not np.allclose(votes[0], votes[1])
+    again = TabularNCAClassifier(**{**FAST, "n_members": 2}).fit(x, y)
+    assert np.array_equal(both.predict_proba(x), again.predict_proba(x))
+    assert both.embed(x[:2]).shape == (2, 16)
+
+
+def test_weights_count_in_the_vote() -> None:
+    x, y = make_moons(200, noise=0.4, random_state=0)
+    plain, heavy = (TabularNCAClassifier(**FAST).fit(x, y, w) for w in (None, np.where(y == 1, 5.0, 1.0)))
+    assert heavy.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean() + 0.05
+    rare = np.flatnonzero((y == 0) | (np.arange(200) % 5 == 0))
+    model, balanced = (TabularNCAClassifier(**FAST, class_weight=w).fit(x[rare], y[rare]) for w in (None, "balanced"))
+    assert (balanced.predict(x) == 1).sum() > (model.predict(x) == 1).sum()
+
+
+def test_regression_beats_the_mean_and_its_intervals_hold_their_share() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-2, 2, (1500, 3))
+    y = 100 * np.sin(2 * x[:, 0]) + 50 * x[:, 1] + 10 * (1 + np.abs(x[:, 2])) * generator.normal(size=1500)
+    model = TabularNCARegressor(**{**FAST, "epochs": 15}).fit(x[:1000], y[:1000])
+    assert model.score(x[1000:], y[1000:]) > 0.85
+    ends = model.predict_interval(x[1000:], 0.8)
+    held = ((ends[:, 0] <= y[1000:]) & (y[1000:] <= ends[:, 1])).mean()
+    assert 0.72 < held < 0.88
+    two = TabularNCARegressor(**FAST).fit(x[:300], np.stack([y[:300], -y[:300]], 1))
+    assert two.predict(x[:4]).shape == (4, 2) and two.predict_interval(x[:4]).shape == (4, 2, 2)
+
+
+def test_large_units_and_skewed_targets_stay_finite() -> None:
+    x, y = load_diabetes(return_X_y=True)
+    skewed = np.exp(y / 20) * 1e6
+    model = TabularNCARegressor(**FAST).fit(x, skewed)
+    assert np.isfinite(model.predict(x)).all() and all(np.isfinite(model.loss_curves_[0]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"distance": "manhattan"}, "distance 'manhattan' is unknown"),
+        ({"scaling": "none"}, "scaling 'none' is unknown"),
+        ({"number_embedding": "fourier"}, "number_embedding 'fourier' is unknown"),
+        ({"temperature": 0}, "temperature"),
+        ({"n_members": 0}, "n_members"),
+        ({"held_out": 1.0}, "held_out"),
+    ],
+)
+def test_bad_settings_are_named(settings: dict[str, Any], said: str) -> None:
+    x, y = make_moons(40, random_state=0)
+    with pytest.raises(ValueError, match=said):
+        TabularNCAClassifier(**{**FAST, **settings}).fit(x, y)
+
+
+def test_bad_targets_are_named() -> None:
+    x, y = make_moons(40, random_state=0)
+    labels = np.array([None, *y[1:]], dtype=object)
+    with pytest.raises(ValueError, match=r"in 1 rows, first in \[0\]"):
+        TabularNCAClassifier(**FAST).fit(x, labels)
+    with pytest.raises(ValueError, match="infinity"):
+        TabularNCARegressor(**FAST).fit(x, np.where(y, np.inf, 0.0))
+    with pytest.raises(ValueError, match="no rows were held out"):
+        TabularNCARegressor(**{**FAST, "held_out": 0}).fit(x, y).predict_interval(x)
+
+
+def test_ten_rows_and_a_class_of_one_row_are_fitted(capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).normal(size=(10, 2))
+    model = TabularNCAClassifier(**{**FAST, "verbose": 1}).fit(x, [0] * 5 + [1] * 4 + [2])
+    assert model.predict(x[9:])[0] in (0, 1, 2) and len(model.loss_curves_[0]) == 8
+    assert "epoch 8 of at most 8: loss" in capsys.readouterr().out
