@@ -1,0 +1,80 @@
+"""Time of every loss that pytorch-metric-learning has, too: loss and gradient, with equal values, for 64 to 1,024 points.
+
+python -m bench.peer_losses [--sizes 64 256 1024] [--device cpu] [--out FILE]
+
+The pairs are those of docs/migration_table.py. Both take turns, in one process, and the median of the ratios is reported; on a CPU it is
+CPU time. Larger sizes are left out for a pair that took more than 0.05 s on their side: some of theirs grow with the fourth power.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "docs"))
+import migration_table as table
+
+FIXED = ("AngularLoss", "NPairsLoss", "SelfSupervisedLoss", "VICRegLoss", "CrossBatchMemory")  # their rows are made for 24 points
+HEADED = ("Face", "Softmax", "Proxy", "SoftTriple")  # with vectors of a few classes; the others get four points of each class
+TURNS = 7
+
+
+def timed(loss: Any, z: torch.Tensor) -> float:
+    """Seconds of one loss and gradient."""
+    live = z.clone().requires_grad_()
+    if z.is_cuda:
+        torch.cuda.synchronize()
+    clock = time.perf_counter if z.is_cuda else time.process_time
+    start = clock()
+    torch.autograd.grad(loss(live), live)
+    if z.is_cuda:
+        torch.cuda.synchronize()
+    return clock() - start
+
+
+def measured(entry: table.Entry, n: int, device: str) -> dict[str, float]:
+    """Milliseconds of theirs and ours, and how many times longer theirs takes."""
+    assert entry.check is not None
+    headed = any(word in entry.theirs for word in HEADED)
+    labels = torch.arange(n, device=device) % table.CLASSES if headed else torch.arange(n, device=device) // 4
+    z = torch.randn(n, table.DIMENSION, dtype=torch.float64, device=device)
+    theirs, ours = entry.check(table.Batch(z, labels, labels))
+    for loss in (theirs, ours):
+        timed(loss, z)
+    turns = [(timed(theirs, z), timed(ours, z)) for _ in range(TURNS)]
+    their, mine = (1000 * statistics.median(some) for some in zip(*turns, strict=True))
+    return {"theirs ms": round(their, 3), "ours ms": round(mine, 3), "ratio": round(statistics.median(a / b for a, b in turns), 2)}
+
+
+def main() -> None:
+    """Measure, print and, with --out, save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 256, 1024])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_default_device(arguments.device)
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for entry in table.LOSSES:
+        if entry.check is None or entry.theirs in FIXED:
+            continue
+        for n in arguments.sizes:
+            row = measured(entry, n, arguments.device)
+            found.setdefault(entry.theirs, {})[str(n)] = row
+            times = f"theirs {row['theirs ms']:10.3f} ms  ours {row['ours ms']:9.3f} ms  ratio {row['ratio']:.2f}"
+            print(f"{entry.theirs:36}{n:6}  {times}", flush=True)
+            if row["theirs ms"] > 50:
+                break
+    if arguments.out:
+        arguments.out.write_text(json.dumps({"torch": torch.__version__, "device": arguments.device, "losses": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
