@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from papers import encoders
 from papers.listing import show
 from papers.page import write_pages
 from papers.pictures import draw
@@ -21,6 +22,7 @@ ABOUT = "Run the tables of the papers again and compare our figures with the pri
 EXAMPLES = """examples:
   python -m papers --list
   python -m papers digits                                a small table that runs anywhere
+  python -m papers encoders --help                       pretrained encoders on photographs
   python -m papers ren2014 --data-root data --resume --budget 20 --at-once 4"""
 
 
@@ -45,6 +47,9 @@ def parser() -> ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; a bad table name or folder is one line on stderr."""
+    given = list(sys.argv[1:] if words is None else words)
+    if given[:1] == ["encoders"]:  # a contest with a protocol of its own
+        return encoders.main(given[1:])
     arguments = parser().parse_args(words)
     try:
         return run(arguments)

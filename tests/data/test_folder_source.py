@@ -63,7 +63,7 @@ def test_one_class_is_read_and_reported(tmp_path):
 def test_an_empty_class_folder_is_an_error_or_skipped_and_reported(tmp_path):
     save_tree(tmp_path, "cat/1.png", "dog/2.png")
     (tmp_path / "cow").mkdir()
-    with pytest.raises(ValueError, match=r"no images in cow; remove the empty folders, or pass on_error='skip' .nearkin train: --set data"):
+    with pytest.raises(ValueError, match=r"no images in cow; remove the empty folders, or pass on_error='skip' .nearkin train: --skip-damaged"):
         open_data(tmp_path)
     lines = []
     assert open_data(tmp_path, on_error="skip", report=lines.append).classes == ("cat", "dog")
