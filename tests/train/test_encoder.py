@@ -184,6 +184,18 @@ def test_the_frozen_encoder_stays_the_model_if_nothing_is_better(tmp_path, photo
     )
 
 
+def test_training_that_makes_the_linear_map_worse_is_not_kept(tmp_path, photos, weights):
+    """Epoch 0 is the map: its weights stay the best ones, and the message says so."""
+    ruinous = {"optimizer.name": "sgd", "optimizer.learning_rate": "1e4", "objective.name": "triplet", "batch_size": "8"}
+    notes = Notes()
+    metrics = train(settings(photos, weights, **ruinous), tmp_path / "m", device="cpu", reporter=notes)
+    start = metrics["frozen + linear map"]["1-nn"]
+    assert metrics["kept"]["epoch"] == 0 and metrics["kept"]["value"] == pytest.approx(start)
+    assert any("kept the linear map of the frozen features: 1-nn" in line for line in notes.lines)
+    best, last = (load_file(tmp_path / "m" / f"{name}.safetensors")["head.linear.weight"] for name in ("best", "weights"))
+    assert not torch.equal(best, last)
+
+
 def test_a_linear_map_helps_where_noise_hides_the_classes():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(300) % 3

@@ -247,11 +247,11 @@ class Loop:
         Where validation has not improved for `patience` epochs of the last round, that one ends early; the others are never cut short.
         """
         self.log.started(self.run.epochs * self.steps_an_epoch, self.steps)
-        if self.start is not None and self.start.map is not None and self.steps == 0:
-            self._keep_best(validate(self.parts, self.data.train, self.data.validation, self.held))  # the linear map, as epoch 0
         for number in range(self.rounds.of(self.epoch), len(self.rounds.shares)):
             if self.epoch == self.rounds.first_epoch(number):
                 self.best, self.waited, self.kept = -math.inf, 0, {}  # what a round before has reached is no measure for this one
+                if self.start is not None and self.start.map is not None and self.steps == 0:
+                    self._keep_best(validate(self.parts, self.data.train, self.data.validation, self.held))  # the linear map, as epoch 0
             while self.epoch < self.rounds.first_epoch(number + 1) and not self._stalled(number):
                 self.began, before = time.perf_counter(), self.steps
                 self._look_around(number)
@@ -552,10 +552,8 @@ class Loop:
     def _verdict(self, metrics: dict[str, Any]) -> None:
         """Say which weights were kept, and whether they are better than guessing."""
         if kept := metrics.get("kept"):
-            self.log.message(
-                f"kept the weights after epoch {kept['epoch']} of {self.epoch}: {kept['figure']} {kept['value']:.4f} "
-                f"on {kept['points']:,} validation points"
-            )
+            of = f"the weights after epoch {kept['epoch']} of {self.epoch}" if kept["epoch"] else "the linear map of the frozen features"
+            self.log.message(f"kept {of}: {kept['figure']} {kept['value']:.4f} on {kept['points']:,} validation points")
         if metrics.get("test") and (line := at_chance(metrics["test"], self.data.train, self.data.test)):
             self.log.message(f"warning: on the test part, {line}")
 

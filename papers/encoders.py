@@ -1,0 +1,273 @@
+"""The contest of pretrained encoders: what a linear map or a head adds to frozen features, on classes that were trained on and on others.
+
+    python -m papers encoders --data-root data --weights mobilenet_v2-b0353104.pth
+
+The data root holds the folders flowers20 and cub200 (a folder for each class). Every finished row is saved in encoders.json of --out, and
+the same command continues an interrupted run. The page encoders.md next to the tables of the papers is written from that file.
+
+Protocol. Seen classes: a fifth of every class is the test part; a tenth of the rest (at least one image a class) is the validation part;
+the labels of 5, 20 or all others are used. Unseen classes: the first half of the classes is for training, a fifth of these for validation,
+and the other half is searched by leave-one-out. Everything that is chosen is chosen on the validation part. Neighbors are by cosine.
+"""
+
+import json
+import os
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin import NCA, data
+from nearkin.compose.affinity import cosine
+from nearkin.compose.points import Points
+from nearkin.data.dataset import Dataset
+from nearkin.estimators.linear import LinearNCA
+from nearkin.evaluate import classification, retrieval
+from nearkin.models.encoders import find_encoder
+from nearkin.models.head import Head, unit_length
+from nearkin.train.assemble import build_whole
+from nearkin.train.config import Run, override
+from nearkin.train.encoder import TEMPERATURE, Start, begin_head, start_of, with_encoder
+from nearkin.train.folder import device_name
+from nearkin.train.frozen import featured_by
+from nearkin.train.loop import fit
+from nearkin.train.reporter import Silence
+
+SETS = ("flowers20", "cub200")
+SEEDS = (0, 1, 2)
+LABELS = (5, 20, None)  # of each class
+DIMENSION, EPOCHS, BATCH, RATE = 64, 20, 256, 1e-3
+REDUCED, FITTED = 64, 5000  # of linear NCA, whose cost grows with the square of the points
+
+
+class Task(NamedTuple):
+    """Features of the parts of one split."""
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+    seen: bool
+
+
+class Printing(Silence):
+    """Prints messages."""
+
+    def message(self, line: str) -> None:
+        print(line, flush=True)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what is missing and write the page."""
+    made = ArgumentParser("python -m papers encoders", description=__doc__.partition("\n")[0] if __doc__ else "")
+    made.add_argument("--data-root", default="data", metavar="FOLDER")
+    made.add_argument("--encoder", default="mobilenet-v2", metavar="NAME")
+    made.add_argument("--weights", metavar="FILE")
+    made.add_argument("--sets", default=",".join(SETS), metavar="NAMES")
+    made.add_argument("--out", default="docs/results", metavar="FOLDER")
+    arguments = made.parse_args(words)
+    target = Path(arguments.out) / "encoders.json"
+    saved: dict[str, Any] = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+    for name in arguments.sets.split(","):
+        wanted = [key for key in keys(name) if key not in saved]
+        if not wanted:
+            continue
+        features = features_of(Path(arguments.data_root) / name, arguments)
+        for key in wanted:
+            saved[key] = row(features, key)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            aside = target.with_suffix(".writing")
+            aside.write_text(json.dumps(saved, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            os.replace(aside, target)
+            print(key, saved[key]["scores"], flush=True)
+    page = target.parent.parent / "papers" / "encoders.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(page_of(saved), encoding="utf-8")
+    print(f"wrote {page}")
+    return 0
+
+
+def keys(name: str) -> Iterator[str]:
+    """The rows of a set: set, classes, labels of a class, method, seed."""
+    for seed in SEEDS:
+        for kind, labels in [*(("seen", count) for count in LABELS), ("unseen", None)]:
+            for method in METHODS:
+                if kind == "seen" or method != "logistic regression":
+                    yield f"{name}/{kind}/{labels or 'all'}/{method}/{seed}"
+
+
+def features_of(folder: Path, arguments: Any) -> Dataset:
+    """The frozen features of all images, computed once and kept beside the data."""
+    run = override(Run(), {"network.pretrained": "true", "data.source": str(folder)})
+    run = with_encoder(run, find_encoder(arguments.encoder, arguments.weights), ())
+    reading = {"size": run.data.size, "crop": run.data.crop, "interpolation": run.data.interpolation, "channels": 3}
+    images = data.open(folder, **reading)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kept = folder.parent / f"{folder.name}-features"
+    return featured_by(build_whole(run, images, device), run, images, kept, device, Printing()).features
+
+
+def task_of(features: Dataset, kind: str, labels: int | None, seed: int) -> Task:
+    """The parts, drawn by the seed."""
+    assert features.labels is not None
+    draw, numbers = np.random.default_rng(seed), features.labels.numpy()
+    parts: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    classes = np.unique(numbers)
+    if kind == "unseen":
+        half = classes[: len(classes) // 2]
+        held = set(draw.permutation(half)[: max(2, len(half) // 5)].tolist())
+        for at, number in enumerate(numbers.tolist()):
+            parts["test" if number not in half else "validation" if number in held else "train"].append(at)
+    else:
+        for number in classes:
+            rows = draw.permutation(np.flatnonzero(numbers == number)).tolist()
+            test, rest = rows[: round(len(rows) / 5)], rows[round(len(rows) / 5) :]
+            held_out = max(1, len(rest) // 10)
+            parts["test"] += test
+            parts["validation"] += rest[:held_out]
+            parts["train"] += rest[held_out:][:labels]
+    some = {name: features.subset(rows) for name, rows in parts.items()}
+    return Task(some["train"].renumbered(), some["validation"], some["test"], kind == "seen")
+
+
+def row(features: Dataset, key: str) -> dict[str, Any]:
+    """The test scores of one method, with the seconds to fit it."""
+    _, kind, labels, method, seed = key.split("/")
+    task = task_of(features, kind, None if labels == "all" else int(labels), int(seed))
+    torch.manual_seed(int(seed))
+    began = time.perf_counter()
+    made = METHODS[method](task, int(seed))
+    seconds = round(time.perf_counter() - began, 2)
+    points = {"train": len(task.train), "test": len(task.test)}
+    return {"scores": made, "seconds": seconds, "points": points, "device": device_name(torch.device("cpu"))}
+
+
+def rows_of(part: Dataset) -> Tensor:
+    """The features (n, f) of a part."""
+    assert isinstance(part.inputs, Tensor)
+    return part.inputs
+
+
+def scored(task: Task, encode: Callable[[Tensor], Tensor]) -> dict[str, float]:
+    """1-NN and MAP@R on the test part, against the training part or, for unseen classes, against itself."""
+    queries = Points(unit_length(encode(rows_of(task.test))), task.test.labels, task.test.ids + len(task.train))
+    known = Points(unit_length(encode(rows_of(task.train))), task.train.labels, task.train.ids) if task.seen else None
+    found = {**classification(queries, known, cosine(), (1,)), **retrieval(queries, known, cosine(), (1,))}
+    return {name: round(found[name].value, 4) for name in ("1-nn", "map@r")}
+
+
+def _frozen(task: Task, _: int) -> dict[str, float]:
+    return scored(task, lambda x: x)
+
+
+def _logistic(task: Task, _: int) -> dict[str, float]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    assert task.train.labels is not None and task.validation.labels is not None and task.test.labels is not None
+    scaler = StandardScaler().fit(rows_of(task.train).numpy())
+    x, v, q = (scaler.transform(rows_of(part).numpy()) for part in (task.train, task.validation, task.test))
+    models = [LogisticRegression(C=c, max_iter=200).fit(x, task.train.labels.numpy()) for c in (1e-3, 1e-2, 1e-1)]
+    best = max(models, key=lambda one: one.score(v, task.validation.labels.numpy()))
+    return {"accuracy": round(float(best.score(q, task.test.labels.numpy())), 4)}
+
+
+def _linear_nca(task: Task, seed: int) -> dict[str, float]:
+    from sklearn.decomposition import PCA
+
+    assert task.train.labels is not None
+    rows = np.random.default_rng(seed).permutation(len(task.train))[:FITTED]
+    x = unit_length(rows_of(task.train)).numpy()
+    pca = PCA(min(REDUCED, len(rows) - 1, x.shape[1]), random_state=seed).fit(x)
+    nca = LinearNCA(pca.n_components_, max_iter=50, random_state=seed).fit(pca.transform(x[rows]), task.train.labels.numpy()[rows])
+    return scored(task, lambda y: torch.from_numpy(np.asarray(nca.transform(pca.transform(unit_length(y).numpy())))).float())
+
+
+def _map(task: Task, _: int) -> dict[str, float]:
+    start = _start(task)
+    assert start.map is not None
+    return scored(task, start.map)
+
+
+def _head(task: Task, seed: int) -> dict[str, float]:
+    return scored(task, _fitted(task, _start(task), seed))
+
+
+def _kept(task: Task, seed: int) -> dict[str, float]:
+    """What `nearkin train` keeps: the best of the frozen features, the map and the head on the validation part."""
+    start = _start(task)
+    assert start.map is not None
+    choices: list[tuple[str, Callable[[Tensor], Tensor]]] = [
+        ("frozen", lambda x: x),
+        ("map", start.map),
+        ("head", _fitted(task, start, seed)),
+    ]
+    value = {name: scored(Task(task.train, task.train, task.validation, task.seen), encode)["1-nn"] for name, encode in choices}
+    best = max(choices, key=lambda one: (value[one[0]], one[0] == "map"))
+    return scored(task, best[1])
+
+
+def _start(task: Task) -> Start:
+    return start_of(task.train, task.validation, DIMENSION)
+
+
+def _fitted(task: Task, start: Start, seed: int) -> Callable[[Tensor], Tensor]:
+    head = Head(rows_of(task.train).shape[1], DIMENSION, normalize=True)
+    begin_head(head, start.map)
+    shared = {"epochs": EPOCHS, "batch_size": BATCH, "learning_rate": RATE, "seed": seed}
+    fit(head, NCA(temperature=TEMPERATURE), rows_of(task.train), task.train.labels, **shared)  # type: ignore[arg-type]
+
+    def encode(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            embeddings: Tensor = head(x)
+        return embeddings
+
+    return encode
+
+
+METHODS: dict[str, Callable[[Task, int], dict[str, float]]] = {
+    "frozen": _frozen,
+    "logistic regression": _logistic,
+    "linear NCA": _linear_nca,
+    "linear map": _map,
+    "head": _head,
+    "kept": _kept,
+}
+ABOUT = {
+    "frozen": "frozen features",
+    "logistic regression": "frozen + logistic regression (its accuracy)",
+    "linear NCA": "frozen + PCA + linear NCA",
+    "linear map": "frozen + linear map in closed form (ours)",
+    "head": "frozen + head trained by NCA from that map (ours)",
+    "kept": "what `nearkin train` keeps, by the validation part (ours)",
+}
+
+
+def page_of(saved: dict[str, Any]) -> str:
+    """The page: a table for each set and protocol, mean and standard deviation over the seeds."""
+    text = "# Pretrained encoders\n\n" + (__doc__ or "").partition("Protocol. ")[2].strip() + "\n\n"
+    text += "Mean and standard deviation over the seeds that were run, in percent. MobileNetV2, pretrained on ImageNet by torchvision.\n"
+    groups = list(dict.fromkeys("/".join(key.split("/")[:3]) for key in saved))
+    for group in sorted(groups):
+        name, kind, labels = group.split("/")
+        held = f", {labels} labels a class" if kind == "seen" else ""
+        text += f"\n## {name}, {kind} classes{held}\n\n| method | 1-NN | MAP@R | seconds to fit | seeds |\n|---|---|---|---|---|\n"
+        for method in METHODS:
+            rows = [saved[key] for key in saved if key.startswith(f"{group}/{method}/")]
+            if rows:
+                first = "accuracy" if method == "logistic regression" else "1-nn"
+                cells = [_spread([one["scores"].get(figure) for one in rows]) for figure in (first, "map@r")]
+                seconds = np.mean([one["seconds"] for one in rows])
+                text += f"| {ABOUT[method]} | {cells[0]} | {cells[1]} | {seconds:.1f} | {len(rows)} |\n"
+    return text
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    known = [100 * value for value in values if value is not None]
+    if not known:
+        return ""
+    return f"{np.mean(known):.1f}" + (f" ± {np.std(known, ddof=1):.1f}" if len(known) > 1 else "")
