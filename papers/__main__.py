@@ -10,11 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-<<<<<<< HEAD
-from papers import table_contest
-=======
-from papers import encoders
->>>>>>> encoders
+from papers import encoders, table_contest
 from papers.listing import show
 from papers.page import write_pages
 from papers.pictures import draw
@@ -26,11 +22,8 @@ ABOUT = "Run the tables of the papers again and compare our figures with the pri
 EXAMPLES = """examples:
   python -m papers --list
   python -m papers digits                                a small table that runs anywhere
-<<<<<<< HEAD
   python -m papers tables --help                         tables against gradient boosting
-=======
   python -m papers encoders --help                       pretrained encoders on photographs
->>>>>>> encoders
   python -m papers ren2014 --data-root data --resume --budget 20 --at-once 4"""
 
 
@@ -55,16 +48,10 @@ def parser() -> ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; a bad table name or folder is one line on stderr."""
-<<<<<<< HEAD
     words = sys.argv[1:] if words is None else words
-=======
-    given = list(sys.argv[1:] if words is None else words)
-    if given[:1] == ["encoders"]:  # a contest with a protocol of its own
-        return encoders.main(given[1:])
-    arguments = parser().parse_args(words)
->>>>>>> encoders
+    contests = {"tables": table_contest.main, "encoders": encoders.main}  # with protocols of their own
     try:
-        return table_contest.main(words[1:]) if words[:1] == ["tables"] else run(parser().parse_args(words))
+        return contests[words[0]](words[1:]) if words and words[0] in contests else run(parser().parse_args(words))
     except (ValueError, OSError, ImportError) as error:
         print(f"papers: {error}", file=sys.stderr)
         return 2
