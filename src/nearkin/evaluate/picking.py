@@ -60,8 +60,8 @@ def pick(
     """Choose the points whose labels would help most.
 
     The points are grouped into as many groups as there would be labels, and of each group the most typical point is chosen, the one with
-    the nearest neighbors. While there are few labels, the largest groups without one come first: this is TypiClust. From five labels a class
-    on, points count by the uncertainty of a classifier that is fitted on the labels so far.
+    the nearest neighbors. While there are few labels, the largest groups without one come first: this is TypiClust. From five labels a
+    class on, points count by the uncertainty of a classifier that is fitted on the labels so far.
 
     Parameters
     ----------
