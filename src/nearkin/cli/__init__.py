@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from nearkin import __version__
-from nearkin.cli.early_checks import check_arguments
+from nearkin.cli.early_checks import check_arguments, open_given
 from nearkin.cli.pipes import CLOSED_PIPE, reader_left
 from nearkin.cli.printed import visible
 
@@ -109,6 +109,21 @@ SERVE_EXAMPLES = """examples:
   nearkin serve runs/photos --compare runs/before     the explorer with both models side by side
   NEARKIN_TOKEN=... nearkin serve runs/photos --host 0.0.0.0 --port 80 --no-browser
   curl -F image=@query.jpg 'http://127.0.0.1:8000/search?k=5'"""
+EXPLORE = """Open vectors that any encoder has computed: evaluate them, index them, and show them as a map on a page.
+
+VECTORS is a .parquet, .npz or .npy file, or a folder of shards of `nearkin embed`. A Parquet file has a column of lists of numbers, and
+any of these beside it: label (classes, numbers, or sets such as a|b), id, text, path (of an image), split, group. All other columns are
+kept: the page colors by them and `nearkin search --where` filters by them.
+
+Nothing is trained. The result is an ordinary folder, which evaluate, index, search, serve and export take, too; and they take VECTORS in
+its place. A model folder is opened as by `nearkin serve`."""
+EXPLORE_EXAMPLES = """examples:
+  nearkin explore vectors.parquet                          writes vectors.nearkin beside it and opens the page
+  nearkin explore vectors.npy --labels labels.csv --images photos/ --metric cosine
+  nearkin explore vectors.parquet --label-column genre --out runs/books
+  nearkin evaluate vectors.parquet                         the figures only
+  nearkin search vectors.parquet --id 17 --where shop=Berlin
+  nearkin export vectors.parquet --page out/               a page that opens without a server"""
 CHECK = """Compare every file with its checksum: those of the model, its index, its checkpoints and its map, or the shards of a
 folder. Prints a table and exits with 1 if a file is damaged. Files that are opened are compared anyway, with a faster checksum."""
 CHECK_EXAMPLES = """examples:
@@ -132,6 +147,14 @@ EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos new/             other images; writes to runs/photos/evaluation-new
   nearkin evaluate runs/photos --part validation
   nearkin evaluate runs/photos --shards shards/ --engine ray    search the shards of `nearkin embed`"""
+GIVEN_COLUMNS = {
+    "vector": "column of the vectors (default: the one with lists of numbers)",
+    "label": "column of the labels (default: label, labels, class or y)",
+    "id": "column of the ids (default: id; '' for none)",
+    "text": "column of the text to show (default: text)",
+    "image": "column of the paths of images (default: path, image, file, ...)",
+    "split": "column of train, validation and test (default: split)",
+}
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -172,6 +195,7 @@ def _run(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 0
     try:
+        open_given(arguments)
         check_arguments(arguments)
         if getattr(arguments, "device", None):
             _check_device(arguments.device)
@@ -211,6 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_predict(verbs)
     _add_index(verbs)
     _add_search(verbs)
+    _add_explore(verbs)
     _add_serve(verbs)
     _add_check(verbs)
     return parser
@@ -295,7 +320,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EVALUATE_EXAMPLES,
         formatter_class=_RAW,
     )
-    parser.add_argument("folder", metavar="DIR", help="a model folder")
+    parser.add_argument("folder", metavar="DIR", help="a model folder, or a file of vectors")
     parser.add_argument("data", nargs="?", metavar="DATA", help="other queries, as for train (default: the part that was held out)")
     parser.add_argument("--part", choices=("test", "validation"), default="test", help="the part of the queries (default: %(default)s)")
     parser.add_argument(
@@ -303,6 +328,9 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument(
         "--compare", action="store_true", help="also fit classical methods on the same data and show them next to the model"
+    )
+    parser.add_argument(
+        "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
     parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")
     pictures = parser.add_mutually_exclusive_group()
@@ -314,6 +342,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--address", metavar="HOST:PORT", help="address of a Ray cluster, or auto (default: Ray on this machine)")
     _add_places(parser)
     _add_verify(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
 
 
@@ -368,6 +397,7 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_device(parser)
     _add_verify(parser)
     _add_uri(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.export"))
 
 
@@ -385,6 +415,7 @@ def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
     _add_verify(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.predict"))
 
 
@@ -409,6 +440,7 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--check", action="store_true", help="compare every file with its checksum")
     _add_places(parser)
     _add_verify(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.index"))
 
 
@@ -416,7 +448,7 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser = verbs.add_parser(
         "search", help="find the nearest neighbors of an image or vector", description=SEARCH, epilog=SEARCH_EXAMPLES, formatter_class=_RAW
     )
-    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index, or a file of vectors")
     parser.add_argument(
         "queries", nargs="*", metavar="QUERY", help="image files, folders of images, or arrays (.npy, .npz) like the training data"
     )
@@ -433,6 +465,7 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_device(parser)
     _add_verify(parser)
     _add_uri(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.search"))
 
 
@@ -440,7 +473,31 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = verbs.add_parser(
         "serve", help="search over HTTP, with an explorer page", description=SERVE, epilog=SERVE_EXAMPLES, formatter_class=_RAW
     )
-    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index, or a file of vectors")
+    _add_listening(parser)
+    _add_given(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.serve"))
+
+
+def _add_explore(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "explore",
+        help="evaluate, index and show vectors that you already have",
+        description=EXPLORE,
+        epilog=EXPLORE_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("folder", metavar="VECTORS", help="a file of vectors, a folder of shards, or a model folder with an index")
+    parser.add_argument("--out", metavar="FOLDER", help="the folder to write (default: beside the file, with the ending .nearkin)")
+    parser.add_argument("--replace", action="store_true", help="build the folder again; changes of its index are lost")
+    parser.add_argument("--no-evaluation", action="store_true", help="do not evaluate")
+    parser.add_argument("--no-serve", action="store_true", help="write the folder and its evaluation, and end")
+    _add_listening(parser)
+    _add_given(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.explore"))
+
+
+def _add_listening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port; 0 picks a free one (default: %(default)s)")
     parser.add_argument("--token", metavar="SECRET", help="token that clients must send (default: $NEARKIN_TOKEN)")
@@ -449,7 +506,24 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     _add_device(parser)
     _add_verify(parser)
     _add_uri(parser)
-    parser.set_defaults(run=_lazily("nearkin.cli.serve"))
+
+
+def _add_given(parser: argparse.ArgumentParser) -> None:
+    """The options of all verbs that take vectors in place of a model folder."""
+    group = parser.add_argument_group("for a file of vectors")
+    group.add_argument("--labels", metavar="FILE", help="labels of the vectors: a table with a row for each, or with a column id")
+    group.add_argument(
+        "--images", metavar="FOLDER", help="images to show: named in the table, or one for each vector in the order of names"
+    )
+    group.add_argument(
+        "--metric",
+        choices=("cosine", "squared_euclidean", "inner_product", "hamming"),
+        help="how vectors are compared (default: by their lengths)",
+    )
+    for role, what in GIVEN_COLUMNS.items():
+        group.add_argument(f"--{role}-column", metavar="NAME", help=what)
+    group.add_argument("--target-columns", metavar="A,B", help="columns of numbers that neighbors are judged by (default: target)")
+    group.add_argument("--columns", metavar="A,B", help="columns to keep as metadata (default: all, at most 100)")
 
 
 def _add_check(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

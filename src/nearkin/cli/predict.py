@@ -11,13 +11,13 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from nearkin import data as sources
+from nearkin.cli.datasets import new_points
 from nearkin.cli.progress import note
 from nearkin.cli.search import image_files_of
 from nearkin.cli.terminal import Terminal
 from nearkin.data.images import DamagedImageError
-from nearkin.data.sources.arrays import ARRAY_SUFFIXES
-from nearkin.models.folder import Inputs, Model, load, reading
+from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
+from nearkin.models.folder import Inputs, Model, load
 
 TOGETHER = 256  # points predicted at once
 
@@ -41,8 +41,8 @@ def run(arguments: Namespace) -> int:
 
 
 def _predictions(model: Model, query: str, k: int) -> Iterator[dict[str, Any]]:
-    if query.lower().endswith(ARRAY_SUFFIXES):
-        data = sources.open(query, **reading(model.about), report=note)
+    if query.lower().endswith(VECTOR_SUFFIXES):
+        data = new_points(model.about, query, report=note)
         for ids in torch.split(data.ids, TOGETHER):
             names = [data.sources[row] for row in data.rows(ids).tolist()]
             yield from _rows(model, names, data.read(ids).numpy(), k)

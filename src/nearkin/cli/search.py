@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nearkin import data as sources
+from nearkin.cli.datasets import new_points
 from nearkin.cli.printed import visible
 from nearkin.cli.progress import note
 from nearkin.cli.terminal import Terminal
@@ -22,14 +22,15 @@ from nearkin.data.images import DamagedImageError
 from nearkin.data.progress import few
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import report_unread
+from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
-from nearkin.models.folder import reading
 
 TOGETHER = 256  # images encoded and searched at once
 AFFINITY = {
     "squared_euclidean": "minus the squared distance, so 0 for the same point and negative for all others",
     "cosine": "the cosine of the angle, from -1 to 1",
+    "inner_product": "the inner product",
     "hamming": "minus the number of bits that differ, so 0 for the same code",
 }
 SHOWN = 4  # columns for metadata
@@ -64,7 +65,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
-    arrays = [query for query in arguments.queries if query.lower().endswith(ARRAY_SUFFIXES)]
+    arrays = [query for query in arguments.queries if query.lower().endswith(VECTOR_SUFFIXES)]
     paths = [path for query in arguments.queries if query not in arrays for path in image_files_of(query)]
     for start in range(0, len(paths), TOGETHER):
         yield from _images(collection, paths[start : start + TOGETHER], arguments.k, where)
@@ -96,7 +97,7 @@ def _images(collection: Collection, paths: list[str], k: int, where: Where) -> I
 def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[Result]:
     """New points from an array file, vectors or images like the training data: encoded, then searched."""
     about = collection.model.about
-    data = sources.open(query, **reading(about), report=note)
+    data = new_points(about, query, report=note)
     if tuple(data.shape) != tuple(about["shape"]):
         fix = "; pass embeddings with --vector" if data.shape == (collection.index.dimension,) else ""
         raise ValueError(f"{query} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}{fix}")

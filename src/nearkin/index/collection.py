@@ -34,6 +34,7 @@ from nearkin.models.feature_cache import FeatureCache, file_digests
 from nearkin.models.folder import Model, Picture, about_of, framing_of, load
 
 BATCH = 1024  # points per durable step
+STEP_BYTES = 1 << 25  # of vectors per durable step: encoding them costs nothing, so that the steps may be longer
 
 Query = Picture | int | np.ndarray | Tensor
 
@@ -382,7 +383,7 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
 
 def _embedded(folder: Path, model: Model, data: Dataset, rows: Sequence[int], loader: Loader) -> Iterator[tuple[np.ndarray, list[int]]]:
     """Embeddings (b, d) with their rows, in batches; of files whose features training has kept, without decoding them again."""
-    left = list(rows)
+    left, step = list(rows), BATCH if data.kind == "images" else max(BATCH, STEP_BYTES // (4 * data.shape[0]))
     if model.has_features and "features" in model.about and isinstance(data.inputs, Files):
         cache = FeatureCache(folder, model.about["features"])
         digests = dict(zip(left, file_digests([data.inputs.paths[row] for row in left]), strict=True)) if len(cache) else {}
@@ -392,7 +393,7 @@ def _embedded(folder: Path, model: Model, data: Dataset, rows: Sequence[int], lo
             yield model.from_features(cache.get([digests[row] for row in some])).cpu().numpy(), some
         there = set(known)
         left = [row for row in left if row not in there]
-    for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(left, dtype=torch.int64)], BATCH) if left else ()):
+    for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(left, dtype=torch.int64)], step) if left else ()):
         yield np.asarray(torch.as_tensor(model.encode(inputs)).cpu()), data.rows(ids.cpu()).tolist()
 
 
@@ -403,8 +404,9 @@ def _label(data: Dataset, row: int) -> str | None:
 
 
 def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
-    """Further fields of a point: its data set and split, its numbers by name, its set of classes, its group."""
-    found: dict[str, Any] = {"data": data.name}
+    """Further fields of a point: its data set and split, its numbers by name, its set of classes, its group, and other columns."""
+    found: dict[str, Any] = {name: values[row] for name, values in data.columns.items() if values[row] is not None}
+    found["data"] = data.name
     if split != WHOLE:
         found["split"] = split
     if data.targets is not None:
@@ -419,8 +421,9 @@ def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
 
 
 def _thumbnails(data: Dataset, rows: Sequence[int]) -> list[bytes]:
-    if isinstance(data.inputs, Files):
-        return [thumbnail.of_file(data.inputs.paths[row]) for row in rows]
+    if data.pictures or isinstance(data.inputs, Files):
+        paths = data.pictures or data.inputs.paths  # type: ignore[union-attr]
+        return [thumbnail.of_file(paths[row]) if paths[row] else b"" for row in rows]
     return [thumbnail.of_pixels(image) for image in data.read(data.ids[list(rows)])] if data.kind == "images" else []
 
 
