@@ -84,6 +84,7 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos photos/                 build the index
   nearkin index runs/photos --add more/             add images
   nearkin index runs/photos --delete 3,17,100-199   remove points by id
+  nearkin index runs/photos --rename-class cta=cat  rename a class; --remove-class and --label change classes, too
   nearkin index runs/photos --backend hnsw          approximate search for large collections (pip install 'nearkin[search]')
   nearkin index runs/photos photos/ --replace       rebuild it; the old index is used until the new one is complete
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
@@ -94,13 +95,15 @@ SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos query.jpg
   nearkin search runs/photos queries/ -k 5 --json     every image of a folder
   nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
+  nearkin search runs/photos query.jpg --reject 0.05  and whether it is of no known class; so are said to be 5 % of known images
   nearkin search runs/vectors new.npz                 vectors like the training data: the array x, or a .npy file
   nearkin search runs/photos --vector 0.1,-2,0.5      an embedding, or a file of them: --vector queries.npz"""
 PREDICT = """Predict the class of images or vectors by the vote of their nearest training points, with the share of these that agree;
 or their numbers, as the mean over the nearest."""
 PREDICT_EXAMPLES = """examples:
   nearkin predict runs/photos new.jpg
-  nearkin predict runs/photos new/ --json"""
+  nearkin predict runs/photos new/ --json
+  nearkin predict runs/photos new/ --reject 0.05      "none of these" for images of no known class; needs the index"""
 SERVE = """Serve the index of a model folder over HTTP, with a page for searching by image and the explorer, a map that shows which
 neighbors are wrong. By default only this machine can connect; for other machines pass --host and a token. Changes to the index
 are picked up without a restart."""
@@ -412,6 +415,7 @@ def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("folder", metavar="FOLDER", help="a model folder; it needs no index")
     parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, folders of images, or arrays like the training data")
     parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors that vote (default: %(default)s)")
+    _add_reject(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
     _add_verify(parser)
@@ -436,6 +440,9 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="index type in Milvus (default: FLAT, which is exact)"
     )
+    parser.add_argument("--rename-class", metavar="OLD=NEW", help="rename a class, or join it with another one")
+    parser.add_argument("--remove-class", metavar="NAME", help="remove a class and its points")
+    parser.add_argument("--label", metavar="NAME=IDS", help="give points a class, which may be new, such as cat=3,17,100-199")
     parser.add_argument("--compact", action="store_true", help="free the disk space of removed points")
     parser.add_argument("--check", action="store_true", help="compare every file with its checksum")
     _add_places(parser)
@@ -461,6 +468,7 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbors with this metadata, such as split=test"
     )
+    _add_reject(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
     _add_verify(parser)
@@ -539,6 +547,12 @@ def _add_check(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--accept", action="store_true", help="record the files of the model folder as they are now, after you have edited them on purpose"
     )
     parser.set_defaults(run=_lazily("nearkin.cli.check"))
+
+
+def _add_reject(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reject", type=float, metavar="SHARE", help="say which queries are of no known class, such that this share of known ones is, too"
+    )
 
 
 def _add_exploring(parser: argparse.ArgumentParser) -> None:
