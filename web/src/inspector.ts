@@ -70,12 +70,18 @@ function own(picture: HTMLImageElement): HTMLElement {
   return picture;
 }
 
+const OWN = new Set(["data", "split", "set", "group"]); // fields of the metadata that are shown in other ways
+
 function facts(atlas: Atlas, { row, near }: Visit): [string, string][] {
   if (row === null) return [["majority", majority(atlas, near.models[0])]];
   const found: [string, string][] = [["number", String(atlas.ids[row])]];
   if (atlas.splits.length > 1 || atlas.splits[0] !== "no split") found.push(["split", atlas.splits[atlas.split[row]]]);
   for (const one of atlas.targets) found.push([one.name, formatted(one.values[row])]);
   if (Array.isArray(near.metadata.set)) found.push(["labels", near.metadata.set.join(", ") || "none"]);
+  for (const [name, value] of Object.entries(near.metadata)) {
+    if (OWN.has(name) || value === null || typeof value === "object" || atlas.targets.some((one) => one.name === name)) continue;
+    found.push([name, typeof value === "number" ? formatted(value) : String(value)]);
+  }
   for (const model of atlas.models) {
     const tail = atlas.models.length > 1 ? `, ${model.name}` : "";
     if (model.purity && !Number.isNaN(model.purity[row])) found.push([`purity${tail}`, percent(model.purity[row])]);

@@ -56,6 +56,10 @@ class Dataset:
         What to learn from. By default the first that is there of classes, sets and numbers; otherwise "ids", which uses no labels.
     from_folders : bool, default=False
         Whether the classes are folder names, which training then mentions: folders may also be albums.
+    columns : mapping of str to sequence, default={}
+        Further values of each point (text, numbers, truth values or None), by name: what an index can filter by and the explorer colors by.
+    pictures : sequence of str, default=()
+        (n,) image files that show what the vectors were computed from; "" where there is none.
 
     Raises
     ------
@@ -87,6 +91,8 @@ class Dataset:
     sources: Sequence[str] = ()
     by: Supervision | None = None
     from_folders: bool = False
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    pictures: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         n = len(self.inputs)
@@ -103,6 +109,9 @@ class Dataset:
         for name in ("labels", "targets", "sets", "split", "groups", "ids", "sources"):
             values = getattr(self, name)
             if values is not None and len(values) != n:
+                raise ValueError(f"{name} has {len(values)} entries for {n} points of {self.name}; give one for each point")
+        for name, values in (*self.columns.items(), *([("pictures", self.pictures)] if len(self.pictures) else [])):
+            if len(values) != n:
                 raise ValueError(f"{name} has {len(values)} entries for {n} points of {self.name}; give one for each point")
         if self.by is not None and self._labels_of(self.by) is None and self.by != "ids":
             raise ValueError(f"supervision {self.by!r} is not in {self.name}, which has {_known(self)}; choose another, or ids")
@@ -194,6 +203,8 @@ class Dataset:
         at, listed = torch.from_numpy(rows), rows.tolist()
         inputs = self.inputs[at] if isinstance(self.inputs, Tensor) else self.inputs.take(listed)
         picked: dict[str, Any] = {name: getattr(self, name)[at] for name in ("labels", "targets", "sets", "groups") if self._has(name)}
+        picked["columns"] = {name: [values[row] for row in listed] for name, values in self.columns.items()}
+        picked["pictures"] = [self.pictures[row] for row in listed] if len(self.pictures) else ()
         return replace(
             self, inputs=inputs, split=self.split[rows], ids=self.ids[at], sources=[self.sources[row] for row in listed], **picked
         )
