@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nearkin.data.images import DamagedImageError, Files, damaged_file_error
 from nearkin.data.sources.sharded import ShardRows
+from nearkin.data.table_format import TableCells
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 SPLITS = ("train", "validation", "test")
@@ -56,6 +57,8 @@ class Dataset:
         What to learn from. By default the first that is there of classes, sets and numbers; otherwise "ids", which uses no labels.
     from_folders : bool, default=False
         Whether the classes are folder names, which training then mentions: folders may also be albums.
+    table : TableCells, optional
+        The cells of points that are rows of a table, with the schema by which `inputs` encodes them.
 
     Raises
     ------
@@ -87,6 +90,7 @@ class Dataset:
     sources: Sequence[str] = ()
     by: Supervision | None = None
     from_folders: bool = False
+    table: TableCells | None = None
 
     def __post_init__(self) -> None:
         n = len(self.inputs)
@@ -194,6 +198,8 @@ class Dataset:
         at, listed = torch.from_numpy(rows), rows.tolist()
         inputs = self.inputs[at] if isinstance(self.inputs, Tensor) else self.inputs.take(listed)
         picked: dict[str, Any] = {name: getattr(self, name)[at] for name in ("labels", "targets", "sets", "groups") if self._has(name)}
+        if self.table is not None:
+            picked["table"] = self.table.take(rows)
         return replace(
             self, inputs=inputs, split=self.split[rows], ids=self.ids[at], sources=[self.sources[row] for row in listed], **picked
         )
@@ -300,6 +306,8 @@ class Dataset:
         """
         what = {1: "gray images", 3: "color images"}.get(self.shape[0], "images") if self.kind == "images" else "vectors"
         sides = f"{self.shape[2]} x {self.shape[1]}" if self.kind == "images" else f"of {self.shape[0]:,} numbers"
+        if self.table is not None:
+            what, sides = "rows", f"of {len(self.table.format.schema.columns):,} columns"
         files = " (files, decoded when needed)" if isinstance(self.inputs, Files) else ""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parts.items())
         taught = "the points without labels" if self.supervision == "ids" else self.supervision
