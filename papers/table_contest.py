@@ -23,6 +23,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import LabelEncoder
 
 from nearkin.compose.validation import check_choice, check_whole
+from nearkin.evaluate import expected_calibration_error
 from papers.table_methods import MAIN, METHODS, Make, drawn
 from papers.table_page import write_page
 from papers.table_sets import SETS, TableSet
@@ -85,7 +86,7 @@ def run_one(data: tuple[Any, np.ndarray], task: str, job: Job) -> dict[str, Any]
     return {
         "accuracy": 100 * float(right.mean()),
         "log_loss": float(log_loss(y_test, shares, labels=np.unique(y))),
-        "calibration_error": _calibration_error(shares.max(1), right),
+        "calibration_error": 100 * expected_calibration_error(torch.from_numpy(shares.max(1)), torch.from_numpy(right)),
         **times,
         **kept,
     }
@@ -118,13 +119,6 @@ def _validation_score(make: Make, settings: dict[str, Any], parts: tuple[Any, ..
     except (ValueError, RuntimeError):  # settings that do not fit this set, such as more components than columns
         return -np.inf
     return float((found == y_valid).mean()) if task == "classes" else -float(np.mean((found - y_valid) ** 2))
-
-
-def _calibration_error(confident: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
-    """Expected calibration error in points: the mean gap between confidence and accuracy over equal bins of confidence."""
-    of = np.minimum((confident * bins).astype(int), bins - 1)
-    gaps = [abs(confident[of == one].mean() - right[of == one].mean()) * (of == one).mean() for one in np.unique(of)]
-    return 100 * float(sum(gaps))
 
 
 def saved(folder: Path, one: TableSet) -> dict[str, Any]:

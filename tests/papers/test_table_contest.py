@@ -153,10 +153,6 @@ def test_there_are_enough_sets_and_each_has_its_checksum() -> None:
         _checked("abalone", b"other")
 
 
-def test_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
-    assert table_contest._calibration_error(np.full(4, 0.9), np.array([True, True, True, False])) == pytest.approx(15.0)
-
-
 def test_an_unknown_set_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tables", "--sets", "whine"]) == 2
     assert "SET 'whine' is unknown (did you mean 'wine'?)" in capsys.readouterr().err

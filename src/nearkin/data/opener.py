@@ -137,7 +137,8 @@ def _opened(
     rows: TableFormat | None,
 ) -> Dataset:
     if not isinstance(what, str | os.PathLike):
-        return open_rows(what, columns, options.report, rows) if hasattr(what, "columns") else open_arrays(what, options)
+        framed = rows is not None or hasattr(what, "columns")
+        return open_rows(what, columns, options.report, rows) if framed else open_arrays(what, options)
     text = os.fspath(what)
     name = _named(text) if isinstance(what, str) else None
     if name is not None:

@@ -22,10 +22,9 @@ from nearkin.estimators.linear.inputs import array, like, validated
 from nearkin.estimators.targets import read_targets
 from nearkin.models.tabular import NumberEmbedding, NumberScaling, Scaling, TabularEncoder
 from nearkin.search.soft_neighbors import Votes, soft_mean, vote
-from nearkin.train.tabular import Schedule, TableRows, embed, split_rows, train
+from nearkin.train.tabular import Schedule, TableRows, batch_size_for, embed, members_for, split_rows, train
 
 DISTANCES = ("euclidean", "squared_euclidean")
-SMALL = 2_500  # rows up to which several members are the default
 FLOAT64_ROWS = 20_000  # up to here predictions are computed in float64 and do not depend on the other queries' rounding
 _FINITE = "ensure_all_finite" if "ensure_all_finite" in inspect.signature(check_array).parameters else "force_all_finite"
 
@@ -89,7 +88,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _fit(self, table: Any, targets: np.ndarray, classes: np.ndarray | None, weights: np.ndarray) -> None:
         schedule = self._schedule(len(targets))
-        count = _members(len(targets)) if self.n_members is None else check_whole("n_members", self.n_members)
+        count = members_for(len(targets)) if self.n_members is None else check_whole("n_members", self.n_members)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=1 + count).tolist()
         before = self.members_ if self.warm_start and hasattr(self, "members_") else []
         self.schema_ = TableSchema.learned(table)
@@ -125,7 +124,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
             self.distance,
             check_positive("temperature", self.temperature),
             self.reference_share,
-            _batch_size(n) if self.batch_size is None else check_whole("batch_size", self.batch_size, 2),
+            batch_size_for(n) if self.batch_size is None else check_whole("batch_size", self.batch_size, 2),
             check_whole("epochs", self.epochs),
             check_whole("patience", self.patience),
             check_positive("learning_rate", self.learning_rate),
@@ -350,16 +349,6 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
         return tags
-
-
-def _batch_size(n: int) -> int:
-    """Several steps per epoch for small tables, few for large ones, where a step has more references."""
-    return max(32, min(max(min(256, n // 7), n // 16), 1024))
-
-
-def _members(n: int) -> int:
-    """Several members for small tables, where they cost little and steady the prediction."""
-    return 4 if n <= SMALL else 1
 
 
 def _continue(encoder: TabularEncoder, before: TabularEncoder) -> None:

@@ -403,7 +403,7 @@ def _label(data: Dataset, row: int) -> str | None:
 
 
 def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
-    """Further fields of a point: its data set and split, its numbers by name, its set of classes, its group."""
+    """Further fields of a point: its data set and split, its numbers by name, its set of classes, its group, the cells of a table's row."""
     found: dict[str, Any] = {"data": data.name}
     if split != WHOLE:
         found["split"] = split
@@ -415,6 +415,8 @@ def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
         found["set"] = [name for name, held in zip(data.classes, data.sets[row].tolist(), strict=True) if held]
     if data.groups is not None:
         found["group"] = int(data.groups[row])
+    if data.table is not None:
+        found["row"] = data.table.row(row)
     return found
 
 

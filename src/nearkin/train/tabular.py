@@ -15,6 +15,7 @@ from nearkin.search.soft_neighbors import BLOCK, affinities, log_loss, squared_e
 
 MOST_REFERENCES = 1024  # of a step, whatever their share: it bounds the memory and the time of a step
 FEWEST_HELD_OUT = 8
+SMALL = 2_500  # rows up to which several members are the default
 AVERAGING = 0.98  # of the old average that a step keeps: the average of about 50 steps is steadier than the last weights
 TEMPERATURES = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # factors that the held-out rows choose from
 
@@ -35,16 +36,16 @@ class TableRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a member is trained."""
+    """How a member is trained; the defaults are those of the tabular estimators."""
 
-    distance: str
-    temperature: float
-    reference_share: float
-    batch_size: int
-    epochs: int
-    patience: int
-    learning_rate: float
-    weight_decay: float
+    distance: str = "euclidean"
+    temperature: float = 1.0
+    reference_share: float = 0.5
+    batch_size: int = 256
+    epochs: int = 40
+    patience: int = 12
+    learning_rate: float = 0.002
+    weight_decay: float = 0.0002
 
 
 class Trained(NamedTuple):
@@ -52,6 +53,16 @@ class Trained(NamedTuple):
 
     curve: list[float]  # the held-out loss of every epoch, or the training loss without held-out rows
     factor: float  # of the temperature, by which the held-out rows are predicted best
+
+
+def batch_size_for(n: int) -> int:
+    """Several steps per epoch for small tables, few for large ones, where a step has more references."""
+    return max(32, min(max(min(256, n // 7), n // 16), 1024))
+
+
+def members_for(n: int) -> int:
+    """Several members for small tables, where they cost little and steady the prediction."""
+    return 4 if n <= SMALL else 1
 
 
 def split_rows(classes: np.ndarray | None, n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -53,7 +53,7 @@ def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFo
     except ValueError as error:
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     inputs = torch.from_numpy(np.concatenate([encoded.numbers, encoded.categories], 1).astype(np.float32))
-    shown = {name: cells[name].plain() for name in found.schema.names}
+    shown = {column.name: cells[column.name].plain() for column in found.schema.columns}
     first = 2 if isinstance(what, str | os.PathLike) and Path(what).suffix.lower() != ".parquet" else 1  # below a CSV's header
     sources = [f"{where if where != 'the table' else name} row {row + first}" for row in kept.tolist()]
     return Dataset(name, inputs, sources=sources, table=TableCells(found, shown), **answers)
