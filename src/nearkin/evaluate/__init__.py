@@ -6,6 +6,7 @@ pairs (`pr_curve`, `roc_curve`) are here too. All of them accept torch tensors o
 expected value of ties, and clamp a k above the number of candidates and report it. `vote` and `weighted_vote` come from `nearkin.search`.
 """
 
+from nearkin.evaluate.calibration import expected_calibration_error
 from nearkin.evaluate.classification import NO_PREDICTION, ClassRow, accuracy, classification, confusion, per_class, predictions
 from nearkin.evaluate.cleaning import Problem, Problems, clean
 from nearkin.evaluate.clustering import agreement, clustering
@@ -47,6 +48,7 @@ __all__ = [
     "collapse",
     "confusion",
     "consistency",
+    "expected_calibration_error",
     "knn_accuracy",
     "knn_predict",
     "knn_regress",
