@@ -14,6 +14,7 @@ import torch
 from nearkin.compose.points import encode_labels
 from nearkin.data.columns import Cells, TableSchema, read_columns
 from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.files import is_image
 from nearkin.data.labels import class_numbers, split_name
 from nearkin.data.progress import Report, few, inform, warn
 from nearkin.data.sources.table import Columns
@@ -23,7 +24,7 @@ MOST_CLASSES = 20  # different whole numbers up to which a label column of numbe
 
 
 def lists_files(path: Path, path_column: str) -> bool:
-    """Whether a table has the column of paths, so that its rows are image files."""
+    """Whether a table has the column of paths, or names of image files in its first row, so that its rows are image files."""
     if path.suffix.lower() == ".parquet":
         try:
             return path_column in import_module("pyarrow.parquet").read_schema(path).names
@@ -31,10 +32,11 @@ def lists_files(path: Path, path_column: str) -> bool:
             return True  # the reader of image tables names what to install
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
-            header = next(csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ","), [])
+            reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            header, first = next(reader, []), next(reader, [])
     except (UnicodeDecodeError, csv.Error):
         return False
-    return path_column in [cell.strip() for cell in header]
+    return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
 
 
 def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFormat | None = None) -> Dataset:
