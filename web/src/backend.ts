@@ -9,7 +9,7 @@ export interface Found {
   rows: number[];
   affinity: number[];
   right: number[]; // 1 right, 0 wrong, -1 unknown
-  cells?: Row[]; // of the neighbors, where points are rows of a table
+  cells?: Row[]; // the metadata of the neighbors
   at?: [number, number]; // position of an uploaded image
 }
 
@@ -103,9 +103,8 @@ function chunk(number: number): Promise<Chunk> {
   return loaded;
 }
 
-/** The cells of a point that is a row of a table. */
 async function rowOf(atlas: Atlas, row: number): Promise<Row> {
-  return (await chunk(Math.floor(row / atlas.chunk))).metadata[row % atlas.chunk].row as Row;
+  return (await chunk(Math.floor(row / atlas.chunk))).metadata[row % atlas.chunk];
 }
 
 export const disk: Backend = {
@@ -121,7 +120,7 @@ export const disk: Backend = {
       const rows = [...cut(new Int32Array(bytes(json.rows)))];
       const there = rows.filter((one) => one >= 0).length;
       const near = rows.slice(0, there);
-      const cells = part.metadata[at].row ? await Promise.all(near.map((one) => rowOf(atlas, one))) : undefined;
+      const cells = atlas.pictured ? undefined : await Promise.all(near.map((one) => rowOf(atlas, one)));
       return {
         rows: near,
         affinity: [...cut(new Float32Array(bytes(json.affinity)))].slice(0, there),

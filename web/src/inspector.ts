@@ -70,13 +70,18 @@ function own(picture: HTMLImageElement): HTMLElement {
   return picture;
 }
 
+const OWN = new Set(["data", "split", "set", "group"]); // fields of the metadata that are shown in other ways
+
 function facts(atlas: Atlas, { row, near }: Visit): [string, string][] {
   if (row === null) return [["majority", majority(atlas, near.models[0])]];
   const found: [string, string][] = [["number", String(atlas.ids[row])]];
   if (atlas.splits.length > 1 || atlas.splits[0] !== "no split") found.push(["split", atlas.splits[atlas.split[row]]]);
   for (const one of atlas.targets) found.push([one.name, formatted(one.values[row])]);
-  for (const [name, value] of Object.entries((near.metadata.row ?? {}) as Row)) found.push([name, cell(value)]);
   if (Array.isArray(near.metadata.set)) found.push(["labels", near.metadata.set.join(", ") || "none"]);
+  for (const [name, value] of Object.entries(near.metadata)) {
+    if (OWN.has(name) || value === null || typeof value === "object" || atlas.targets.some((one) => one.name === name)) continue;
+    found.push([name, typeof value === "number" ? formatted(value) : String(value)]);
+  }
   for (const model of atlas.models) {
     const tail = atlas.models.length > 1 ? `, ${model.name}` : "";
     if (model.purity && !Number.isNaN(model.purity[row])) found.push([`purity${tail}`, percent(model.purity[row])]);
@@ -118,23 +123,23 @@ function neighbors(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k
   const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", inner_product: "inner product", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
   const tally = make("p", "tally", text);
   tally.title = `Exact neighbors in the embedding. Affinity: ${metric}; larger is nearer.`;
-  const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, actions, columns(found.cells?.[at], visit.near.metadata.row as Row | undefined)))));
+  const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, actions, atlas.pictured ? [] : columns(found.cells?.[at], visit.row === null ? {} : visit.near.metadata)))));
   return [make("div", "sum", tally, judged ? strip : ""), grid];
 }
 
 function cell(value: unknown): string {
-  return value === null ? "missing" : String(value);
+  return value === undefined || value === null ? "missing" : typeof value === "number" ? formatted(value) : String(value);
 }
 
-/** The columns of a table's row; cells that differ from the query's are marked. */
-function columns(row: Row | undefined, query: Row | undefined): HTMLElement[] {
-  if (!row) return [];
-  const parts = Object.entries(row).flatMap(([name, value]) => {
-    const own = make("dd", query && query[name] !== value ? "differs" : "", cell(value));
-    if (own.className) own.title = `the query has ${cell(query![name])}`;
+/** The columns of a point, such as those of a table's row; cells that differ from the query's are marked. */
+function columns(row: Row | undefined, query: Row): HTMLElement[] {
+  const names = row ? Object.keys({ ...query, ...row }).filter((name) => !OWN.has(name)) : [];
+  const parts = names.flatMap((name) => {
+    const own = make("dd", query[name] !== row![name] ? "differs" : "", cell(row![name]));
+    if (own.className) own.title = `the query has ${cell(query[name])}`;
     return [make("dt", "", name), own];
   });
-  return [make("dl", "columns", ...parts)];
+  return parts.length ? [make("dl", "columns", ...parts)] : [];
 }
 
 function tile(atlas: Atlas, backend: Backend, row: number, affinity: number, right: number, at: number, actions: Actions, more: HTMLElement[] = []): HTMLElement {

@@ -74,7 +74,7 @@ def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -
     name = f"{split} part" if split == arguments.part else "queries"
     queries, classes = in_classes_of(embedded(model, data, name, report), model.classes)
     if data is parts["train"]:
-        return Subject(model, queries, None, classes, "ids", split, notes)
+        return Subject(model, queries, None, classes, data.supervision, split, notes)
     if data.supervision == "classes" and parts["train"].labels is None:
         return Subject(model, queries, None, classes, "classes", split, (*notes, UNLABELED_TRAINING_PART))
     gallery, classes = in_classes_of(embedded(model, parts["train"], "training part", report), classes)

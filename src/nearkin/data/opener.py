@@ -20,6 +20,8 @@ from nearkin.data.sources.options import ReadOptions
 from nearkin.data.sources.rows import lists_files, open_rows
 from nearkin.data.sources.sharded import open_sharded
 from nearkin.data.sources.table import TABLE_SUFFIXES, Columns, open_table
+from nearkin.data.sources.vector_tables import VectorColumns, holds_vectors
+from nearkin.data.sources.vectors import open_vectors
 from nearkin.data.table_format import TableFormat
 
 DATA_ROOT = "data"
@@ -54,7 +56,7 @@ def open(
 
         - the name of a known set (`nearkin.data.SETS`), looked for under `data_root`; to open a folder with such a name write ./mnist
         - a folder of images, with a folder for each class or without classes, and with or without train/, val/ and test/ above them
-        - a table (.csv, .tsv, .parquet) with the path of one image in each row
+        - a table (.csv, .tsv, .parquet) with the path of one image in each row, or a .parquet file with a column of vectors
         - a table without such a column, or a pandas or polars frame, whose rows are the points: numbers, categories, booleans, dates
         - an array file (.npz, .npy), or arrays in memory: x, a pair (x, y), or a mapping with x and any of labels, targets, sets, split,
           groups and classes
@@ -155,6 +157,8 @@ def _opened(
         return open_folder(path, options)
     if not path.exists():
         raise FileNotFoundError(_unknown(text))
+    if holds_vectors(path, columns.path):
+        return open_vectors(path, columns=_vector_columns(columns), on_error=options.on_error, report=options.report)
     if path.suffix.lower() in TABLE_SUFFIXES:
         if rows is not None or not lists_files(path, columns.path):
             return open_rows(path, columns, options.report, rows)
@@ -163,6 +167,10 @@ def _opened(
         return open_array_file(path, options)
     known = ", ".join((*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
     raise ValueError(f"what: {path} ends with {path.suffix or 'nothing'!r}; give a folder, a file ending with {known}, or a known name")
+
+
+def _vector_columns(columns: Columns) -> VectorColumns:
+    return VectorColumns(label=columns.label, targets=columns.targets, split=columns.split, group=columns.group)
 
 
 def absolute_source(what: str) -> str:

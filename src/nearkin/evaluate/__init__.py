@@ -8,9 +8,11 @@ expected value of ties, and clamp a k above the number of candidates and report 
 
 from nearkin.evaluate.calibration import expected_calibration_error
 from nearkin.evaluate.classification import NO_PREDICTION, ClassRow, accuracy, classification, confusion, per_class, predictions
+from nearkin.evaluate.cleaning import Problem, Problems, clean
 from nearkin.evaluate.clustering import agreement, clustering
 from nearkin.evaluate.curves import pair_curves, pr_curve, roc_curve
 from nearkin.evaluate.geometry import collapse, consistency
+from nearkin.evaluate.label_errors import LabelErrors, label_errors
 from nearkin.evaluate.neighbors import (
     class_means,
     knn_accuracy,
@@ -31,6 +33,9 @@ __all__ = [
     "NO_PREDICTION",
     "ClassRow",
     "Curve",
+    "LabelErrors",
+    "Problem",
+    "Problems",
     "Score",
     "accuracy",
     "agreement",
@@ -38,6 +43,7 @@ __all__ = [
     "best",
     "class_means",
     "classification",
+    "clean",
     "clustering",
     "collapse",
     "confusion",
@@ -46,6 +52,7 @@ __all__ = [
     "knn_accuracy",
     "knn_predict",
     "knn_regress",
+    "label_errors",
     "linear_probes",
     "nearest_mean_predict",
     "pair_curves",

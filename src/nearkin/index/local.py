@@ -15,6 +15,7 @@ import numpy as np
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.validation import check_choice, check_whole
 from nearkin.data.disk import body_digest, damage
+from nearkin.data.progress import few
 from nearkin.index import calibration
 from nearkin.index import structure as structures
 from nearkin.index.contract import Answer, Entries, Entry, Page, StoredPoints, VectorIndex, Where, check_entries
@@ -203,7 +204,7 @@ class LocalIndex(VectorIndex):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(self._manifest["labels"])
+        return tuple(dict.fromkeys(name for name in self._manifest["labels"] if name is not None))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -291,6 +292,51 @@ class LocalIndex(VectorIndex):
             record = self._write(manifest, "deleted", {"ids": gone})
             self._commit({**manifest, "deleted": record, "gone": len(gone)})
 
+    def rename_class(self, old: str, new: str) -> None:
+        with self._change() as manifest:
+            if not new:
+                raise ValueError("new is empty; give the class a name, or remove it")
+            self._known_class(old)
+            self._commit({**manifest, "labels": [new if name == old else name for name in manifest["labels"]]})
+        self._calibrate_again()
+
+    def remove_class(self, name: str, *, keep_points: bool = False) -> int:
+        with self._change() as manifest:
+            self._known_class(name)
+            now = self.snapshot
+            ids = now.ids[now.allowed(Where(labels=(name,)))]
+            changed = {**manifest, "labels": [None if known == name else known for known in manifest["labels"]]}
+            if not keep_points and len(ids):
+                gone = np.union1d(self._deleted(manifest), ids)
+                changed |= {"deleted": self._write(manifest, "deleted", {"ids": gone}), "gone": len(gone)}
+            self._commit(changed)
+        self._calibrate_again()
+        return len(ids)
+
+    def relabel(self, ids: Sequence[int], label: str | None) -> None:
+        chosen = np.unique(np.asarray(list(ids), dtype=np.int64))
+        with self._change() as manifest:
+            self.snapshot.known_rows(chosen.tolist())
+            names = _with_names(manifest["labels"], [label])
+            code = -1 if label is None else names.index(label)
+            segments = []
+            for number, part in enumerate(manifest["segments"]):
+                arrays = mapped_arrays(self.folder / part["file"])
+                mask = np.isin(arrays["ids"], chosen)
+                changed = {**arrays, "labels": np.where(mask, code, arrays["labels"]).astype(np.int32)}
+                segments.append(self._write(manifest, "segment", changed, number) if mask.any() else part)
+            self._commit({**manifest, "segments": segments, "labels": names})
+        self._calibrate_again()
+
+    def _known_class(self, name: str) -> None:
+        if name not in self.labels:
+            raise KeyError(f"no class is named {name!r}; the classes are {few(list(self.labels)) or 'none'}")
+
+    def _calibrate_again(self) -> None:
+        """Fit the threshold behind `Hit.same_kind` to the new classes, if there was one."""
+        if self.calibration is not None:
+            self.calibrate()
+
     def replace(self, batches: Iterable[Entries], *, model: str, metric: str, dimension: int) -> int:
         """Replace all points, also by those of another model. The old content stays in use until the last batch is on disk.
 
@@ -307,7 +353,7 @@ class LocalIndex(VectorIndex):
             How many points there are now.
         """
         with self._change() as manifest:
-            next_id, labels, segments = 0, list[str](), list[dict[str, Any]]()
+            next_id, labels, segments = 0, list[str | None](), list[dict[str, Any]]()
             made = {**manifest, "model": model, "metric": metric, "dimension": dimension, **_EMPTY}
             for number, entries in enumerate(batches):
                 ids = self._new_ids({**made, "next_id": next_id}, entries, renumber=True)
@@ -473,6 +519,6 @@ def _files(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*manifest["segments"], *(record for record in (manifest["deleted"], manifest["structure"]) if record is not None)]
 
 
-def _with_names(names: Sequence[str], labels: Sequence[str | None]) -> list[str]:
+def _with_names(names: Sequence[str | None], labels: Sequence[str | None]) -> list[str | None]:
     """The names known so far, then the new ones, so that old numbers stay valid."""
-    return [*names, *sorted({label for label in labels if label is not None} - set(names))]
+    return [*names, *sorted({label for label in labels if label is not None} - set(names))]  # None among them is a removed class

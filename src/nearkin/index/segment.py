@@ -18,7 +18,7 @@ from nearkin.search.packing import pack
 Arrays = Mapping[str, np.ndarray]
 
 
-def packed(entries: Entries, ids: np.ndarray, labels: Sequence[str], *, binary: bool = False) -> dict[str, np.ndarray]:
+def packed(entries: Entries, ids: np.ndarray, labels: Sequence[str | None], *, binary: bool = False) -> dict[str, np.ndarray]:
     """Entries as the arrays of a segment; `labels` are the names behind the label numbers. `binary`: keep only signs, one bit each."""
     number = {name: at for at, name in enumerate(labels)}
     codes = np.array([-1 if label is None else number[label] for label in entries.labels], dtype=np.int32)

@@ -46,6 +46,7 @@ class Snapshot:
             none = np.empty((0, (self.dimension + 7) // 8), np.uint8) if self.binary else np.empty((0, self.dimension), np.float32)
             self._kept = _live(segments, "vectors", keep, none)
             self.codes = _live(segments, "labels", keep, np.empty(0, np.int32))
+        self.codes = _merged(self.codes, manifest["labels"])
         self._part = np.repeat(np.arange(len(segments)), [int(mask.sum()) for mask in keep])  # of each row, its segment
         self._place = np.concatenate([np.flatnonzero(mask) for mask in keep]) if segments else self.ids  # and where in it
         self._order = np.argsort(self.ids, kind="stable")
@@ -242,6 +243,14 @@ class Snapshot:
             live = np.zeros(len(part["ids"]), dtype=np.bool_)
             live[self._place[self._part == number]] = True
             yield from compress(segments_.rows_of(part), live)
+
+
+def _merged(codes: np.ndarray, names: Sequence[str | None]) -> np.ndarray:
+    """The class numbers (n,) where two names are the same, after a renaming, as the first of them; -1 for removed classes."""
+    if None not in names and len(set(names)) == len(names):
+        return codes
+    first = [-1 if name is None else names.index(name) for name in names]
+    return np.where(codes < 0, -1, np.array([*first, -1])[codes]).astype(np.int32)
 
 
 def _live(segments: Sequence[Mapping[str, np.ndarray]], name: str, keep: Sequence[np.ndarray], none: np.ndarray) -> np.ndarray:

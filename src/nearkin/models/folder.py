@@ -39,6 +39,7 @@ from nearkin.models.paths import model_page
 from nearkin.models.weights import read_tensors
 from nearkin.search import Neighbors, nearest
 from nearkin.search.packing import pack, unpack
+from nearkin.search.rejection import familiarity, fit_rejection
 from nearkin.search.soft_neighbors import Votes, soft_mean
 from nearkin.search.voting import vote
 
@@ -237,7 +238,7 @@ class Model:
         embeddings = torch.as_tensor(self.encode(inputs)).to(self.device)
         return nearest(embeddings, self._known().embeddings, k, self.affinity)
 
-    def predict(self, inputs: Inputs, k: int = 10) -> Tensor | np.ndarray:
+    def predict(self, inputs: Inputs, k: int = 10, *, reject: float | None = None, held_out: Inputs | None = None) -> Tensor | np.ndarray:
         """Predict labels from the nearest training points: the majority's class, or the mean of their targets.
 
         Parameters
@@ -246,11 +247,17 @@ class Model:
             As of `encode`.
         k : int, default=10
             Number of neighbors. Models of tables do not use it: all training rows vote, the nearest the most.
+        reject : float, optional
+            Predict -1 for points of no known class, so that this share of known ones is rejected, too.
+        held_out : Tensor, ndarray, path, Pillow image, or a sequence of these, optional
+            At least 20 points of known classes that were not trained on, to keep the rate of `reject`. By default the training points,
+            each compared with the others: these are nearer to one another than new points are, so that more than the given share of known
+            points is rejected. `Collection.predict` takes the held-out points of the index.
 
         Returns
         -------
         Tensor or ndarray
-            (n,) class numbers, positions in `classes`; or (n, t) numbers.
+            (n,) class numbers, positions in `classes`, -1 for rejected points; or (n, t) numbers.
 
         Raises
         ------
@@ -261,7 +268,9 @@ class Model:
         if known.labels is None:
             raise ValueError("this model was trained without labels, so it cannot predict any; use neighbors()")
         labels, references, classes = known.labels, known.embeddings, self.about["supervision"] == "classes"
-        if self.votes_softly:
+        if reject is not None and not classes:
+            raise ValueError(f"reject ({reject}) is for classes, and this model predicts {self.about['supervision']}; leave it out")
+        if self.votes_softly and reject is None:
             shares = self.shares(inputs)
             chosen = shares.argmax(1) if classes else shares
             return chosen if isinstance(inputs, Tensor) else chosen.cpu().numpy()
@@ -270,6 +279,8 @@ class Model:
         queries = torch.as_tensor(self.encode(inputs)).to(self.device)
         votes = labels[nearest(queries, references, k, self.affinity).positions]
         found = vote(votes) if classes else votes.float().mean(1)
+        if reject is not None:
+            found = torch.where(self._rejected(queries, references, held_out, reject), -1, found)
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
 
     @property
@@ -308,6 +319,13 @@ class Model:
         voters = [Votes(one, targets.to(one), one.new_zeros(len(one))) for one in references]
         found = [soft_mean(*pair, votes["distance"], warm) for *pair, warm in zip(asked, voters, votes["temperatures"], strict=True)]
         return torch.stack(found).mean(0)
+
+    def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
+        """(n,) bool: which embeddings belong to no class of the references."""
+        known = Points(references, ids=torch.arange(len(references), device=references.device))
+        points = known if held_out is None else torch.as_tensor(self.encode(held_out)).to(self.device)
+        rule = fit_rejection(points, known if held_out is None else references, self.affinity)
+        return torch.from_numpy(rule.rejects(familiarity(queries, references, self.affinity), reject)).to(queries.device)
 
     def _known(self) -> Points:
         if self.references is None:

@@ -47,10 +47,15 @@ class Seconds(BaseModel):
 
 
 class SearchPage(BaseModel):
-    """The nearest neighbors, nearest first. `exact` is false when a nearer one may have been missed."""
+    """The nearest neighbors, nearest first. `exact` is false when a nearer one may have been missed.
+
+    With `reject`, `none_of_these` says whether the query is of no known class, and `p_value` which share of known points is no nearer.
+    """
 
     neighbors: list[Neighbor]
     exact: bool
+    none_of_these: bool | None = None
+    p_value: float | None = None
     generation: int
     seconds: Seconds
 

@@ -18,7 +18,7 @@ from nearkin.data.files import is_image
 from nearkin.data.labels import class_numbers, split_name
 from nearkin.data.progress import Report, few, inform, warn
 from nearkin.data.sources.table import Columns
-from nearkin.data.table_format import TableCells, TableFormat
+from nearkin.data.table_format import TableFormat
 
 MOST_CLASSES = 20  # different whole numbers up to which a label column of numbers holds classes
 
@@ -55,10 +55,22 @@ def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFo
     except ValueError as error:
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     inputs = torch.from_numpy(np.concatenate([encoded.numbers, encoded.categories], 1).astype(np.float32))
-    shown = {column.name: cells[column.name].plain() for column in found.schema.columns}
     first = 2 if isinstance(what, str | os.PathLike) and Path(what).suffix.lower() != ".parquet" else 1  # below a CSV's header
     sources = [f"{where if where != 'the table' else name} row {row + first}" for row in kept.tolist()]
-    return Dataset(name, inputs, sources=sources, table=TableCells(found, shown), **answers)
+    return Dataset(name, inputs, sources=sources, columns=_shown(found, cells, encoded.numbers), table=found, **answers)
+
+
+def _shown(found: TableFormat, cells: Mapping[str, Cells], numbers: np.ndarray) -> dict[str, list[Any]]:
+    """The cells of the features as JSON holds them: dates as text, missing ones as None."""
+    shown, at = dict[str, list[Any]](), 0
+    for column in found.schema.columns:
+        if column.kind == "number":
+            shown[column.name] = [None if np.isnan(cell) else float(cell) for cell in numbers[:, at]]
+        else:
+            plain = cells[column.name].plain()
+            shown[column.name] = [cell if isinstance(cell, bool | str | None) else str(cell) for cell in plain]
+        at += len(column.features())
+    return shown
 
 
 def _plain(cells: Mapping[str, Cells]) -> dict[str, np.ndarray]:

@@ -59,6 +59,11 @@ class _Cells:
     numbers: Sequence[int]  # row numbers as in an editor or a spreadsheet: the header is row 1
 
 
+def read_cells(table: Path) -> Mapping[str, Sequence[Any]]:
+    """The columns of a .csv, .tsv or .parquet file by name; cells of the first two are texts, and missing ones are empty."""
+    return _read(table).of
+
+
 def _read(table: Path) -> _Cells:
     if table.suffix.lower() == ".parquet":
         return _parquet(table)
