@@ -100,15 +100,27 @@ def test_errors_name_the_fix(table, text, how, error):
         open_data(table(text), **how)
 
 
+def test_a_table_without_paths_holds_rows(table):
+    data = open_data(table("a,b,label\n0.5,x,cat\n1.5,y,dog\n2.5,x,cat\n"))
+    assert data.table is not None and data.shape == (2,) and data.classes == ("cat", "dog")
+    assert data.subset([1]).columns == {"a": [1.5], "b": ["y"]} and data.inputs[:, 0].tolist() == [0.5, 1.5, 2.5]
+
+
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "error"),
     [
-        ("photo,width,height\nimg/a.png,3,4\n", "its columns are photo, width, height. Set the names with path_column='photo'"),
-        ("name,kind,width,height\na,u,3,4\n", "name one with --label .* its columns are name, kind, width, height. A table of image files"),
+        ("photo,width,height\nimg/a.png,3,4\n", "Set the names with path_column"),
+        (
+            "name,kind,width,height\na,u,3,4\n",
+            "has no column 'label' or 'target' to learn from; name one with --label .* its columns are name",
+        ),
+        ("c0,c1\n1,2\n", "has no column 'label' or 'target' to learn from"),
+        ("0.5,0.0,0.0\n1,2,3\n", "has no header: its first row holds numbers; add a first row with the names of the columns"),
+        ("0.5,0.0,cat\n1,2,dog\n", "has no header"),
     ],
 )
-def test_the_error_for_other_tables_lists_the_columns(table, text, words):
-    with pytest.raises(ValueError, match=words):
+def test_the_error_for_other_tables_says_what_to_do(table, text, error):
+    with pytest.raises(ValueError, match=error):
         open_data(table(text))
 
 
@@ -129,7 +141,7 @@ def test_a_table_in_another_encoding(tmp_path):
 def test_parquet_without_its_extra_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ImportError, match=r"t.parquet: Parquet needs pyarrow, which is not installed; pip install 'nearkin\[table\]'"):
+    with pytest.raises(ImportError, match=r"t.parquet: Parquet needs pyarrow.*; pip install 'nearkin\[table\]', or save"):
         open_data(tmp_path / "t.parquet")
 
 

@@ -153,9 +153,8 @@ def _json(result: Result) -> dict[str, object]:
 
 def _metadata(hits: Sequence[Hit]) -> list[tuple[str, list[str]]]:
     """The first few columns of metadata: numbers by name, sets of classes. --json prints all."""
-    fields = [{**hit.metadata, **hit.metadata.get("row", {})} for hit in hits]
-    names = [name for name in dict.fromkeys(name for one in fields for name in one) if name not in ("data", "split", "group", "row")]
-    return [(name, [_cell(one.get(name)) for one in fields]) for name in names[:SHOWN]]
+    names = [name for name in dict.fromkeys(name for hit in hits for name in hit.metadata) if name not in ("data", "split", "group")]
+    return [(name, [_cell(hit.metadata.get(name)) for hit in hits]) for name in names[:SHOWN]]
 
 
 def _cell(value: object) -> str:

@@ -1,11 +1,9 @@
-"""What a model's tables look like, and the cells of rows that are shown."""
+"""What a model's tables look like."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
-
-import numpy as np
+from typing import Any, Self
 
 from nearkin.data.columns import TableSchema
 
@@ -49,27 +47,3 @@ class TableFormat:
         """Read what `as_dict` wrote."""
         schema = TableSchema.from_json(json.dumps(read["schema"]))
         return cls(schema, read["label"], tuple(read["targets"]), read["split"], read["group"])
-
-
-class TableCells(NamedTuple):
-    """The rows of a table beside their encoded inputs.
-
-    Parameters
-    ----------
-    format : TableFormat
-        Which columns there are.
-    cells : Mapping of str to ndarray
-        The cells of the features by column, as they are shown.
-    """
-
-    format: TableFormat
-    cells: Mapping[str, np.ndarray]
-
-    def take(self, rows: Sequence[int] | np.ndarray) -> "TableCells":
-        """Some of the rows."""
-        return TableCells(self.format, {name: column[np.asarray(rows)] for name, column in self.cells.items()})
-
-    def row(self, at: int) -> dict[str, Any]:
-        """One row as JSON holds it: dates as text, missing cells as None."""
-        found = {name: column[at] for name, column in self.cells.items()}
-        return {name: cell if isinstance(cell, bool | int | float | str | None) else str(cell) for name, cell in found.items()}

@@ -503,7 +503,7 @@ def _label(data: Dataset, row: int) -> str | None:
 
 
 def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
-    """Further fields of a point: data set and split, numbers by name, set of classes, group, other columns, the cells of a table's row."""
+    """Further fields of a point: its data set and split, its numbers by name, its set of classes, its group, and other columns."""
     found: dict[str, Any] = {name: values[row] for name, values in data.columns.items() if values[row] is not None}
     found["data"] = data.name
     if split != WHOLE:
@@ -516,8 +516,6 @@ def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
         found["set"] = [name for name, held in zip(data.classes, data.sets[row].tolist(), strict=True) if held]
     if data.groups is not None:
         found["group"] = int(data.groups[row])
-    if data.table is not None:
-        found["row"] = data.table.row(row)
     return found
 
 

@@ -42,7 +42,8 @@ NETWORKS: dict[str, Builder] = {
     "alexnet": alexnet,
     "mobilenet-v2": mobilenet_v2,
 }
-NOT_CHOSEN: dict[str, Builder] = {"identity": identity, "tabular": tabular}  # of given vectors, and of tables
+OF_ROWS: dict[str, Builder] = {"tabular": tabular}  # for rows of tables, which `nearkin train` trains in its own way
+UNTRAINED: dict[str, Builder] = {"identity": identity}  # in model folders of vectors that are given; not a choice for training
 LIBRARIES: dict[str, Builder] = {"timm": from_timm, "torchvision": from_torchvision}  # timm:NAME, torchvision:NAME
 SHARED = ("image_shape", "dimension_in", "dimension", "normalize")  # the arguments of build() for all networks
 
@@ -163,8 +164,10 @@ def _builder(name: str) -> Builder:
     library, colon, model = name.partition(":")
     if colon and library in LIBRARIES:
         return partial(LIBRARIES[library], model)
-    if name in NOT_CHOSEN:
-        return NOT_CHOSEN[name]
+    if name in OF_ROWS:
+        return OF_ROWS[name]
+    if name in UNTRAINED:
+        return UNTRAINED[name]
     if name not in NETWORKS:
         others = ", ".join(f"{library}:NAME" for library in LIBRARIES)
         raise ValueError(f"network {name!r} is unknown{nearest_name(name, NETWORKS)}; the networks are {', '.join(NETWORKS)}, {others}")

@@ -270,7 +270,7 @@ class Model:
         labels, references, classes = known.labels, known.embeddings, self.about["supervision"] == "classes"
         if reject is not None and not classes:
             raise ValueError(f"reject ({reject}) is for classes, and this model predicts {self.about['supervision']}; leave it out")
-        if self.votes_softly:
+        if self.votes_softly and reject is None:
             shares = self.shares(inputs)
             chosen = shares.argmax(1) if classes else shares
             return chosen if isinstance(inputs, Tensor) else chosen.cpu().numpy()
@@ -282,13 +282,6 @@ class Model:
         if reject is not None:
             found = torch.where(self._rejected(queries, references, held_out, reject), -1, found)
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
-
-    def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
-        """(n,) bool: which embeddings belong to no class of the references."""
-        known = Points(references, ids=torch.arange(len(references), device=references.device))
-        points = known if held_out is None else torch.as_tensor(self.encode(held_out)).to(self.device)
-        rule = fit_rejection(points, known if held_out is None else references, self.affinity)
-        return torch.from_numpy(rule.rejects(familiarity(queries, references, self.affinity), reject)).to(queries.device)
 
     @property
     def votes_softly(self) -> bool:
@@ -326,6 +319,13 @@ class Model:
         voters = [Votes(one, targets.to(one), one.new_zeros(len(one))) for one in references]
         found = [soft_mean(*pair, votes["distance"], warm) for *pair, warm in zip(asked, voters, votes["temperatures"], strict=True)]
         return torch.stack(found).mean(0)
+
+    def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
+        """(n,) bool: which embeddings belong to no class of the references."""
+        known = Points(references, ids=torch.arange(len(references), device=references.device))
+        points = known if held_out is None else torch.as_tensor(self.encode(held_out)).to(self.device)
+        rule = fit_rejection(points, known if held_out is None else references, self.affinity)
+        return torch.from_numpy(rule.rejects(familiarity(queries, references, self.affinity), reject)).to(queries.device)
 
     def _known(self) -> Points:
         if self.references is None:

@@ -178,7 +178,7 @@ def _vectors(data: Dataset) -> Tensor:
 
 def _format(data: Dataset) -> Any:
     assert data.table is not None
-    return data.table.format
+    return data.table
 
 
 def _said(number: int, count: int, curve: list[float], held_out: bool) -> str:

@@ -18,13 +18,13 @@ from nearkin.data.files import is_image
 from nearkin.data.labels import class_numbers, split_name
 from nearkin.data.progress import Report, few, inform, warn
 from nearkin.data.sources.table import Columns
-from nearkin.data.table_format import TableCells, TableFormat
+from nearkin.data.table_format import TableFormat
 
 MOST_CLASSES = 20  # different whole numbers up to which a label column of numbers holds classes
 
 
 def lists_files(path: Path, path_column: str) -> bool:
-    """Whether a table has the column of paths, so that its rows are image files."""
+    """Whether a table has the column of paths, or names of image files in its first row, so that its rows are image files."""
     if path.suffix.lower() == ".parquet":
         try:
             return path_column in import_module("pyarrow.parquet").read_schema(path).names
@@ -32,10 +32,11 @@ def lists_files(path: Path, path_column: str) -> bool:
             return True  # the reader of image tables names what to install
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
-            header = next(csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ","), [])
+            reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            header, first = next(reader, []), next(reader, [])
     except (UnicodeDecodeError, csv.Error):
         return False
-    return path_column in [cell.strip() for cell in header]
+    return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
 
 
 def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFormat | None = None) -> Dataset:
@@ -44,8 +45,6 @@ def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFo
     where = str(what) if isinstance(what, str | os.PathLike) else "the table"
     try:
         cells = read_columns(Path(what) if isinstance(what, str | os.PathLike) else what)
-        if known is None:
-            _refuse_paths(where, cells, columns.path)
         found = _format(where, cells, columns, report) if known is None else known
         kept, answers = _answers(where, cells, found, report)
         cells = {name: Cells(of.said, of.values[kept]) for name, of in cells.items()}
@@ -56,20 +55,22 @@ def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFo
     except ValueError as error:
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
     inputs = torch.from_numpy(np.concatenate([encoded.numbers, encoded.categories], 1).astype(np.float32))
-    shown = {column.name: cells[column.name].plain() for column in found.schema.columns}
     first = 2 if isinstance(what, str | os.PathLike) and Path(what).suffix.lower() != ".parquet" else 1  # below a CSV's header
     sources = [f"{where if where != 'the table' else name} row {row + first}" for row in kept.tolist()]
-    return Dataset(name, inputs, sources=sources, table=TableCells(found, shown), **answers)
+    return Dataset(name, inputs, sources=sources, columns=_shown(found, cells, encoded.numbers), table=found, **answers)
 
 
-def _refuse_paths(where: str, cells: Mapping[str, Cells], path_column: str) -> None:
-    """A column of image files under another name is a table of images."""
-    named = [name for name, of in cells.items() if len(of.values) and all(is_image(str(cell)) for cell in of.values)]
-    if named:
-        raise ValueError(
-            f"{where} has no column {path_column!r}; its columns are {few(list(cells))}. Set the names with path_column={named[0]!r} "
-            f"(nearkin train: --set data.path_column={named[0]})"
-        )
+def _shown(found: TableFormat, cells: Mapping[str, Cells], numbers: np.ndarray) -> dict[str, list[Any]]:
+    """The cells of the features as JSON holds them: dates as text, missing ones as None."""
+    shown, at = dict[str, list[Any]](), 0
+    for column in found.schema.columns:
+        if column.kind == "number":
+            shown[column.name] = [None if np.isnan(cell) else float(cell) for cell in numbers[:, at]]
+        else:
+            plain = cells[column.name].plain()
+            shown[column.name] = [cell if isinstance(cell, bool | str | None) else str(cell) for cell in plain]
+        at += len(column.features())
+    return shown
 
 
 def _plain(cells: Mapping[str, Cells]) -> dict[str, np.ndarray]:
