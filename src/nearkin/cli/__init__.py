@@ -336,6 +336,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
     parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")
+    _add_rescale(parser, "also rank with affinities that are corrected for hubs, references that are near to everything")
     pictures = parser.add_mutually_exclusive_group()
     pictures.add_argument("--figures", action="store_true", help="also write every picture as .png and .svg")
     pictures.add_argument("--no-pictures", action="store_true", help="draw no pictures: faster, and matplotlib is not needed")
@@ -469,6 +470,7 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbors with this metadata, such as split=test"
     )
     _add_reject(parser)
+    _add_rescale(parser, "rank by affinities that are corrected for hubs, references that are near to everything")
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
     _add_verify(parser)
@@ -547,6 +549,10 @@ def _add_check(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--accept", action="store_true", help="record the files of the model folder as they are now, after you have edited them on purpose"
     )
     parser.set_defaults(run=_lazily("nearkin.cli.check"))
+
+
+def _add_rescale(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--rescale", choices=("csls", "local_scaling"), help=what)
 
 
 def _add_reject(parser: argparse.ArgumentParser) -> None:

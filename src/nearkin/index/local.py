@@ -236,8 +236,16 @@ class LocalIndex(VectorIndex):
         found._snapshot = snapshot
         return found
 
-    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
-        return self.snapshot.search(vectors, k, where=where, exclude=exclude)
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
+        return self.snapshot.search(vectors, k, where=where, exclude=exclude, rescale=rescale)
 
     def entries(self, ids: Sequence[int]) -> list[Entry]:
         snapshot = self.snapshot

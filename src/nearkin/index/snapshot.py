@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from nearkin.compose.affinity import InnerProduct
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
+from nearkin.compose.validation import check_choice
 from nearkin.index import segment as segments_
 from nearkin.index.contract import Answer, Entry, Hit, Where, as_text, check_queries
 from nearkin.index.shortlist import Shortlist
@@ -18,6 +20,7 @@ from nearkin.index.structure import Structure
 from nearkin.search.exact import nearest
 from nearkin.search.hamming import nearest_codes
 from nearkin.search.packing import UnpackedRows, pack
+from nearkin.search.rescaled import METHODS, rescaled
 
 SELECTIVE = 0.5  # share of allowed points below which they are searched exactly: a graph would return too few of them
 SHORTLIST_FROM = 2000  # points; fewer are all compared
@@ -52,6 +55,7 @@ class Snapshot:
         self._order = np.argsort(self.ids, kind="stable")
         self.vectors = UnpackedRows(self._kept, self.dimension) if self.binary else self._kept
         numbers = len(self.ids) and not self.binary
+        self._corrected: dict[str, torch.Tensor] = {}  # by method, the points in the dimensions of `rescaled`
         self._tensors = (torch.from_numpy(self._kept), torch.from_numpy(self.ids)) if numbers else None
 
     def __len__(self) -> int:
@@ -107,9 +111,20 @@ class Snapshot:
             mask &= np.isin(self.ids, np.asarray(where.ids, dtype=np.int64))
         return np.flatnonzero(mask)
 
-    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
         """The neighbors of each query, as the contract describes."""
-        found = self.neighbors(vectors, k, where=where, exclude=exclude)
+        if rescale is not None:
+            found = self._rescaled(vectors, k, where, exclude, rescale)
+        else:
+            found = self.neighbors(vectors, k, where=where, exclude=exclude)
         return [Answer(self._hits(*one), bool(sure)) for *one, sure in zip(*found, strict=True)]
 
     def neighbors(
@@ -121,6 +136,31 @@ class Snapshot:
         if self._structure_serves(rows):
             return self._approximate(queries, k, rows, None if exclude is None else self.rows(exclude))
         return *self._exact(queries, k, rows, exclude), np.ones(len(queries), dtype=np.bool_)
+
+    def _rescaled(
+        self, vectors: np.ndarray, k: int, where: Where | None, exclude: Sequence[int] | None, method: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `neighbors`, ranked by affinities that are corrected for hubs; always exact."""
+        queries = check_queries(vectors, self.dimension, k, exclude)
+        check_choice("rescale", method, METHODS)
+        if self._tensors is None:
+            raise ValueError(f"rescale ({method}) needs an index of real vectors with at least one point; leave it out")
+        if method not in self._corrected:
+            self._corrected[method] = rescaled(self._tensors[0][:1], self._tensors[0], self.affinity, method).references.embeddings  # type: ignore[arg-type]
+        rows = np.arange(len(self)) if where is None or where.allows_all else self.allowed(where)
+        if not len(rows):
+            return np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32), np.ones(len(queries), np.bool_)
+        mine = torch.from_numpy(queries)
+        lifted = rescaled(mine, self._tensors[0][:1], self.affinity, method).queries.embeddings  # type: ignore[arg-type]
+        points, known = Points(lifted), Points(self._corrected[method][torch.from_numpy(rows)])
+        if exclude is not None:
+            points, known = points._replace(ids=torch.as_tensor(list(exclude))), known._replace(ids=torch.from_numpy(self.ids[rows]))
+        at = nearest(points, known, min(k, len(rows)), InnerProduct(), exclude_same_id=exclude is not None).positions.numpy()
+        found = np.where(at < 0, -1, rows[at.clip(0)])
+        plain = [
+            self.affinity(one[None], self._tensors[0][torch.from_numpy(some.clip(0))])[0] for one, some in zip(mine, found, strict=True)
+        ]
+        return found, torch.stack(plain).numpy(), np.ones(len(queries), dtype=np.bool_)
 
     def _exact(self, queries: np.ndarray, k: int, rows: np.ndarray | None, exclude: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray]:
         """Rows (n, k) and affinities by exact search; -1 where there are no more."""
