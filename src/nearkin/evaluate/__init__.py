@@ -8,10 +8,12 @@ arrays, exclude a query by its id, take the expected value of ties, and clamp a 
 """
 
 from nearkin.evaluate.classification import NO_PREDICTION, ClassRow, accuracy, classification, confusion, per_class, predictions
+from nearkin.evaluate.cleaning import Problem, Problems, clean
 from nearkin.evaluate.clustering import agreement, clustering
 from nearkin.evaluate.curves import pair_curves, pr_curve, roc_curve
 from nearkin.evaluate.geometry import collapse, consistency
 from nearkin.evaluate.hubness import hubness
+from nearkin.evaluate.label_errors import LabelErrors, label_errors
 from nearkin.evaluate.neighbors import (
     class_means,
     knn_accuracy,
@@ -34,6 +36,9 @@ __all__ = [
     "NO_PREDICTION",
     "ClassRow",
     "Curve",
+    "LabelErrors",
+    "Problem",
+    "Problems",
     "Score",
     "accuracy",
     "agreement",
@@ -41,6 +46,7 @@ __all__ = [
     "best",
     "class_means",
     "classification",
+    "clean",
     "clustering",
     "collapse",
     "confusion",
@@ -49,6 +55,7 @@ __all__ = [
     "knn_accuracy",
     "knn_predict",
     "knn_regress",
+    "label_errors",
     "linear_probes",
     "nearest_mean_predict",
     "pair_curves",
