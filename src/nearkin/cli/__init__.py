@@ -86,6 +86,7 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos --delete 3,17,100-199   remove points by id
   nearkin index runs/photos --rename-class cta=cat  rename a class; --remove-class and --label change classes, too
   nearkin index runs/photos --backend hnsw          approximate search for large collections (pip install 'nearkin[search]')
+  nearkin index runs/photos --store int8            vectors in a quarter of the bytes
   nearkin index runs/photos photos/ --replace       rebuild it; the old index is used until the new one is complete
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
   nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; can be continued"""
@@ -440,6 +441,9 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--name", default="nearkin", metavar="NAME", help="name of the collection in Milvus (default: %(default)s)")
     parser.add_argument(
         "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="index type in Milvus (default: FLAT, which is exact)"
+    )
+    parser.add_argument(
+        "--store", choices=("float32", "int8", "binary"), help="how vectors are stored: int8 needs a quarter of the bytes, binary a 32nd"
     )
     parser.add_argument("--rename-class", metavar="OLD=NEW", help="rename a class, or join it with another one")
     parser.add_argument("--remove-class", metavar="NAME", help="remove a class and its points")
