@@ -139,6 +139,6 @@ def test_any_number_of_points_and_dimensions(tmp_path):
         index.add(Entries(vectors, labels=["a", None, "b", "a", "a"], ids=[3, 10**12, 7, 9, 11]))
         index.set_store(store)
         again = LocalIndex.open(tmp_path / store)
-        assert [hit.id for hit in again.search(vectors[:1], 5)[0].hits][0] == 3
+        assert again.search(vectors[:1], 5)[0].hits[0].id == 3
         assert 10**12 not in [hit.id for hit in again.search(vectors[1:2], 5, exclude=[10**12])[0].hits]
         assert again.entries([7])[0].label == "b"
