@@ -86,6 +86,7 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos --delete 3,17,100-199   remove points by id
   nearkin index runs/photos --rename-class cta=cat  rename a class; --remove-class and --label change classes, too
   nearkin index runs/photos --backend hnsw          approximate search for large collections (pip install 'nearkin[search]')
+  nearkin index runs/photos --store int8            vectors in a quarter of the bytes
   nearkin index runs/photos photos/ --replace       rebuild it; the old index is used until the new one is complete
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
   nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; can be continued"""
@@ -337,6 +338,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
     parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")
+    _add_rescale(parser, "also rank with affinities that are corrected for hubs, references that are near to everything")
     pictures = parser.add_mutually_exclusive_group()
     pictures.add_argument("--figures", action="store_true", help="also write every picture as .png and .svg")
     pictures.add_argument("--no-pictures", action="store_true", help="draw no pictures: faster, and matplotlib is not needed")
@@ -441,6 +443,9 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="index type in Milvus (default: FLAT, which is exact)"
     )
+    parser.add_argument(
+        "--store", choices=("float32", "int8", "binary"), help="how vectors are stored: int8 needs a quarter of the bytes, binary a 32nd"
+    )
     parser.add_argument("--rename-class", metavar="OLD=NEW", help="rename a class, or join it with another one")
     parser.add_argument("--remove-class", metavar="NAME", help="remove a class and its points")
     parser.add_argument("--label", metavar="NAME=IDS", help="give points a class, which may be new, such as cat=3,17,100-199")
@@ -470,6 +475,7 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbors with this metadata, such as split=test"
     )
     _add_reject(parser)
+    _add_rescale(parser, "rank by affinities that are corrected for hubs, references that are near to everything")
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
     _add_verify(parser)
@@ -548,6 +554,10 @@ def _add_check(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--accept", action="store_true", help="record the files of the model folder as they are now, after you have edited them on purpose"
     )
     parser.set_defaults(run=_lazily("nearkin.cli.check"))
+
+
+def _add_rescale(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--rescale", choices=("csls", "local_scaling"), help=what)
 
 
 def _add_reject(parser: argparse.ArgumentParser) -> None:

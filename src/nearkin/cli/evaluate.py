@@ -21,7 +21,7 @@ from nearkin.report.drawing import save
 from nearkin.report.html import Findings, as_html, as_json, table_rows
 from nearkin.report.illustrate import Illustration, illustrate
 from nearkin.report.inspection import inspect
-from nearkin.report.measure import GEOMETRY, PROBES, measure
+from nearkin.report.measure import GEOMETRY, PROBES, measure, measure_rescaled
 from nearkin.report.probes import check_probed, probe
 from nearkin.report.sanity import suspects_table
 from nearkin.report.subject import Subject, embedded, in_classes_of, with_distinct_ids
@@ -49,6 +49,8 @@ def run(arguments: Namespace) -> int:
             check_probed(subject)
         measured = measure(subject, report)
         assert measured.found is not None
+        if arguments.rescale:
+            measure_rescaled(subject, measured, arguments.rescale, report)
         sanity = inspect(subject, measured.found, float(measured.scores[GEOMETRY]["effective_rank"]), report)
         if arguments.probes:
             measured.scores[PROBES] = probe(subject, report)
