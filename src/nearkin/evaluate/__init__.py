@@ -4,7 +4,7 @@
 return `Score` objects: a value with its 95% interval, its chance level and what was left out. The predictors they score (`knn_predict`,
 `soft_probabilities`, ...) and the curves over pairs (`pr_curve`, `roc_curve`) are here too. All of them accept torch tensors or numpy
 arrays, exclude a query by its id, take the expected value of ties, and clamp a k above the number of candidates and report it. `vote` and
-`weighted_vote` come from `nearkin.search`.
+`weighted_vote` come from `nearkin.search`. `label_errors` and `clean` list what is probably wrong in data, `pick` what to label next.
 """
 
 from nearkin.evaluate.calibration import expected_calibration_error
@@ -25,6 +25,7 @@ from nearkin.evaluate.neighbors import (
     soft_probabilities,
     weighted_knn_predict,
 )
+from nearkin.evaluate.picking import Picks, pick
 from nearkin.evaluate.probes import linear_probes
 from nearkin.evaluate.regression import angular_error, regression
 from nearkin.evaluate.retrieval import retrieval
@@ -38,6 +39,7 @@ __all__ = [
     "ClassRow",
     "Curve",
     "LabelErrors",
+    "Picks",
     "Problem",
     "Problems",
     "Score",
@@ -52,11 +54,8 @@ __all__ = [
     "collapse",
     "confusion",
     "consistency",
-<<<<<<< HEAD
     "expected_calibration_error",
-=======
     "hubness",
->>>>>>> vectors
     "knn_accuracy",
     "knn_predict",
     "knn_regress",
@@ -65,6 +64,7 @@ __all__ = [
     "nearest_mean_predict",
     "pair_curves",
     "per_class",
+    "pick",
     "pr_curve",
     "predictions",
     "regression",
