@@ -36,6 +36,7 @@ export interface Atlas {
   splits: string[];
   split: Uint8Array;
   targets: { name: string; values: Float32Array }[];
+  columns: { name: string; names: string[] | null; values: Float32Array | Int32Array }[]; // metadata: numbers, or positions in names
   pictured: boolean; // whether there are thumbnails
   images?: boolean; // whether the models read images
   live: boolean;
@@ -65,6 +66,7 @@ export function decoded(json: Json): Atlas {
     labels: new Int32Array(bytes(json.labels)),
     split: new Uint8Array(bytes(json.split)),
     targets: json.targets.map((one: Json) => ({ name: one.name, values: new Float32Array(bytes(one.values)) })),
+    columns: (json.columns ?? []).map((one: Json) => ({ ...one, values: one.names ? new Int32Array(bytes(one.values)) : new Float32Array(bytes(one.values)) })),
     models: json.models.map(model),
   };
 }

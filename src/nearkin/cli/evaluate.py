@@ -21,7 +21,7 @@ from nearkin.report.drawing import save
 from nearkin.report.html import Findings, as_html, as_json, table_rows
 from nearkin.report.illustrate import Illustration, illustrate
 from nearkin.report.inspection import inspect
-from nearkin.report.measure import GEOMETRY, PROBES, measure
+from nearkin.report.measure import GEOMETRY, PROBES, measure, measure_rescaled
 from nearkin.report.probes import check_probed, probe
 from nearkin.report.sanity import suspects_table
 from nearkin.report.subject import Subject, embedded, in_classes_of, with_distinct_ids
@@ -48,6 +48,8 @@ def run(arguments: Namespace) -> int:
         if arguments.probes:
             check_probed(subject)
         measured = measure(subject, report)
+        if arguments.rescale:
+            measure_rescaled(subject, measured, arguments.rescale, report)
         sanity = inspect(subject, float(measured.scores[GEOMETRY]["effective_rank"]), report)
         if arguments.probes:
             measured.scores[PROBES] = probe(subject, report)
@@ -73,7 +75,7 @@ def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -
     name = f"{split} part" if split == arguments.part else "queries"
     queries, classes = in_classes_of(embedded(model, data, name, report), model.classes)
     if data is parts["train"]:
-        return Subject(model, queries, None, classes, "ids", split, notes)
+        return Subject(model, queries, None, classes, data.supervision, split, notes)
     if data.supervision == "classes" and parts["train"].labels is None:
         return Subject(model, queries, None, classes, "classes", split, (*notes, UNLABELED_TRAINING_PART))
     gallery, classes = in_classes_of(embedded(model, parts["train"], "training part", report), classes)

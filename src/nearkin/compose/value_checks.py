@@ -77,10 +77,9 @@ def _(facts: list[Tensor], *_: Any) -> Tensor:
 def _inspect(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
     if facts[0].device.type in READ_FROM:
         VERDICTS[kind](Found([float(fact) for fact in facts], about, bound))
-    elif facts[0].is_cuda:
+    elif facts[0].is_cuda and not torch.cuda.is_current_stream_capturing():  # a capture allows no questions about earlier events
         look_at_arrived()
-        if not torch.cuda.is_current_stream_capturing():
-            _send(facts, kind, about, bound)
+        _send(facts, kind, about, bound)
 
 
 class Found(NamedTuple):

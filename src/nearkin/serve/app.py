@@ -49,6 +49,9 @@ JSON_BYTES, NUMBER_BYTES = 4096, 64  # of a query in JSON, and of each number of
 CODES = {400: "bad_request", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type", 422: "invalid"}
 
 K = Annotated[int, Query(ge=1, le=MOST_NEIGHBORS, description="how many neighbors")]
+Reject = Annotated[
+    float | None, Query(ge=0, lt=1, description="say whether the query is of no known class, such that this share of known ones is, too")
+]
 Labels = Annotated[list[str], Query(alias="label", max_length=100, description="only points of these classes")]
 Conditions = Annotated[
     list[Annotated[str, Query(pattern="^[^=]+=")]],
@@ -132,15 +135,23 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         responses={**errors, **_errors(404, 415)},
         openapi_extra={"requestBody": question_schema(service.current.dimension)},
     )
-    async def search(request: Request, k: K = 10, labels: Labels = [], conditions: Conditions = []) -> Response:  # noqa: B006
-        """The nearest neighbors of an image (as a form's `image`, or as the body itself), of a point by id, or of a vector."""
+    async def search(
+        request: Request,
+        k: K = 10,
+        labels: Labels = [],  # noqa: B006
+        conditions: Conditions = [],  # noqa: B006
+        reject: Reject = None,
+    ) -> Response:
+        """The nearest neighbors of an image (as a form's `image`, or as the body itself), of a point by id, a vector, or a table's row."""
         question, where = await _question(request, service), _where(labels, conditions)
-        found = await service.workers.run(lambda: service.answer(question, k, where))
+        found = await service.workers.run(lambda: service.answer(question, k, where, reject))
         service.metrics.seconds["search"].observe(found.searching)
         if question.image is not None:
             service.metrics.seconds["encode"].observe(found.encoding)
         seconds = {"encode": found.encoding, "search": found.searching}
-        return json_response({"neighbors": found.neighbors, "exact": found.exact, "generation": found.generation, "seconds": seconds})
+        judged = {} if reject is None else {"none_of_these": found.rejected, "p_value": found.p_value}
+        about = {"exact": found.exact, **judged, "generation": found.generation, "seconds": seconds}
+        return json_response({"neighbors": found.neighbors, **about})
 
     @app.get("/points", response_model=PointsPage, responses=errors)
     async def points(
@@ -226,7 +237,7 @@ async def _short_body(request: Request, most: int) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > most:
-            raise Refusal(413, "too_large", f"a query in JSON is an id or a vector, at most {most:,} bytes; this one is larger")
+            raise Refusal(413, "too_large", f"a query in JSON is an id, a vector or a row, at most {most:,} bytes; this one is larger")
     return bytes(body)
 
 
@@ -242,8 +253,10 @@ def _json_question(body: bytes, dimension: int) -> Question:
         question = QuestionBody.model_validate_json(body)
     except ValidationError as error:
         raise Refusal(422, "invalid", _first(error.errors(include_url=False))) from None
-    if (question.id is None) == (question.vector is None):
-        raise Refusal(422, "invalid", "send exactly one of id and vector")
+    if [question.id, question.vector, question.row].count(None) != 2:
+        raise Refusal(422, "invalid", "send exactly one of id, vector and row")
+    if question.row is not None:
+        return Question(row=question.row)
     if question.vector is None:
         return Question(id=question.id)
     vector = np.asarray(question.vector, dtype=np.float64)

@@ -11,7 +11,7 @@ from nearkin.evaluate.k_means import k_means
 from nearkin.report.measure import NEAR
 from nearkin.serve.atlas.lists import Lists
 from nearkin.serve.atlas.model_maps import ModelMap
-from nearkin.serve.atlas.table import PointTable
+from nearkin.serve.atlas.table import MetadataColumn, PointTable
 
 UNKNOWN = 255  # in place of a purity in hundredths
 MOST_CLUSTERS = 10  # clusters of points without labels
@@ -31,6 +31,7 @@ def header(maps: Sequence[ModelMap], **more: Any) -> dict[str, Any]:
         "splits": list(table.split_names),
         "split": encoded(table.splits, "<u1"),
         "targets": _targets(table),
+        "columns": [_column(one) for one in table.columns],
         "pictured": any(table.thumbnail(row) for row in range(min(len(table), 100))),
         "models": [_model(one) for one in maps],
         **more,
@@ -51,6 +52,7 @@ def neighbors_json(table: PointTable, positions: np.ndarray, affinity: np.ndarra
         "affinity": [value + 0.0 for value in affinity[there].tolist()],  # no -0.0
         "right": [-1] * len(rows) if right is None else right[there].tolist(),
         "sources": [table.sources[row] for row in rows],
+        "cells": [dict(table.metadata[row]) for row in rows],
     }
 
 
@@ -112,6 +114,10 @@ def _lists(lists: Lists, table: PointTable) -> dict[str, Any]:
         "duplicates": [[a, b, round(apart, 4)] for a, b, apart in lists.duplicates],
         "compared": [lists.compared, lists.later],
     }
+
+
+def _column(one: MetadataColumn) -> dict[str, Any]:
+    return {"name": one.name, "names": list(one.names) or None, "values": encoded(one.values, "<i4" if one.names else "<f4")}
 
 
 def _targets(table: PointTable) -> list[dict[str, str]]:
