@@ -16,7 +16,7 @@ from nearkin.evaluate.label_errors import class_probabilities
 from nearkin.evaluate.rendering import html_table
 
 NEAR = 20  # neighbors whose mean distance tells how typical a point is
-COMPONENTS = 256  # principal components in which points are grouped
+COMPONENTS = 2048  # principal components in which points are grouped
 GROUPED = 20_000  # points that are grouped, drawn at random from more
 MOST_GROUPS = 1000
 MOST_COMPARED = 2000  # points of a group that are compared with each other

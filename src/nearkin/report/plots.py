@@ -167,7 +167,7 @@ def plot_neighbors(
     ----------
     embeddings : Tensor or ndarray (n, d)
         One row for each point.
-    images : Tensor or ndarray (n, h, w), (n, c, h, w) or (n, h, w, c)
+    images : Tensor or ndarray (n, h, w) or (n, c, h, w)
         One image for each point.
     labels : Tensor or ndarray (n,), optional
         Classes as whole numbers.
@@ -201,12 +201,18 @@ def plot_neighbors(
     names = [""] * len(x) if y is None else _names(y, classes)
     lines = [
         (
-            Hit(np.asarray(images[row]), names[row]),
-            [Hit(np.asarray(images[at]), names[at], None if y is None else bool(y[at] == y[row])) for at in near if at >= 0],
+            Hit(_picture(images[row]), names[row]),
+            [Hit(_picture(images[at]), names[at], None if y is None else bool(y[at] == y[row])) for at in near if at >= 0],
         )
         for row, near in zip(shown, found.tolist(), strict=True)
     ]
     return gallery(lines, title="Points and their nearest neighbors")
+
+
+def _picture(image: Any) -> np.ndarray:
+    """(c, h, w)."""
+    found = np.asarray(image)
+    return found[None] if found.ndim == 2 else found
 
 
 def _points(embeddings: Any, labels: Any) -> tuple[Points, Tensor]:
