@@ -134,11 +134,24 @@ CHECK_EXAMPLES = """examples:
   nearkin check runs/photos
   nearkin check shards/
   nearkin check runs/photos --accept    after you have edited model.json or run.json"""
+CLEAN = """List what is probably wrong in data: labels that classifiers contradict which did not see them, exact and near copies, copies in
+another split, and outliers. Points are compared by a pretrained encoder's features if there is one, otherwise by their pixels or vectors:
+never by a model that was trained on the labels in question. Writes problems.csv and problems.json."""
+CLEAN_EXAMPLES = """examples:
+  nearkin clean photos/
+  nearkin clean runs/photos            the data of a model folder, over all of its parts
+  nearkin clean vectors.npz            embeddings x and labels
+  nearkin train photos/ --labels runs/photos-clean/problems.csv    learn from the rows that you accepted"""
+PICK = """Choose what to label next: typical points of groups that have no label yet, and, once there are labels, points whose class these
+do not tell. Writes picks.csv, in which you fill in the labels."""
+PICK_EXAMPLES = """examples:
+  nearkin pick photos/ --budget 100
+  nearkin pick photos/ --budget 100 --labels runs/photos-pick/picks.csv    the next ones, once these are labeled"""
 EVALUATE = """Measure whether a model's nearest neighbors are right. The queries are the test part that the training held out, or DATA;
 their neighbors are searched in the training part. Prints a table and writes to the model folder, or to --out:
   report.html            figures with definitions, intervals, chance and counts, pictures, and problems found in the data
   evaluation.json        the same figures for programs
-  suspected_labels.csv   points whose neighbors have another label
+  suspected_labels.csv   labels of all parts that classifiers contradict which did not see them
 
 With DATA, --part or --weights the files go to a folder inside the model folder, such as DIR/evaluation-new or
 DIR/evaluation-validation, so that the report of the test part is kept.
@@ -233,6 +246,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(verbs)
     _add_train(verbs)
     _add_evaluate(verbs)
+    _add_clean(verbs)
+    _add_pick(verbs)
     _add_embed(verbs)
     _add_shard(verbs)
     _add_export(verbs)
@@ -271,6 +286,7 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
     parser.add_argument("--resume", metavar="FOLDER", help="continue the training in this folder")
+    parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
     parser.add_argument("--labels", metavar="FILE.csv", help="corrected labels, such as the explorer saves: columns path and label")
     parser.add_argument(
         "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen from the kind of labels)"
@@ -349,6 +365,36 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _add_verify(parser)
     _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
+
+
+def _add_clean(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "clean",
+        help="list probable label errors, copies, leaks and outliers",
+        description=CLEAN,
+        epilog=CLEAN_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    _add_unlearned(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.clean"))
+
+
+def _add_pick(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser("pick", help="choose what to label next", description=PICK, epilog=PICK_EXAMPLES, formatter_class=_RAW)
+    _add_unlearned(parser)
+    parser.add_argument("--budget", type=_at_least_one, default=100, metavar="N", help="how many points to choose (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the grouping (default: %(default)s)")
+    parser.set_defaults(run=_lazily("nearkin.cli.pick"))
+
+
+def _add_unlearned(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", metavar="DATA", help="data as for train, or a model folder")
+    parser.add_argument("--labels", metavar="FILE.csv", help="labels that replace those of the data: columns path and label")
+    parser.add_argument("--encoder", metavar="NAME", help="the encoder of images, as for train (default: one that is on this machine)")
+    parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
+    parser.add_argument("--out", metavar="FOLDER", help="folder to write (default: in the model folder, or in runs/)")
+    _add_places(parser)
+    _add_verify(parser)
 
 
 def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

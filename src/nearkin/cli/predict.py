@@ -17,6 +17,7 @@ from nearkin.cli.progress import note
 from nearkin.cli.search import image_files_of
 from nearkin.cli.terminal import Terminal
 from nearkin.data.images import DamagedImageError
+from nearkin.data.sources.table import TABLE_SUFFIXES
 from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
 from nearkin.index.collection import Collection, open_index
 from nearkin.models.folder import Inputs, Model, load
@@ -50,7 +51,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _predictions(model: Model, query: str, k: int, predict: Predict) -> Iterator[dict[str, Any]]:
-    if query.lower().endswith(VECTOR_SUFFIXES):
+    if query.lower().endswith((*VECTOR_SUFFIXES, *TABLE_SUFFIXES)):
         data = new_points(model.about, query, report=note)
         for ids in torch.split(data.ids, TOGETHER):
             names = [data.sources[row] for row in data.rows(ids).tolist()]
@@ -80,6 +81,11 @@ def _by_references(model: Model, names: list[str], inputs: Inputs, k: int) -> It
         targets = model.about["targets"] or [f"target {at}" for at in range(predicted.shape[1])]
         for name, values in zip(names, predicted.tolist(), strict=True):
             yield {"query": name, **dict(zip(targets, values, strict=True))}
+        return
+    if model.votes_softly:
+        shares = model.shares(inputs).max(1).values.tolist()
+        for name, number, share in zip(names, predicted.tolist(), shares, strict=True):
+            yield {"query": name, "label": model.classes[number], "probability": share}
         return
     assert model.references is not None and model.references.labels is not None
     near = model.references.labels[model.neighbors(inputs, k).positions].cpu().numpy()

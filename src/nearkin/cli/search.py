@@ -22,6 +22,7 @@ from nearkin.data.images import DamagedImageError
 from nearkin.data.progress import few
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import report_unread
+from nearkin.data.sources.table import TABLE_SUFFIXES
 from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
@@ -66,7 +67,7 @@ def run(arguments: Namespace) -> int:
 
 def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
     how = {"k": arguments.k, "where": where, "reject": arguments.reject, "rescale": arguments.rescale}
-    arrays = [query for query in arguments.queries if query.lower().endswith(VECTOR_SUFFIXES)]
+    arrays = [query for query in arguments.queries if query.lower().endswith((*VECTOR_SUFFIXES, *TABLE_SUFFIXES))]
     paths = [path for query in arguments.queries if query not in arrays for path in image_files_of(query)]
     for start in range(0, len(paths), TOGETHER):
         yield from _images(collection, paths[start : start + TOGETHER], how)

@@ -133,7 +133,7 @@ def _resumed(folder: Path, arguments: Namespace) -> Run:
     run, why = run_to_resume(folder)
     if why:
         note(why)
-    named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels", "size", "skip_damaged")
+    named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels", "size", "skip_damaged", "label")
     given = [name for name in (*named, "encoder", "weights", "download", "tune", "from_scratch") if getattr(arguments, name)]
     changed = [f"--{'for' if name == 'purpose' else name.replace('_', '-')}" for name in given]
     if changed:
@@ -160,6 +160,7 @@ def _settings(arguments: Namespace) -> dict[str, str]:
         "encoder": "network.name",
         "weights": "network.weights",
         "tune": "network.tune",
+        "label": "data.label_column",
     }
     if arguments.encoder is not None and arguments.network is not None:
         raise ValueError("--encoder starts from a pretrained network and --network trains one from scratch; pass one of them")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nearkin.data.images import DamagedImageError, Files, damaged_file_error
 from nearkin.data.sources.sharded import ShardRows
+from nearkin.data.table_format import TableFormat
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 SPLITS = ("train", "validation", "test")
@@ -60,6 +61,8 @@ class Dataset:
         Further values of each point (text, numbers, truth values or None), by name: what an index can filter by and the explorer colors by.
     pictures : sequence of str, default=()
         (n,) image files that show what the vectors were computed from; "" where there is none.
+    table : TableFormat, optional
+        The schema by which `inputs` encodes points that are rows of a table; their cells are in `columns`.
 
     Raises
     ------
@@ -93,6 +96,7 @@ class Dataset:
     from_folders: bool = False
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     pictures: Sequence[str] = ()
+    table: TableFormat | None = None
 
     def __post_init__(self) -> None:
         n = len(self.inputs)
@@ -311,6 +315,8 @@ class Dataset:
         """
         what = {1: "gray images", 3: "color images"}.get(self.shape[0], "images") if self.kind == "images" else "vectors"
         sides = f"{self.shape[2]} x {self.shape[1]}" if self.kind == "images" else f"of {self.shape[0]:,} numbers"
+        if self.table is not None:
+            what, sides = "rows", f"of {len(self.table.schema.columns):,} columns"
         files = " (files, decoded when needed)" if isinstance(self.inputs, Files) else ""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parts.items())
         taught = "the points without labels" if self.supervision == "ids" else self.supervision

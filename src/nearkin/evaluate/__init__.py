@@ -4,9 +4,10 @@
 return `Score` objects: a value with its 95% interval, its chance level and what was left out. The predictors they score (`knn_predict`,
 `soft_probabilities`, ...) and the curves over pairs (`pr_curve`, `roc_curve`) are here too. All of them accept torch tensors or numpy
 arrays, exclude a query by its id, take the expected value of ties, and clamp a k above the number of candidates and report it. `vote` and
-`weighted_vote` come from `nearkin.search`.
+`weighted_vote` come from `nearkin.search`. `label_errors` and `clean` list what is probably wrong in data, `pick` what to label next.
 """
 
+from nearkin.evaluate.calibration import expected_calibration_error
 from nearkin.evaluate.classification import NO_PREDICTION, ClassRow, accuracy, classification, confusion, per_class, predictions
 from nearkin.evaluate.cleaning import Problem, Problems, clean
 from nearkin.evaluate.clustering import agreement, clustering
@@ -24,6 +25,7 @@ from nearkin.evaluate.neighbors import (
     soft_probabilities,
     weighted_knn_predict,
 )
+from nearkin.evaluate.picking import Picks, pick
 from nearkin.evaluate.probes import linear_probes
 from nearkin.evaluate.regression import angular_error, regression
 from nearkin.evaluate.retrieval import retrieval
@@ -37,6 +39,7 @@ __all__ = [
     "ClassRow",
     "Curve",
     "LabelErrors",
+    "Picks",
     "Problem",
     "Problems",
     "Score",
@@ -51,6 +54,7 @@ __all__ = [
     "collapse",
     "confusion",
     "consistency",
+    "expected_calibration_error",
     "hubness",
     "knn_accuracy",
     "knn_predict",
@@ -60,6 +64,7 @@ __all__ = [
     "nearest_mean_predict",
     "pair_curves",
     "per_class",
+    "pick",
     "pr_curve",
     "predictions",
     "regression",

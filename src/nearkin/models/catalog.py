@@ -19,6 +19,7 @@ from nearkin.models.mobilenet import mobilenet_v2
 from nearkin.models.ren2014 import ren2014_cifar, ren2014_mnist
 from nearkin.models.resnet import resnet18, resnet50, resnet101
 from nearkin.models.small_convnet import convnet
+from nearkin.models.tabular import tabular
 from nearkin.models.taylor2010 import taylor2010
 
 Builder = Callable[..., nn.Module]
@@ -41,6 +42,7 @@ NETWORKS: dict[str, Builder] = {
     "alexnet": alexnet,
     "mobilenet-v2": mobilenet_v2,
 }
+OF_ROWS: dict[str, Builder] = {"tabular": tabular}  # for rows of tables, which `nearkin train` trains in its own way
 UNTRAINED: dict[str, Builder] = {"identity": identity}  # in model folders of vectors that are given; not a choice for training
 LIBRARIES: dict[str, Builder] = {"timm": from_timm, "torchvision": from_torchvision}  # timm:NAME, torchvision:NAME
 SHARED = ("image_shape", "dimension_in", "dimension", "normalize")  # the arguments of build() for all networks
@@ -162,6 +164,8 @@ def _builder(name: str) -> Builder:
     library, colon, model = name.partition(":")
     if colon and library in LIBRARIES:
         return partial(LIBRARIES[library], model)
+    if name in OF_ROWS:
+        return OF_ROWS[name]
     if name in UNTRAINED:
         return UNTRAINED[name]
     if name not in NETWORKS:

@@ -142,7 +142,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         conditions: Conditions = [],  # noqa: B006
         reject: Reject = None,
     ) -> Response:
-        """The nearest neighbors of an image (as a form's `image`, or as the body itself), of a point by id, or of a vector."""
+        """The nearest neighbors of an image (as a form's `image`, or as the body itself), of a point by id, a vector, or a table's row."""
         question, where = await _question(request, service), _where(labels, conditions)
         found = await service.workers.run(lambda: service.answer(question, k, where, reject))
         service.metrics.seconds["search"].observe(found.searching)
@@ -237,7 +237,7 @@ async def _short_body(request: Request, most: int) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > most:
-            raise Refusal(413, "too_large", f"a query in JSON is an id or a vector, at most {most:,} bytes; this one is larger")
+            raise Refusal(413, "too_large", f"a query in JSON is an id, a vector or a row, at most {most:,} bytes; this one is larger")
     return bytes(body)
 
 
@@ -253,8 +253,10 @@ def _json_question(body: bytes, dimension: int) -> Question:
         question = QuestionBody.model_validate_json(body)
     except ValidationError as error:
         raise Refusal(422, "invalid", _first(error.errors(include_url=False))) from None
-    if (question.id is None) == (question.vector is None):
-        raise Refusal(422, "invalid", "send exactly one of id and vector")
+    if [question.id, question.vector, question.row].count(None) != 2:
+        raise Refusal(422, "invalid", "send exactly one of id, vector and row")
+    if question.row is not None:
+        return Question(row=question.row)
     if question.vector is None:
         return Question(id=question.id)
     vector = np.asarray(question.vector, dtype=np.float64)

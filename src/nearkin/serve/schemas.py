@@ -86,11 +86,12 @@ def whole(value: Any) -> Any:
 
 
 class QuestionBody(BaseModel):
-    """A query by id or by vector: exactly one of them."""
+    """A query by id, by vector, or by the row of a table: exactly one of them."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     id: Annotated[int, BeforeValidator(whole), Field(ge=0, le=LARGEST_ID)] | None = None
     vector: list[float] | None = None
+    row: dict[str, str | float | bool | None] | None = None
 
 
 def question_schema(dimension: int) -> dict[str, Any]:
@@ -98,8 +99,11 @@ def question_schema(dimension: int) -> dict[str, Any]:
     number = {"type": "number", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
     by_id = {"id": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID}}
     by_vector = {"vector": {"type": "array", "items": number, "minItems": dimension, "maxItems": dimension}}
+    cell = {"type": ["string", "number", "boolean", "null"]}
+    by_row = {"row": {"type": "object", "additionalProperties": cell, "description": "The features of a row, for a model of tables."}}
     image = {"type": "string", "format": "binary"}
-    bodies = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in (by_id, by_vector)]
+    ways = (by_id, by_vector, by_row)
+    bodies = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in ways]
     form = {"type": "object", "properties": {"image": image}, "required": ["image"], "additionalProperties": False}
     content = {"application/json": {"schema": {"oneOf": bodies}}, "multipart/form-data": {"schema": form}}
     return {"required": True, "content": {**content, **{kind: {"schema": image} for kind in ImageTypes}}}

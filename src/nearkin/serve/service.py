@@ -22,11 +22,12 @@ from nearkin.serve.workers import Workers
 
 
 class Question(NamedTuple):
-    """A query: an image to encode, the id of a point, or a vector."""
+    """A query: an image to encode, the id of a point, a vector, or the row of a table."""
 
     image: Decoded | None = None
     id: int | None = None
     vector: np.ndarray | None = None
+    row: Mapping[str, Any] | None = None
 
 
 class Found(NamedTuple):
@@ -94,6 +95,8 @@ class Service:
         if question.image is not None:
             vector = self.encoded(question.image.pixels, self.collection)
             started -= question.image.seconds
+        if question.row is not None:
+            vector = self.encoded_row(question.row)
         encoded = time.perf_counter()
         if question.id is not None:
             try:
@@ -150,6 +153,16 @@ class Service:
         if not np.isfinite(vector).all():
             raise Refusal(422, "no_embedding", "the network returned no finite embedding for this image; send another")
         return vector
+
+    def encoded_row(self, row: Mapping[str, Any]) -> np.ndarray:
+        """The embedding (d,) of a table's row. Runs in a worker's thread."""
+        model = self.collection.model
+        if "table" not in model.about:
+            raise Refusal(422, "no_rows_here", "this model reads no rows of a table; search by id or by vector")
+        try:
+            return np.asarray(model.encode({name: [cell] for name, cell in row.items()})).reshape(-1)  # type: ignore[arg-type]
+        except (ValueError, TypeError) as error:
+            raise Refusal(422, "invalid", f"row: {error}"[:500]) from None
 
     def stop(self) -> None:
         """Drop all jobs and end the processes that decode images."""

@@ -98,8 +98,6 @@ def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
     """The columns that exist; those that the caller named must."""
     named = [columns.path, *(columns.targets or ()), *(name for name in (columns.label, columns.split, columns.group) if name)]
     missing = [name for name in named if name not in cells.of]
-    if columns.path in missing and (fix := _as_arrays(table, cells)):
-        raise ValueError(f"{table} has no column {columns.path!r} and holds numbers, but a table lists files; {fix}")
     if missing:
         raise ValueError(
             f"{table} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells.of))}. "
@@ -112,29 +110,6 @@ def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
 
     targets = columns.targets or (("target",) if "target" in cells.of else None)
     return Columns(columns.path, usual(columns.label, "label"), targets, usual(columns.split, "split"), usual(columns.group, "group"))
-
-
-def _as_arrays(table: Path, cells: _Cells) -> str:
-    """How to convert a table of vectors (with or without a class) to arrays; '' if the table holds something else."""
-    names = list(cells.of)
-    others = [at for at, name in enumerate(names) if name in ("label", "y") or not _is_number(cells.of[name][0])]
-    files = any(os.path.splitext(str(cells.of[names[at]][0]))[1] for at in others)  # 'img/a.png': the column has another name
-    if len(names) - len(others) < 2 or len(others) > 1 or files:
-        return ""
-    fix = "save vectors as an .npz with x (and y, their classes), or as an .npy"
-    if table.suffix.lower() == ".parquet":
-        return fix
-    header = 0 if any(_is_number(name) for name in names) else 1
-    between = "'\\t'" if table.suffix.lower() == ".tsv" else "','"
-    read = f"t = np.loadtxt({str(table)!r}, str, delimiter={between}, skiprows={header}, encoding='utf-8-sig')"
-    if others:
-        at = -1 if others[0] == len(names) - 1 else others[0]
-        target = str(table.with_suffix(".npz"))
-        save = f"np.savez({target!r}, x=np.delete(t, {at}, 1).astype(float), y=t[:, {at}])"
-    else:
-        target = str(table.with_suffix(".npy"))
-        save = f"np.save({target!r}, t.astype(float))"
-    return f'{fix}: python -c "import numpy as np; {read}; {save}"'
 
 
 def _present(table: Path, cells: _Cells, paths: list[str], options: ReadOptions) -> list[int]:

@@ -75,9 +75,9 @@ def _same_points(indexes: Sequence[Indexed]) -> list[PointTable]:
 
 
 def _targets(folder: Path) -> list[str] | None:
-    """The metadata that are targets of vectors that were given, whose other numbers are not; None for a trained model."""
+    """The metadata that are targets of given vectors or of a table's rows, whose other numbers are not; None for other models."""
     about = about_of(folder) if (folder / "model.json").exists() else {}
-    return list(about["targets"]) if "given" in about else None
+    return list(about["targets"]) if "given" in about or "table" in about else None
 
 
 def _key(at: int, indexes: Sequence[Indexed]) -> dict[str, Any]:

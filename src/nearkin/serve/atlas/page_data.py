@@ -48,6 +48,7 @@ def neighbors_json(table: PointTable, positions: np.ndarray, affinity: np.ndarra
         "affinity": [value + 0.0 for value in affinity[there].tolist()],  # no -0.0
         "right": [-1] * len(rows) if right is None else right[there].tolist(),
         "sources": [table.sources[row] for row in rows],
+        "cells": [dict(table.metadata[row]) for row in rows],
     }
 
 
