@@ -87,17 +87,17 @@ def run() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     rows = json.loads(arguments.out.read_text(encoding="utf-8"))["rows"] if arguments.out.exists() else []
-    rivals = {name: one for name, one in classifiers().items() if arguments.svc or not name.endswith("SVC")}
+    peers = {name: one for name, one in classifiers().items() if arguments.svc or not name.endswith("SVC")}
     for name in arguments.only:
         x, y = real_features(name, arguments.data, arguments.cache, arguments.weights)
         for kind, share, seed in ((kind, share, seed) for kind in KINDS for share in SHARES for seed in range(arguments.seeds)):
             given, wrong = planted(x, y, share, kind, seed)
-            for method in ("nearkin", *rivals):
+            for method in ("nearkin", *peers):
                 about = {"set": name, "points": len(y), "noise": kind, "share": share, "seed": seed, "method": method}
                 if any(about.items() <= row.items() for row in rows):
                     continue
                 began = time.process_time()
-                found = by_nearkin(x, given, wrong) if method == "nearkin" else by_cleanlab(rivals[method], x, given, wrong)
+                found = by_nearkin(x, given, wrong) if method == "nearkin" else by_cleanlab(peers[method], x, given, wrong)
                 rows.append({**about, **found, "cpu_s": round(time.process_time() - began, 2)})
                 print(json.dumps(rows[-1]), flush=True)
                 arguments.out.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")

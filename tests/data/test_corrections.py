@@ -55,9 +55,14 @@ def test_errors_name_the_row(tmp_path: Path, lines: tuple[str, ...], message: st
         corrected(vectors(), table(tmp_path, *lines))
 
 
-def test_data_without_classes_raise(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="corrects labels, and set has none"):
-        corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label", "set row 1,cat"))
+def test_data_without_labels_get_those_of_the_table(tmp_path: Path) -> None:
+    data = corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label", "set row 1,cat", "set row 3,dog"))
+    assert data.labels is not None and data.labels.tolist() == [-1, 0, -1, 1] and data.classes == ("cat", "dog") and data.partly_labeled
+
+
+def test_data_with_numbers_raise(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="names classes, and set has numbers"):
+        corrected(Dataset("set", torch.zeros(4, 2), targets=torch.zeros(4, 1)), table(tmp_path, "path,label", "set row 1,cat"))
 
 
 def test_plain_paths_correct_data_from_a_table(tmp_path):

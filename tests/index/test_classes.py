@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import nearkin
 from nearkin.cli import main
 from nearkin.index import Entries, LocalIndex
+from nearkin.search import nearest, rescaled
 
 KINDS = ("ant", "bee", "cat")
 
@@ -95,3 +97,19 @@ def test_held_out_points_of_the_index_say_what_is_familiar(tmp_path):
     collection = nearkin.index_vectors({"x": loose, "label": labels, "split": split}, tmp_path / "v")
     assert len(collection.rejection.known) == 200
     assert sorted(collection.rejection.known)[20] < -4
+
+
+def test_a_search_is_corrected_for_hubs(collection, capsys, tmp_path, monkeypatch):
+    query = clusters(1, seed=5)[0]
+    stored = collection.index.read_all().vectors
+    mine, theirs, affinity = rescaled(torch.from_numpy(query), torch.from_numpy(stored))
+    expected = nearest(mine, theirs, 5, affinity).positions[0].tolist()
+    hits = collection.index.search(query, 5, rescale="csls")[0].hits
+    assert [hit.id for hit in hits] == expected
+    assert hits[0].affinity == pytest.approx(-((query[0] - stored[expected[0]]) ** 2).sum(), rel=1e-5)
+    assert 3 not in [hit.id for hit in collection.search(3, rescale="local_scaling").hits]
+    monkeypatch.chdir(tmp_path)
+    assert main(["search", "v", "--id", "3", "--rescale", "csls", "--json"]) == 0
+    assert main(["evaluate", "v", "--no-pictures", "--rescale", "csls"]) == 0
+    out = capsys.readouterr().out
+    assert "with csls" in out and "ndcg@10" in out and "fnmr@0.01" in out and "silhouette" in out and "anti_hubs" in out

@@ -86,6 +86,7 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos --delete 3,17,100-199   remove points by id
   nearkin index runs/photos --rename-class cta=cat  rename a class; --remove-class and --label change classes, too
   nearkin index runs/photos --backend hnsw          approximate search for large collections (pip install 'nearkin[search]')
+  nearkin index runs/photos --store int8            vectors in a quarter of the bytes
   nearkin index runs/photos photos/ --replace       rebuild it; the old index is used until the new one is complete
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
   nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; can be continued"""
@@ -137,11 +138,24 @@ CHECK_EXAMPLES = """examples:
   nearkin check runs/photos
   nearkin check shards/
   nearkin check runs/photos --accept    after you have edited model.json or run.json"""
+CLEAN = """List what is probably wrong in data: labels that classifiers contradict which did not see them, exact and near copies, copies in
+another split, and outliers. Points are compared by a pretrained encoder's features if there is one, otherwise by their pixels or vectors:
+never by a model that was trained on the labels in question. Writes problems.csv and problems.json."""
+CLEAN_EXAMPLES = """examples:
+  nearkin clean photos/
+  nearkin clean runs/photos            the data of a model folder, over all of its parts
+  nearkin clean vectors.npz            embeddings x and labels
+  nearkin train photos/ --labels runs/photos-clean/problems.csv    learn from the rows that you accepted"""
+PICK = """Choose what to label next: typical points of groups that have no label yet, and, once there are labels, points whose class these
+do not tell. Writes picks.csv, in which you fill in the labels."""
+PICK_EXAMPLES = """examples:
+  nearkin pick photos/ --budget 100
+  nearkin pick photos/ --budget 100 --labels runs/photos-pick/picks.csv    the next ones, once these are labeled"""
 EVALUATE = """Measure whether a model's nearest neighbors are right. The queries are the test part that the training held out, or DATA;
 their neighbors are searched in the training part. Prints a table and writes to the model folder, or to --out:
   report.html            figures with definitions, intervals, chance and counts, pictures, and problems found in the data
   evaluation.json        the same figures for programs
-  suspected_labels.csv   points whose neighbors have another label
+  suspected_labels.csv   labels of all parts that classifiers contradict which did not see them
 
 With DATA, --part or --weights the files go to a folder inside the model folder, such as DIR/evaluation-new or
 DIR/evaluation-validation, so that the report of the test part is kept.
@@ -237,6 +251,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(verbs)
     _add_tune(verbs)
     _add_evaluate(verbs)
+    _add_clean(verbs)
+    _add_pick(verbs)
     _add_embed(verbs)
     _add_shard(verbs)
     _add_export(verbs)
@@ -342,6 +358,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
     parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")
+    _add_rescale(parser, "also rank with affinities that are corrected for hubs, references that are near to everything")
     pictures = parser.add_mutually_exclusive_group()
     pictures.add_argument("--figures", action="store_true", help="also write every picture as .png and .svg")
     pictures.add_argument("--no-pictures", action="store_true", help="draw no pictures: faster, and matplotlib is not needed")
@@ -353,6 +370,36 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _add_verify(parser)
     _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
+
+
+def _add_clean(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "clean",
+        help="list probable label errors, copies, leaks and outliers",
+        description=CLEAN,
+        epilog=CLEAN_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    _add_unlearned(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.clean"))
+
+
+def _add_pick(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser("pick", help="choose what to label next", description=PICK, epilog=PICK_EXAMPLES, formatter_class=_RAW)
+    _add_unlearned(parser)
+    parser.add_argument("--budget", type=_at_least_one, default=100, metavar="N", help="how many points to choose (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the grouping (default: %(default)s)")
+    parser.set_defaults(run=_lazily("nearkin.cli.pick"))
+
+
+def _add_unlearned(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", metavar="DATA", help="data as for train, or a model folder")
+    parser.add_argument("--labels", metavar="FILE.csv", help="labels that replace those of the data: columns path and label")
+    parser.add_argument("--encoder", metavar="NAME", help="the encoder of images, as for train (default: one that is on this machine)")
+    parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
+    parser.add_argument("--out", metavar="FOLDER", help="folder to write (default: in the model folder, or in runs/)")
+    _add_places(parser)
+    _add_verify(parser)
 
 
 def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -464,6 +511,9 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="index type in Milvus (default: FLAT, which is exact)"
     )
+    parser.add_argument(
+        "--store", choices=("float32", "int8", "binary"), help="how vectors are stored: int8 needs a quarter of the bytes, binary a 32nd"
+    )
     parser.add_argument("--rename-class", metavar="OLD=NEW", help="rename a class, or join it with another one")
     parser.add_argument("--remove-class", metavar="NAME", help="remove a class and its points")
     parser.add_argument("--label", metavar="NAME=IDS", help="give points a class, which may be new, such as cat=3,17,100-199")
@@ -493,6 +543,7 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbors with this metadata, such as split=test"
     )
     _add_reject(parser)
+    _add_rescale(parser, "rank by affinities that are corrected for hubs, references that are near to everything")
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
     _add_verify(parser)
@@ -571,6 +622,10 @@ def _add_check(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--accept", action="store_true", help="record the files of the model folder as they are now, after you have edited them on purpose"
     )
     parser.set_defaults(run=_lazily("nearkin.cli.check"))
+
+
+def _add_rescale(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--rescale", choices=("csls", "local_scaling"), help=what)
 
 
 def _add_reject(parser: argparse.ArgumentParser) -> None:

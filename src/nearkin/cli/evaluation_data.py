@@ -59,20 +59,32 @@ def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str
     """
     if is_given(folder):
         return _given_parts(given_points(folder, verify=not arguments.no_verify), arguments.queries)
-    choice = choice_of(folder, verify=not arguments.no_verify)
-    source = choice.source
-    if not source:
+    if not choice_of(folder, verify=not arguments.no_verify).source:
         return {}, ()
+    data, notes = _whole(folder, arguments, report)
+    return {name: data.part(name) for name in data.parts}, notes
+
+
+def whole_data(arguments: Namespace, folder: Path, report: Report) -> Dataset:
+    """All data of the run, split as split.json says."""
+    if is_given(folder):
+        return given_points(folder, verify=not arguments.no_verify)
+    if not choice_of(folder, verify=not arguments.no_verify).source:
+        raise ValueError(f"{folder} does not say what it was trained on; pass the data instead of the model folder")
+    return _whole(folder, arguments, report)[0]
+
+
+def _whole(folder: Path, arguments: Namespace, report: Report) -> tuple[Dataset, tuple[str, ...]]:
+    choice = choice_of(folder, verify=not arguments.no_verify)
     try:
-        found = _opened(arguments, folder, source, report)
+        found = _opened(arguments, folder, choice.source, report)
     except FileNotFoundError as error:
         fix = "" if choice.root else "; put them back there, or pass --data-root for a known data set"
         raise FileNotFoundError(f"the queries are compared with the training data, which cannot be opened: {error}{fix}") from error
     data = without_damaged(found, report)  # as the training did before it split them
     damaged = len(found) - len(data)
     data = resplit(data, _split(folder, verify=not arguments.no_verify))
-    notes = (f"{damaged:,} of {len(found):,} files of {found.name} are damaged and were left out.",) if damaged else ()
-    return {name: data.part(name) for name in data.parts}, notes
+    return data, (f"{damaged:,} of {len(found):,} files of {found.name} are damaged and were left out.",) if damaged else ()
 
 
 def _given_parts(data: Dataset, most: int) -> tuple[dict[str, Dataset], tuple[str, ...]]:

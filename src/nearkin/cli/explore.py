@@ -13,7 +13,16 @@ def run(arguments: Namespace) -> int:
     """Evaluate, unless it was done since the vectors were read; then serve until stopped."""
     folder = Path(arguments.folder)
     if is_given(folder) and not arguments.no_evaluation and not _is_evaluated(folder):
-        how = {"data": None, "part": "test", "weights": "best", "compare": False, "probes": False, "figures": False, "no_pictures": True}
+        how = {
+            "data": None,
+            "part": "test",
+            "weights": "best",
+            "compare": False,
+            "probes": False,
+            "figures": False,
+            "rescale": None,
+            "no_pictures": True,
+        }
         chosen = {
             "folder": str(folder),
             "device": arguments.device,

@@ -108,6 +108,8 @@ def _maintain(arguments: Namespace, index: VectorIndex, console: Terminal) -> No
     if arguments.delete:
         _delete(arguments, index, console)
     _change_classes(arguments, index, console)
+    if arguments.store:
+        _set_store(arguments, index, console)
     if arguments.backend not in (None, "milvus") and not arguments.data:
         index.build(arguments.backend)
     if arguments.compact:
@@ -115,6 +117,14 @@ def _maintain(arguments: Namespace, index: VectorIndex, console: Terminal) -> No
     if arguments.check:
         index.verify()
         console.print("every file matches its checksum")
+
+
+def _set_store(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:
+    if not isinstance(index, LocalIndex):
+        raise ValueError(f"--store {arguments.store} is for a local index, and this one is in Milvus; leave it out")
+    before = index.vector_bytes
+    index.set_store(arguments.store)
+    console.print(f"vectors stored as {index.store}: {index.vector_bytes / 1e6:.1f} MB, before {before / 1e6:.1f} MB")
 
 
 def _change_classes(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:

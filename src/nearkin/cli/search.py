@@ -66,7 +66,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
-    how = {"k": arguments.k, "where": where, "reject": arguments.reject}
+    how = {"k": arguments.k, "where": where, "reject": arguments.reject, "rescale": arguments.rescale}
     arrays = [query for query in arguments.queries if query.lower().endswith((*VECTOR_SUFFIXES, *TABLE_SUFFIXES))]
     paths = [path for query in arguments.queries if query not in arrays for path in image_files_of(query)]
     for start in range(0, len(paths), TOGETHER):

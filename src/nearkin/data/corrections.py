@@ -34,8 +34,8 @@ def corrected(data: Dataset, table: str, report: Report | None = None) -> Datase
     """The data with the labels of the table; unchanged if `table` is empty.
 
     A path is the source of a point, as the explorer and reports write it; for image files it may also be relative to the table's folder.
-    New class names become new classes. In a table of `nearkin clean`, a row with something in its column accept takes the suggested label,
-    or leaves out a point that is a copy or an outlier.
+    New class names become new classes; data without labels get those of the table, and other points stay without one. In a table of
+    `nearkin clean`, a row with something in its column accept takes the suggested label, or leaves out a copy or an outlier.
     """
     if not table:
         return data
@@ -45,7 +45,9 @@ def corrected(data: Dataset, table: str, report: Report | None = None) -> Datase
     labels = _labels(path, found, places)
     gone = sorted({place for row, place in zip(found, places, strict=True) if row.left_out})
     if labels and data.labels is None:
-        raise ValueError(f"{table} corrects labels, and {data.name} has none; use data with a class for each point")
+        if data.supervision != "ids":
+            raise ValueError(f"{table} names classes, and {data.name} has {data.supervision}; use data with classes or without labels")
+        data = replace(data, labels=torch.full((len(data),), -1), by=None)  # the table has all labels that are known
     if data.labels is not None:
         data = _relabeled(data, path, labels, report)
     if not gone:

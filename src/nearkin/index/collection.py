@@ -86,7 +86,9 @@ class Collection:
         self.folder, self.model, self.index = folder, model, index
         self._rejection: tuple[str, Rejection] | None = None  # with the identity of the index that it was fitted to
 
-    def search(self, query: Query, k: int = 10, *, where: Where | None = None, reject: float | None = None) -> Answer:
+    def search(
+        self, query: Query, k: int = 10, *, where: Where | None = None, reject: float | None = None, rescale: str | None = None
+    ) -> Answer:
         """Search the nearest points of one query.
 
         Parameters
@@ -100,6 +102,8 @@ class Collection:
         reject : float, optional
             Also say whether the query belongs to no known class (`Answer.rejected`), so that this share of known queries is rejected,
             too. See `rejection`.
+        rescale : {"csls", "local_scaling"}, optional
+            Rank by affinities that are corrected for hubs, as `VectorIndex.search` does.
 
         Returns
         -------
@@ -120,7 +124,7 @@ class Collection:
                 raise ValueError(f"query has shape {tuple(query.shape)}; pass one embedding (d,), or several to search_vectors")
         else:
             vectors = np.asarray(self.model.encode([query]))
-        return self.search_vectors(vectors, k, where=where, exclude=exclude, reject=reject)[0]
+        return self.search_vectors(vectors, k, where=where, exclude=exclude, reject=reject, rescale=rescale)[0]
 
     def search_vectors(
         self,
@@ -130,6 +134,7 @@ class Collection:
         where: Where | None = None,
         exclude: Sequence[int] | None = None,
         reject: float | None = None,
+        rescale: str | None = None,
     ) -> list[Answer]:
         """Search the nearest points of several embeddings.
 
@@ -143,7 +148,7 @@ class Collection:
             Only points that this filter allows.
         exclude : sequence of int, optional
             For each query, the id of a point to leave out.
-        reject : float, optional
+        reject, rescale
             As of `search`.
 
         Returns
@@ -151,7 +156,7 @@ class Collection:
         list of Answer
             One per query.
         """
-        found = self.index.search(vectors, k, where=where, exclude=exclude)
+        found = self.index.search(vectors, k, where=where, exclude=exclude, rescale=rescale)
         return found if reject is None else rejection.judged(found, self.index, self.rejection, vectors, reject, exclude)
 
     @property
@@ -204,7 +209,13 @@ class Collection:
         return [None if answer.rejected else _majority(answer) for answer in answers]
 
     def search_files(
-        self, paths: Sequence[str | Path], k: int = 10, *, where: Where | None = None, reject: float | None = None
+        self,
+        paths: Sequence[str | Path],
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        reject: float | None = None,
+        rescale: str | None = None,
     ) -> list[Answer]:
         """Search the nearest points of several image files at once.
 
@@ -216,7 +227,7 @@ class Collection:
             Neighbors per file.
         where : Where, optional
             Only points that this filter allows.
-        reject : float, optional
+        reject, rescale
             As of `search`.
 
         Returns
@@ -224,7 +235,7 @@ class Collection:
         list of Answer
             One per file.
         """
-        return self.search_vectors(np.asarray(self.model.encode(list(paths))), k, where=where, reject=reject)
+        return self.search_vectors(np.asarray(self.model.encode(list(paths))), k, where=where, reject=reject, rescale=rescale)
 
     def image_reading(self) -> tuple[int, Framing]:
         """Return how images are converted to what the model reads.

@@ -502,7 +502,15 @@ class VectorIndex(Protocol):
             Those that some point has.
         """
 
-    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
         """Search the k nearest points of each query.
 
         Parameters
@@ -515,6 +523,9 @@ class VectorIndex(Protocol):
             Only points that the filter allows.
         exclude : sequence of int, optional
             For each query, the id of a point to leave out: the query itself, if it is in the index.
+        rescale : {"csls", "local_scaling"}, optional
+            Rank by affinities that are corrected for hubs (`nearkin.search.rescaled`); the affinities of the hits are the plain ones. The
+            first such search compares all points with one another.
 
         Returns
         -------

@@ -32,10 +32,13 @@ from nearkin.index.durable import (
 )
 from nearkin.index.segment import joined, packed
 from nearkin.index.snapshot import Snapshot
+from nearkin.index.store import STORES, store_of
 
 FORMAT = 1
+FORMAT_OF_STORES = 2  # of indexes that store vectors smaller, which earlier versions cannot read
 LARGEST = 1_000_000  # points from which a segment is no longer merged with others
 STALE = 0.1  # share of points missing from the structure above which it is built again
+LOOKED_AT = 65_536  # vectors decoded at a time
 TRIES = 5  # attempts of a reader whose files are removed by a writer while it opens them
 
 Manifest = dict[str, Any]
@@ -236,8 +239,16 @@ class LocalIndex(VectorIndex):
         found._snapshot = snapshot
         return found
 
-    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
-        return self.snapshot.search(vectors, k, where=where, exclude=exclude)
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
+        return self.snapshot.search(vectors, k, where=where, exclude=exclude, rescale=rescale)
 
     def entries(self, ids: Sequence[int]) -> list[Entry]:
         snapshot = self.snapshot
@@ -273,7 +284,7 @@ class LocalIndex(VectorIndex):
             ids = self._new_ids(manifest, entries)
             labels = _with_names(manifest["labels"], entries.labels)
             # Small segments are merged with the new one, so that there are never many.
-            arrays: Mapping[str, np.ndarray] = packed(entries, ids, labels, binary=self.metric == "hamming")
+            arrays: Mapping[str, np.ndarray] = packed(entries, ids, labels, binary=self.metric == "hamming", store=store_of(manifest))
             kept = list(manifest["segments"])
             while kept and kept[-1]["rows"] <= len(arrays["ids"]) and kept[-1]["rows"] + len(arrays["ids"]) <= LARGEST:
                 arrays = joined([mapped_arrays(self.folder / kept.pop()["file"]), arrays])
@@ -354,12 +365,14 @@ class LocalIndex(VectorIndex):
         """
         with self._change() as manifest:
             next_id, labels, segments = 0, list[str | None](), list[dict[str, Any]]()
-            made = {**manifest, "model": model, "metric": metric, "dimension": dimension, **_EMPTY}
+            made = {**manifest, "format": FORMAT, "store": None, "model": model, "metric": metric, "dimension": dimension, **_EMPTY}
             for number, entries in enumerate(batches):
                 ids = self._new_ids({**made, "next_id": next_id}, entries, renumber=True)
                 next_id += len(entries)
                 labels = _with_names(labels, entries.labels)
-                segments.append(self._write(manifest, "segment", packed(entries, ids, labels, binary=metric == "hamming"), number))
+                segments.append(
+                    self._write(manifest, "segment", packed(entries, ids, labels, binary=metric == "hamming", store=store_of(made)), number)
+                )
             self._commit({**made, "segments": segments, "labels": labels, "next_id": next_id})
         return self.count
 
@@ -383,6 +396,66 @@ class LocalIndex(VectorIndex):
                 self._commit({**manifest, "structure": None})
             else:
                 self._build(backend)
+
+    @property
+    def store(self) -> str:
+        """How vectors are stored: "float32", "int8" or "binary".
+
+        Returns
+        -------
+        str
+        """
+        found = store_of(self._manifest)
+        return "float32" if found is None else found.kind
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the stored vectors, on disk and in memory.
+
+        Returns
+        -------
+        int
+        """
+        parts = self.snapshot.segments
+        return int(sum(part[name].nbytes for part in parts for name in ("vectors", "scales") if name in part))
+
+    def set_store(self, store: str) -> None:
+        """Store the vectors smaller, or as float32 again; what was lost by rounding stays lost.
+
+        Points that are added later are stored in the same way. Searches compare queries with the stored vectors, so affinities change by
+        the rounding. With "binary" they find candidates by differing bits and score them again, and `Answer.exact` is False.
+
+        Parameters
+        ----------
+        store : {"float32", "int8", "binary"}
+            "int8" needs a quarter of the bytes and finds nearly the same neighbors, "binary" a thirty-second.
+
+        Raises
+        ------
+        ValueError
+            If the metric is "hamming", which stores bits already, or the index is empty.
+        """
+        check_choice("store", store, STORES)
+        if self.metric == "hamming":
+            raise ValueError(f"store ({store}): an index with the metric hamming stores bits already; leave it out")
+        with self._change() as manifest:
+            now = self.snapshot
+            if store == self.store:
+                return
+            if not len(now):
+                raise ValueError(f"store ({store}) is chosen for the points of an index, and this one is empty; add points first")
+            center = np.mean([now.vectors[at : at + LOOKED_AT].mean(0) for at in range(0, len(now), LOOKED_AT)], axis=0)
+            kept = None if store == "float32" else {"kind": store, "center": [float(one) for one in center.astype(np.float32)]}
+            before, after = store_of(manifest), store_of({"store": kept})
+            segments = []
+            for number, part in enumerate(manifest["segments"]):
+                arrays = dict(mapped_arrays(self.folder / part["file"]))
+                vectors = arrays["vectors"] if before is None else before.decoded(arrays["vectors"], arrays.pop("scales"))
+                arrays |= {"vectors": vectors} if after is None else after.encoded(vectors)
+                segments.append(self._write(manifest, "segment", arrays, number))
+            form = FORMAT if after is None else FORMAT_OF_STORES
+            self._commit({**manifest, "format": form, "store": kept, "segments": segments, "structure": None})
+        self._calibrate_again()
 
     def rebuild_if_stale(self) -> None:
         with self._change() as manifest:
@@ -510,7 +583,7 @@ _EMPTY: Manifest = {"next_id": 0, "labels": [], "segments": [], "deleted": None,
 
 def _manifest_of(path: Path) -> Manifest:
     manifest = read_manifest(path)
-    if manifest["format"] != FORMAT:
+    if manifest["format"] not in (FORMAT, FORMAT_OF_STORES):
         raise ValueError(f"{path} has format {manifest['format']}, and this version reads {FORMAT}; rebuild the index")
     return manifest
 

@@ -364,7 +364,19 @@ class MilvusIndex(VectorIndex):
     def verify(self) -> None:
         raise ValueError(f"checksums are not available in Milvus ({self.location}), which checks its own files")
 
-    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
+        if rescale is not None:
+            raise ValueError(
+                f"rescale ({rescale}) is not available in Milvus ({self.location}), which ranks by its own metric; leave it out"
+            )
         queries = check_queries(vectors, self.dimension, k, exclude)
         needed = k + (exclude is not None)
         if needed > MOST:
