@@ -110,7 +110,7 @@ def _widget_class() -> Any:
     except ImportError as error:
         raise ImportError(f"show needs anywidget ({error}); install it with: pip install 'nearkin[notebook]'") from error
 
-    class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
+    class Explorer(anywidget.AnyWidget):
         """The page in a frame."""
 
         _esm = FRAME
