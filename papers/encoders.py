@@ -104,7 +104,7 @@ def features_of(folder: Path, arguments: Any) -> Dataset:
     """The frozen features of all images, computed once and kept beside the data."""
     run = override(Run(), {"network.pretrained": "true", "data.source": str(folder)})
     run = with_encoder(run, find_encoder(arguments.encoder, arguments.weights), ())
-    reading = {"size": run.data.size, "crop": run.data.crop, "interpolation": run.data.interpolation, "channels": 3}
+    reading: dict[str, Any] = {"size": run.data.size, "crop": run.data.crop, "interpolation": run.data.interpolation, "channels": 3}
     images = data.open(folder, **reading)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kept = folder.parent / f"{folder.name}-features"
@@ -168,12 +168,13 @@ def _logistic(task: Task, _: int) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
-    assert task.train.labels is not None and task.validation.labels is not None and task.test.labels is not None
+    train, validation, test = (part.labels for part in (task.train, task.validation, task.test))
+    assert train is not None and validation is not None and test is not None
     scaler = StandardScaler().fit(rows_of(task.train).numpy())
     x, v, q = (scaler.transform(rows_of(part).numpy()) for part in (task.train, task.validation, task.test))
-    models = [LogisticRegression(C=c, max_iter=200).fit(x, task.train.labels.numpy()) for c in (1e-3, 1e-2, 1e-1)]
-    best = max(models, key=lambda one: one.score(v, task.validation.labels.numpy()))
-    return {"accuracy": round(float(best.score(q, task.test.labels.numpy())), 4)}
+    models = [LogisticRegression(C=c, max_iter=200).fit(x, train.numpy()) for c in (1e-3, 1e-2, 1e-1)]
+    best = max(models, key=lambda one: one.score(v, validation.numpy()))
+    return {"accuracy": round(float(best.score(q, test.numpy())), 4)}
 
 
 def _linear_nca(task: Task, seed: int) -> dict[str, float]:
@@ -190,7 +191,7 @@ def _linear_nca(task: Task, seed: int) -> dict[str, float]:
 def _map(task: Task, _: int) -> dict[str, float]:
     start = _start(task)
     assert start.map is not None
-    return scored(task, start.map)
+    return scored(task, start.map.__call__)
 
 
 def _head(task: Task, seed: int) -> dict[str, float]:
@@ -203,7 +204,7 @@ def _kept(task: Task, seed: int) -> dict[str, float]:
     assert start.map is not None
     choices: list[tuple[str, Callable[[Tensor], Tensor]]] = [
         ("frozen", lambda x: x),
-        ("map", start.map),
+        ("map", start.map.__call__),
         ("head", _fitted(task, start, seed)),
     ]
     value = {name: scored(Task(task.train, task.train, task.validation, task.seen), encode)["1-nn"] for name, encode in choices}

@@ -34,6 +34,8 @@ export interface Atlas {
   split: Uint8Array;
   targets: { name: string; values: Float32Array }[];
   pictured: boolean; // whether there are thumbnails
+  texts: string[] | null; // the beginning of each text, if the points are texts
+  searches?: boolean; // whether new texts can be searched
   images?: boolean; // whether the models read images
   live: boolean;
   version: string;

@@ -27,6 +27,7 @@ export interface Backend {
   near(atlas: Atlas, row: number): Promise<Near>;
   picture(atlas: Atlas, row: number): HTMLElement;
   drop(atlas: Atlas, file: File): Promise<Near>;
+  ask(atlas: Atlas, text: string): Promise<Near>;
 }
 
 export const NEEDS_SERVER =
@@ -68,6 +69,14 @@ export const service: Backend = {
       body: file,
     });
     return { source: file.name || "your image", metadata: {}, models: page.models };
+  },
+  async ask(atlas, text) {
+    const page = await fetchJson(`/atlas/drop?k=${atlas.models[0].k}&version=${atlas.version}`, {
+      method: "POST",
+      headers: { "Content-Type": "text/plain" },
+      body: text,
+    });
+    return { source: "", metadata: { text }, models: page.models };
   },
 };
 
@@ -133,6 +142,9 @@ export const disk: Backend = {
     return tile;
   },
   async drop() {
+    throw new Error(NEEDS_SERVER);
+  },
+  async ask() {
     throw new Error(NEEDS_SERVER);
   },
 };

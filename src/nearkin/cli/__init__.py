@@ -242,6 +242,10 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
     parser.add_argument("--resume", metavar="FOLDER", help="continue the training in this folder")
+    parser.add_argument(
+        "--text", metavar="COLUMN", help="learn from the texts in this column of a table; of two, as a,b, rows are positive pairs"
+    )
+    parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
     parser.add_argument("--labels", metavar="FILE.csv", help="corrected labels, such as the explorer saves: columns path and label")
     parser.add_argument(
         "--objective", metavar="NAME", help="nca, nca_regression, precision_at_k, ... (default: chosen from the kind of labels)"
@@ -251,8 +255,8 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--encoder",
         metavar="NAME",
-        help="start from a pretrained encoder: mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights "
-        "(default for photographs: one that is on this machine)",
+        help="start from a pretrained encoder: mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights; for texts hf:NAME or "
+        "sentence-transformers:NAME, or a folder instead of NAME (default for photographs and texts: one that is on this machine)",
     )
     parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
     parser.add_argument("--download", action="store_true", help="fetch the weights of --encoder if they are not on this machine")
@@ -380,7 +384,9 @@ def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         formatter_class=_RAW,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder; it needs no index")
-    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, folders of images, or arrays like the training data")
+    parser.add_argument(
+        "queries", nargs="+", metavar="QUERY", help="image files, folders of images, sentences, or data like those of the training"
+    )
     parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors that vote (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
@@ -418,7 +424,10 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
     parser.add_argument(
-        "queries", nargs="*", metavar="QUERY", help="image files, folders of images, or arrays (.npy, .npz) like the training data"
+        "queries",
+        nargs="*",
+        metavar="QUERY",
+        help="image files, folders of images, sentences, or arrays (.npy, .npz) like the training data",
     )
     parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index, by its id")
     parser.add_argument(

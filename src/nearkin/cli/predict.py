@@ -1,9 +1,10 @@
-"""`nearkin predict`: the label of new images or vectors, by the vote of their nearest training points."""
+"""`nearkin predict`: the label of new images, texts or vectors, by the vote of their nearest training points."""
 
 import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from nearkin import data as sources
+from nearkin.cli.datasets import choice_of
 from nearkin.cli.progress import note
-from nearkin.cli.search import image_files_of
+from nearkin.cli.search import image_files_of, text_of
 from nearkin.cli.terminal import Terminal
 from nearkin.data.images import DamagedImageError
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES
+from nearkin.data.sources.table import TABLE_SUFFIXES
+from nearkin.data.texts import Texts
 from nearkin.models.folder import Inputs, Model, load, reading
 
 TOGETHER = 256  # points predicted at once
@@ -25,7 +29,11 @@ TOGETHER = 256  # points predicted at once
 def run(arguments: Namespace) -> int:
     """Predict every query and print a table or JSON."""
     model = load(arguments.folder, device=arguments.device, verify=not arguments.no_verify)
-    found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k)]
+    if model.reads_texts:
+        column = choice_of(Path(arguments.folder), verify=not arguments.no_verify).text_column
+        found = [row for query in arguments.queries for row in _of_texts(model, query, column or "text", arguments.k)]
+    else:
+        found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k)]
     if not found:
         raise ValueError("none of the queries could be read; see the messages above")
     if arguments.json:
@@ -50,6 +58,18 @@ def _predictions(model: Model, query: str, k: int) -> Iterator[dict[str, Any]]:
     paths = image_files_of(query)
     for start in range(0, len(paths), TOGETHER):
         yield from _files(model, paths[start : start + TOGETHER], k)
+
+
+def _of_texts(model: Model, query: str, column: str, k: int) -> Iterator[dict[str, Any]]:
+    """A sentence, a .txt file, or a table with the same column of texts as the training data."""
+    if not query.lower().endswith(TABLE_SUFFIXES):
+        name, text = text_of(query)
+        yield from _rows(model, [name], [text], k)
+        return
+    data = sources.open(query, text_column=column, report=note)
+    assert isinstance(data.inputs, Texts)
+    for start in range(0, len(data), TOGETHER):
+        yield from _rows(model, list(data.sources[start : start + TOGETHER]), list(data.inputs.texts[start : start + TOGETHER]), k)
 
 
 def _files(model: Model, paths: list[str], k: int) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`nearkin search`: the nearest neighbors of images, points or vectors."""
+"""`nearkin search`: the nearest neighbors of images, texts, points or vectors."""
 
 import json
 import sys
@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
     if not found and arguments.queries:
         raise ValueError("none of the queries could be read; see the messages above")
     if not found:
-        raise ValueError("nothing to search for: pass image files, folders or arrays, or --id or --vector")
+        raise ValueError("nothing to search for: pass image files, folders, arrays or texts, or --id or --vector")
     known = list(collection.index.labels)
     for label in where.labels:
         if known and label not in known:
@@ -65,7 +65,12 @@ def run(arguments: Namespace) -> int:
 
 def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
     arrays = [query for query in arguments.queries if query.lower().endswith(ARRAY_SUFFIXES)]
-    paths = [path for query in arguments.queries if query not in arrays for path in image_files_of(query)]
+    others = [query for query in arguments.queries if query not in arrays]
+    if collection.model.reads_texts:
+        for name, text in map(text_of, others):
+            yield Result(name, collection.search(text, arguments.k, where=where))
+        others = []
+    paths = [path for query in others for path in image_files_of(query)]
     for start in range(0, len(paths), TOGETHER):
         yield from _images(collection, paths[start : start + TOGETHER], arguments.k, where)
     for query in arrays:
@@ -103,6 +108,15 @@ def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[
     for ids in torch.split(data.ids, TOGETHER):
         answers = collection.index.search(np.asarray(collection.model.encode(data.read(ids).numpy())), k, where=where)
         yield from map(Result, (data.sources[row] for row in data.rows(ids).tolist()), answers)
+
+
+def text_of(query: str) -> tuple[str, str]:
+    """A name and a text: the query itself, or the content of a .txt file."""
+    if not query.strip():
+        raise ValueError("a query is an empty text; pass a sentence, or a .txt file")
+    if query.lower().endswith(".txt") and Path(query).is_file():
+        return query, Path(query).read_text(encoding="utf-8-sig")
+    return query, query
 
 
 def image_files_of(query: str) -> list[str]:

@@ -115,6 +115,8 @@ def _with_found_rate(run: Run, given: Mapping[str, str], folder: Path, arguments
     device = _device(arguments)
     with TrainingView("finding the learning rate") as view:
         run, source = opened(rooted(run, arguments.data_root), None, view, given)
+        if source.kind == "texts":
+            raise ValueError("--find-rate is not for texts, whose head starts from a linear map; leave it out")
         train_part = cut(run, source).train
         run = suited(run, train_part, given)
         sweep = find_rate(run, train_part, device, view)
@@ -133,7 +135,21 @@ def _resumed(folder: Path, arguments: Namespace) -> Run:
     run, why = run_to_resume(folder)
     if why:
         note(why)
-    named = ("objective", "purpose", "network", "dimension", "codes", "epochs", "seed", "set", "labels", "size", "skip_damaged")
+    named = (
+        "objective",
+        "purpose",
+        "network",
+        "dimension",
+        "codes",
+        "epochs",
+        "seed",
+        "set",
+        "labels",
+        "size",
+        "skip_damaged",
+        "text",
+        "label",
+    )
     given = [name for name in (*named, "encoder", "weights", "download", "tune", "from_scratch") if getattr(arguments, name)]
     changed = [f"--{'for' if name == 'purpose' else name.replace('_', '-')}" for name in given]
     if changed:
@@ -160,6 +176,8 @@ def _settings(arguments: Namespace) -> dict[str, str]:
         "encoder": "network.name",
         "weights": "network.weights",
         "tune": "network.tune",
+        "text": "data.text_column",
+        "label": "data.label_column",
     }
     if arguments.encoder is not None and arguments.network is not None:
         raise ValueError("--encoder starts from a pretrained network and --network trains one from scratch; pass one of them")

@@ -17,6 +17,7 @@ from nearkin.data.images import Files, image_files, sides_of
 from nearkin.data.pixels import Framing
 from nearkin.models.encoders import HOW_TO_GET_ONE, Encoder, find_encoder, installed_encoder
 from nearkin.models.head import unit_length
+from nearkin.models.text_encoders import TextEncoder, find_text_encoder
 from nearkin.train.config import Part, Run
 from nearkin.train.linear_map import SHRINKAGES, LinearMap, Whitening
 from nearkin.train.reporter import Reporter
@@ -31,6 +32,9 @@ def settled(run: Run, given: Collection[str] | None) -> Run:
     """The run with the encoder that it names: found, and with its preprocessing. Before any data are read."""
     if not run.network.pretrained:
         return run
+    if reads_texts(run.network.name):
+        found = find_text_encoder(run.network.name, run.network.weights, length=run.data.size, download=run.network.download)
+        return with_text_encoder(run, found, given or ())
     return with_encoder(run, find_encoder(run.network.name, run.network.weights, download=run.network.download), given or ())
 
 
@@ -68,6 +72,20 @@ def with_encoder(run: Run, encoder: Encoder, given: Collection[str]) -> Run:
     constants = Part("standardize", {"mean": list(standardize.mean), "std": list(standardize.std)})
     preprocess = run.preprocess if {"preprocess.name", "preprocess.options.mean"} & set(given) else constants
     return replace(run, network=network, data=data, preprocess=preprocess)
+
+
+def reads_texts(name: str) -> bool:
+    """Whether an encoder of this name reads texts."""
+    return name == "words" or name.partition(":")[0] in ("hf", "sentence-transformers")
+
+
+def with_text_encoder(run: Run, encoder: TextEncoder, given: Collection[str]) -> Run:
+    """The settings that belong to a text encoder; those of the user stay."""
+    options = {**encoder.options, **run.network.options}
+    network = replace(run.network, name=encoder.network, weights=str(encoder.weights.resolve()), options=options, pretrained=True)
+    network = network if "network.normalize" in given else replace(network, normalize=True)
+    network = network if "network.tune" in given or network.tune != "all" or "network.rate" in given else replace(network, tune="head")
+    return replace(run, network=network, data=replace(run.data, size=encoder.tokenizer.length))
 
 
 def objective_on_unit_length(run: Run, train: Dataset) -> Run:

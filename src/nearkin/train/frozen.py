@@ -34,7 +34,7 @@ def featured_by(whole: Whole, run: Run, images: Dataset, folder: Path, device: t
     """The features of the encoder's body for all images; model.json gets their key, for the cache."""
     key = feature_key(**facts_of(whole.about, weights_digest(run.network.weights)))
     whole.about["features"] = key
-    prepare = Prepare(preprocess.restore(whole.about["prepare"]), "images")
+    prepare = Prepare(preprocess.restore(whole.about["prepare"]), images.kind)
     return featured(cast(Any, whole.network).body, prepare, images, folder, key, device, log)
 
 

@@ -19,6 +19,7 @@ from nearkin.data.disk import FileDamagedError, explain_full_disk
 from nearkin.data.images import Files
 from nearkin.data.loader import Loader, try_files
 from nearkin.data.lock import owned
+from nearkin.data.texts import Texts
 from nearkin.models.folder import kept_references
 from nearkin.models.weights import read_tensors
 from nearkin.train import checkpoint, ranks
@@ -38,6 +39,7 @@ from nearkin.train.reporter import Log, Reporter, Silence
 from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
+from nearkin.train.text_encoder import with_tokenizer
 from nearkin.train.validate import (
     against_bank,
     all_alike,
@@ -156,9 +158,11 @@ def _trained(
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
         run, source = opened(run, data, log, given)
+        if source.kind == "texts":
+            run, source = with_tokenizer(run, source, folder, given, log)
         run = objective_on_unit_length(run, source)
         start, whole, features = None, None, None
-        if run.network.pretrained and isinstance(source.inputs, Files):
+        if run.network.pretrained and isinstance(source.inputs, Files | Texts):
             whole = build_whole(run, source, place)
             images, features = featured_by(whole, run, source, folder, place, log)
             by_feature = cut(run, features, images)

@@ -12,6 +12,7 @@ from nearkin.serve.atlas.model_maps import ModelMap
 from nearkin.serve.atlas.table import PointTable
 
 UNKNOWN = 255  # in place of a purity in hundredths
+MOST_TEXTS, BEGINNING = 50_000, 160  # texts whose beginnings the page loads first, and their characters
 
 
 def header(maps: Sequence[ModelMap], **more: Any) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def header(maps: Sequence[ModelMap], **more: Any) -> dict[str, Any]:
         "split": encoded(table.splits, "<u1"),
         "targets": _targets(table),
         "pictured": any(table.thumbnail(row) for row in range(min(len(table), 100))),
+        "texts": _texts(table),
         "models": [_model(one) for one in maps],
         **more,
     }
@@ -75,6 +77,13 @@ def _lists(lists: Lists, table: PointTable) -> dict[str, Any]:
         "duplicates": [[a, b, round(apart, 4)] for a, b, apart in lists.duplicates],
         "compared": [lists.compared, lists.later],
     }
+
+
+def _texts(table: PointTable) -> list[str] | None:
+    """The beginning of every text, if the points are texts and not too many; the whole of a text comes with its neighbors."""
+    if len(table) > MOST_TEXTS or "text" not in table.metadata[0]:
+        return None
+    return [str(row.get("text", ""))[:BEGINNING] for row in table.metadata]
 
 
 def _targets(table: PointTable) -> list[dict[str, str]]:
