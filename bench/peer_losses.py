@@ -2,7 +2,7 @@
 
 python -m bench.peer_losses [--sizes 64 256 1024] [--device cpu] [--out FILE]
 
-The pairs are those of docs/migration_table.py. Both take turns, in one process, and the median of the ratios is reported; on a CPU it is
+The pairs are those of docs/migration_table.py, with 128 dimensions in float32. Both take turns, in one process, and the median of the ratios is reported; on a CPU it is
 CPU time. Larger sizes are left out for a pair that took more than 0.05 s on their side: some of theirs grow with the fourth power.
 """
 
@@ -22,7 +22,8 @@ import migration_table as table
 
 FIXED = ("AngularLoss", "NPairsLoss", "SelfSupervisedLoss", "VICRegLoss", "CrossBatchMemory")  # their rows are made for 24 points
 HEADED = ("Face", "Softmax", "Proxy", "SoftTriple")  # with vectors of a few classes; the others get four points of each class
-TURNS = 7
+TURNS, WARM = 15, 5  # on CUDA the third call of a size is recorded
+table.DIMENSION, table.CLASSES, table.DTYPE = 128, 64, torch.float32
 
 
 def timed(loss: Any, z: torch.Tensor) -> float:
@@ -43,9 +44,9 @@ def measured(entry: table.Entry, n: int, device: str) -> dict[str, float]:
     assert entry.check is not None
     headed = any(word in entry.theirs for word in HEADED)
     labels = torch.arange(n, device=device) % table.CLASSES if headed else torch.arange(n, device=device) // 4
-    z = torch.randn(n, table.DIMENSION, dtype=torch.float64, device=device)
+    z = torch.randn(n, table.DIMENSION, device=device)
     theirs, ours = entry.check(table.Batch(z, labels, labels))
-    for loss in (theirs, ours):
+    for loss in (theirs, ours) * WARM:
         timed(loss, z)
     turns = [(timed(theirs, z), timed(ours, z)) for _ in range(TURNS)]
     their, mine = (1000 * statistics.median(some) for some in zip(*turns, strict=True))

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from bench.catalog import DIMENSION, Case, batch, cases, leaves
+from bench.catalog import DIMENSION, SIZE, Case, batch, cases, leaves
 
-SMALL, LARGE, WARM = 64, 2200, 6
+SMALL, LARGE, WARM, COUNTED = 64, 2200, 6, 3
 
 
 def step(objective: Any, some: Any) -> None:
@@ -32,13 +32,14 @@ def synchronizations(case: Case, n: int, dtype: torch.dtype = torch.float32) -> 
     """Where a step of n points makes the host wait; None where it never does."""
     objective = case.build().to("cuda")
     some = batch(objective.supervision, n, DIMENSION, "cuda", dtype)
-    for _ in range(WARM):
-        step(objective, some)
+    later = [some._replace(ids=(some.ids + number * n) % SIZE) for number in range(WARM + COUNTED)]  # other samples in every step
+    for one in later[:WARM]:
+        step(objective, one)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for _ in range(3):
-            step(objective, some)
+        for one in later[WARM:]:
+            step(objective, one)
     except RuntimeError as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if "nearkin" in f.filename]
         where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].line}" if frames else "in backward, outside of Python"

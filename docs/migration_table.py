@@ -20,7 +20,7 @@ from nearkin import compose as c
 from nearkin import objectives as o
 
 VERSIONS = {"pytorch-metric-learning": "2.9.0", "sentence-transformers": "6.2.0", "lightly": "1.6.0"}
-DIMENSION, CLASSES = 8, 6
+DIMENSION, CLASSES, DTYPE = 8, 6, torch.float64
 
 
 class Batch(NamedTuple):
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 def batch(seed: int) -> Batch:
     """24 points in float64."""
     generator = torch.Generator().manual_seed(seed)
-    z = torch.randn(24, DIMENSION, dtype=torch.float64, generator=generator)
+    z = torch.randn(24, DIMENSION, dtype=DTYPE, generator=generator)
     uneven = torch.cat([torch.arange(CLASSES).repeat(2), torch.randint(0, CLASSES, (12,), generator=generator)])
     return Batch(z, uneven[torch.randperm(24, generator=generator)], torch.arange(CLASSES).repeat(4))
 
@@ -83,8 +83,8 @@ def head(name: str, weight: str, ours: Callable[[], Any], several: int = 1, **op
     """A loss with class vectors, which are copied; theirs stand in columns or rows."""
 
     def check(b: Batch) -> tuple[Loss, Loss]:
-        loss = getattr(pml().losses, name)(num_classes=CLASSES, embedding_size=DIMENSION, **options).double()
-        objective = ours().double()
+        loss = getattr(pml().losses, name)(num_classes=CLASSES, embedding_size=DIMENSION, **options).to(dtype=DTYPE)
+        objective = ours().to(dtype=DTYPE)
         vectors = getattr(loss, weight).data
         vectors = vectors if weight == "proxies" else vectors.T
         objective.references.vectors.data = vectors.reshape(CLASSES, several * DIMENSION).clone()
@@ -229,7 +229,7 @@ LOSSES = [
     Entry("MarginLoss", "MarginLoss", "with one beta for all classes", threshold_margin),
     Entry("MultiSimilarityLoss", "MultiSimilarity(epsilon=None)", "ours mines by default, as the paper does", plain("MultiSimilarityLoss", lambda: o.MultiSimilarity(epsilon=None))),
     Entry("MultipleLosses", "WeightedSum", "", several_losses),
-    Entry("NCALoss", "NCA", "on unit vectors; theirs drops rows whose probability underflows", plain("NCALoss", nk.NCA, unit=True)),
+    Entry("NCALoss", 'NCA(temperature=0.5, metric="cosine")', "theirs normalizes silently: NCA() on unit vectors has the same value; theirs drops rows whose probability underflows", plain("NCALoss", lambda: nk.NCA(temperature=0.5, metric="cosine"))),
     Entry("NPairsLoss", "NPair(l2=0)", "on unit vectors with two samples of each class", n_pairs),
     Entry("NTXentLoss", "NTXent", "", plain("NTXentLoss", o.NTXent)),
     Entry("NormalizedSoftmaxLoss", "NormalizedSoftmax", "ours holds (C, d), theirs (d, C)", head("NormalizedSoftmaxLoss", "W", lambda: nk.NormalizedSoftmax(CLASSES, DIMENSION))),

@@ -200,7 +200,7 @@ SCENARIOS = {
     "training": Scenario(lambda folder: np.savez(folder / "points.npz", **points(60)), trained, trained_state, steps=True),
     "report": Scenario(with_model, lambda folder: quietly("evaluate", folder / "model", "--no-pictures"), evaluated_state, steps=True),
 }
-SLOW = {"training": 5, "report": 2}  # every so many calls even in the soak; the others are visited at every call
+SLOW = {"training": 2, "report": 1}  # every so many calls even in the soak; the others are visited at every call
 WITHOUT_TORCH_AT_WORK = [name for name in SCENARIOS if name not in ("report",)]
 
 

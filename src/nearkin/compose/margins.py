@@ -6,12 +6,13 @@ by the temperature afterwards.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from nearkin.compose.criterion import any_positive, own_column, right_and_wrong
+from nearkin.compose.derivatives import apply
 from nearkin.compose.outcome import Outcome
 from nearkin.compose.relation import Related
 
@@ -25,7 +26,11 @@ def sine(cosine: Tensor) -> Tensor:
 
 def turned(cosine: Tensor, angle: float) -> Tensor:
     """cos(theta + angle) from cos(theta), without an arc cosine."""
-    return cosine * math.cos(angle) - sine(cosine) * math.sin(angle)
+    return _turned(cosine, sine(cosine), angle)
+
+
+def _turned(cosine: Tensor, sine: Tensor, angle: float) -> Tensor:
+    return cosine * math.cos(angle) - sine * math.sin(angle)
 
 
 @dataclass(frozen=True)
@@ -84,13 +89,41 @@ class MarginSoftmax:
         Outcome
             The value and the weight of every query.
         """
-        known = (column >= 0) & (column < affinity.shape[1])
-        at = torch.where(known, column, 0).long()[:, None]
-        lowered = affinity.scatter(1, at, self._lowered(affinity.gather(1, at)))
-        return own_column(lowered / self.temperature, column, there, apart)
+        at = column.clamp(0, affinity.shape[1] - 1)[:, None]  # of queries that are skipped it does not matter which is lowered
+        scaled = affinity / self.temperature
+        if self.kind == "cosine":
+            lowered = scaled.scatter_add(1, at, scaled.new_full(at.shape, -self.margin / self.temperature))
+        else:
+            lowered = scaled.scatter(1, at, self._lowered(affinity.gather(1, at)) / self.temperature)
+        return own_column(lowered, column, there, apart)
 
     def _lowered(self, cosine: Tensor) -> Tensor:
         if self.kind == "cosine":
             return cosine - self.margin
-        beyond = cosine - self.margin * math.sin(self.margin)
-        return torch.where(cosine >= -math.cos(self.margin), turned(cosine, self.margin), beyond)
+        fixed = cosine.detach()
+        sin, within = sine(fixed), fixed >= -math.cos(self.margin)
+        there = torch.where(within, _turned(fixed, sin, self.margin), fixed - self.margin * math.sin(self.margin))
+        lowered: Tensor = apply(_Lowered, cosine, there, sin, within, self.margin)
+        return lowered
+
+
+class _Lowered(torch.autograd.Function):
+    """The cosine after the angular margin; its derivative is cos(margin) + cosine / sine sin(margin), and 1 beyond."""
+
+    @staticmethod
+    def forward(cosine: Tensor, lowered: Tensor, sin: Tensor, within: Tensor, margin: float) -> Tensor:
+        return lowered.view_as(lowered)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:4])
+        ctx.margin = inputs[4]
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
+        cosine, _, sin, within = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            sin = sine(cosine)
+        steep = torch.where(sin > 0, cosine / torch.where(sin > 0, sin, 1.0), 0.0)
+        slope = torch.where(within, math.cos(ctx.margin) + steep * math.sin(ctx.margin), 1.0)
+        return upstream[0] * slope, None, None, None, None
