@@ -18,6 +18,7 @@ from nearkin.models.text_encoders import TokenBody, find_text_encoder, installed
 from nearkin.train import Run, override
 from nearkin.train.export import to_onnx
 from nearkin.train.training import train
+from nearkin.train.tuning import choose_trained, load_merged, merged_state
 from tests.train.test_training import Notes
 
 KINDS = {"car": ["engine", "wheel", "road"], "boat": ["sail", "harbor", "sea"], "plane": ["wing", "airport", "sky"]}
@@ -296,3 +297,41 @@ def test_texts_are_not_exported_to_onnx(reviews, tmp_path) -> None:
     train(settings(reviews), tmp_path / "m", device="cpu")
     with pytest.raises(ValueError, match="this model reads texts; use it in Python"):
         to_onnx(nearkin.load(tmp_path / "m", device="cpu"), tmp_path / "m.onnx")
+
+
+def test_low_rank_changes_are_trained_and_become_part_of_the_weights(reviews, bert, tmp_path) -> None:
+    chosen = {"network.scratch": "false", "network.name": f"hf:{bert}", "network.pretrained": "true", "network.tune": "lora=2"}
+    run = settings(reviews, **chosen)
+    train(run, tmp_path / "m", device="cpu", given=("network.tune", "epochs"))
+    before, after = load_file(bert / "model.safetensors"), load_file(tmp_path / "m" / "weights.safetensors")
+    held = {name: after[f"body.model.{name}"] - value for name, value in before.items() if f"body.model.{name}" in after}
+    moved = {name: change for name, change in held.items() if bool(change.abs().max() > 1e-7)}
+    assert moved and all(name.endswith("weight") and change.ndim == 2 and "embeddings" not in name for name, change in moved.items())
+    assert all(int(torch.linalg.matrix_rank(change.double(), atol=1e-6)) <= 2 for change in moved.values())
+    assert not any(name.endswith(("low", "high")) for name in after)
+    assert nearkin.load(tmp_path / "m", device="cpu").encode("a wheel").shape == (1, 4)
+    (tmp_path / "m" / "weights.safetensors").unlink()
+    assert main(["train", "--resume", str(tmp_path / "m"), "--device", "cpu"]) == 0  # checkpoints hold the two factors
+    again = load_file(tmp_path / "m" / "weights.safetensors")
+    assert all(torch.equal(value, again[name]) for name, value in after.items())
+
+
+def test_a_merged_layer_computes_the_same_and_zero_changes_nothing() -> None:
+    torch.manual_seed(0)
+    network, x = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 4)), torch.randn(3, 6)
+    whole = torch.nn.Module()
+    whole.body = network
+    before = network(x)
+    choose_trained(whole, "lora=3")
+    assert torch.equal(network(x), before) and [name for name, p in network.named_parameters() if p.requires_grad][:2] == ["0.low", "0.high"]
+    with torch.no_grad():
+        network[0].high.normal_()
+    after, state = network(x), merged_state(network)
+    assert not torch.allclose(after, before)
+    load_merged(network, state)
+    assert torch.allclose(network(x), after, atol=1e-6) and set(state) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    with pytest.raises(ValueError, match="the weights are of another network: 1.bias"):
+        load_merged(network, {name: value for name, value in state.items() if name != "1.bias"})
+    whole.body = torch.nn.Conv2d(1, 1, 1)
+    with pytest.raises(ValueError, match="this encoder has none; choose last-blocks=N or all"):
+        choose_trained(whole, "lora")

@@ -21,7 +21,7 @@ from nearkin.models.text_encoders import TextEncoder, find_text_encoder
 from nearkin.train.config import Part, Run
 from nearkin.train.linear_map import SHRINKAGES, LinearMap, Whitening
 from nearkin.train.reporter import Reporter
-from nearkin.train.validate import neighbor_figures, reported, score
+from nearkin.train.validate import known_points, neighbor_figures, noise, reported, score
 
 PHOTOGRAPHS = 64  # pixels of the median short side from which files are photographs, for which encoders are made
 TEMPERATURE = 0.1  # of NCA on vectors of length 1
@@ -133,12 +133,12 @@ def start_of(train: Dataset, validation: Dataset | None, dimension: int) -> Star
     if train.labels is not None and train.supervision == "classes" and not train.partly_labeled and int(train.labels.max()) > 0:
         assert isinstance(train.inputs, Tensor)
         whitening = Whitening(train.inputs, train.labels)
-        for shrinkage in SHRINKAGES:
+        for shrinkage in (whitening.shrinkage, *SHRINKAGES):
             made = whitening.map(dimension, shrinkage)
             found = {}
             if frozen and validation is not None:
                 found = _figures(train, unit_length(made(train.inputs)), validation, unit_length(made(_rows(validation))))
-            if linear is None or (score(found) or 0) > (score(best) or 0):
+            if linear is None or (found and (score(found) or 0) > (score(best) or 0) + noise(best, known_points(validation))):
                 best, linear = found, made
     return Start(frozen, best, linear)
 

@@ -40,6 +40,7 @@ from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
 from nearkin.train.text_encoder import with_tokenizer
+from nearkin.train.tuning import load_merged, merged_state
 from nearkin.train.validate import (
     against_bank,
     all_alike,
@@ -445,7 +446,7 @@ class Loop:
             self.kept = {"epoch": self.epoch, "figure": next(iter(found)), "value": abs(value), "points": points}
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
-                save_weights(self.folder / "best.safetensors", self.parts.whole.state_dict())
+                save_weights(self.folder / "best.safetensors", merged_state(self.parts.whole))
                 save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
 
     def _maybe_save(self, last: bool = False) -> None:
@@ -530,13 +531,13 @@ class Loop:
         metrics |= {} if self.steering is None else {"rounds": self.steering.found}
         collect(self.parts.objective)
         if self.rank == 0:
-            save_weights(self.folder / "weights.safetensors", self.parts.whole.state_dict())
+            save_weights(self.folder / "weights.safetensors", merged_state(self.parts.whole))
             save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
         if best.exists():
             self._save_references("references-last.safetensors")
             ranks.wait_for_all()  # the first rank writes the best weights
             device = str(step.generator.device)
-            self.parts.whole.load_state_dict(read_tensors(best, "resume the training", device))
+            load_merged(self.parts.whole, read_tensors(best, "resume the training", device))
             objective = read_tensors(self.folder / "best-objective.safetensors", "resume the training", device)
             self.parts.objective.load_state_dict(objective)
         known = self._save_references("references.safetensors")
