@@ -206,14 +206,10 @@ def _kept(task: Task, seed: int) -> dict[str, float]:
     """What `nearkin train` keeps: the best of the frozen features, the map and the head on the validation part."""
     start = _start(task)
     assert start.map is not None
-    choices: list[tuple[str, Callable[[Tensor], Tensor]]] = [
-        ("frozen", lambda x: x),
-        ("map", start.map.__call__),
-        ("head", _fitted(task, start, seed)),
-    ]
-    value = {name: scored(Task(task.train, task.train, task.validation, task.seen), encode)["1-nn"] for name, encode in choices}
-    best = max(choices, key=lambda one: (value[one[0]], one[0] == "map"))
-    return scored(task, best[1])
+    choices: list[Callable[[Tensor], Tensor]] = [start.map.__call__, _fitted(task, start, seed)]
+    values = [scored(Task(task.train, task.train, task.validation, task.seen), encode)["1-nn"] for encode in choices]
+    best = values.index(max(values))  # of equals the map
+    return scored(task, (lambda x: x) if start.beats(values[best]) else choices[best])
 
 
 def _start(task: Task) -> Start:

@@ -73,6 +73,7 @@ def main(words: Sequence[str]) -> int:
         features, seconds = features_of(texts, Path(arguments.features))
         for key in wanted:
             saved[key] = row(texts, features, seconds, key, arguments.seconds)
+            target.parent.mkdir(parents=True, exist_ok=True)
             with replacing(target) as file:
                 file.write((json.dumps(saved, indent=1, sort_keys=True) + "\n").encode())
             print(key, saved[key], flush=True)
@@ -112,7 +113,9 @@ def drawn(train: Path, test: Path) -> Dataset:
 def _rows(path: Path) -> Iterator[tuple[str, str]]:
     csv.field_size_limit(10**8)
     with path.open(newline="", encoding="utf-8") as lines:
-        found = [row for row in csv.reader(lines, delimiter="\t") if len(row) == 2 and row[1].strip()][2:]  # after names and types of columns
+        found = [row for row in csv.reader(lines, delimiter="\t") if len(row) == 2 and row[1].strip()][
+            2:
+        ]  # after names and types of columns
     yield from ((row[0], row[1].strip()) for row in found)
 
 
@@ -150,7 +153,12 @@ def row(texts: Dataset, features: Dataset, seconds: float, key: str, most: float
     began = time.perf_counter()
     scores, fitted = METHODS[method](task, most)
     took = (time.perf_counter() - began if fitted is None else fitted) + (0 if method == "SetFit" else seconds * len(task.train))
-    return {"scores": scores, "seconds": round(took, 1), "points": [len(task.train), len(task.test)], "device": device_name(torch.device("cpu"))}
+    return {
+        "scores": scores,
+        "seconds": round(took, 1),
+        "points": [len(task.train), len(task.test)],
+        "device": device_name(torch.device("cpu")),
+    }
 
 
 def _numbers(part: Dataset) -> tuple[Tensor, Tensor]:
@@ -202,8 +210,7 @@ def _kept(task: Task, _: float) -> Scored:
     start = start_of(task.train.subset(~held).renumbered(), task.train.subset(held), DIMENSION)
     took = time.perf_counter() - began
     assert start.map is not None
-    better = start.linear["1-nn"] >= start.frozen["1-nn"]
-    return scored(task, start.map.__call__ if better else lambda x: x), took
+    return scored(task, (lambda x: x) if start.beats(start.linear["1-nn"]) else start.map.__call__), took
 
 
 def _setfit(task: Task, most: float) -> Scored:
@@ -221,18 +228,21 @@ def _setfit(task: Task, most: float) -> Scored:
     texts, labels = task.texts[0], _numbers(task.train)[1].tolist()
 
     class Stop(transformers.TrainerCallback):  # type: ignore[misc]
-        began = time.perf_counter()
+        began, steps, of = time.perf_counter(), 0, 0
 
-        def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+        def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.steps, self.of = state.global_step, state.max_steps
             control.should_training_stop = time.perf_counter() - self.began > most
 
     began = time.perf_counter()
     settings = setfit.TrainingArguments(batch_size=16, num_epochs=1, report_to="none", save_strategy="no", show_progress_bar=False)
     rows = datasets.Dataset.from_dict({"text": texts, "label": labels})
-    setfit.Trainer(model=model, args=settings, train_dataset=rows, callbacks=[Stop()]).train()
+    stop = Stop()
+    setfit.Trainer(model=model, args=settings, train_dataset=rows, callbacks=[stop]).train()
     took = time.perf_counter() - began
     found = np.asarray(model.predict(task.texts[1], as_numpy=True))
-    return {"accuracy": round(float((found == _numbers(task.test)[1].numpy()).mean()), 4)}, took
+    accuracy = round(float((found == _numbers(task.test)[1].numpy()).mean()), 4)
+    return {"accuracy": accuracy, "steps": stop.steps, "of": stop.of}, took
 
 
 METHODS: dict[str, Callable[[Task, float], Scored]] = {
@@ -262,5 +272,8 @@ def page_of(saved: dict[str, Any]) -> str:
             rows = [saved[key] for key in saved if key.startswith(f"{labels}/{method}/")]
             if rows:
                 cells = " | ".join(spread([one["scores"].get(figure) for one in rows]) for figure in ("accuracy", "1-nn", "map@r"))
-                text += f"| {ABOUT[method]} | {cells} | {np.mean([one['seconds'] for one in rows]):.1f} | {len(rows)} |\n"
+                made = [f" ({one['scores']['steps']} of {one['scores']['of']:,} steps)" for one in rows if "steps" in one["scores"]]
+                text += (
+                    f"| {ABOUT[method]}{''.join(made[:1])} | {cells} | {np.mean([one['seconds'] for one in rows]):.1f} | {len(rows)} |\n"
+                )
     return text

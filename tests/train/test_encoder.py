@@ -368,3 +368,9 @@ def test_the_shrinkage_is_estimated_as_scikit_learn_does(points):
     found = Whitening(x, labels).shrinkage
     assert found == pytest.approx(expected.shrinkage_, rel=0.25)  # which counts all points as free, not all but one of each class
     assert found > Whitening(x.repeat(4, 1), labels.repeat(4)).shrinkage
+
+
+def test_on_unseen_classes_the_frozen_features_stay_unless_something_is_better_by_more_than_noise():
+    start = Start({"recall@1": 0.8}, {}, None, points=400)  # a standard error of 0.02
+    assert start.beats(0.8) and start.beats(0.81) and not start.beats(0.83)
+    assert Start({"recall@1": 1.0}, {}, None, points=80).beats(1.0)

@@ -323,7 +323,10 @@ def test_a_merged_layer_computes_the_same_and_zero_changes_nothing() -> None:
     whole.body = network
     before = network(x)
     choose_trained(whole, "lora=3")
-    assert torch.equal(network(x), before) and [name for name, p in network.named_parameters() if p.requires_grad][:2] == ["0.low", "0.high"]
+    assert torch.equal(network(x), before) and [name for name, p in network.named_parameters() if p.requires_grad][:2] == [
+        "0.low",
+        "0.high",
+    ]
     with torch.no_grad():
         network[0].high.normal_()
     after, state = network(x), merged_state(network)

@@ -261,7 +261,9 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
     parser.add_argument("--download", action="store_true", help="fetch the weights of --encoder if they are not on this machine")
     parser.add_argument("--from-scratch", action="store_true", help="do not start from a pretrained encoder")
-    parser.add_argument("--tune", metavar="WHAT", help="what to train of an encoder: none, head, lora, lora=RANK, last-blocks=N or all (default: head)")
+    parser.add_argument(
+        "--tune", metavar="WHAT", help="what to train of an encoder: none, head, lora, lora=RANK, last-blocks=N or all (default: head)"
+    )
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="dimensions of the embedding (default: 64)")
     parser.add_argument(
         "--size",
