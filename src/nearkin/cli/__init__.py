@@ -278,6 +278,9 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--seed", type=int, metavar="N", help="seed of weights, order and random draws (default: 0)")
     parser.add_argument(
+        "--track", choices=("tensorboard", "wandb", "mlflow"), help="also write the curves for this tracker, into the model folder"
+    )
+    parser.add_argument(
         "--find-rate",
         action="store_true",
         help="first raise the learning rate over a hundred steps, save the curve, and train with the largest rate at which the loss falls",

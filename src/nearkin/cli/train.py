@@ -28,6 +28,7 @@ from nearkin.train.folder import check_folder, opened, rooted
 from nearkin.train.rate_finder import find_rate
 from nearkin.train.recipes import RECIPES, settings_for, suited
 from nearkin.train.saved_run import run_to_resume
+from nearkin.train.trackers import tracker
 from nearkin.train.training import TrainingStopped, train
 
 FOR_A_GPU = ("discovery",)  # purposes whose networks are too large for a CPU
@@ -65,7 +66,16 @@ def run_train(arguments: Namespace) -> int:
 
 def _trained(run: Run, folder: Path, arguments: Namespace, view: TrainingView, given: Mapping[str, str] | None) -> dict[str, Any]:
     """Train; on a terminal, damaged files are left out after one question."""
-    how: dict[str, Any] = {"data_root": arguments.data_root, "reporter": view, "device": arguments.device, "given": given}
+    written = None if arguments.track is None or not ranks.is_first() else tracker(arguments.track, folder / arguments.track, run, view)
+    try:
+        return _answered(run, folder, arguments, view, {"reporter": written or view, "given": given})
+    finally:
+        if written is not None:
+            written.close()
+
+
+def _answered(run: Run, folder: Path, arguments: Namespace, view: TrainingView, more: dict[str, Any]) -> dict[str, Any]:
+    how: dict[str, Any] = {"data_root": arguments.data_root, "device": arguments.device, **more}
     try:
         return train(run, folder, resume=arguments.resume is not None, **how)
     except DamagedImageError as error:
