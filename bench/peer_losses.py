@@ -2,8 +2,9 @@
 
 python -m bench.peer_losses [--sizes 64 256 1024] [--device cpu] [--out FILE]
 
-The pairs are those of docs/migration_table.py, with 128 dimensions in float32. Both take turns, in one process, and the median of the ratios is reported; on a CPU it is
-CPU time. Larger sizes are left out for a pair that took more than 0.05 s on their side: some of theirs grow with the fourth power.
+The pairs are those of docs/migration_table.py, with 128 dimensions in float32. Both take turns, in one process, and the median of the
+ratios is reported; on a CPU it is CPU time. Larger sizes are left out for a pair that took more than 0.05 s on their side: some of theirs
+grow with the fourth power.
 """
 
 import argparse

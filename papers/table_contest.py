@@ -1,128 +1,124 @@
-"""`python -m papers tables`: soft neighbors of table rows against gradient boosting and others, with default settings.
+"""`python -m papers tables`: soft neighbors of table rows against gradient boosting and others.
 
-Every set is split into 80 % training and 20 % test rows, the same for all methods; each method sees the training rows only and has its
-defaults. Every finished run is saved, so that an interrupted contest continues where it stopped.
+Every set is split into 80 % training and 20 % test rows, the same for all methods; each method sees the training rows only. Default
+settings, and with `--trials N` the best of N random settings: each is fitted to 80 % of the training rows and measured on the others, and
+the best one is fitted to all of them. Every finished run is saved, so that an interrupted contest continues where it stopped.
 """
 
 import json
 import os
 import time
-from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
-from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, NeighborhoodComponentsAnalysis
-from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import LabelEncoder, StandardScaler
+from sklearn.preprocessing import LabelEncoder
 
-from nearkin.compose.validation import check_choice
-from nearkin.estimators import TabularNCAClassifier, TabularNCARegressor
+from nearkin.compose.validation import check_choice, check_whole
+from nearkin.evaluate import expected_calibration_error
+from papers.table_methods import MAIN, METHODS, Make, drawn
+from papers.table_page import write_page
 from papers.table_sets import SETS, TableSet
 
-OURS = "TabularNCA"
-ENSEMBLE = "TabularNCA x 4"
 SEEDS = 5
 
 
-def _boosting(module: str, name: str, **settings: Any) -> Callable[[int], Any]:
-    def make(seed: int) -> Any:
-        try:
-            return getattr(import_module(module), name)(random_state=seed, **settings)
-        except ImportError:
-            raise ImportError(f"the contest needs {module}; pip install 'nearkin[tables]', or leave it out with --methods") from None
+class Job(NamedTuple):
+    """One fit of the contest."""
 
-    return make
-
-
-def _scaled(make: Callable[[int], Any]) -> Callable[[int], Any]:
-    return lambda seed: make_pipeline(StandardScaler(), make(seed))
+    set: str
+    method: str
+    seed: int
+    trials: int  # 0: defaults
+    device: str
+    root: Path | None
 
 
-def _nca_and_knn(seed: int) -> Any:
-    return make_pipeline(NeighborhoodComponentsAnalysis(random_state=seed, max_iter=50), KNeighborsClassifier())
+def _tried(job: Job) -> dict[str, Any] | str:
+    """The figures of a job, or what went wrong: one method that fails does not end the contest."""
+    try:
+        return run_job(job)
+    except (ImportError, ValueError, RuntimeError, TypeError, MemoryError) as error:
+        return f"{type(error).__name__}: {error}"
 
 
-METHODS: dict[str, dict[str, Callable[[int], Any]]] = {
-    OURS: {"classes": lambda seed: TabularNCAClassifier(random_state=seed), "numbers": lambda seed: TabularNCARegressor(random_state=seed)},
-    ENSEMBLE: {
-        "classes": lambda seed: TabularNCAClassifier(n_members=4, random_state=seed),
-        "numbers": lambda seed: TabularNCARegressor(n_members=4, random_state=seed),
-    },
-    "LightGBM": {
-        "classes": _boosting("lightgbm", "LGBMClassifier", n_jobs=1, verbose=-1),
-        "numbers": _boosting("lightgbm", "LGBMRegressor", n_jobs=1, verbose=-1),
-    },
-    "XGBoost": {"classes": _boosting("xgboost", "XGBClassifier", n_jobs=1), "numbers": _boosting("xgboost", "XGBRegressor", n_jobs=1)},
-    "CatBoost": {
-        "classes": _boosting("catboost", "CatBoostClassifier", thread_count=1, verbose=0, allow_writing_files=False),
-        "numbers": _boosting("catboost", "CatBoostRegressor", thread_count=1, verbose=0, allow_writing_files=False),
-    },
-    "HistGradientBoosting": {
-        "classes": lambda seed: HistGradientBoostingClassifier(random_state=seed),
-        "numbers": lambda seed: HistGradientBoostingRegressor(random_state=seed),
-    },
-    "Random forest": {
-        "classes": lambda seed: RandomForestClassifier(random_state=seed),
-        "numbers": lambda seed: RandomForestRegressor(random_state=seed),
-    },
-    "Linear": {
-        "classes": _scaled(lambda _: LogisticRegression(max_iter=1000)),
-        "numbers": _scaled(lambda _: RidgeCV(np.logspace(-3, 3, 13))),
-    },
-    "kNN": {"classes": _scaled(lambda _: KNeighborsClassifier()), "numbers": _scaled(lambda _: KNeighborsRegressor())},
-    "MLP": {
-        "classes": _scaled(lambda seed: MLPClassifier(random_state=seed, early_stopping=True)),
-        "numbers": _scaled(lambda seed: MLPRegressor(random_state=seed, early_stopping=True, max_iter=1000)),
-    },
-    "NCA + kNN": {"classes": _scaled(_nca_and_knn)},
-}
+def method_name(method: str, trials: int) -> str:
+    """The name of a run's method: tuned ones carry their trials."""
+    return f"{method} ({trials} trials)" if trials else method
 
 
-def run_one(data: tuple[Any, np.ndarray], task: str, make: Callable[[int], Any], seed: int) -> dict[str, Any]:
+def run_job(job: Job) -> dict[str, Any]:
+    """Fit and measure one method on one split of one set."""
+    one = SETS[job.set]
+    x, y, _ = one.read(job.root)
+    return run_one((x, y), one.task, job)
+
+
+def run_one(data: tuple[Any, np.ndarray], task: str, job: Job) -> dict[str, Any]:
     """Fit on the training rows of a split and measure on its test rows."""
     x, y = data
     y = LabelEncoder().fit_transform(y) if task == "classes" else y
-    x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.2, random_state=seed, stratify=y if task == "classes" else None)
-    model = make(seed)
+    x_train, x_test, y_train, y_test = _split(x, y, task, job.seed)
+    method = METHODS[job.method]
+    make = method.make(task)
+    assert make is not None
     started, used = time.perf_counter(), time.process_time()
-    model.fit(x_train, y_train)
+    settings = _chosen((x_train, y_train), task, job) if job.trials else {}
+    model = make(job.seed, x_train, job.device, **settings).fit(x_train, y_train)
     fitted = time.process_time()
-    found = model.predict(x_test)
+    found = np.ravel(model.predict(x_test))
     times = {"fit_cpu_seconds": round(fitted - used, 2), "predict_cpu_seconds": round(time.process_time() - fitted, 3)}
     times["wall_seconds"] = round(time.perf_counter() - started, 2)
+    kept = {"settings": settings} if job.trials else {}
     if task == "numbers":
-        return {"rmse": float(np.sqrt(np.mean((found - y_test) ** 2))), **times}
-    shares = model.predict_proba(x_test)
-    confident = shares.max(1)
-    right = np.ravel(found) == y_test
+        return {"rmse": float(np.sqrt(np.mean((found - y_test) ** 2))), **times, **kept}
+    shares = np.asarray(model.predict_proba(x_test), dtype=np.float64)
+    shares = shares / shares.sum(1, keepdims=True)
+    right = found == y_test
     return {
         "accuracy": 100 * float(right.mean()),
         "log_loss": float(log_loss(y_test, shares, labels=np.unique(y))),
-        "calibration_error": _calibration_error(confident, right),
+        "calibration_error": 100 * expected_calibration_error(torch.from_numpy(shares.max(1)), torch.from_numpy(right)),
         **times,
+        **kept,
     }
 
 
-def _calibration_error(confident: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
-    """Expected calibration error in points: the mean gap between confidence and accuracy over equal bins of confidence."""
-    of = np.minimum((confident * bins).astype(int), bins - 1)
-    gaps = [abs(confident[of == one].mean() - right[of == one].mean()) * (of == one).mean() for one in np.unique(of)]
-    return 100 * float(sum(gaps))
+def _split(x: Any, y: np.ndarray, task: str, seed: int) -> Any:
+    return train_test_split(x, y, test_size=0.2, random_state=seed, stratify=y if task == "classes" else None)
+
+
+def _chosen(training: tuple[Any, np.ndarray], task: str, job: Job) -> dict[str, Any]:
+    """The best of some settings on validation rows, which are training rows; the first are the defaults."""
+    make, search = METHODS[job.method].make(task), METHODS[job.method].search
+    assert make is not None
+    x_fit, x_valid, y_fit, y_valid = _split(*training, task, 1000 + job.seed)
+    generator = np.random.default_rng(job.seed)
+    best, chosen = -np.inf, dict[str, Any]()
+    for trial in range(job.trials):
+        settings = drawn(search, generator) if trial else {}
+        score = _validation_score(make, settings, (x_fit, y_fit, x_valid, y_valid), task, job)
+        if score > best:
+            best, chosen = score, settings
+    return chosen
+
+
+def _validation_score(make: Make, settings: dict[str, Any], parts: tuple[Any, ...], task: str, job: Job) -> float:
+    x_fit, y_fit, x_valid, y_valid = parts
+    try:
+        model = make(job.seed, x_fit, job.device, **settings).fit(x_fit, y_fit)
+        found = np.ravel(model.predict(x_valid))
+    except (ValueError, RuntimeError):  # settings that do not fit this set, such as more components than columns
+        return -np.inf
+    return float((found == y_valid).mean()) if task == "classes" else -float(np.mean((found - y_valid) ** 2))
 
 
 def saved(folder: Path, one: TableSet) -> dict[str, Any]:
@@ -142,27 +138,57 @@ def save(folder: Path, record: dict[str, Any]) -> None:
     os.replace(aside, folder / f"{record['set']}.json")
 
 
-def compete(folder: Path, sets: Sequence[str], methods: Sequence[str], seeds: int, minutes: float) -> bool:
-    """Run what is missing; False if the time was used up."""
-    ends = time.monotonic() + 60 * minutes
-    for seed in range(seeds):
-        for one in (SETS[name] for name in sets):
-            record = saved(folder, one)
-            x, y, checksum = one.read()
-            if record.setdefault("sha256", checksum) != checksum:
-                raise ValueError(f"{one.name} was read from another file before (sha256 {record['sha256'][:12]}); remove {one.name}.json")
-            record |= {"rows": len(y), "columns": x.shape[1]}
-            done = {(run["method"], run["seed"]) for run in record["runs"]}
-            for method in methods:
-                if one.task not in METHODS[method] or (method, seed) in done:
+def missing_jobs(arguments: Namespace) -> list[Job]:
+    """The runs that are not saved yet, by seed, large sets first; each set's file is checked against the one that was read before."""
+    folder, root, jobs = Path(arguments.out), arguments.data_root and Path(arguments.data_root), list[tuple[int, int, Job]]()
+    for name in arguments.sets:
+        record = saved(folder, SETS[name])
+        x, y, checksum = SETS[name].read(root)
+        if record.setdefault("sha256", checksum) != checksum:
+            raise ValueError(f"{name} was read from another file before (sha256 {record['sha256'][:12]}); remove {name}.json")
+        save(folder, record | {"rows": len(y), "columns": x.shape[1]})
+        done = {(run["method"], run["seed"]) for run in record["runs"]}
+        for seed in range(arguments.seeds):
+            for method in arguments.methods:
+                if METHODS[method].make(SETS[name].task) is None or (arguments.trials and not METHODS[method].search):
                     continue
-                if time.monotonic() > ends:
-                    return False
-                figures = run_one((x, y), one.task, METHODS[method][one.task], seed)
-                record["runs"].append({"method": method, "seed": seed, **figures})
-                save(folder, record | {"versions": _versions()})
-                print(f"{one.name}, seed {seed}, {method}: {figures}", flush=True)
-    return True
+                if (method_name(method, arguments.trials), seed) not in done:
+                    job = Job(name, method, seed, arguments.trials, arguments.device, root)
+                    jobs.append((seed, -len(y) if arguments.at_once > 1 else 0, job))
+    return [job for _, _, job in sorted(jobs, key=lambda entry: entry[:2])]
+
+
+def compete(arguments: Namespace) -> bool:
+    """Run what is missing; False if the time was used up."""
+    ends = time.monotonic() + 60 * arguments.budget
+    jobs = iter(missing_jobs(arguments))
+    for job, figures in _finished(jobs, arguments.at_once, ends):
+        if isinstance(figures, str):
+            print(f"{job.set}, seed {job.seed}, {job.method} failed, and is left out: {figures}", flush=True)
+            continue
+        record = saved(Path(arguments.out), SETS[job.set])
+        record["runs"].append({"method": method_name(job.method, job.trials), "seed": job.seed, **figures})
+        save(Path(arguments.out), record | {"versions": _versions()})
+        print(f"{job.set}, seed {job.seed}, {job.method}: {figures}", flush=True)
+    return next(jobs, None) is None
+
+
+def _finished(jobs: Iterator[Job], at_once: int, ends: float) -> Iterator[tuple[Job, dict[str, Any] | str]]:
+    """Jobs with their figures (or the error) as they finish; none is started after the end, and the rest stays in `jobs`."""
+    if at_once == 1:
+        torch.set_num_threads(1)  # one thread for every method
+        while time.monotonic() < ends and (job := next(jobs, None)) is not None:
+            yield job, _tried(job)
+        return
+    waiting = dict[Future[dict[str, Any] | str], Job]()
+    with ProcessPoolExecutor(at_once, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        while True:
+            while len(waiting) < at_once and time.monotonic() < ends and (job := next(jobs, None)) is not None:
+                waiting[pool.submit(_tried, job)] = job
+            if not waiting:
+                return
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                yield waiting.pop(future), future.result()
 
 
 def _versions() -> dict[str, str]:
@@ -175,65 +201,18 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def means(record: dict[str, Any], figure: str, methods: Sequence[str]) -> dict[str, tuple[float, float, int]]:
-    """Mean, standard deviation and number of runs by method, over the seeds that all of these methods have."""
-    by = {method: {run["seed"]: run[figure] for run in record["runs"] if run["method"] == method} for method in methods}
-    by = {method: runs for method, runs in by.items() if runs}
-    shared = set.intersection(*(set(runs) for runs in by.values())) if by else set()
-    return {
-        method: (float(np.mean([runs[s] for s in shared])), float(np.std([runs[s] for s in shared])), len(shared))
-        for method, runs in by.items()
-        if shared
-    }
-
-
-def page(folder: Path) -> str:
-    """The results as Markdown."""
-    records = [saved(folder, SETS[path.stem]) for path in sorted(folder.glob("*.json")) if path.stem in SETS]
-    lines = ["# Contest on tables", "", (__doc__ or "").partition("\n\n")[2].strip(), ""]
-    lines += [
-        "Accuracy in %, for numbers the root mean squared error; mean and standard deviation over the seeds that all methods have.",
-        "",
-    ]
-    methods = [name for name in METHODS if any(run["method"] == name for record in records for run in record["runs"])]
-    lines += ["| set | rows | seeds | " + " | ".join(methods) + " |", "|---|---|---|" + "---|" * len(methods)]
-    ranks: dict[str, list[float]] = {method: [] for method in methods}
-    for record in records:
-        numbers = record["task"] == "numbers"
-        found = means(record, "rmse" if numbers else "accuracy", methods)
-        cells = [f"{found[m][0]:.1f} ± {found[m][1]:.1f}" if m in found else "" for m in methods]
-        lines.append(f"| {record['set']} | {record['rows']:,} | {next(iter(found.values()))[2]} | " + " | ".join(cells) + " |")
-        values = {m: (found[m][0] if numbers else -found[m][0]) for m in found}
-        for m, value in values.items():
-            ranks[m].append(
-                1 + sum(other < value for other in values.values()) + sum(other == value for other in values.values()) / 2 - 0.5
-            )
-    lines += ["| mean rank | | | " + " | ".join(f"{np.mean(ranks[m]):.2f}" for m in methods) + " |", ""]
-    lines += _more(records, methods)
-    return "\n".join(lines) + "\n"
-
-
-def _more(records: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
-    """Log loss, calibration and CPU seconds, as means over the sets that a method has."""
-    lines = ["| method | sets | log loss | calibration error | fit, CPU seconds |", "|---|---|---|---|---|"]
-    for method in methods:
-        runs = {record["set"]: [run for run in record["runs"] if run["method"] == method] for record in records}
-        per = {name: some for name, some in runs.items() if some}
-
-        def mean(figure: str, per: dict[str, list[dict[str, Any]]] = per) -> str:
-            values = [np.mean([run[figure] for run in some]) for some in per.values() if figure in some[0]]
-            return f"{np.mean(values):.3g}" if values else ""
-
-        lines.append(f"| {method} | {len(per)} | {mean('log_loss')} | {mean('calibration_error')} | {mean('fit_cpu_seconds')} |")
-    return lines
-
-
 def main(words: Sequence[str]) -> int:
     """Run the contest and write its page."""
     made = ArgumentParser("python -m papers tables", description=(__doc__ or "").partition("\n")[0])
     made.add_argument("--sets", nargs="*", default=list(SETS), metavar="SET", help="data sets (default: all)")
-    made.add_argument("--methods", nargs="*", default=list(METHODS), metavar="METHOD", help="methods (default: all)")
+    made.add_argument("--methods", nargs="*", default=list(MAIN), metavar="METHOD", help="methods (default: all but the ablations)")
     made.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help="splits of every set (default: %(default)s)")
+    made.add_argument(
+        "--trials", type=int, default=0, metavar="N", help="settings to try for every method (default: none but its defaults)"
+    )
+    made.add_argument("--data-root", metavar="FOLDER", help="where the packages' files are unzipped (default: the installed packages)")
+    made.add_argument("--at-once", type=int, default=1, metavar="N", help="processes, each with one thread (default: %(default)s)")
+    made.add_argument("--device", default="cpu", help="where the encoders of TabularNCA are trained (default: %(default)s)")
     made.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="start no run after this time (default: none)")
     made.add_argument("--out", default="docs/results/tables", metavar="FOLDER", help="folder of the saved runs (default: %(default)s)")
     made.add_argument("--page", default="docs/papers/tables.md", metavar="FILE", help="the page to write (default: %(default)s)")
@@ -242,10 +221,11 @@ def main(words: Sequence[str]) -> int:
         check_choice("SET", name, tuple(SETS))
     for name in arguments.methods:
         check_choice("METHOD", name, tuple(METHODS))
-    torch.set_num_threads(1)  # one thread for every method
-    folder = Path(arguments.out)
-    if not compete(folder, arguments.sets, arguments.methods, arguments.seeds, arguments.budget):
+    check_whole("--at-once", arguments.at_once)
+    check_whole("--trials", arguments.trials, 0)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes started here
+    if not compete(arguments):
         print("the budget is used up; run the same command again to continue")
-    Path(arguments.page).write_text(page(folder), encoding="utf-8")
+    write_page(Path(arguments.out), Path(arguments.page))
     print(f"wrote {arguments.page}")
     return 0

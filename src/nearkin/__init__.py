@@ -75,6 +75,7 @@ _HOMES = {
     "nearkin.models.folder": ("load",),
     "nearkin.index.collection": ("open_index",),
     "nearkin.index.contract": ("Where",),
+    "nearkin.index.given": ("index_vectors",),
     "nearkin.data.shards": ("open_shards",),
 }
 __all__ = ["__version__", *(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from nearkin.evaluate import retrieval as retrieval
     from nearkin.index.collection import open_index as open_index
     from nearkin.index.contract import Where as Where
+    from nearkin.index.given import index_vectors as index_vectors
     from nearkin.models.folder import load as load
     from nearkin.objectives import *  # noqa: F403
     from nearkin.objectives.papers import cite as cite

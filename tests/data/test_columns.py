@@ -137,3 +137,14 @@ def test_rare_categories_beyond_the_limit_count_as_unseen() -> None:
     schema = TableSchema.learned({"c": [*common, "rare", "rarer"]})
     assert schema.category_counts == (MOST_CATEGORIES,)
     assert schema.encode({"c": ["rare", "c7"]}).categories[0, 0] == 0
+
+
+def test_too_many_columns_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="the table has 10,001 columns, and at most 10,000 are supported"):
+        TableSchema.learned({f"c{at}": [1.0, 2.0] for at in range(10_001)})
+
+
+def test_a_hundred_thousand_categories_are_cut_to_the_most_frequent() -> None:
+    cells = [f"c{at % 100_000}" for at in range(200_000)]
+    schema = TableSchema.learned({"a": cells, "b": [float(at % 7) for at in range(200_000)]})
+    assert schema.category_counts == (1000,)

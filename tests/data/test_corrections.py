@@ -55,9 +55,14 @@ def test_errors_name_the_row(tmp_path: Path, lines: tuple[str, ...], message: st
         corrected(vectors(), table(tmp_path, *lines))
 
 
-def test_data_without_classes_raise(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="corrects labels, and set has none"):
-        corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label", "set row 1,cat"))
+def test_data_without_labels_get_those_of_the_table(tmp_path: Path) -> None:
+    data = corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label", "set row 1,cat", "set row 3,dog"))
+    assert data.labels is not None and data.labels.tolist() == [-1, 0, -1, 1] and data.classes == ("cat", "dog") and data.partly_labeled
+
+
+def test_data_with_numbers_raise(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="names classes, and set has numbers"):
+        corrected(Dataset("set", torch.zeros(4, 2), targets=torch.zeros(4, 1)), table(tmp_path, "path,label", "set row 1,cat"))
 
 
 def test_plain_paths_correct_data_from_a_table(tmp_path):
@@ -69,3 +74,28 @@ def test_plain_paths_correct_data_from_a_table(tmp_path):
         table = tmp_path / "fixes.csv"
         table.write_text(f'path,label\n"{path}",cat\n')
         assert corrected(data, str(table)).labels.tolist() == [0, 0]
+
+
+def test_accepted_suggestions_are_taken_and_accepted_copies_left_out(tmp_path: Path) -> None:
+    lines: list[str] = []
+    path = table(
+        tmp_path,
+        "path,label,suggested,accept,kind",
+        "set row 0,cat,dog,x,label",
+        "set row 1,cat,dog,,label",
+        "set row 0,cat,,no,duplicate",
+        "set row 3,dog,,yes,outlier",
+    )
+    data = corrected(vectors(), path, lines.append)
+    assert data.labels is not None and data.labels.tolist() == [1, 0, 1] and data.ids.tolist() == [0, 1, 2]
+    assert lines == ["corrected.csv: 1 of 4 labels corrected, 1 confirmed", "corrected.csv: 1 of 4 points left out"]
+
+
+def test_points_without_labels_can_be_left_out(tmp_path: Path) -> None:
+    data = corrected(Dataset("set", torch.zeros(4, 2)), table(tmp_path, "path,label,suggested,accept,kind", "set row 2,,,x,duplicate"))
+    assert data.ids.tolist() == [0, 1, 3]
+
+
+def test_an_accepted_row_without_a_suggestion_raises(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="row 2 has no suggested label; fill it in"):
+        corrected(vectors(), table(tmp_path, "path,label,suggested,accept,kind", "set row 0,cat,,x,label"))

@@ -10,11 +10,11 @@ from sklearn.datasets import load_diabetes, make_moons
 from sklearn.metrics import log_loss as sklearn_log_loss
 
 from nearkin.estimators import TabularNCAClassifier, TabularNCARegressor
-from nearkin.estimators.soft_neighbors import Votes, affinities, log_loss, soft_mean, squared_error
-from nearkin.estimators.tabular_training import split_rows
 from nearkin.models.tabular import NumberScaling, TabularEncoder
+from nearkin.search.soft_neighbors import Votes, affinities, log_loss, soft_mean, squared_error
+from nearkin.train.tabular import split_rows
 
-FAST: dict[str, Any] = {"epochs": 8, "n_components": 8, "hidden": 16, "random_state": 0}
+FAST: dict[str, Any] = {"learning_rate": 0.01, "n_members": 1, "epochs": 8, "n_components": 8, "hidden": 16, "random_state": 0}
 
 
 def rows(n: int = 300) -> tuple[dict[str, Any], np.ndarray]:

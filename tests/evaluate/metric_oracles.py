@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import permutations
+from math import log2
 from statistics import fmean
 
 Ranking = Sequence[bool]  # True at the ranks of positives
@@ -25,6 +26,13 @@ def map_at(k: int) -> Callable[[Ranking], float]:
         return sum(sum(ranking[: i + 1]) / (i + 1) for i in range(limit) if ranking[i]) / min(sum(ranking), limit)
 
     return value
+
+
+def ndcg_at(k: int) -> Callable[[Ranking], float]:
+    def gain(ranking: Ranking) -> float:
+        return sum(1 / log2(2 + i) for i in range(min(k, len(ranking))) if ranking[i])
+
+    return lambda ranking: gain(ranking) / gain(sorted(ranking, reverse=True))
 
 
 def r_precision(ranking: Ranking) -> float:
@@ -52,6 +60,7 @@ def metrics(ks: Sequence[int]) -> dict[str, Callable[[Ranking], float]]:
             f"recall@{k}": recall_at(k),
             f"map@{k}": map_at(k),
             f"consistency@{k}": consistency_at(k),
+            f"ndcg@{k}": ndcg_at(k),
         }
     return found | {"r_precision": r_precision, "map": average_precision, "map@r": map_at_r, "mrr": reciprocal_rank}
 

@@ -115,7 +115,7 @@ def test_trap_26_a_constant_embedding_scores_chance_for_any_order() -> None:
 
 
 def test_chance_is_what_random_embeddings_get() -> None:
-    total, times = torch.zeros(16, dtype=torch.float64), 40
+    total, times = torch.zeros(19, dtype=torch.float64), 40
     for seed in range(times):
         found = retrieval(drawn(60, 8, 4, seed)._replace(labels=torch.arange(60) % 4), draws=0)
         total += values(found) / times

@@ -45,7 +45,7 @@ def test_by_id_by_vector_and_by_file_agree(folder: Path) -> None:
     assert [hit.id for hit in by_vector.hits] == [hit.id for hit in by_file.hits]
     for same in (torch.from_numpy(collection.index.snapshot.vectors[row].copy()), Image.open(entry.source)):
         assert [hit.id for hit in collection.search(same, 6).hits] == [hit.id for hit in by_file.hits]
-    with pytest.raises(ValueError, match=r"query has shape \(2, \d+\); pass one embedding \(d,\), or several to index.search"):
+    with pytest.raises(ValueError, match=r"query has shape \(2, \d+\); pass one embedding \(d,\), or several to search_vectors"):
         collection.search(np.array(collection.index.snapshot.vectors[:2]), 6)
     assert [a.hits[0].id for a in collection.search_files([entry.source] * 3, 1)] == [7, 7, 7]
     assert {hit.label for hit in collection.search(7, 5, where=Where(labels=("green",))).hits} == {"green"}

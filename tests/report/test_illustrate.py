@@ -49,7 +49,7 @@ def subject(queries: Dataset, gallery: Dataset | None) -> Subject:
 def drawn(asked: Subject) -> dict[str, Any]:
     found = measure(asked)
     assert found.found is not None
-    sanity = inspect(asked, found.found, float(found.scores[GEOMETRY]["effective_rank"]))
+    sanity = inspect(asked, float(found.scores[GEOMETRY]["effective_rank"]))
     return {one.name: one for one in illustrate(asked, found, sanity)}
 
 

@@ -13,7 +13,6 @@ from nearkin.models.folder import Model
 from nearkin.report.inspection import inspect
 from nearkin.report.sanity import off_center
 from nearkin.report.subject import Side, Subject, embedded, in_classes_of, prepared, with_distinct_ids
-from nearkin.search import nearest
 
 PREPARE = [{"step": "Standardize", "mean": [0.5], "std": [0.25]}]
 
@@ -37,8 +36,7 @@ def side(data: Dataset, name: str = "training part", by: Model | None = None) ->
 
 def asked(queries: Side, gallery: Side | None, by: Model | None = None, rank: float = 20.0) -> dict[str, Any]:
     subject = Subject(by or model(), queries, gallery, ("a", "b"), "classes", "test")
-    found = nearest(queries.points, subject.references.points, 10, subject.model.affinity, exclude_same_id=True)
-    sanity = inspect(subject, found, rank)
+    sanity = inspect(subject, rank)
     return {"levels": {one.check: one.level for one in sanity.findings}, "sanity": sanity}
 
 
@@ -156,6 +154,5 @@ def test_points_on_a_line_are_no_collapse_for_one_number(numbers: int, rank: flo
     data = Dataset("measured", pictures(30).inputs, targets=torch.rand(30, numbers, generator=torch.Generator().manual_seed(0)))
     queries = side(data)
     subject = Subject(model(), queries, None, (), "numbers", "test")
-    found = nearest(queries.points, queries.points, 10, subject.model.affinity, exclude_same_id=True)
-    finding = next(one for one in inspect(subject, found, rank).findings if one.check == "Collapse")
+    finding = next(one for one in inspect(subject, rank).findings if one.check == "Collapse")
     assert (finding.level, bool(finding.fix)) == (level, level == "look") and finding.found.endswith(message)

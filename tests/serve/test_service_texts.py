@@ -51,7 +51,7 @@ def test_a_sentence_finds_its_neighbors(client: TestClient) -> None:
         ({"text": "  "}, 422, "text is empty; send a sentence"),
         ({"text": "a", "id": 1}, 422, "exactly one of id, vector and text"),
         ({"text": "x" * 20_001}, 422, "20000 characters"),
-        ({"text": "x" * 300_000}, 413, "an id, a vector or a text"),
+        ({"text": "x" * 300_000}, 413, "an id, a vector, a row or a text"),
         ({}, 422, "exactly one of id, vector and text"),
     ],
 )

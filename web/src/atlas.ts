@@ -33,6 +33,7 @@ export interface Atlas {
   splits: string[];
   split: Uint8Array;
   targets: { name: string; values: Float32Array }[];
+  columns: { name: string; names: string[] | null; values: Float32Array | Int32Array }[]; // metadata: numbers, or positions in names
   pictured: boolean; // whether there are thumbnails
   texts: string[] | null; // the beginning of each text, if the points are texts
   searches?: boolean; // whether new texts can be searched
@@ -64,6 +65,7 @@ export function decoded(json: Json): Atlas {
     labels: new Int32Array(bytes(json.labels)),
     split: new Uint8Array(bytes(json.split)),
     targets: json.targets.map((one: Json) => ({ name: one.name, values: new Float32Array(bytes(one.values)) })),
+    columns: (json.columns ?? []).map((one: Json) => ({ ...one, values: one.names ? new Int32Array(bytes(one.values)) : new Float32Array(bytes(one.values)) })),
     models: json.models.map(model),
   };
 }

@@ -3,10 +3,13 @@
 import { bytes, decoded, type Atlas } from "./atlas";
 import { make } from "./dom";
 
+export type Row = Record<string, unknown>;
+
 export interface Found {
   rows: number[];
   affinity: number[];
   right: number[]; // 1 right, 0 wrong, -1 unknown
+  cells?: Row[]; // the metadata of the neighbors
   at?: [number, number]; // position of an uploaded image
 }
 
@@ -109,6 +112,10 @@ function chunk(number: number): Promise<Chunk> {
   return loaded;
 }
 
+async function rowOf(atlas: Atlas, row: number): Promise<Row> {
+  return (await chunk(Math.floor(row / atlas.chunk))).metadata[row % atlas.chunk];
+}
+
 export const disk: Backend = {
   async open() {
     return { atlas: decoded(window.nearkin!.atlas) };
@@ -116,17 +123,20 @@ export const disk: Backend = {
   async near(atlas, row) {
     const part = await chunk(Math.floor(row / atlas.chunk));
     const at = row % atlas.chunk;
-    const models = part.models.map((json, number) => {
+    const models = await Promise.all(part.models.map(async (json, number): Promise<Found> => {
       const k = atlas.models[number].k;
       const cut = <T extends { slice(a: number, b: number): T }>(array: T) => array.slice(at * k, (at + 1) * k);
       const rows = [...cut(new Int32Array(bytes(json.rows)))];
       const there = rows.filter((one) => one >= 0).length;
+      const near = rows.slice(0, there);
+      const cells = atlas.pictured ? undefined : await Promise.all(near.map((one) => rowOf(atlas, one)));
       return {
-        rows: rows.slice(0, there),
+        rows: near,
         affinity: [...cut(new Float32Array(bytes(json.affinity)))].slice(0, there),
         right: [...cut(new Int8Array(bytes(json.right)))].slice(0, there),
+        cells,
       };
-    });
+    }));
     return { source: part.sources[at], metadata: part.metadata[at], models };
   },
   picture(atlas, row) {

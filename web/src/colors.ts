@@ -50,7 +50,11 @@ export function colorings(atlas: Atlas, which: number): Coloring[] {
     const text = `distance from the mean of the ${atlas.near} nearest`;
     found.push(byValue("residual", "Residual", model.residual, [...SEQUENCE].reverse(), [0, quantile(model.residual, 0.98)], formatted, text));
   }
-  if (atlas.splits.length > 1 || !found.length) found.push(byName("split", "Split", atlas.splits, Int32Array.from(atlas.split)));
+  if (atlas.splits.length > 1 || !(found.length || atlas.columns.length)) found.push(byName("split", "Split", atlas.splits, Int32Array.from(atlas.split)));
+  for (const [at, one] of atlas.columns.entries()) {
+    if (one.names) found.push(byName(`column-${at}`, one.name, one.names, one.values as Int32Array));
+    else found.push(byValue(`column-${at}`, one.name, one.values as Float32Array, SEQUENCE, range(one.values as Float32Array), formatted, one.name));
+  }
   if (atlas.models.length > 1 && atlas.models.every((one) => one.purity)) {
     const difference = change(atlas);
     const text = `purity with ${atlas.models[0].name} minus purity with ${atlas.models[1].name}`;

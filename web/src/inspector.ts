@@ -1,7 +1,7 @@
 // The right side: a point or an uploaded image with its neighbors, a selection, or a welcome.
 
 import { labelOf, nameOf, type Atlas } from "./atlas";
-import type { Backend, Found, Near } from "./backend";
+import type { Backend, Found, Near, Row } from "./backend";
 import { button, count, fileName, make, percent, formatted } from "./dom";
 
 export interface Visit {
@@ -72,12 +72,18 @@ function own(picture: HTMLImageElement): HTMLElement {
   return picture;
 }
 
+const OWN = new Set(["data", "split", "set", "group"]); // fields of the metadata that are shown in other ways
+
 function facts(atlas: Atlas, { row, near }: Visit): [string, string][] {
   if (row === null) return [["majority", majority(atlas, near.models[0])]];
   const found: [string, string][] = [["number", String(atlas.ids[row])]];
   if (atlas.splits.length > 1 || atlas.splits[0] !== "no split") found.push(["split", atlas.splits[atlas.split[row]]]);
   for (const one of atlas.targets) found.push([one.name, formatted(one.values[row])]);
   if (Array.isArray(near.metadata.set)) found.push(["labels", near.metadata.set.join(", ") || "none"]);
+  for (const [name, value] of Object.entries(near.metadata)) {
+    if (OWN.has(name) || value === null || typeof value === "object" || atlas.targets.some((one) => one.name === name)) continue;
+    found.push([name, typeof value === "number" ? formatted(value) : String(value)]);
+  }
   for (const model of atlas.models) {
     const tail = atlas.models.length > 1 ? `, ${model.name}` : "";
     if (model.purity && !Number.isNaN(model.purity[row])) found.push([`purity${tail}`, percent(model.purity[row])]);
@@ -119,16 +125,31 @@ function neighbors(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k
   const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", inner_product: "inner product", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
   const tally = make("p", "tally", text);
   tally.title = `Exact neighbors in the embedding. Affinity: ${metric}; larger is nearer.`;
-  const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, actions))));
+  const grid = make("ol", "grid", ...rows.map((row, at) => make("li", "", tile(atlas, backend, row, found.affinity[at], found.right[at], at, actions, atlas.pictured ? [] : columns(found.cells?.[at], visit.row === null ? {} : visit.near.metadata)))));
   return [make("div", "sum", tally, judged ? strip : ""), grid];
 }
 
-function tile(atlas: Atlas, backend: Backend, row: number, affinity: number, right: number, at: number, actions: Actions): HTMLElement {
+function cell(value: unknown): string {
+  return value === undefined || value === null ? "missing" : typeof value === "number" ? formatted(value) : String(value);
+}
+
+/** The columns of a point, such as those of a table's row; cells that differ from the query's are marked. */
+function columns(row: Row | undefined, query: Row): HTMLElement[] {
+  const names = row ? Object.keys({ ...query, ...row }).filter((name) => !OWN.has(name)) : [];
+  const parts = names.flatMap((name) => {
+    const own = make("dd", query[name] !== row![name] ? "differs" : "", cell(row![name]));
+    if (own.className) own.title = `the query has ${cell(query[name])}`;
+    return [make("dt", "", name), own];
+  });
+  return parts.length ? [make("dl", "columns", ...parts)] : [];
+}
+
+function tile(atlas: Atlas, backend: Backend, row: number, affinity: number, right: number, at: number, actions: Actions, more: HTMLElement[] = []): HTMLElement {
   const word = { [1]: "right", [0]: "wrong", [-1]: "" }[right] ?? "";
   const name = make("span", "name", nameOf(atlas, row));
   const own = button(`tile ${sign(right)}`, `${at + 1}. ${nameOf(atlas, row)} ${word}, affinity ${formatted(affinity, 6)}`, () => actions.pick(row));
   if (word) own.append(make("b", "badge", right === 1 ? "✓" : "✗"));
-  own.append(...pictures(atlas, backend, row), name, make("span", "affinity", formatted(affinity, 3)));
+  own.append(...pictures(atlas, backend, row), name, make("span", "affinity", formatted(affinity, 3)), ...more);
   own.setAttribute("aria-label", `neighbor ${at + 1}: ${nameOf(atlas, row)} ${word}, affinity ${formatted(affinity, 3)}`);
   own.dataset.row = String(row);
   own.onmouseenter = own.onfocus = () => actions.point(row);

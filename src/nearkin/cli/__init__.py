@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from nearkin import __version__
-from nearkin.cli.early_checks import check_arguments
+from nearkin.cli.early_checks import check_arguments, open_given
 from nearkin.cli.pipes import CLOSED_PIPE, reader_left
 from nearkin.cli.printed import visible
 
@@ -84,7 +84,9 @@ INDEX_EXAMPLES = """examples:
   nearkin index runs/photos photos/                 build the index
   nearkin index runs/photos --add more/             add images
   nearkin index runs/photos --delete 3,17,100-199   remove points by id
+  nearkin index runs/photos --rename-class cta=cat  rename a class; --remove-class and --label change classes, too
   nearkin index runs/photos --backend hnsw          approximate search for large collections (pip install 'nearkin[search]')
+  nearkin index runs/photos --store int8            vectors in a quarter of the bytes
   nearkin index runs/photos photos/ --replace       rebuild it; the old index is used until the new one is complete
   nearkin index runs/photos photos/ --backend milvus --uri photos.db            in Milvus (pip install 'nearkin[milvus]')
   nearkin index runs/photos shards/ --backend milvus --uri http://host:19530    from shards of `nearkin embed`; can be continued"""
@@ -94,13 +96,15 @@ SEARCH_EXAMPLES = """examples:
   nearkin search runs/photos query.jpg
   nearkin search runs/photos queries/ -k 5 --json     every image of a folder
   nearkin search runs/photos --id 17 --label cat      the cats nearest to point 17
+  nearkin search runs/photos query.jpg --reject 0.05  and whether it is of no known class; so are said to be 5 % of known images
   nearkin search runs/vectors new.npz                 vectors like the training data: the array x, or a .npy file
   nearkin search runs/photos --vector 0.1,-2,0.5      an embedding, or a file of them: --vector queries.npz"""
 PREDICT = """Predict the class of images or vectors by the vote of their nearest training points, with the share of these that agree;
 or their numbers, as the mean over the nearest."""
 PREDICT_EXAMPLES = """examples:
   nearkin predict runs/photos new.jpg
-  nearkin predict runs/photos new/ --json"""
+  nearkin predict runs/photos new/ --json
+  nearkin predict runs/photos new/ --reject 0.05      "none of these" for images of no known class; needs the index"""
 SERVE = """Serve the index of a model folder over HTTP, with a page for searching by image and the explorer, a map that shows which
 neighbors are wrong. By default only this machine can connect; for other machines pass --host and a token. Changes to the index
 are picked up without a restart."""
@@ -109,17 +113,45 @@ SERVE_EXAMPLES = """examples:
   nearkin serve runs/photos --compare runs/before     the explorer with both models side by side
   NEARKIN_TOKEN=... nearkin serve runs/photos --host 0.0.0.0 --port 80 --no-browser
   curl -F image=@query.jpg 'http://127.0.0.1:8000/search?k=5'"""
+EXPLORE = """Open vectors that any encoder has computed: evaluate them, index them, and show them as a map on a page.
+
+VECTORS is a .parquet, .npz or .npy file, or a folder of shards of `nearkin embed`. A Parquet file has a column of lists of numbers, and
+any of these beside it: label (classes, numbers, or sets such as a|b), id, text, path (of an image), split, group. All other columns are
+kept: the page colors by them and `nearkin search --where` filters by them.
+
+Nothing is trained. The result is an ordinary folder, which evaluate, index, search, serve and export take, too; and they take VECTORS in
+its place. A model folder is opened as by `nearkin serve`."""
+EXPLORE_EXAMPLES = """examples:
+  nearkin explore vectors.parquet                          writes vectors.nearkin beside it and opens the page
+  nearkin explore vectors.npy --labels labels.csv --images photos/ --metric cosine
+  nearkin explore vectors.parquet --label-column genre --out runs/books
+  nearkin evaluate vectors.parquet                         the figures only
+  nearkin search vectors.parquet --id 17 --where shop=Berlin
+  nearkin export vectors.parquet --page out/               a page that opens without a server"""
 CHECK = """Compare every file with its checksum: those of the model, its index, its checkpoints and its map, or the shards of a
 folder. Prints a table and exits with 1 if a file is damaged. Files that are opened are compared anyway, with a faster checksum."""
 CHECK_EXAMPLES = """examples:
   nearkin check runs/photos
   nearkin check shards/
   nearkin check runs/photos --accept    after you have edited model.json or run.json"""
+CLEAN = """List what is probably wrong in data: labels that classifiers contradict which did not see them, exact and near copies, copies in
+another split, and outliers. Points are compared by a pretrained encoder's features if there is one, otherwise by their pixels or vectors:
+never by a model that was trained on the labels in question. Writes problems.csv and problems.json."""
+CLEAN_EXAMPLES = """examples:
+  nearkin clean photos/
+  nearkin clean runs/photos            the data of a model folder, over all of its parts
+  nearkin clean vectors.npz            embeddings x and labels
+  nearkin train photos/ --labels runs/photos-clean/problems.csv    learn from the rows that you accepted"""
+PICK = """Choose what to label next: typical points of groups that have no label yet, and, once there are labels, points whose class these
+do not tell. Writes picks.csv, in which you fill in the labels."""
+PICK_EXAMPLES = """examples:
+  nearkin pick photos/ --budget 100
+  nearkin pick photos/ --budget 100 --labels runs/photos-pick/picks.csv    the next ones, once these are labeled"""
 EVALUATE = """Measure whether a model's nearest neighbors are right. The queries are the test part that the training held out, or DATA;
 their neighbors are searched in the training part. Prints a table and writes to the model folder, or to --out:
   report.html            figures with definitions, intervals, chance and counts, pictures, and problems found in the data
   evaluation.json        the same figures for programs
-  suspected_labels.csv   points whose neighbors have another label
+  suspected_labels.csv   labels of all parts that classifiers contradict which did not see them
 
 With DATA, --part or --weights the files go to a folder inside the model folder, such as DIR/evaluation-new or
 DIR/evaluation-validation, so that the report of the test part is kept.
@@ -132,6 +164,14 @@ EVALUATE_EXAMPLES = """examples:
   nearkin evaluate runs/photos new/             other images; writes to runs/photos/evaluation-new
   nearkin evaluate runs/photos --part validation
   nearkin evaluate runs/photos --shards shards/ --engine ray    search the shards of `nearkin embed`"""
+GIVEN_COLUMNS = {
+    "vector": "column of the vectors (default: the one with lists of numbers)",
+    "label": "column of the labels (default: label, labels, class or y)",
+    "id": "column of the ids (default: id; '' for none)",
+    "text": "column of the text to show (default: text)",
+    "image": "column of the paths of images (default: path, image, file, ...)",
+    "split": "column of train, validation and test (default: split)",
+}
 _RAW = argparse.RawDescriptionHelpFormatter
 
 
@@ -172,6 +212,7 @@ def _run(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 0
     try:
+        open_given(arguments)
         check_arguments(arguments)
         if getattr(arguments, "device", None):
             _check_device(arguments.device)
@@ -205,12 +246,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(verbs)
     _add_train(verbs)
     _add_evaluate(verbs)
+    _add_clean(verbs)
+    _add_pick(verbs)
     _add_embed(verbs)
     _add_shard(verbs)
     _add_export(verbs)
     _add_predict(verbs)
     _add_index(verbs)
     _add_search(verbs)
+    _add_explore(verbs)
     _add_serve(verbs)
     _add_check(verbs)
     return parser
@@ -304,7 +348,7 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EVALUATE_EXAMPLES,
         formatter_class=_RAW,
     )
-    parser.add_argument("folder", metavar="DIR", help="a model folder")
+    parser.add_argument("folder", metavar="DIR", help="a model folder, or a file of vectors")
     parser.add_argument("data", nargs="?", metavar="DATA", help="other queries, as for train (default: the part that was held out)")
     parser.add_argument("--part", choices=("test", "validation"), default="test", help="the part of the queries (default: %(default)s)")
     parser.add_argument(
@@ -313,7 +357,11 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--compare", action="store_true", help="also fit classical methods on the same data and show them next to the model"
     )
+    parser.add_argument(
+        "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
+    )
     parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")
+    _add_rescale(parser, "also rank with affinities that are corrected for hubs, references that are near to everything")
     pictures = parser.add_mutually_exclusive_group()
     pictures.add_argument("--figures", action="store_true", help="also write every picture as .png and .svg")
     pictures.add_argument("--no-pictures", action="store_true", help="draw no pictures: faster, and matplotlib is not needed")
@@ -323,7 +371,38 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--address", metavar="HOST:PORT", help="address of a Ray cluster, or auto (default: Ray on this machine)")
     _add_places(parser)
     _add_verify(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.evaluate"))
+
+
+def _add_clean(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "clean",
+        help="list probable label errors, copies, leaks and outliers",
+        description=CLEAN,
+        epilog=CLEAN_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    _add_unlearned(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.clean"))
+
+
+def _add_pick(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser("pick", help="choose what to label next", description=PICK, epilog=PICK_EXAMPLES, formatter_class=_RAW)
+    _add_unlearned(parser)
+    parser.add_argument("--budget", type=_at_least_one, default=100, metavar="N", help="how many points to choose (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the grouping (default: %(default)s)")
+    parser.set_defaults(run=_lazily("nearkin.cli.pick"))
+
+
+def _add_unlearned(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", metavar="DATA", help="data as for train, or a model folder")
+    parser.add_argument("--labels", metavar="FILE.csv", help="labels that replace those of the data: columns path and label")
+    parser.add_argument("--encoder", metavar="NAME", help="the encoder of images, as for train (default: one that is on this machine)")
+    parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
+    parser.add_argument("--out", metavar="FOLDER", help="folder to write (default: in the model folder, or in runs/)")
+    _add_places(parser)
+    _add_verify(parser)
 
 
 def _add_embed(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -377,6 +456,7 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_device(parser)
     _add_verify(parser)
     _add_uri(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.export"))
 
 
@@ -393,9 +473,11 @@ def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "queries", nargs="+", metavar="QUERY", help="image files, folders of images, sentences, or data like those of the training"
     )
     parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors that vote (default: %(default)s)")
+    _add_reject(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
     _add_verify(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.predict"))
 
 
@@ -416,10 +498,17 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="index type in Milvus (default: FLAT, which is exact)"
     )
+    parser.add_argument(
+        "--store", choices=("float32", "int8", "binary"), help="how vectors are stored: int8 needs a quarter of the bytes, binary a 32nd"
+    )
+    parser.add_argument("--rename-class", metavar="OLD=NEW", help="rename a class, or join it with another one")
+    parser.add_argument("--remove-class", metavar="NAME", help="remove a class and its points")
+    parser.add_argument("--label", metavar="NAME=IDS", help="give points a class, which may be new, such as cat=3,17,100-199")
     parser.add_argument("--compact", action="store_true", help="free the disk space of removed points")
     parser.add_argument("--check", action="store_true", help="compare every file with its checksum")
     _add_places(parser)
     _add_verify(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.index"))
 
 
@@ -427,7 +516,7 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser = verbs.add_parser(
         "search", help="find the nearest neighbors of an image or vector", description=SEARCH, epilog=SEARCH_EXAMPLES, formatter_class=_RAW
     )
-    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index, or a file of vectors")
     parser.add_argument(
         "queries",
         nargs="*",
@@ -443,10 +532,13 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only neighbors with this metadata, such as split=test"
     )
+    _add_reject(parser)
+    _add_rescale(parser, "rank by affinities that are corrected for hubs, references that are near to everything")
     parser.add_argument("--json", action="store_true", help="print JSON")
     _add_device(parser)
     _add_verify(parser)
     _add_uri(parser)
+    _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.search"))
 
 
@@ -454,7 +546,31 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = verbs.add_parser(
         "serve", help="search over HTTP, with an explorer page", description=SERVE, epilog=SERVE_EXAMPLES, formatter_class=_RAW
     )
-    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index")
+    parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index, or a file of vectors")
+    _add_listening(parser)
+    _add_given(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.serve"))
+
+
+def _add_explore(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "explore",
+        help="evaluate, index and show vectors that you already have",
+        description=EXPLORE,
+        epilog=EXPLORE_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("folder", metavar="VECTORS", help="a file of vectors, a folder of shards, or a model folder with an index")
+    parser.add_argument("--out", metavar="FOLDER", help="the folder to write (default: beside the file, with the ending .nearkin)")
+    parser.add_argument("--replace", action="store_true", help="build the folder again; changes of its index are lost")
+    parser.add_argument("--no-evaluation", action="store_true", help="do not evaluate")
+    parser.add_argument("--no-serve", action="store_true", help="write the folder and its evaluation, and end")
+    _add_listening(parser)
+    _add_given(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.explore"))
+
+
+def _add_listening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port; 0 picks a free one (default: %(default)s)")
     parser.add_argument("--token", metavar="SECRET", help="token that clients must send (default: $NEARKIN_TOKEN)")
@@ -463,7 +579,24 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     _add_device(parser)
     _add_verify(parser)
     _add_uri(parser)
-    parser.set_defaults(run=_lazily("nearkin.cli.serve"))
+
+
+def _add_given(parser: argparse.ArgumentParser) -> None:
+    """The options of all verbs that take vectors in place of a model folder."""
+    group = parser.add_argument_group("for a file of vectors")
+    group.add_argument("--labels", metavar="FILE", help="labels of the vectors: a table with a row for each, or with a column id")
+    group.add_argument(
+        "--images", metavar="FOLDER", help="images to show: named in the table, or one for each vector in the order of names"
+    )
+    group.add_argument(
+        "--metric",
+        choices=("cosine", "squared_euclidean", "inner_product", "hamming"),
+        help="how vectors are compared (default: by their lengths)",
+    )
+    for role, what in GIVEN_COLUMNS.items():
+        group.add_argument(f"--{role}-column", metavar="NAME", help=what)
+    group.add_argument("--target-columns", metavar="A,B", help="columns of numbers that neighbors are judged by (default: target)")
+    group.add_argument("--columns", metavar="A,B", help="columns to keep as metadata (default: all, at most 100)")
 
 
 def _add_check(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -479,6 +612,16 @@ def _add_check(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--accept", action="store_true", help="record the files of the model folder as they are now, after you have edited them on purpose"
     )
     parser.set_defaults(run=_lazily("nearkin.cli.check"))
+
+
+def _add_rescale(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--rescale", choices=("csls", "local_scaling"), help=what)
+
+
+def _add_reject(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--reject", type=float, metavar="SHARE", help="say which queries are of no known class, such that this share of known ones is, too"
+    )
 
 
 def _add_exploring(parser: argparse.ArgumentParser) -> None:

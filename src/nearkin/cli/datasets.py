@@ -1,6 +1,7 @@
 """Data for a model, for the commands that embed."""
 
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.images import OnError
 from nearkin.data.opener import DATA_ROOT, same_set
 from nearkin.data.sources.local_files import MissingFileError
+from nearkin.data.sources.vectors import open_vectors
 from nearkin.models.folder import about_of, readable, reading
 from nearkin.train.config import DataChoice, Run
 from nearkin.train.saved_run import read_run
@@ -47,13 +49,23 @@ def open_for(arguments: Namespace, choice: DataChoice, what: str, **options: Any
         raise MissingFileError(f"{error}. {found}; {fix}") from error
 
 
+def new_points(about: Mapping[str, Any], what: str, **options: Any) -> Dataset:
+    """Queries or new points for a model: vectors where its vectors were given, otherwise data as for training."""
+    if "given" in about:
+        return open_vectors(what, on_error=options.get("on_error", "raise"), report=options.get("report"))
+    return sources.open(what, **reading(dict(about)), **options)
+
+
 def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     """Open data, with images converted to the model's shape; its own training data get the corrected labels of the run."""
     folder = Path(arguments.folder)
     about, choice = about_of(folder), choice_of(folder, verify=not arguments.no_verify)
     own = own_data(what, choice)
     columns = choice.columns() if own else {"text_column": choice.text_column or None}
-    data = readable(folder, about, open_for(arguments, choice, what, **reading(about), **columns, on_error=on_error, report=note))
+    if "given" in about:
+        data = new_points(about, what, on_error=on_error, report=note)
+    else:
+        data = readable(folder, about, open_for(arguments, choice, what, **reading(about), **columns, on_error=on_error, report=note))
     if tuple(data.shape) != tuple(about["shape"]):
         raise ValueError(
             f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}; give data of that shape"

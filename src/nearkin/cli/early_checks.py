@@ -8,7 +8,10 @@ from pathlib import Path
 from nearkin.models.paths import model_page, run_page
 from nearkin.train.config import Run, override
 
-READS_MODEL = ("evaluate", "embed", "search", "predict", "serve", "export")
+VECTOR_SUFFIXES = (".parquet", ".npz", ".npy")  # as in nearkin.data, which imports torch
+GIVEN_ROLES = ("vector", "label", "id", "text", "image", "split")
+GIVEN_OPTIONS = ("labels", "images", "metric", *(f"{role}_column" for role in GIVEN_ROLES), "target_columns", "columns")
+READS_MODEL = ("evaluate", "embed", "explore", "search", "predict", "serve", "export")
 
 
 def check_arguments(arguments: Namespace) -> None:
@@ -22,6 +25,23 @@ def check_arguments(arguments: Namespace) -> None:
         override(Run(), parse_settings(arguments.set))
     for source in filter(None, sources):
         _check_exists(source)
+
+
+def open_given(arguments: Namespace) -> None:
+    """Put the folder that is made of a file of vectors in the place of the file; for a model folder nothing is done."""
+    if not hasattr(arguments, "vector_column"):
+        return
+    path = Path(arguments.folder)
+    sharded = (path / "shards.json").exists() and not (path / "model.json").exists()
+    if path.suffix.lower() in VECTOR_SUFFIXES or sharded:
+        from nearkin.cli.given import folder_of_vectors
+
+        arguments.folder = str(folder_of_vectors(arguments))
+        return
+    given = [name for name in GIVEN_OPTIONS if getattr(arguments, name) is not None]
+    if given:
+        option = "--" + given[0].replace("_", "-")
+        raise ValueError(f"{option} is for a file of vectors, and {path} is none ({', '.join(VECTOR_SUFFIXES)}, or shards); leave it out")
 
 
 def parse_settings(items: Iterable[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from nearkin.report.drawing import save
 from nearkin.report.html import Findings, as_html, as_json, table_rows
 from nearkin.report.illustrate import Illustration, illustrate
 from nearkin.report.inspection import inspect
-from nearkin.report.measure import GEOMETRY, PROBES, measure
+from nearkin.report.measure import GEOMETRY, PROBES, measure, measure_rescaled
 from nearkin.report.probes import check_probed, probe
 from nearkin.report.sanity import suspects_table
 from nearkin.report.subject import Subject, embedded, in_classes_of, with_distinct_ids
@@ -48,8 +48,9 @@ def run(arguments: Namespace) -> int:
         if arguments.probes:
             check_probed(subject)
         measured = measure(subject, report)
-        assert measured.found is not None
-        sanity = inspect(subject, measured.found, float(measured.scores[GEOMETRY]["effective_rank"]), report)
+        if arguments.rescale:
+            measure_rescaled(subject, measured, arguments.rescale, report)
+        sanity = inspect(subject, float(measured.scores[GEOMETRY]["effective_rank"]), report)
         if arguments.probes:
             measured.scores[PROBES] = probe(subject, report)
         baselines = list(frozen_rows(subject, report))
@@ -74,7 +75,7 @@ def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -
     name = f"{split} part" if split == arguments.part else "queries"
     queries, classes = in_classes_of(embedded(model, data, name, report), model.classes)
     if data is parts["train"]:
-        return Subject(model, queries, None, classes, "ids", split, notes)
+        return Subject(model, queries, None, classes, data.supervision, split, notes)
     if data.supervision == "classes" and parts["train"].labels is None:
         return Subject(model, queries, None, classes, "classes", split, (*notes, UNLABELED_TRAINING_PART))
     gallery, classes = in_classes_of(embedded(model, parts["train"], "training part", report), classes)
@@ -82,7 +83,11 @@ def _subject(arguments: Namespace, folder: Path, model: Model, report: Report) -
         queries = with_distinct_ids(queries, gallery)
     supervision = queries.data.supervision if queries.data.supervision == gallery.data.supervision else "ids"
     alone = supervision == "classes" and _unseen(queries.points.labels, gallery.points.labels)
-    return Subject(model, queries, None if alone else gallery, classes, supervision, split, notes)
+    others = []
+    for name in [] if arguments.data is not None or supervision != "classes" else sorted(set(parts) - {"train", split}):
+        side, classes = in_classes_of(embedded(model, parts[name], f"{name} part", report), classes)
+        others.append(side)
+    return Subject(model, queries, None if alone else gallery, classes, supervision, split, notes, tuple(others))
 
 
 def _unseen(labels: torch.Tensor | None, known: torch.Tensor | None) -> bool:

@@ -16,8 +16,10 @@ from nearkin.data.dataset import WHOLE
 from nearkin.data.disk import FileDamagedError, read_json
 from nearkin.data.loader import without_damaged
 from nearkin.data.progress import Report
+from nearkin.index.given import given_points, is_given
 from nearkin.models.folder import about_of, readable, reading
 
+LEFT_OUT_ITSELF = "The vectors have no splits: each of them is a query against all the others."
 NOTHING_HELD_OUT = "The data have no labels, so nothing was held out: each training point is a query against all the others."
 
 
@@ -35,6 +37,8 @@ def queries_for(arguments: Namespace, folder: Path, report: Report) -> Queries:
     parts, notes = _parts(folder, arguments, report)
     part = arguments.part
     if arguments.data is None:
+        if part not in parts and set(parts) == {"train"} and is_given(folder):
+            return Queries(parts["train"], "all points", parts, (*notes, LEFT_OUT_ITSELF))
         if part not in parts and set(parts) == {"train"} and parts["train"].supervision == "ids":
             return Queries(parts["train"], "train", parts, (*notes, NOTHING_HELD_OUT))
         if part not in parts:
@@ -49,21 +53,49 @@ def queries_for(arguments: Namespace, folder: Path, report: Report) -> Queries:
 
 
 def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str, Dataset], tuple[str, ...]]:
-    """The run's data, split as split.json says, and a note on damaged files; empty if run.json names no data."""
-    choice = choice_of(folder, verify=not arguments.no_verify)
-    source = choice.source
-    if not source:
+    """The run's data, split as split.json says, and a note on damaged files; empty if run.json names no data.
+
+    Vectors that were given are split as they say; if they are many and say nothing, some drawn at random are the queries.
+    """
+    if is_given(folder):
+        return _given_parts(given_points(folder, verify=not arguments.no_verify), arguments.queries)
+    if not choice_of(folder, verify=not arguments.no_verify).source:
         return {}, ()
+    data, notes = _whole(folder, arguments, report)
+    return {name: data.part(name) for name in data.parts}, notes
+
+
+def whole_data(arguments: Namespace, folder: Path, report: Report) -> Dataset:
+    """All data of the run, split as split.json says."""
+    if is_given(folder):
+        return given_points(folder, verify=not arguments.no_verify)
+    if not choice_of(folder, verify=not arguments.no_verify).source:
+        raise ValueError(f"{folder} does not say what it was trained on; pass the data instead of the model folder")
+    return _whole(folder, arguments, report)[0]
+
+
+def _whole(folder: Path, arguments: Namespace, report: Report) -> tuple[Dataset, tuple[str, ...]]:
+    choice = choice_of(folder, verify=not arguments.no_verify)
     try:
-        found = _opened(arguments, folder, source, report)
+        found = _opened(arguments, folder, choice.source, report)
     except FileNotFoundError as error:
         fix = "" if choice.root else "; put them back there, or pass --data-root for a known data set"
         raise FileNotFoundError(f"the queries are compared with the training data, which cannot be opened: {error}{fix}") from error
     data = without_damaged(found, report)  # as the training did before it split them
     damaged = len(found) - len(data)
     data = resplit(data, _split(folder, verify=not arguments.no_verify))
-    notes = (f"{damaged:,} of {len(found):,} files of {found.name} are damaged and were left out.",) if damaged else ()
-    return {name: data.part(name) for name in data.parts}, notes
+    return data, (f"{damaged:,} of {len(found):,} files of {found.name} are damaged and were left out.",) if damaged else ()
+
+
+def _given_parts(data: Dataset, most: int) -> tuple[dict[str, Dataset], tuple[str, ...]]:
+    if set(data.parts) != {WHOLE}:
+        return {name: data.part(name) for name in data.parts}, ()
+    if len(data) <= 2 * most:
+        return {"train": data}, ()
+    chosen = np.zeros(len(data), dtype=np.bool_)
+    chosen[np.random.default_rng(0).choice(len(data), most, replace=False)] = True
+    note = f"The vectors have no splits: {most:,} of them, drawn at random, are the queries, and the others the references."
+    return {"train": data.subset(~chosen), "test": data.subset(chosen)}, (note,)
 
 
 def _split(folder: Path, *, verify: bool) -> dict[str, object]:

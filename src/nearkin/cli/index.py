@@ -107,6 +107,9 @@ def _load(arguments: Namespace, shards: Shards, console: Terminal) -> VectorInde
 def _maintain(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:
     if arguments.delete:
         _delete(arguments, index, console)
+    _change_classes(arguments, index, console)
+    if arguments.store:
+        _set_store(arguments, index, console)
     if arguments.backend not in (None, "milvus") and not arguments.data:
         index.build(arguments.backend)
     if arguments.compact:
@@ -114,6 +117,38 @@ def _maintain(arguments: Namespace, index: VectorIndex, console: Terminal) -> No
     if arguments.check:
         index.verify()
         console.print("every file matches its checksum")
+
+
+def _set_store(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:
+    if not isinstance(index, LocalIndex):
+        raise ValueError(f"--store {arguments.store} is for a local index, and this one is in Milvus; leave it out")
+    before = index.vector_bytes
+    index.set_store(arguments.store)
+    console.print(f"vectors stored as {index.store}: {index.vector_bytes / 1e6:.1f} MB, before {before / 1e6:.1f} MB")
+
+
+def _change_classes(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:
+    try:
+        if arguments.rename_class:
+            old, new = _pair(arguments.rename_class, "--rename-class", "old=new")
+            index.rename_class(old, new)
+            console.print(f"{old} is now {new}")
+        if arguments.remove_class:
+            console.print(f"{arguments.remove_class} removed with its {index.remove_class(arguments.remove_class):,} points")
+        if arguments.label:
+            name, listed = _pair(arguments.label, "--label", "name=3,17,100-199")
+            ids = parsed_ids(listed, "--label")
+            index.relabel(ids, name)
+            console.print(f"{len(ids):,} points are now {name}")
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]}; nothing was changed") from None
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise ValueError(f"{option} {text!r} must read {form}")
+    return name, value
 
 
 def _delete(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:
@@ -125,16 +160,16 @@ def _delete(arguments: Namespace, index: VectorIndex, console: Terminal) -> None
     console.print(f"{len(ids):,} points removed")
 
 
-def parsed_ids(text: str) -> list[int]:
+def parsed_ids(text: str, option: str = "--delete") -> list[int]:
     """'3,17,100-199' as numbers."""
     found: list[int] = []
     for piece in text.split(","):
         first, dash, last = piece.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"--delete {text!r}: {piece.strip()!r} is not an id; pass whole numbers and ranges such as 3,17,100-199")
+            raise ValueError(f"{option} {text!r}: {piece.strip()!r} is not an id; pass whole numbers and ranges such as 3,17,100-199")
         count = int(last or first) + 1 - int(first)
         if len(found) + count > MOST_IDS:
-            raise ValueError(f"--delete {text!r}: {piece.strip()!r} would be {count:,} ids; name at most {MOST_IDS:,} at a time")
+            raise ValueError(f"{option} {text!r}: {piece.strip()!r} would be {count:,} ids; name at most {MOST_IDS:,} at a time")
         found += range(int(first), int(last or first) + 1)
     return found
 

@@ -3,7 +3,8 @@
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,35 @@ from rich.table import Table
 from rich.text import Text
 
 from nearkin import data as sources
-from nearkin.cli.datasets import choice_of
+from nearkin.cli.datasets import choice_of, new_points
 from nearkin.cli.progress import note
 from nearkin.cli.search import image_files_of, text_of
 from nearkin.cli.terminal import Terminal
 from nearkin.data.images import DamagedImageError
-from nearkin.data.sources.arrays import ARRAY_SUFFIXES
 from nearkin.data.sources.table import TABLE_SUFFIXES
+from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
 from nearkin.data.texts import Texts
-from nearkin.models.folder import Inputs, Model, load, reading
+from nearkin.index.collection import Collection, open_index
+from nearkin.models.folder import Inputs, Model, load
 
 TOGETHER = 256  # points predicted at once
+NONE_OF_THESE = "none of these"
+Predict = Callable[[list[str], Inputs, int], Iterator[dict[str, Any]]]
 
 
 def run(arguments: Namespace) -> int:
     """Predict every query and print a table or JSON."""
-    model = load(arguments.folder, device=arguments.device, verify=not arguments.no_verify)
-    if model.reads_texts:
-        column = choice_of(Path(arguments.folder), verify=not arguments.no_verify).text_column
-        found = [row for query in arguments.queries for row in _of_texts(model, query, column or "text", arguments.k)]
+    how = {"device": arguments.device, "verify": not arguments.no_verify}
+    model = load(arguments.folder, **how)
+    if arguments.reject is not None or model.references is None:  # by the index, which has held-out points
+        predict: Predict = partial(_by_index, open_index(arguments.folder, **how), arguments.reject)
     else:
-        found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k)]
+        predict = partial(_by_references, model)
+    if model.reads_texts:
+        column = choice_of(Path(arguments.folder), verify=not arguments.no_verify).text_column or "text"
+        found = [row for query in arguments.queries for row in _of_texts(query, column, arguments.k, predict)]
+    else:
+        found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k, predict)]
     if not found:
         raise ValueError("none of the queries could be read; see the messages above")
     if arguments.json:
@@ -48,43 +57,43 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _predictions(model: Model, query: str, k: int) -> Iterator[dict[str, Any]]:
-    if query.lower().endswith(ARRAY_SUFFIXES):
-        data = sources.open(query, **reading(model.about), report=note)
+def _predictions(model: Model, query: str, k: int, predict: Predict) -> Iterator[dict[str, Any]]:
+    if query.lower().endswith((*VECTOR_SUFFIXES, *TABLE_SUFFIXES)):
+        data = new_points(model.about, query, report=note)
         for ids in torch.split(data.ids, TOGETHER):
             names = [data.sources[row] for row in data.rows(ids).tolist()]
-            yield from _rows(model, names, data.read(ids).numpy(), k)
+            yield from predict(names, data.read(ids).numpy(), k)
         return
     paths = image_files_of(query)
     for start in range(0, len(paths), TOGETHER):
-        yield from _files(model, paths[start : start + TOGETHER], k)
+        yield from _files(predict, paths[start : start + TOGETHER], k)
 
 
-def _of_texts(model: Model, query: str, column: str, k: int) -> Iterator[dict[str, Any]]:
+def _of_texts(query: str, column: str, k: int, predict: Predict) -> Iterator[dict[str, Any]]:
     """A sentence, a .txt file, or a table with the same column of texts as the training data."""
     if not query.lower().endswith(TABLE_SUFFIXES):
         name, text = text_of(query)
-        yield from _rows(model, [name], [text], k)
+        yield from predict([name], [text], k)
         return
     data = sources.open(query, text_column=column, report=note)
     assert isinstance(data.inputs, Texts)
     for start in range(0, len(data), TOGETHER):
-        yield from _rows(model, list(data.sources[start : start + TOGETHER]), list(data.inputs.texts[start : start + TOGETHER]), k)
+        yield from predict(list(data.sources[start : start + TOGETHER]), list(data.inputs.texts[start : start + TOGETHER]), k)
 
 
-def _files(model: Model, paths: list[str], k: int) -> Iterator[dict[str, Any]]:
+def _files(predict: Predict, paths: list[str], k: int) -> Iterator[dict[str, Any]]:
     """All at once; if a file is damaged, each half again, until it is found, reported and skipped."""
     try:
-        found = list(_rows(model, paths, paths, k))
+        found = list(predict(paths, paths, k))
     except DamagedImageError as error:
         if len(paths) == 1:
             note(f"skipped: {error}")
             return
-        found = [*_files(model, paths[: len(paths) // 2], k), *_files(model, paths[len(paths) // 2 :], k)]
+        found = [*_files(predict, paths[: len(paths) // 2], k), *_files(predict, paths[len(paths) // 2 :], k)]
     yield from found
 
 
-def _rows(model: Model, names: list[str], inputs: Inputs, k: int) -> Iterator[dict[str, Any]]:
+def _by_references(model: Model, names: list[str], inputs: Inputs, k: int) -> Iterator[dict[str, Any]]:
     """One row for each query: the class and the share of its neighbors that agree, or the numbers."""
     predicted = np.asarray(model.predict(inputs, k))
     if model.about["supervision"] != "classes":
@@ -92,10 +101,21 @@ def _rows(model: Model, names: list[str], inputs: Inputs, k: int) -> Iterator[di
         for name, values in zip(names, predicted.tolist(), strict=True):
             yield {"query": name, **dict(zip(targets, values, strict=True))}
         return
+    if model.votes_softly:
+        shares = model.shares(inputs).max(1).values.tolist()
+        for name, number, share in zip(names, predicted.tolist(), shares, strict=True):
+            yield {"query": name, "label": model.classes[number], "probability": share}
+        return
     assert model.references is not None and model.references.labels is not None
     near = model.references.labels[model.neighbors(inputs, k).positions].cpu().numpy()
     for name, number, voters in zip(names, predicted.tolist(), near, strict=True):
         yield {"query": name, "label": model.classes[number], "agreement": float((voters == number).mean())}
+
+
+def _by_index(collection: Collection, reject: float | None, names: list[str], inputs: Inputs, k: int) -> Iterator[dict[str, Any]]:
+    """The same by the labeled points of the index; "none of these" for queries that are rejected."""
+    for name, label in zip(names, collection.predict(inputs, k, reject=reject), strict=True):
+        yield {"query": name, "label": NONE_OF_THESE if label is None else label}
 
 
 def _cell(value: Any) -> str:

@@ -3,9 +3,9 @@
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nearkin import data as sources
+from nearkin.cli.datasets import new_points
 from nearkin.cli.printed import visible
 from nearkin.cli.progress import note
 from nearkin.cli.terminal import Terminal
@@ -22,14 +22,16 @@ from nearkin.data.images import DamagedImageError
 from nearkin.data.progress import few
 from nearkin.data.sources.arrays import ARRAY_SUFFIXES, read_arrays
 from nearkin.data.sources.folder import report_unread
+from nearkin.data.sources.table import TABLE_SUFFIXES
+from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
 from nearkin.index.collection import Collection, open_index
 from nearkin.index.contract import Answer, Hit, Where
-from nearkin.models.folder import reading
 
 TOGETHER = 256  # images encoded and searched at once
 AFFINITY = {
     "squared_euclidean": "minus the squared distance, so 0 for the same point and negative for all others",
     "cosine": "the cosine of the angle, from -1 to 1",
+    "inner_product": "the inner product",
     "hamming": "minus the number of bits that differ, so 0 for the same code",
 }
 SHOWN = 4  # columns for metadata
@@ -64,49 +66,51 @@ def run(arguments: Namespace) -> int:
 
 
 def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
-    arrays = [query for query in arguments.queries if query.lower().endswith(ARRAY_SUFFIXES)]
+    how = {"k": arguments.k, "where": where, "reject": arguments.reject, "rescale": arguments.rescale}
+    suffixes = VECTOR_SUFFIXES if collection.model.reads_texts else (*VECTOR_SUFFIXES, *TABLE_SUFFIXES)
+    arrays = [query for query in arguments.queries if query.lower().endswith(suffixes)]
     others = [query for query in arguments.queries if query not in arrays]
     if collection.model.reads_texts:
         for name, text in map(text_of, others):
-            yield Result(name, collection.search(text, arguments.k, where=where))
+            yield Result(name, collection.search(text, **how))
         others = []
     paths = [path for query in others for path in image_files_of(query)]
     for start in range(0, len(paths), TOGETHER):
-        yield from _images(collection, paths[start : start + TOGETHER], arguments.k, where)
+        yield from _images(collection, paths[start : start + TOGETHER], how)
     for query in arrays:
-        yield from _rows(collection, query, arguments.k, where)
+        yield from _rows(collection, query, how)
     for point in arguments.id:
         try:
-            yield Result(f"id {point}", collection.search(point, arguments.k, where=where))
+            yield Result(f"id {point}", collection.search(point, **how))
         except KeyError as error:
             raise ValueError(f"--id: {error.args[0]}") from None
     for name, vector in _vectors(arguments.vector):
-        yield Result(name, collection.search(vector, arguments.k, where=where))
+        yield Result(name, collection.search(vector, **how))
 
 
-def _images(collection: Collection, paths: list[str], k: int, where: Where) -> Iterator[Result]:
+def _images(collection: Collection, paths: list[str], how: Mapping[str, Any]) -> Iterator[Result]:
     """All at once. If a file is damaged, each half again, until the damaged file is found, reported and skipped."""
     try:
-        answers = collection.search_files(paths, k, where=where)
+        answers = collection.search_files(paths, **how)
     except DamagedImageError as error:
         if len(paths) == 1:
             note(f"skipped: {error}")
         else:
-            yield from _images(collection, paths[: len(paths) // 2], k, where)
-            yield from _images(collection, paths[len(paths) // 2 :], k, where)
+            yield from _images(collection, paths[: len(paths) // 2], how)
+            yield from _images(collection, paths[len(paths) // 2 :], how)
         return
     yield from map(Result, paths, answers)
 
 
-def _rows(collection: Collection, query: str, k: int, where: Where) -> Iterator[Result]:
+def _rows(collection: Collection, query: str, how: Mapping[str, Any]) -> Iterator[Result]:
     """New points from an array file, vectors or images like the training data: encoded, then searched."""
     about = collection.model.about
-    data = sources.open(query, **reading(about), report=note)
+    data = new_points(about, query, report=note)
     if tuple(data.shape) != tuple(about["shape"]):
         fix = "; pass embeddings with --vector" if data.shape == (collection.index.dimension,) else ""
         raise ValueError(f"{query} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}{fix}")
     for ids in torch.split(data.ids, TOGETHER):
-        answers = collection.index.search(np.asarray(collection.model.encode(data.read(ids).numpy())), k, where=where)
+        answers = collection.search_vectors(np.asarray(collection.model.encode(data.read(ids).numpy())), **how)
         yield from map(Result, (data.sources[row] for row in data.rows(ids).tolist()), answers)
 
 
@@ -114,6 +118,8 @@ def text_of(query: str) -> tuple[str, str]:
     """A name and a text: the query itself, or the content of a .txt file."""
     if not query.strip():
         raise ValueError("a query is an empty text; pass a sentence, or a .txt file")
+    if query.lower().endswith(TABLE_SUFFIXES) and Path(query).is_file():
+        raise ValueError(f"{query} is a table, and queries are sentences or .txt files; `nearkin predict` takes tables")
     if query.lower().endswith(".txt") and Path(query).is_file():
         return query, Path(query).read_text(encoding="utf-8-sig")
     return query, query
@@ -157,7 +163,9 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _json(result: Result) -> dict[str, object]:
-    return {"query": result.query, "exact": result.answer.exact, "neighbors": [hit._asdict() for hit in result.answer.hits]}
+    answer = result.answer
+    judged = {} if answer.rejected is None else {"none_of_these": answer.rejected, "p_value": answer.p_value}
+    return {"query": result.query, "exact": answer.exact, **judged, "neighbors": [hit._asdict() for hit in answer.hits]}
 
 
 def _metadata(hits: Sequence[Hit]) -> list[tuple[str, list[str]]]:
@@ -190,6 +198,9 @@ def _show(collection: Collection, found: list[Result], k: int) -> None:
         for row in zip(*(cells for _, cells in shown), strict=True):
             table.add_row(*(Text(visible(cell)) for cell in row))
         console.print(table)
+        if answer.rejected is not None:
+            verdict = "none of these: like no known class" if answer.rejected else "like the known ones"
+            console.print(f"{verdict} (p = {answer.p_value:.3g}: share of known points that are no nearer to theirs)")
         if len(answer.hits) < k:
             console.print(f"{k} were requested; there are no more")
     console.print(f"affinity: {AFFINITY[collection.model.about['metric']]}; larger is nearer")

@@ -24,6 +24,8 @@ _HOMES = {
     "nearkin.data.sources.catalog": ("SETS",),
     "nearkin.data.sources.download": ("DownloadError",),
     "nearkin.data.sources.local_files": ("MissingFileError",),
+    "nearkin.data.sources.vector_tables": ("VectorColumns",),
+    "nearkin.data.sources.vectors": ("open_vectors",),
     "nearkin.data.texts": ("Texts",),
     "nearkin.data.splits": ("Partition", "by_group", "partition", "set_aside", "stratified", "unseen_classes"),
 }
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from nearkin.data.sources.catalog import SETS as SETS
     from nearkin.data.sources.download import DownloadError as DownloadError
     from nearkin.data.sources.local_files import MissingFileError as MissingFileError
+    from nearkin.data.sources.vector_tables import VectorColumns as VectorColumns
+    from nearkin.data.sources.vectors import open_vectors as open_vectors
     from nearkin.data.splits import Partition as Partition
     from nearkin.data.splits import by_group as by_group
     from nearkin.data.splits import partition as partition

@@ -23,6 +23,7 @@ Kind = Literal["number", "category", "boolean", "date"]
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "<na>")  # cells of text that hold nothing, in lower case
 BOOLEANS = {"true": "true", "yes": "true", "t": "true", "false": "false", "no": "false", "f": "false"}
 MOST_CATEGORIES = 1000  # the most frequent ones are kept; the others are one group with the unseen ones
+MOST_COLUMNS = 10_000
 ENOUGH = 20  # rows from which on a column with a value of its own in every row is taken for an id
 WORDS = 4  # texts of so many words on average are prose
 ID_NAME = re.compile(r"(^|[_\s.])(id|index|row|key|uuid|guid)$|^unnamed", re.IGNORECASE)
@@ -120,6 +121,10 @@ class TableSchema:
             If a column holds free text or numbers mixed with other cells, names are duplicate, or no column is left.
         """
         cells = {name: column for name, column in read_columns(table).items() if name not in without}
+        if len(cells) > MOST_COLUMNS:
+            raise ValueError(
+                f"the table has {len(cells):,} columns, and at most {MOST_COLUMNS:,} are supported; select some, or reduce them"
+            )
         named = not isinstance(table, np.ndarray)
         columns, left_out, refused = list[Column](), dict[str, str](), list[str]()
         for name, column in cells.items():
@@ -528,6 +533,8 @@ def _file_columns(path: Path) -> list[tuple[str, Any]]:
                     rows.append(row)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as a table in UTF-8 ({error}); save it again as CSV, UTF-8") from None
+    if header and sum(_number(cell) is not None for cell in header) > len(header) / 2:
+        raise ValueError(f"{path} has no header: its first row holds numbers; add a first row with the names of the columns")
     if not rows:
         raise ValueError(f"{path} has no rows below its header; give at least one")
     return [(name, np.array([*(row[at] for row in rows), None], dtype=object)[:-1]) for at, name in enumerate(header)]

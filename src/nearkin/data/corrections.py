@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from nearkin.data.cells import restored
@@ -14,26 +16,70 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files
 from nearkin.data.progress import Report, few, inform
 
+NOT_ACCEPTED = ("", "no", "n", "0", "false")  # in the column accept
+LEFT_OUT = ("duplicate", "near duplicate", "leak", "outlier")  # kinds of problems for which an accepted point is left out
+
+
+class _Row(NamedTuple):
+    """A row of the table: its line, the point, its label, and whether it was accepted as a suggestion or for leaving the point out."""
+
+    line: int
+    source: str
+    label: str
+    accepted: bool
+    left_out: bool
+
 
 def corrected(data: Dataset, table: str, report: Report | None = None) -> Dataset:
     """The data with the labels of the table; unchanged if `table` is empty.
 
     A path is the source of a point, as the explorer and reports write it; for image files it may also be relative to the table's folder.
-    New class names become new classes.
+    New class names become new classes; data without labels get those of the table, and other points stay without one. In a table of
+    `nearkin clean`, a row with something in its column accept takes the suggested label, or leaves out a copy or an outlier.
     """
     if not table:
         return data
-    if data.labels is None:
-        raise ValueError(f"{table} corrects labels, and {data.name} has none; use data with a class for each point")
     path = Path(table)
-    corrections = _read(path)
-    rows = _rows(data, path, [source for source, _ in corrections])
-    names = [*data.classes, *sorted({label for _, label in corrections} - set(data.classes))]
-    labels = data.labels.clone()
-    labels[rows] = torch.tensor([names.index(label) for _, label in corrections])
-    changed = int((labels != data.labels).sum())
-    inform(report, f"{path.name}: {changed:,} of {len(data):,} labels corrected, {len(corrections) - changed:,} confirmed")
-    return replace(data, labels=labels, classes=tuple(names))
+    found = _read(path)
+    places = _rows(data, path, [row.source for row in found])
+    labels = _labels(path, found, places)
+    gone = sorted({place for row, place in zip(found, places, strict=True) if row.left_out})
+    if labels and data.labels is None:
+        if data.supervision != "ids":
+            raise ValueError(f"{table} names classes, and {data.name} has {data.supervision}; use data with classes or without labels")
+        data = replace(data, labels=torch.full((len(data),), -1), by=None)  # the table has all labels that are known
+    if data.labels is not None:
+        data = _relabeled(data, path, labels, report)
+    if not gone:
+        return data
+    inform(report, f"{path.name}: {len(gone):,} of {len(data):,} points left out")
+    return data.subset(np.delete(np.arange(len(data)), gone))
+
+
+def _relabeled(data: Dataset, path: Path, labels: dict[int, str], report: Report | None) -> Dataset:
+    assert data.labels is not None
+    names = [*data.classes, *sorted(set(labels.values()) - set(data.classes))]
+    new = data.labels.clone()
+    new[list(labels)] = torch.tensor([names.index(label) for label in labels.values()], dtype=new.dtype)
+    changed = int((new != data.labels).sum())
+    inform(report, f"{path.name}: {changed:,} of {len(data):,} labels corrected, {len(labels) - changed:,} confirmed")
+    return replace(data, labels=new, classes=tuple(names))
+
+
+def _labels(path: Path, found: Sequence[_Row], places: Sequence[int]) -> dict[int, str]:
+    """The label of every point in the table. If a point is in several rows, the accepted one counts."""
+    known: dict[int, _Row] = {}
+    for row, place in zip(found, places, strict=True):
+        other = known.get(place)
+        if not row.label or row.left_out:
+            continue
+        if other is None or other.label == row.label:
+            known[place] = row
+        elif row.accepted != other.accepted:
+            known[place] = row if row.accepted else other
+        else:
+            raise ValueError(f"{path}: {row.source} is {other.label!r} and, in row {row.line}, {row.label!r}; keep one of the two")
+    return {place: row.label for place, row in known.items()}
 
 
 def source_names(data: Dataset) -> list[str]:
@@ -41,26 +87,32 @@ def source_names(data: Dataset) -> list[str]:
     return [os.path.abspath(path) for path in data.sources] if isinstance(data.inputs, Files) else list(data.sources)
 
 
-def _read(path: Path) -> list[tuple[str, str]]:
-    """(path, label) of every row."""
+def _read(path: Path) -> list[_Row]:
+    """Every row."""
     with path.open(newline="", encoding="utf-8-sig") as lines:
         reader = csv.DictReader(lines)
         missing = {"path", "label"} - set(reader.fieldnames or ())
         if missing:
             raise ValueError(f"{path} has no column {few(sorted(missing))}; corrections need path and label")
-        found = [(reader.line_num, restored(row["path"] or ""), restored((row["label"] or "").strip())) for row in reader]
+        to_accept = "accept" in (reader.fieldnames or ())
+        found = [_row(path, reader.line_num, row, to_accept) for row in reader]
     if not found:
         raise ValueError(f"{path} has no rows below its header; leave it out if nothing is to be corrected")
-    known: dict[str, str] = {}
-    for number, source, label in found:
-        if not label:
-            raise ValueError(f"{path}: row {number} has no label; fill it in, or remove the row")
-        if known.setdefault(source, label) != label:
-            raise ValueError(f"{path}: {source} is {known[source]!r} and, in row {number}, {label!r}; keep one of the two")
-    return list(known.items())
+    return found
 
 
-def _rows(data: Dataset, path: Path, sources: Sequence[str]) -> torch.Tensor:
+def _row(path: Path, line: int, cells: dict[str, str], to_accept: bool) -> _Row:
+    """One row; in a table of suggestions, one that is accepted takes its suggestion."""
+    texts = {name: restored((cells.get(name) or "").strip()) for name in ("label", "suggested", "accept", "kind")}
+    accepted = texts["accept"].lower() not in NOT_ACCEPTED
+    left_out = accepted and texts["kind"] in LEFT_OUT
+    label = texts["suggested"] if accepted and not left_out else texts["label"]
+    if not label and (accepted or not to_accept) and not left_out:
+        raise ValueError(f"{path}: row {line} has no {'suggested ' * accepted}label; fill it in, or remove the row")
+    return _Row(line, restored(cells["path"] or ""), label, accepted, left_out)
+
+
+def _rows(data: Dataset, path: Path, sources: Sequence[str]) -> list[int]:
     """The rows of the points with these sources."""
     where = {source: row for row, source in enumerate(source_names(data))}
     if isinstance(data.inputs, Files):  # the plain path of a file that a table lists once
@@ -73,4 +125,4 @@ def _rows(data: Dataset, path: Path, sources: Sequence[str]) -> torch.Tensor:
     unknown = [source for source, row in zip(sources, rows, strict=True) if row < 0]
     if unknown:
         raise ValueError(f"{path}: {len(unknown):,} of {len(rows):,} paths are not in {data.name}: {few(unknown, 3)}; fix or remove them")
-    return torch.tensor(rows, dtype=torch.int64)
+    return rows

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nearkin.data.images import DamagedImageError, Files, damaged_file_error
 from nearkin.data.sources.sharded import ShardRows
+from nearkin.data.table_format import TableFormat
 from nearkin.data.texts import Texts, hashed_words
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
@@ -57,6 +58,12 @@ class Dataset:
         What to learn from. By default the first that is there of classes, sets and numbers; otherwise "ids", which uses no labels.
     from_folders : bool, default=False
         Whether the classes are folder names, which training then mentions: folders may also be albums.
+    columns : mapping of str to sequence, default={}
+        Further values of each point (text, numbers, truth values or None), by name: what an index can filter by and the explorer colors by.
+    pictures : sequence of str, default=()
+        (n,) image files that show what the vectors were computed from; "" where there is none.
+    table : TableFormat, optional
+        The schema by which `inputs` encodes points that are rows of a table; their cells are in `columns`.
 
     Raises
     ------
@@ -88,6 +95,9 @@ class Dataset:
     sources: Sequence[str] = ()
     by: Supervision | None = None
     from_folders: bool = False
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    pictures: Sequence[str] = ()
+    table: TableFormat | None = None
 
     def __post_init__(self) -> None:
         n = len(self.inputs)
@@ -104,6 +114,9 @@ class Dataset:
         for name in ("labels", "targets", "sets", "split", "groups", "ids", "sources"):
             values = getattr(self, name)
             if values is not None and len(values) != n:
+                raise ValueError(f"{name} has {len(values)} entries for {n} points of {self.name}; give one for each point")
+        for name, values in (*self.columns.items(), *([("pictures", self.pictures)] if len(self.pictures) else [])):
+            if len(values) != n:
                 raise ValueError(f"{name} has {len(values)} entries for {n} points of {self.name}; give one for each point")
         if self.by is not None and self._labels_of(self.by) is None and self.by != "ids":
             raise ValueError(f"supervision {self.by!r} is not in {self.name}, which has {_known(self)}; choose another, or ids")
@@ -197,6 +210,8 @@ class Dataset:
         at, listed = torch.from_numpy(rows), rows.tolist()
         inputs = self.inputs[at] if isinstance(self.inputs, Tensor) else self.inputs.take(listed)
         picked: dict[str, Any] = {name: getattr(self, name)[at] for name in ("labels", "targets", "sets", "groups") if self._has(name)}
+        picked["columns"] = {name: [values[row] for row in listed] for name, values in self.columns.items()}
+        picked["pictures"] = [self.pictures[row] for row in listed] if len(self.pictures) else ()
         return replace(
             self, inputs=inputs, split=self.split[rows], ids=self.ids[at], sources=[self.sources[row] for row in listed], **picked
         )
@@ -320,6 +335,8 @@ class Dataset:
         """
         what = {1: "gray images", 3: "color images"}.get(self.shape[0], "images") if self.kind == "images" else self.kind
         sides = {"images": f" {self.shape[-1]} x {self.shape[-2:][0]}", "vectors": f" of {self.shape[0]:,} numbers", "texts": ""}[self.kind]
+        if self.table is not None:
+            what, sides = "rows", f" of {len(self.table.schema.columns):,} columns"
         files = " (files, decoded when needed)" if isinstance(self.inputs, Files) else ""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parts.items())
         taught = "the points without labels" if self.supervision == "ids" else self.supervision

@@ -17,9 +17,13 @@ from nearkin.data.sources.catalog import SETS
 from nearkin.data.sources.folder import open_folder
 from nearkin.data.sources.named import known_name, nearest_name, open_named
 from nearkin.data.sources.options import ReadOptions
+from nearkin.data.sources.rows import lists_files, open_rows
 from nearkin.data.sources.sharded import open_sharded
 from nearkin.data.sources.table import TABLE_SUFFIXES, Columns, open_table
 from nearkin.data.sources.texts import holds_texts, open_text_folder, open_text_table
+from nearkin.data.sources.vector_tables import VectorColumns, holds_vectors
+from nearkin.data.sources.vectors import open_vectors
+from nearkin.data.table_format import TableFormat
 
 DATA_ROOT = "data"
 
@@ -40,6 +44,7 @@ def open(
     target_columns: str | Sequence[str] | None = None,
     split_column: str | None = None,
     group_column: str | None = None,
+    rows: TableFormat | None = None,
     on_error: OnError = "raise",
     download: bool = False,
     report: Report | None = None,
@@ -54,7 +59,8 @@ def open(
         - the name of a known set (`nearkin.data.SETS`), looked for under `data_root`; to open a folder with such a name write ./mnist
         - a folder of images or of texts (.txt), with a folder for each class or without classes, and with or without train/, val/ and
           test/ above them
-        - a table (.csv, .tsv, .parquet) with the path of one image, or a text, in each row
+        - a table (.csv, .tsv, .parquet) with the path of one image, or a text, in each row, or a .parquet file with a column of vectors
+        - a table without such a column, or a pandas or polars frame, whose rows are the points: numbers, categories, booleans, dates
         - an array file (.npz, .npy), or arrays in memory: x, a pair (x, y), or a mapping with x and any of labels, targets, sets, split,
           groups and classes
         - a folder of shards, which stay on disk until they are read
@@ -87,6 +93,8 @@ def open(
         Column with train, validation or test. By default "split", if there is one.
     group_column : str, optional
         Column with the group. By default "group", if there is one.
+    rows : TableFormat, optional
+        The columns of the table that a model was trained on; this table must have the same features.
     on_error : {"raise", "skip"}, default="raise"
         "skip" leaves out missing files, empty class folders and (when loading) damaged images, and reports how many.
     download : bool, default=False
@@ -119,7 +127,7 @@ def open(
     options = ReadOptions(split, None if size is None else Framing(size, crop, interpolation), channels, on_error, report)
     targets = _names(target_columns)
     columns = Columns(path_column, label_column, targets, split_column, group_column, _names(text_column) or ())
-    data = _opened(what, Path(data_root), columns, options, download)
+    data = _opened(what, Path(data_root), columns, options, download, rows)
     if supervision is None and targets and label_column is None:
         supervision = "numbers"  # target columns are named in order to learn from them
     if supervision is not None:
@@ -128,9 +136,17 @@ def open(
     return data if split is None or split == WHOLE else data.part(split)
 
 
-def _opened(what: str | os.PathLike[str] | Arrays, data_root: Path, columns: Columns, options: ReadOptions, download: bool) -> Dataset:
+def _opened(
+    what: str | os.PathLike[str] | Arrays,
+    data_root: Path,
+    columns: Columns,
+    options: ReadOptions,
+    download: bool,
+    rows: TableFormat | None,
+) -> Dataset:
     if not isinstance(what, str | os.PathLike):
-        return open_arrays(what, options)
+        framed = rows is not None or hasattr(what, "columns")
+        return open_rows(what, columns, options.report, rows) if framed else open_arrays(what, options)
     text = os.fspath(what)
     name = _named(text) if isinstance(what, str) else None
     if name is not None:
@@ -147,12 +163,22 @@ def _opened(what: str | os.PathLike[str] | Arrays, data_root: Path, columns: Col
         return open_text_folder(path, options) if holds_texts(path) else open_folder(path, options)
     if not path.exists():
         raise FileNotFoundError(_unknown(text))
+    if columns.texts and path.suffix.lower() in TABLE_SUFFIXES:
+        return open_text_table(path, columns, options)
+    if holds_vectors(path, columns.path):
+        return open_vectors(path, columns=_vector_columns(columns), on_error=options.on_error, report=options.report)
     if path.suffix.lower() in TABLE_SUFFIXES:
-        return open_text_table(path, columns, options) if columns.texts else open_table(path, columns, options)
+        if rows is not None or not lists_files(path, columns.path):
+            return open_rows(path, columns, options.report, rows)
+        return open_table(path, columns, options)
     if path.suffix.lower() in ARRAY_SUFFIXES:
         return open_array_file(path, options)
     known = ", ".join((*TABLE_SUFFIXES, *ARRAY_SUFFIXES))
     raise ValueError(f"what: {path} ends with {path.suffix or 'nothing'!r}; give a folder, a file ending with {known}, or a known name")
+
+
+def _vector_columns(columns: Columns) -> VectorColumns:
+    return VectorColumns(label=columns.label, targets=columns.targets, split=columns.split, group=columns.group)
 
 
 def absolute_source(what: str) -> str:

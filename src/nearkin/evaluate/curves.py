@@ -168,8 +168,8 @@ def pair_curves(
     >>> round(pr.area.value, 4), round(roc.area.value, 4)
     (0.5, 0.6875)
     """
-    comparison = _thinned(compare(queries, gallery, affinity, groups), pairs)
-    found = _counted(comparison)
+    comparison = thinned(compare(queries, gallery, affinity, groups), pairs)
+    found = count_pairs(comparison)
     negatives, positives = found.counts.sum(0).double().cumsum(0).T  # (t + 1,) each: pairs at or above the threshold
     if float(positives[-1]) == 0 or float(negatives[-1]) == 0:
         raise ValueError(f"there are {int(positives[-1])} positive and {int(negatives[-1])} negative pairs; a curve needs both")
@@ -180,7 +180,7 @@ def pair_curves(
     pr_area, roc_area = _areas(found.counts.sum(0)[None].double())
     drawn = [
         _areas(torch.einsum("sb,btc->stc", weights.to(positives.device).double(), _coarse(found.counts)))
-        for weights in _weights(found, draws, seed)
+        for weights in block_resamples(found, draws, seed)
     ]
     total, counts = int(positives[-1] + negatives[-1]), found.counts.sum(0).double()
     chance = {"average_precision": float(positives[-1]) / total, "roc_auc": 0.5}
@@ -195,7 +195,7 @@ def pair_curves(
     return pr, roc
 
 
-def _thinned(comparison: Comparison, pairs: int | None) -> Comparison:
+def thinned(comparison: Comparison, pairs: int | None) -> Comparison:
     """Keep fewer queries when there are more than `pairs` pairs; a note reports how many are left."""
     n, m = len(comparison.queries.embeddings), len(comparison.gallery.embeddings)
     if pairs is None or n * m <= pairs:
@@ -230,7 +230,7 @@ def _area_note(counts: Tensor, number: int) -> str:
     return f"{len(counts) - 1} thresholds; the area is off by {bound:.1g} at most"
 
 
-def _counted(comparison: Comparison) -> _Counts:
+def count_pairs(comparison: Comparison) -> _Counts:
     """Count the pairs between thresholds in one pass."""
     mine, theirs = comparison.same_class
     ready = ranker(comparison)
@@ -294,7 +294,7 @@ def _coarse(counts: Tensor) -> Tensor:
     return padded.view(len(counts), -1, width, 2).sum(2).double()
 
 
-def _weights(found: _Counts, draws: int, seed: int) -> list[Tensor]:
+def block_resamples(found: _Counts, draws: int, seed: int) -> list[Tensor]:
     """Resamples of blocks that contain both positive and negative pairs."""
     have = found.counts.sum(1).double()  # (b, 2)
     drawn = torch.cat(list(resamples(len(have), min(draws, 400), seed))) if draws else have.new_empty(0, len(have))

@@ -22,6 +22,24 @@ def rank_metrics(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
     return {name: torch.where(at.positives > 0, values, torch.nan) for name, values in found.items()}
 
 
+def gains(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
+    """ "ndcg@k" of every query, (n,) float64: the discounted gain 1 / log2(1 + rank) of positives, over that of the best ranking.
+
+    A positive in a tie has the mean discount of the ranks of the tie.
+    """
+    most = int(at.candidates.max()) if len(at.candidates) else 0
+    ranks = torch.arange(1, most + 1, dtype=torch.float64, device=at.above.device)
+    total = torch.cat([ranks.new_zeros(1), (1 / torch.log2(1 + ranks)).cumsum(0)])  # of the first 0, 1, 2, ... ranks
+    size, before = (at.tied + at.positives_tied).clamp_min(1), (at.above + at.positives_above).clamp_max(most)
+    found = {}
+    for k in ks:
+        limit = at.candidates.clamp_max(k)
+        reached = torch.minimum(before + size, limit[:, None])
+        gain = at.weight / size.double() * (total[reached] - total[torch.minimum(before, reached)])
+        found[f"ndcg@{k}"] = torch.where(at.positives > 0, gain.sum(1) / total[torch.minimum(at.positives, limit)], torch.nan)
+    return found
+
+
 def _metrics_untied(at: RankCounts, ks: Sequence[int]) -> dict[str, Tensor]:
     """The definitions without ties: the j-th positive has one rank."""
     place = torch.arange(1, at.above.shape[1] + 1, device=at.above.device)

@@ -11,7 +11,7 @@ from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, compare, own_places, ranker, whole_numbers_above_zero
 from nearkin.evaluate.rank_counts import RankCounts, rank_counts, single_tie
-from nearkin.evaluate.rank_metrics import rank_metrics
+from nearkin.evaluate.rank_metrics import gains, rank_metrics
 from nearkin.evaluate.score import DRAWS, Score, bootstrap_intervals
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import in_range, measure
@@ -46,6 +46,7 @@ def retrieval(
     - "consistency@k": 1 if all of the first k are positives, else 0.
     - "r_precision": the precision at R. "map": the average precision. "map@r": the map@k with k = R.
     - "mrr": 1 / rank of the first positive.
+    - "ndcg@k": the sum of 1 / log2(1 + rank) over the positives among the first k, divided by that of a perfect ranking.
 
     Every score is the mean over the queries that have a positive; the others are left out and counted in `left_out`. Tied points, which
     float32 cannot tell apart, give the expected value over all their orders, so no result depends on the order of the rows. A k
@@ -108,7 +109,7 @@ def retrieval_scores(
 def metrics_of(at: RankCounts, ks: Sequence[int], compiled: bool = True) -> Piece:
     """The metrics of some queries; `compiled` by numba, where it is installed."""
     compiled = compiled and at.positives.device.type == "cpu" and find_spec("numba") is not None
-    return (_compiled_metrics() if compiled else rank_metrics)(at, ks), at.positives, at.candidates
+    return {**(_compiled_metrics() if compiled else rank_metrics)(at, ks), **gains(at, ks)}, at.positives, at.candidates
 
 
 def few_pairs(n: int, m: int) -> bool:
@@ -240,7 +241,8 @@ def _chance(positives: Tensor, candidates: Tensor, ks: tuple[int, ...]) -> dict[
         return {}
     most = int(candidates.max()) + 1
     kinds, counts = torch.unique(positives * most + candidates, return_counts=True)  # one number is faster to sort than two
-    found = rank_metrics(single_tie(kinds // most, kinds % most), ks)
+    tie = single_tie(kinds // most, kinds % most)
+    found = {**rank_metrics(tie, ks), **gains(tie, ks)}
     return {name: float((values * counts).sum() / counts.sum()) for name, values in found.items()}
 
 

@@ -26,6 +26,7 @@ _HOMES = {
         "VectorIndex",
         "Where",
     ),
+    "nearkin.index.given": ("index_vectors",),
     "nearkin.index.local": ("LocalIndex",),
     "nearkin.index.milvus": ("MilvusIndex",),
     "nearkin.index.milvus_load": (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from nearkin.index.contract import StoredPoints as StoredPoints
     from nearkin.index.contract import VectorIndex as VectorIndex
     from nearkin.index.contract import Where as Where
+    from nearkin.index.given import index_vectors as index_vectors
     from nearkin.index.local import LocalIndex as LocalIndex
     from nearkin.index.milvus import MilvusIndex as MilvusIndex
     from nearkin.index.milvus_load import Loaded as Loaded

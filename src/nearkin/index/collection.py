@@ -7,6 +7,7 @@ The index stores which weights made its embeddings. It is refused with other wei
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
@@ -26,15 +27,17 @@ from nearkin.data.lock import owned
 from nearkin.data.pixels import Framing
 from nearkin.data.progress import Report, Ticker, inform
 from nearkin.data.texts import Texts
-from nearkin.index import thumbnail
+from nearkin.index import rejection, thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.durable import IndexDamagedError
 from nearkin.index.local import LocalIndex
 from nearkin.index.milvus_folder import Address, address, confirmed_address, create_in_milvus, open_in_milvus
 from nearkin.models.feature_cache import FeatureCache, content_digests
-from nearkin.models.folder import Model, Picture, about_of, framing_of, load
+from nearkin.models.folder import Inputs, Model, Picture, about_of, framing_of, load
+from nearkin.search.rejection import Rejection
 
 BATCH = 1024  # points per durable step
+STEP_BYTES = 1 << 25  # of vectors per durable step: encoding them costs nothing, so that the steps may be longer
 SHOWN = 1000  # characters of a text that are kept to be shown
 
 Query = Picture | int | np.ndarray | Tensor
@@ -83,8 +86,11 @@ class Collection:
 
     def __init__(self, folder: Path, model: Model, index: VectorIndex) -> None:
         self.folder, self.model, self.index = folder, model, index
+        self._rejection: tuple[str, Rejection] | None = None  # with the identity of the index that it was fitted to
 
-    def search(self, query: Query, k: int = 10, *, where: Where | None = None) -> Answer:
+    def search(
+        self, query: Query, k: int = 10, *, where: Where | None = None, reject: float | None = None, rescale: str | None = None
+    ) -> Answer:
         """Search the nearest points of one query.
 
         Parameters
@@ -96,6 +102,11 @@ class Collection:
             Number of neighbors.
         where : Where, optional
             Only points that this filter allows.
+        reject : float, optional
+            Also say whether the query belongs to no known class (`Answer.rejected`), so that this share of known queries is rejected,
+            too. See `rejection`.
+        rescale : {"csls", "local_scaling"}, optional
+            Rank by affinities that are corrected for hubs, as `VectorIndex.search` does.
 
         Returns
         -------
@@ -107,17 +118,109 @@ class Collection:
         KeyError
             If no point has this id.
         """
+        exclude = None
         if isinstance(query, int | np.integer):
-            return self.index.search(self.index.vectors([int(query)]), k, where=where, exclude=[int(query)])[0]
-        if isinstance(query, np.ndarray | Tensor):
+            vectors, exclude = self.index.vectors([int(query)]), [int(query)]
+        elif isinstance(query, np.ndarray | Tensor):
             vectors = np.atleast_2d(torch.as_tensor(query).detach().cpu().numpy())
             if len(vectors) != 1:
-                raise ValueError(f"query has shape {tuple(query.shape)}; pass one embedding (d,), or several to index.search")
-            return self.index.search(vectors, k, where=where)[0]
-        return self.index.search(np.asarray(self.model.encode([query])), k, where=where)[0]
+                raise ValueError(f"query has shape {tuple(query.shape)}; pass one embedding (d,), or several to search_vectors")
+        else:
+            vectors = np.asarray(self.model.encode([query]))
+        return self.search_vectors(vectors, k, where=where, exclude=exclude, reject=reject, rescale=rescale)[0]
 
-    def search_files(self, paths: Sequence[str | Path], k: int = 10, *, where: Where | None = None) -> list[Answer]:
-        """Search the nearest points of several image files, or of several texts, at once.
+    def search_vectors(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        reject: float | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
+        """Search the nearest points of several embeddings.
+
+        Parameters
+        ----------
+        vectors : array of shape (n, d)
+            The embeddings.
+        k : int, default 10
+            Neighbors per query.
+        where : Where, optional
+            Only points that this filter allows.
+        exclude : sequence of int, optional
+            For each query, the id of a point to leave out.
+        reject, rescale
+            As of `search`.
+
+        Returns
+        -------
+        list of Answer
+            One per query.
+        """
+        found = self.index.search(vectors, k, where=where, exclude=exclude, rescale=rescale)
+        return found if reject is None else rejection.judged(found, self.index, self.rejection, vectors, reject, exclude)
+
+    @property
+    def rejection(self) -> Rejection:
+        """The rule that rejects queries of no known class, fitted to the index as it is now.
+
+        It compares how near a query is to the index with how near the index's own points are to one another: those of the validation or
+        test part if there are at least 40, since training draws its own points together, otherwise up to 2,000 of all.
+
+        Returns
+        -------
+        Rejection
+
+        Raises
+        ------
+        ValueError
+            If the index has fewer than 20 points.
+        """
+        if self._rejection is None or self._rejection[0] != self.index.identity:
+            self._rejection = (self.index.identity, rejection.fit(self.index))
+        return self._rejection[1]
+
+    def predict(self, inputs: Inputs, k: int = 10, *, reject: float | None = None) -> list[str | None]:
+        """Predict the class of new points by the vote of their nearest labeled points.
+
+        Parameters
+        ----------
+        inputs : Tensor, ndarray, path, Pillow image, or a sequence of these
+            As of `Model.encode`.
+        k : int, default 10
+            Number of neighbors that vote.
+        reject : float, optional
+            Predict None for points of no known class, so that this share of known ones is rejected, too.
+
+        Returns
+        -------
+        list of str or None
+            One per point.
+
+        Raises
+        ------
+        ValueError
+            If no point of the index has a label.
+        """
+        labels = self.index.labels
+        if not labels:
+            raise ValueError("no point of the index has a label, so there is no class to predict; index labeled data")
+        vectors = np.asarray(torch.as_tensor(self.model.encode(inputs)).cpu())
+        answers = self.search_vectors(vectors, k, where=Where(labels=labels), reject=reject)
+        return [None if answer.rejected else _majority(answer) for answer in answers]
+
+    def search_files(
+        self,
+        paths: Sequence[str | Path],
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        reject: float | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
+        """Search the nearest points of several image files at once.
 
         Parameters
         ----------
@@ -127,13 +230,15 @@ class Collection:
             Neighbors per file.
         where : Where, optional
             Only points that this filter allows.
+        reject, rescale
+            As of `search`.
 
         Returns
         -------
         list of Answer
             One per file.
         """
-        return self.index.search(np.asarray(self.model.encode(list(paths))), k, where=where)
+        return self.search_vectors(np.asarray(self.model.encode(list(paths))), k, where=where, reject=reject, rescale=rescale)
 
     def image_reading(self) -> tuple[int, Framing]:
         """Return how images are converted to what the model reads.
@@ -196,6 +301,12 @@ class Collection:
         if self.index.calibration is None:
             self.index.calibrate()
         return Added(added, len(data) - len(fresh), len(fresh) - added)
+
+
+def _majority(answer: Answer) -> str | None:
+    """The label of most neighbors; of two that tie, the one whose first neighbor is nearer."""
+    votes = Counter(hit.label for hit in answer.hits)
+    return votes.most_common(1)[0][0] if votes else None
 
 
 def open_index(folder: str | Path, *, device: str | None = None, uri: str | None = None, verify: bool = True) -> Collection:
@@ -386,7 +497,7 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
 
 def _embedded(folder: Path, model: Model, data: Dataset, rows: Sequence[int], loader: Loader) -> Iterator[tuple[np.ndarray, list[int]]]:
     """Embeddings (b, d) with their rows, in batches; of files whose features training has kept, without decoding them again."""
-    left = list(rows)
+    left, step = list(rows), max(BATCH, STEP_BYTES // (4 * data.shape[0])) if data.kind == "vectors" else BATCH
     if model.has_features and "features" in model.about and isinstance(data.inputs, Files | Texts):
         cache = FeatureCache(folder, model.about["features"])
         digests = dict(zip(left, content_digests(data.subset(left)), strict=True)) if len(cache) else {}
@@ -396,7 +507,7 @@ def _embedded(folder: Path, model: Model, data: Dataset, rows: Sequence[int], lo
             yield model.from_features(cache.get([digests[row] for row in some])).cpu().numpy(), some
         there = set(known)
         left = [row for row in left if row not in there]
-    for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(left, dtype=torch.int64)], BATCH) if left else ()):
+    for inputs, ids in loader(torch.split(data.ids[torch.as_tensor(left, dtype=torch.int64)], step) if left else ()):
         yield np.asarray(torch.as_tensor(model.encode(inputs)).cpu()), data.rows(ids.cpu()).tolist()
 
 
@@ -407,8 +518,9 @@ def _label(data: Dataset, row: int) -> str | None:
 
 
 def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
-    """Further fields of a point: its data set and split, its numbers by name, its set of classes, its group."""
-    found: dict[str, Any] = {"data": data.name}
+    """Further fields of a point: its data set and split, its numbers by name, its set of classes, its group, and other columns."""
+    found: dict[str, Any] = {name: values[row] for name, values in data.columns.items() if values[row] is not None}
+    found["data"] = data.name
     if split != WHOLE:
         found["split"] = split
     if data.targets is not None:
@@ -425,8 +537,9 @@ def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
 
 
 def _thumbnails(data: Dataset, rows: Sequence[int]) -> list[bytes]:
-    if isinstance(data.inputs, Files):
-        return [thumbnail.of_file(data.inputs.paths[row]) for row in rows]
+    if data.pictures or isinstance(data.inputs, Files):
+        paths = data.pictures or data.inputs.paths  # type: ignore[union-attr]
+        return [thumbnail.of_file(paths[row]) if paths[row] else b"" for row in rows]
     return [thumbnail.of_pixels(image) for image in data.read(data.ids[list(rows)])] if data.kind == "images" else []
 
 

@@ -188,6 +188,11 @@ class Answer(NamedTuple):
     exact : bool
         True if these are the nearest points. False if an approximate search may have missed a nearer one; the affinities are
         right in either case.
+    p_value : float, optional
+        If rejection was requested: the share of known points that are no more like the index than the query. Small for a query of no
+        known class.
+    rejected : bool, optional
+        If rejection was requested: whether the query belongs to no known class.
 
     Examples
     --------
@@ -203,6 +208,8 @@ class Answer(NamedTuple):
 
     hits: tuple[Hit, ...]
     exact: bool
+    p_value: float | None = None
+    rejected: bool | None = None
 
 
 class Page(NamedTuple):
@@ -495,7 +502,15 @@ class VectorIndex(Protocol):
             Those that some point has.
         """
 
-    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
         """Search the k nearest points of each query.
 
         Parameters
@@ -508,11 +523,67 @@ class VectorIndex(Protocol):
             Only points that the filter allows.
         exclude : sequence of int, optional
             For each query, the id of a point to leave out: the query itself, if it is in the index.
+        rescale : {"csls", "local_scaling"}, optional
+            Rank by affinities that are corrected for hubs (`nearkin.search.rescaled`); the affinities of the hits are the plain ones. The
+            first such search compares all points with one another.
 
         Returns
         -------
         list of Answer
             One per query.
+        """
+
+    def rename_class(self, old: str, new: str) -> None:
+        """Rename a class; if there is one of the new name already, both become one.
+
+        Parameters
+        ----------
+        old : str
+            Its name.
+        new : str
+            Its new name.
+
+        Raises
+        ------
+        KeyError
+            If no class has the old name.
+        """
+
+    def remove_class(self, name: str, *, keep_points: bool = False) -> int:
+        """Remove a class with its points.
+
+        Parameters
+        ----------
+        name : str
+            The class.
+        keep_points : bool, default False
+            Keep its points, without a label.
+
+        Returns
+        -------
+        int
+            How many points it had.
+
+        Raises
+        ------
+        KeyError
+            If no class has this name.
+        """
+
+    def relabel(self, ids: Sequence[int], label: str | None) -> None:
+        """Give points another class, which may be a new one.
+
+        Parameters
+        ----------
+        ids : sequence of int
+            Their ids.
+        label : str or None
+            The class; None for points whose class is unknown.
+
+        Raises
+        ------
+        KeyError
+            If an id is unknown. Nothing is changed then.
         """
 
     def calibrate(self) -> dict[str, Any] | None:

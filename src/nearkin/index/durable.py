@@ -26,7 +26,7 @@ from nearkin.data.disk import (
 )
 from nearkin.data.lock import PATIENCE, holder_line, locked
 
-KINDS: dict[str, type] = {"F32": np.float32, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
+KINDS: dict[str, type] = {"I8": np.int8, "F32": np.float32, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
 MANIFEST, LOCK = "manifest.json", "lock"
 FIX = "The model is not affected: rebuild the index with `nearkin index DIR DATA --replace`"
 FILE_NAME = re.compile(r"(segment|deleted|structure)-\d{8,}-\d{4,}\.safetensors|\.manifest\.json-\d+")

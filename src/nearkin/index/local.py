@@ -15,6 +15,7 @@ import numpy as np
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.validation import check_choice, check_whole
 from nearkin.data.disk import body_digest, damage
+from nearkin.data.progress import few
 from nearkin.index import calibration
 from nearkin.index import structure as structures
 from nearkin.index.contract import Answer, Entries, Entry, Page, StoredPoints, VectorIndex, Where, check_entries
@@ -31,10 +32,13 @@ from nearkin.index.durable import (
 )
 from nearkin.index.segment import joined, packed
 from nearkin.index.snapshot import Snapshot
+from nearkin.index.store import STORES, store_of
 
 FORMAT = 1
+FORMAT_OF_STORES = 2  # of indexes that store vectors smaller, which earlier versions cannot read
 LARGEST = 1_000_000  # points from which a segment is no longer merged with others
 STALE = 0.1  # share of points missing from the structure above which it is built again
+LOOKED_AT = 65_536  # vectors decoded at a time
 TRIES = 5  # attempts of a reader whose files are removed by a writer while it opens them
 
 Manifest = dict[str, Any]
@@ -203,7 +207,7 @@ class LocalIndex(VectorIndex):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(self._manifest["labels"])
+        return tuple(dict.fromkeys(name for name in self._manifest["labels"] if name is not None))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -235,8 +239,16 @@ class LocalIndex(VectorIndex):
         found._snapshot = snapshot
         return found
 
-    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
-        return self.snapshot.search(vectors, k, where=where, exclude=exclude)
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
+        return self.snapshot.search(vectors, k, where=where, exclude=exclude, rescale=rescale)
 
     def entries(self, ids: Sequence[int]) -> list[Entry]:
         snapshot = self.snapshot
@@ -272,7 +284,7 @@ class LocalIndex(VectorIndex):
             ids = self._new_ids(manifest, entries)
             labels = _with_names(manifest["labels"], entries.labels)
             # Small segments are merged with the new one, so that there are never many.
-            arrays: Mapping[str, np.ndarray] = packed(entries, ids, labels, binary=self.metric == "hamming")
+            arrays: Mapping[str, np.ndarray] = packed(entries, ids, labels, binary=self.metric == "hamming", store=store_of(manifest))
             kept = list(manifest["segments"])
             while kept and kept[-1]["rows"] <= len(arrays["ids"]) and kept[-1]["rows"] + len(arrays["ids"]) <= LARGEST:
                 arrays = joined([mapped_arrays(self.folder / kept.pop()["file"]), arrays])
@@ -291,6 +303,51 @@ class LocalIndex(VectorIndex):
             record = self._write(manifest, "deleted", {"ids": gone})
             self._commit({**manifest, "deleted": record, "gone": len(gone)})
 
+    def rename_class(self, old: str, new: str) -> None:
+        with self._change() as manifest:
+            if not new:
+                raise ValueError("new is empty; give the class a name, or remove it")
+            self._known_class(old)
+            self._commit({**manifest, "labels": [new if name == old else name for name in manifest["labels"]]})
+        self._calibrate_again()
+
+    def remove_class(self, name: str, *, keep_points: bool = False) -> int:
+        with self._change() as manifest:
+            self._known_class(name)
+            now = self.snapshot
+            ids = now.ids[now.allowed(Where(labels=(name,)))]
+            changed = {**manifest, "labels": [None if known == name else known for known in manifest["labels"]]}
+            if not keep_points and len(ids):
+                gone = np.union1d(self._deleted(manifest), ids)
+                changed |= {"deleted": self._write(manifest, "deleted", {"ids": gone}), "gone": len(gone)}
+            self._commit(changed)
+        self._calibrate_again()
+        return len(ids)
+
+    def relabel(self, ids: Sequence[int], label: str | None) -> None:
+        chosen = np.unique(np.asarray(list(ids), dtype=np.int64))
+        with self._change() as manifest:
+            self.snapshot.known_rows(chosen.tolist())
+            names = _with_names(manifest["labels"], [label])
+            code = -1 if label is None else names.index(label)
+            segments = []
+            for number, part in enumerate(manifest["segments"]):
+                arrays = mapped_arrays(self.folder / part["file"])
+                mask = np.isin(arrays["ids"], chosen)
+                changed = {**arrays, "labels": np.where(mask, code, arrays["labels"]).astype(np.int32)}
+                segments.append(self._write(manifest, "segment", changed, number) if mask.any() else part)
+            self._commit({**manifest, "segments": segments, "labels": names})
+        self._calibrate_again()
+
+    def _known_class(self, name: str) -> None:
+        if name not in self.labels:
+            raise KeyError(f"no class is named {name!r}; the classes are {few(list(self.labels)) or 'none'}")
+
+    def _calibrate_again(self) -> None:
+        """Fit the threshold behind `Hit.same_kind` to the new classes, if there was one."""
+        if self.calibration is not None:
+            self.calibrate()
+
     def replace(self, batches: Iterable[Entries], *, model: str, metric: str, dimension: int) -> int:
         """Replace all points, also by those of another model. The old content stays in use until the last batch is on disk.
 
@@ -307,13 +364,15 @@ class LocalIndex(VectorIndex):
             How many points there are now.
         """
         with self._change() as manifest:
-            next_id, labels, segments = 0, list[str](), list[dict[str, Any]]()
-            made = {**manifest, "model": model, "metric": metric, "dimension": dimension, **_EMPTY}
+            next_id, labels, segments = 0, list[str | None](), list[dict[str, Any]]()
+            made = {**manifest, "format": FORMAT, "store": None, "model": model, "metric": metric, "dimension": dimension, **_EMPTY}
             for number, entries in enumerate(batches):
                 ids = self._new_ids({**made, "next_id": next_id}, entries, renumber=True)
                 next_id += len(entries)
                 labels = _with_names(labels, entries.labels)
-                segments.append(self._write(manifest, "segment", packed(entries, ids, labels, binary=metric == "hamming"), number))
+                segments.append(
+                    self._write(manifest, "segment", packed(entries, ids, labels, binary=metric == "hamming", store=store_of(made)), number)
+                )
             self._commit({**made, "segments": segments, "labels": labels, "next_id": next_id})
         return self.count
 
@@ -337,6 +396,66 @@ class LocalIndex(VectorIndex):
                 self._commit({**manifest, "structure": None})
             else:
                 self._build(backend)
+
+    @property
+    def store(self) -> str:
+        """How vectors are stored: "float32", "int8" or "binary".
+
+        Returns
+        -------
+        str
+        """
+        found = store_of(self._manifest)
+        return "float32" if found is None else found.kind
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the stored vectors, on disk and in memory.
+
+        Returns
+        -------
+        int
+        """
+        parts = self.snapshot.segments
+        return int(sum(part[name].nbytes for part in parts for name in ("vectors", "scales") if name in part))
+
+    def set_store(self, store: str) -> None:
+        """Store the vectors smaller, or as float32 again; what was lost by rounding stays lost.
+
+        Points that are added later are stored in the same way. Searches compare queries with the stored vectors, so affinities change by
+        the rounding. With "binary" they find candidates by differing bits and score them again, and `Answer.exact` is False.
+
+        Parameters
+        ----------
+        store : {"float32", "int8", "binary"}
+            "int8" needs a quarter of the bytes and finds nearly the same neighbors, "binary" a thirty-second.
+
+        Raises
+        ------
+        ValueError
+            If the metric is "hamming", which stores bits already, or the index is empty.
+        """
+        check_choice("store", store, STORES)
+        if self.metric == "hamming":
+            raise ValueError(f"store ({store}): an index with the metric hamming stores bits already; leave it out")
+        with self._change() as manifest:
+            now = self.snapshot
+            if store == self.store:
+                return
+            if not len(now):
+                raise ValueError(f"store ({store}) is chosen for the points of an index, and this one is empty; add points first")
+            center = np.mean([now.vectors[at : at + LOOKED_AT].mean(0) for at in range(0, len(now), LOOKED_AT)], axis=0)
+            kept = None if store == "float32" else {"kind": store, "center": [float(one) for one in center.astype(np.float32)]}
+            before, after = store_of(manifest), store_of({"store": kept})
+            segments = []
+            for number, part in enumerate(manifest["segments"]):
+                arrays = dict(mapped_arrays(self.folder / part["file"]))
+                vectors = arrays["vectors"] if before is None else before.decoded(arrays["vectors"], arrays.pop("scales"))
+                arrays |= {"vectors": vectors} if after is None else after.encoded(vectors)
+                segments.append(self._write(manifest, "segment", arrays, number))
+            form = FORMAT if after is None else FORMAT_OF_STORES
+            self._commit({**manifest, "format": form, "store": kept, "segments": segments, "structure": None})
+        self._calibrate_again()
 
     def rebuild_if_stale(self) -> None:
         with self._change() as manifest:
@@ -464,7 +583,7 @@ _EMPTY: Manifest = {"next_id": 0, "labels": [], "segments": [], "deleted": None,
 
 def _manifest_of(path: Path) -> Manifest:
     manifest = read_manifest(path)
-    if manifest["format"] != FORMAT:
+    if manifest["format"] not in (FORMAT, FORMAT_OF_STORES):
         raise ValueError(f"{path} has format {manifest['format']}, and this version reads {FORMAT}; rebuild the index")
     return manifest
 
@@ -473,6 +592,6 @@ def _files(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*manifest["segments"], *(record for record in (manifest["deleted"], manifest["structure"]) if record is not None)]
 
 
-def _with_names(names: Sequence[str], labels: Sequence[str | None]) -> list[str]:
+def _with_names(names: Sequence[str | None], labels: Sequence[str | None]) -> list[str | None]:
     """The names known so far, then the new ones, so that old numbers stay valid."""
-    return [*names, *sorted({label for label in labels if label is not None} - set(names))]
+    return [*names, *sorted({label for label in labels if label is not None} - set(names))]  # None among them is a removed class

@@ -65,6 +65,7 @@ class MilvusIndex(VectorIndex):
     - Snapshots: `frozen` returns the index itself, so readers see changes at once. An `add` of more than a few thousand points is several
       requests, and a search in between sees the first of them.
     - Thumbnails: they are not stored. `thumbnails` returns b"" for every point, and the explorer shows points without images.
+    - `rename_class`, `remove_class`, `relabel`: labels of stored points cannot be changed. They raise ValueError.
     - `verify`, `compact`, `build`: Milvus maintains its own files, and its structure is chosen at creation (`kind`). They raise ValueError.
     - `calibrate` above 200,000 points: it returns None, and `Hit.same_kind` is None.
     - More than 16,383 neighbors per query, and pages beyond the first 16,384 points: ValueError.
@@ -351,10 +352,31 @@ class MilvusIndex(VectorIndex):
     def compact(self) -> None:
         raise ValueError(f"compact is not available in Milvus ({self.location}), which compacts its own files")
 
+    def rename_class(self, old: str, new: str) -> None:
+        raise ValueError(f"classes cannot be renamed in Milvus ({self.location}); load the points again with other labels")
+
+    def remove_class(self, name: str, *, keep_points: bool = False) -> int:
+        raise ValueError(f"classes cannot be removed in Milvus ({self.location}); delete their points by id")
+
+    def relabel(self, ids: Sequence[int], label: str | None) -> None:
+        raise ValueError(f"labels cannot be changed in Milvus ({self.location}); delete the points and add them again")
+
     def verify(self) -> None:
         raise ValueError(f"checksums are not available in Milvus ({self.location}), which checks its own files")
 
-    def search(self, vectors: np.ndarray, k: int = 10, *, where: Where | None = None, exclude: Sequence[int] | None = None) -> list[Answer]:
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[int] | None = None,
+        rescale: str | None = None,
+    ) -> list[Answer]:
+        if rescale is not None:
+            raise ValueError(
+                f"rescale ({rescale}) is not available in Milvus ({self.location}), which ranks by its own metric; leave it out"
+            )
         queries = check_queries(vectors, self.dimension, k, exclude)
         needed = k + (exclude is not None)
         if needed > MOST:

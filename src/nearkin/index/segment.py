@@ -1,6 +1,6 @@
 """A segment: points in one memory-mapped file that is never changed.
 
-vectors (n, d) float32, or codes (n, ceil(d / 8)) uint8 where the metric is hamming
+vectors (n, d) float32, or codes (n, ceil(d / 8)) uint8 where the metric is hamming; or smaller, with scales (n,) (see store.py)
 ids (n,) int64    labels (n,) int32, numbers of the manifest's label names, -1 unknown
 rows, row_ends            one JSON text per point (source, metadata), concatenated, and where each ends
 pictures, picture_ends    the thumbnails, stored in the same way
@@ -13,19 +13,26 @@ from typing import Any
 import numpy as np
 
 from nearkin.index.contract import Entries
+from nearkin.index.store import Store
 from nearkin.search.packing import pack
 
 Arrays = Mapping[str, np.ndarray]
+OF_ROWS = ("vectors", "scales", "ids", "labels")  # one entry for each point; scales only where vectors are stored smaller
 
 
-def packed(entries: Entries, ids: np.ndarray, labels: Sequence[str], *, binary: bool = False) -> dict[str, np.ndarray]:
-    """Entries as the arrays of a segment; `labels` are the names behind the label numbers. `binary`: keep only signs, one bit each."""
+def packed(
+    entries: Entries, ids: np.ndarray, labels: Sequence[str | None], *, binary: bool = False, store: Store | None = None
+) -> dict[str, np.ndarray]:
+    """Entries as the arrays of a segment; `labels` are the names behind the label numbers.
+
+    `binary`: keep only signs, one bit each. `store`: keep the vectors as it encodes them.
+    """
     number = {name: at for at, name in enumerate(labels)}
     codes = np.array([-1 if label is None else number[label] for label in entries.labels], dtype=np.int32)
     rows, row_ends = _concatenated([row_text(*both) for both in zip(entries.sources, entries.metadata, strict=True)])
     pictures, picture_ends = _concatenated(entries.thumbnails)
     return {
-        "vectors": pack(entries.vectors) if binary else entries.vectors,
+        **({"vectors": pack(entries.vectors) if binary else entries.vectors} if store is None else store.encoded(entries.vectors)),
         "ids": ids,
         "labels": codes,
         "rows": rows,
@@ -39,7 +46,8 @@ def joined(segments: Sequence[Arrays], keep: Sequence[np.ndarray] | None = None)
     """Several segments as one, with only the rows of the masks `keep`."""
     if keep is not None:
         segments = [_taken(segment, np.flatnonzero(mask)) for segment, mask in zip(segments, keep, strict=True)]
-    whole = {name: np.concatenate([segment[name] for segment in segments]) for name in ("vectors", "ids", "labels", "rows", "pictures")}
+    names = [name for name in (*OF_ROWS, "rows", "pictures") if name in segments[0]]
+    whole = {name: np.concatenate([segment[name] for segment in segments]) for name in names}
     for texts, ends in (("rows", "row_ends"), ("pictures", "picture_ends")):
         starts = np.cumsum([0, *(len(segment[texts]) for segment in segments[:-1])])
         whole[ends] = np.concatenate([segment[ends] + start for segment, start in zip(segments, starts, strict=True)])
@@ -66,7 +74,7 @@ def thumbnail_of(segment: Arrays, at: int) -> bytes:
 
 
 def _taken(segment: Arrays, rows: np.ndarray) -> dict[str, np.ndarray]:
-    taken = {name: segment[name][rows] for name in ("vectors", "ids", "labels")}
+    taken = {name: segment[name][rows] for name in OF_ROWS if name in segment}
     for texts, ends in (("rows", "row_ends"), ("pictures", "picture_ends")):
         taken[texts], taken[ends] = _concatenated([_piece(segment[texts], segment[ends], at) for at in rows.tolist()])
     return taken

@@ -14,11 +14,12 @@ from nearkin.models.adapters import from_timm, from_torchvision
 from nearkin.models.alexnet import alexnet
 from nearkin.models.hao2018 import hao2018_cifar10, hao2018_cifar100, hao2018_mnist, hao2018_mnist_2d
 from nearkin.models.head import ImageShape, check_image_shape
-from nearkin.models.mlp import linear, mlp
+from nearkin.models.mlp import identity, linear, mlp
 from nearkin.models.mobilenet import mobilenet_v2
 from nearkin.models.ren2014 import ren2014_cifar, ren2014_mnist
 from nearkin.models.resnet import resnet18, resnet50, resnet101
 from nearkin.models.small_convnet import convnet
+from nearkin.models.tabular import tabular
 from nearkin.models.taylor2010 import taylor2010
 from nearkin.models.text_encoders import from_transformers, word_vectors
 
@@ -49,6 +50,8 @@ LIBRARIES: dict[str, Builder] = {  # timm:NAME, and so on
     "hf": from_transformers,
     "sentence-transformers": from_transformers,
 }
+OF_ROWS: dict[str, Builder] = {"tabular": tabular}  # for rows of tables, which `nearkin train` trains in its own way
+UNTRAINED: dict[str, Builder] = {"identity": identity}  # in model folders of vectors that are given; not a choice for training
 SHARED = ("image_shape", "dimension_in", "dimension", "normalize")  # the arguments of build() for all networks
 
 
@@ -168,6 +171,10 @@ def _builder(name: str) -> Builder:
     library, colon, model = name.partition(":")
     if colon and library in LIBRARIES:
         return partial(LIBRARIES[library], model)
+    if name in OF_ROWS:
+        return OF_ROWS[name]
+    if name in UNTRAINED:
+        return UNTRAINED[name]
     if name not in NETWORKS:
         others = ", ".join(f"{library}:NAME" for library in LIBRARIES)
         raise ValueError(f"network {name!r} is unknown{nearest_name(name, NETWORKS)}; the networks are {', '.join(NETWORKS)}, {others}")

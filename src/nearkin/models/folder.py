@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn import functional
 
 from nearkin.compose.affinity import Affinity, InnerProduct, SquaredEuclidean, cosine, signs
 from nearkin.compose.metrics import METRICS
@@ -32,7 +33,9 @@ from nearkin.data import preprocess
 from nearkin.data.checksums import EDITED, check, wrong
 from nearkin.data.dataset import Dataset
 from nearkin.data.disk import FileDamagedError, read_json
+from nearkin.data.opener import open as open_data
 from nearkin.data.pixels import Framing
+from nearkin.data.table_format import TableFormat
 from nearkin.data.texts import Texts, Tokenizer, tokenizer_from
 from nearkin.models.adapters import Adapted
 from nearkin.models.catalog import build, channels_last
@@ -40,6 +43,8 @@ from nearkin.models.paths import model_page
 from nearkin.models.weights import read_tensors
 from nearkin.search import Neighbors, nearest
 from nearkin.search.packing import pack, unpack
+from nearkin.search.rejection import familiarity, fit_rejection
+from nearkin.search.soft_neighbors import Votes, soft_mean
 from nearkin.search.voting import vote
 
 NEEDED = ("kind", "shape", "prepare", "metric", "network")  # in every model.json
@@ -247,7 +252,7 @@ class Model:
         embeddings = torch.as_tensor(self.encode(inputs)).to(self.device)
         return nearest(embeddings, self._known().embeddings, k, self.affinity)
 
-    def predict(self, inputs: Inputs, k: int = 10) -> Tensor | np.ndarray:
+    def predict(self, inputs: Inputs, k: int = 10, *, reject: float | None = None, held_out: Inputs | None = None) -> Tensor | np.ndarray:
         """Predict labels from the nearest training points: the majority's class, or the mean of their targets.
 
         Parameters
@@ -255,12 +260,18 @@ class Model:
         inputs : Tensor, ndarray, path, Pillow image, or a sequence of these
             As of `encode`.
         k : int, default=10
-            Number of neighbors.
+            Number of neighbors. Models of tables do not use it: all training rows vote, the nearest the most.
+        reject : float, optional
+            Predict -1 for points of no known class, so that this share of known ones is rejected, too.
+        held_out : Tensor, ndarray, path, Pillow image, or a sequence of these, optional
+            At least 20 points of known classes that were not trained on, to keep the rate of `reject`. By default the training points,
+            each compared with the others: these are nearer to one another than new points are, so that more than the given share of known
+            points is rejected. `Collection.predict` takes the held-out points of the index.
 
         Returns
         -------
         Tensor or ndarray
-            (n,) class numbers, positions in `classes`; or (n, t) numbers.
+            (n,) class numbers, positions in `classes`, -1 for rejected points; or (n, t) numbers.
 
         Raises
         ------
@@ -271,12 +282,64 @@ class Model:
         if known.labels is None:
             raise ValueError("this model was trained without labels, so it cannot predict any; use neighbors()")
         labels, references, classes = known.labels, known.embeddings, self.about["supervision"] == "classes"
+        if reject is not None and not classes:
+            raise ValueError(f"reject ({reject}) is for classes, and this model predicts {self.about['supervision']}; leave it out")
+        if self.votes_softly and reject is None:
+            shares = self.shares(inputs)
+            chosen = shares.argmax(1) if classes else shares
+            return chosen if isinstance(inputs, Tensor) else chosen.cpu().numpy()
         if classes and bool((labels < 0).any()):  # points of unknown class have no vote
             labels, references = labels[labels >= 0], references[labels >= 0]
         queries = torch.as_tensor(self.encode(inputs)).to(self.device)
         votes = labels[nearest(queries, references, k, self.affinity).positions]
         found = vote(votes) if classes else votes.float().mean(1)
+        if reject is not None:
+            found = torch.where(self._rejected(queries, references, held_out, reject), -1, found)
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
+
+    @property
+    def votes_softly(self) -> bool:
+        """Whether predictions are soft votes of all training rows, as those of a model of tables are."""
+        return "votes" in self.about
+
+    @torch.no_grad()
+    def shares(self, inputs: Inputs) -> Tensor:
+        """Compute the soft votes of all training rows, for a model of tables.
+
+        Parameters
+        ----------
+        inputs : frame, table file, Tensor or ndarray
+            As of `encode`.
+
+        Returns
+        -------
+        Tensor
+            (n, C) each class's share of the vote, or (n, t) the mean targets.
+
+        Raises
+        ------
+        ValueError
+            If this is no model of tables, or it has no references.
+        """
+        if not self.votes_softly:
+            raise ValueError("shares are those of a model of tables, and this is none; use predict() or neighbors()")
+        known, votes = self._known(), self.about["votes"]
+        assert known.labels is not None
+        classes = self.about["supervision"] == "classes"
+        targets = functional.one_hot(known.labels, len(self.classes)) if classes else known.labels
+        queries = torch.as_tensor(self.encode(inputs)).to(known.embeddings)
+        count = len(votes["temperatures"])  # members side by side, each scaled so that the squared distances average
+        asked, references = ((part * count**0.5).chunk(count, 1) for part in (queries, known.embeddings))
+        voters = [Votes(one, targets.to(one), one.new_zeros(len(one))) for one in references]
+        found = [soft_mean(*pair, votes["distance"], warm) for *pair, warm in zip(asked, voters, votes["temperatures"], strict=True)]
+        return torch.stack(found).mean(0)
+
+    def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
+        """(n,) bool: which embeddings belong to no class of the references."""
+        known = Points(references, ids=torch.arange(len(references), device=references.device))
+        points = known if held_out is None else torch.as_tensor(self.encode(held_out)).to(self.device)
+        rule = fit_rejection(points, known if held_out is None else references, self.affinity)
+        return torch.from_numpy(rule.rejects(familiarity(queries, references, self.affinity), reject)).to(queries.device)
 
     def _known(self) -> Points:
         if self.references is None:
@@ -331,6 +394,10 @@ class Model:
 
     def _read(self, inputs: Inputs) -> Tensor:
         shape = tuple(self.about["shape"])
+        if "table" in self.about and not isinstance(inputs, Tensor | np.ndarray):
+            encoded = open_data(inputs, rows=TableFormat.from_dict(self.about["table"])).inputs  # type: ignore[arg-type]
+            assert isinstance(encoded, Tensor)
+            return encoded
         some: Any = [inputs] if isinstance(inputs, Picture) else inputs.to_numpy() if hasattr(inputs, "to_numpy") else inputs  # a DataFrame
         if not isinstance(some, Tensor) and len(some) and isinstance(some[0], Picture):
             if len(shape) != 3:
@@ -484,6 +551,8 @@ def reading(about: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `nearkin.data.open` that convert images to what this model reads."""
     framing = framing_of(about)
     resized = {} if framing is None else {"size": framing.size, "crop": framing.crop, "interpolation": framing.interpolation}
+    if "table" in about:
+        return {"rows": TableFormat.from_dict(about["table"])}
     return {**resized, "channels": about["shape"][0]} if about["kind"] == "images" else {}
 
 

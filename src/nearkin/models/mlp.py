@@ -13,6 +13,36 @@ Activation = Literal["relu", "gelu", "tanh"]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
 
 
+def identity(dimension_in: int, dimension: int | None = None, *, normalize: bool = False) -> nn.Module:
+    """Build the network of vectors that are given: it returns them as they are.
+
+    Parameters
+    ----------
+    dimension_in : int
+        Length of the vectors.
+    dimension : int, optional
+        The same length.
+    normalize : bool, default=False
+        Must be False; choose cosine as the metric instead.
+
+    Returns
+    -------
+    nn.Module
+        Without parameters.
+
+    Raises
+    ------
+    ValueError
+        If `dimension` is another length, or `normalize` is True.
+    """
+    check_whole("dimension_in", dimension_in)
+    if dimension not in (None, dimension_in) or normalize:
+        raise ValueError(
+            f"identity returns vectors of {dimension_in} numbers as they are, not normalized and not in {dimension} dimensions; use linear"
+        )
+    return nn.Sequential(OrderedDict([("head", nn.Identity())]))
+
+
 def linear(dimension_in: int, dimension: int = 64, *, normalize: bool = False, bias: bool = False) -> nn.Module:
     """Build the map of linear NCA: z = A x.
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -109,8 +109,27 @@ def _line(middle: float, spread: float) -> tuple[np.ndarray, np.ndarray]:
     return np.array([middle, middle + spread]), np.array([0.0, 1.0])
 
 
+class _Waves(torch.autograd.Function):
+    """[cos x, sin x] along the last axis; the gradient reuses both, where autograd would compute them again."""
+
+    @staticmethod
+    def forward(ctx: Any, angles: Tensor) -> Tensor:
+        waves = torch.cat([angles.cos(), angles.sin()], -1)
+        ctx.save_for_backward(waves)
+        return waves
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (waves,) = ctx.saved_tensors
+        cosine, sine = waves.chunk(2, -1)
+        of_cosine, of_sine = gradient.chunk(2, -1)
+        return of_sine * cosine - of_cosine * sine
+
+
 class PeriodicNumbers(nn.Module):
-    """Embed every number x by ReLU(W [cos(2 pi f x), sin(2 pi f x)]) with learned frequencies f of its column and W shared by all columns.
+    """Embed every number x by ReLU(W [cos(2 pi f x), sin(2 pi f x)]) and x itself, so that straight lines stay easy to learn.
+
+    The frequencies f are learned for each column, W is shared by all columns.
 
     Parameters
     ----------
@@ -121,7 +140,7 @@ class PeriodicNumbers(nn.Module):
     scale : float, default=0.1
         Standard deviation of the frequencies at the start: larger ones resolve finer differences of a number.
     size : int, default=24
-        Length of a number's embedding.
+        Length of a number's embedding, without the number itself.
 
     References
     ----------
@@ -133,13 +152,12 @@ class PeriodicNumbers(nn.Module):
         start = torch.empty(columns, frequencies)
         self.frequencies = nn.Parameter(nn.init.trunc_normal_(start, std=scale, a=-3 * scale, b=3 * scale))
         self.linear = nn.Linear(2 * frequencies, size)
-        self.size = columns * size
+        self.size = columns * (size + 1)
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """(n, p) to (n, p * size)."""
+        """(n, p) to (n, p * (size + 1))."""
         angles = 2 * math.pi * self.frequencies * numbers[..., None]  # (n, p, f)
-        found: Tensor = self.linear(torch.cat([angles.cos(), angles.sin()], -1)).relu().flatten(1)
-        return found
+        return torch.cat([self.linear(_Waves.apply(angles)).relu().flatten(1), numbers], 1)
 
 
 class PiecewiseNumbers(nn.Module):
@@ -232,7 +250,7 @@ class TabularEncoder(nn.Module):
         How a number becomes a vector; "none" takes the number itself.
     frequency_scale : float, default=0.1
         See `PeriodicNumbers`.
-    blocks : int, default=0
+    blocks : int, default=1
         Residual blocks; 0 is a linear map of the embedded columns.
     hidden : int, default=256
         Units within a block.
@@ -260,7 +278,7 @@ class TabularEncoder(nn.Module):
         *,
         number_embedding: NumberEmbedding = "periodic",
         frequency_scale: float = 0.1,
-        blocks: int = 0,
+        blocks: int = 1,
         hidden: int = 256,
         dropout: float = 0.1,
     ) -> None:
@@ -299,3 +317,141 @@ class TabularEncoder(nn.Module):
             parts.append(self.categories(categories).to(parts[0]))
         found: Tensor = self.blocks(self.linear(torch.cat(parts, 1)))
         return found
+
+
+class RowNetwork(nn.Module):
+    """The encoders of a table's rows as one network: it scales the numbers, and sets the members' embeddings side by side.
+
+    Parameters
+    ----------
+    members : sequence of TabularEncoder
+        The encoders; the squared distance of two rows is the mean of theirs.
+    scaling : NumberScaling
+        Of the columns of numbers, which come first in a row; the codes of the categories follow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from nearkin.models.tabular import NumberScaling, RowNetwork, TabularEncoder
+    >>> scaling = NumberScaling.fitted(np.array([[1.0], [10.0], [1000.0]]))
+    >>> network = RowNetwork([TabularEncoder(1, (3,), dimension=4) for _ in range(2)], scaling).eval()
+    >>> network(torch.tensor([[5.0, 1.0], [float("nan"), 0.0]])).shape
+    torch.Size([2, 8])
+    """
+
+    knots: Tensor
+    scores: Tensor
+
+    def __init__(self, members: Sequence[TabularEncoder], scaling: NumberScaling) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.clipped = scaling.clipped
+        longest = max([2, *map(len, scaling.knots)])
+        self.register_buffer("knots", _padded(scaling.knots, longest, np.inf))
+        self.register_buffer("scores", _padded(scaling.scores, longest, None))
+
+    def scaled(self, numbers: Tensor) -> Tensor:
+        """The numbers (n, p) as `NumberScaling` scales them; missing ones become 0."""
+        if not numbers.shape[1]:
+            return numbers
+        values = numbers.T.contiguous()
+        after = torch.searchsorted(self.knots, values) if self.clipped else torch.ones_like(values, dtype=torch.int64)
+        after = after.clamp(1, self.knots.shape[1] - 1)
+        low, high = self.knots.gather(1, after - 1), self.knots.gather(1, after)
+        first, last = self.scores.gather(1, after - 1), self.scores.gather(1, after)
+        share = torch.where(torch.isinf(high), torch.zeros_like(low), (values - low) / (high - low))
+        share = share.clamp(0, 1) if self.clipped else share
+        found = (first + share * (last - first)).clamp(-FARTHEST, FARTHEST)
+        return torch.where(torch.isnan(values), torch.zeros_like(found), found).T
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Embed rows.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n, p + q)
+            Numbers, NaN where missing, then the codes of categories.
+
+        Returns
+        -------
+        Tensor of shape (n, members * dimension)
+        """
+        p = len(self.knots)
+        numbers, codes = self.scaled(rows[:, :p]).float(), rows[:, p:].long()
+        return torch.cat([member(numbers, codes) for member in self.members], 1) / len(self.members) ** 0.5
+
+
+def _padded(arrays: Sequence[np.ndarray], longest: int, end: float | None) -> Tensor:
+    """(p, longest): each array, then `end`, or its own last value again."""
+    rows = [np.append(one, np.full(longest - len(one), one[-1] if end is None else end)) for one in arrays]
+    return torch.from_numpy(np.array(rows, dtype=np.float32).reshape(len(rows), longest))
+
+
+def tabular(
+    dimension_in: int,
+    dimension: int = 64,
+    *,
+    normalize: bool = False,
+    categories: Sequence[int] = (),
+    members: int = 1,
+    knots: int = 2,
+    clipped: bool = True,
+    number_embedding: NumberEmbedding = "periodic",
+    frequency_scale: float = 0.1,
+    blocks: int = 1,
+    hidden: int = 256,
+    dropout: float = 0.1,
+) -> nn.Module:
+    """Build the network of a table's rows, which `nearkin train table.csv` trains.
+
+    Parameters
+    ----------
+    dimension_in : int
+        Numbers and categories of a row.
+    dimension : int, default=64
+        Size of the embedding, of all members together.
+    normalize : bool, default=False
+        Not for tables: distances have a scale here.
+    categories : sequence of int, default=()
+        Number of categories of each of the last columns.
+    members : int, default=1
+        Encoders side by side.
+    knots : int, default=2
+        Of the scaling of the numbers.
+    clipped : bool, default=True
+        Whether the scaling ends at the first and the last knot.
+    number_embedding : {"periodic", "piecewise", "none"}, default="periodic"
+        See `TabularEncoder`.
+    frequency_scale : float, default=0.1
+        See `PeriodicNumbers`.
+    blocks : int, default=1
+        Residual blocks.
+    hidden : int, default=256
+        Units within a block.
+    dropout : float, default=0.1
+        Probability of dropout within a block.
+
+    Returns
+    -------
+    nn.Module
+    """
+    if normalize:
+        raise ValueError("normalize is not for tables, whose distances have a scale; leave it false")
+    numbers = dimension_in - len(categories)
+    each = check_whole("dimension", dimension) // check_whole("members", members)
+    encoders = [
+        TabularEncoder(
+            numbers,
+            categories,
+            each,
+            number_embedding=number_embedding,
+            frequency_scale=frequency_scale,
+            blocks=blocks,
+            hidden=hidden,
+            dropout=dropout,
+        )
+        for _ in range(members)
+    ]
+    line = np.linspace(0.0, 1.0, check_whole("knots", knots, 2))
+    return RowNetwork(encoders, NumberScaling((line,) * numbers, (line,) * numbers, clipped))

@@ -14,7 +14,6 @@ from nearkin.compose.points import Points
 from nearkin.compose.relation import Supervision
 from nearkin.compose.value_checks import warn_once
 from nearkin.objectives import inputs
-from nearkin.objectives.recorded import replayed
 
 UNMOVED = 20  # calls after which a missing update is said: more than most accumulate gradients over
 
@@ -50,8 +49,12 @@ class Last:
 
     Parameters
     ----------
-    outcome : Outcome
-        Value and weight of every query, as the objective's `outcome` returned them.
+    weight : Tensor
+        (n,) how much each query counts, 0 where it was skipped.
+    active : Tensor
+        () how many pairs or triplets had a part in the loss.
+    clamped : Tensor, optional
+        () how many queries had their k lowered.
 
     Examples
     --------
@@ -67,10 +70,8 @@ class Last:
     tensor([False, False,  True])
     """
 
-    def __init__(self, outcome: Outcome) -> None:
-        self._weight = _without_graph(outcome.weight)
-        self._active = _without_graph(outcome.active)
-        self._clamped = outcome.clamped
+    def __init__(self, weight: Tensor, active: Tensor, clamped: Tensor | None = None) -> None:
+        self._weight, self._active, self._clamped = weight, active, clamped
 
     @property
     def queries(self) -> int:
@@ -161,8 +162,13 @@ class Objective(nn.Module, ABC):
     keys: ClassVar[tuple[str, ...]] = ()
     refresh_every: int = 0
     discovers: ClassVar[bool] = False
-    last: Last | None = None
+    _counts: tuple[Tensor, Tensor, Tensor | None] | None = None  # of the last call: a plain tuple, which torch.compile can keep
     _unmoved: tuple[int, int] = (0, 0)  # calls with a gradient since the state last moved, and the versions of that state
+
+    @property
+    def last(self) -> Last | None:
+        """Counts of the last call: valid and skipped queries, active pairs. None before the first call."""
+        return None if self._counts is None else Last(*self._counts)
 
     @property
     @abstractmethod
@@ -328,11 +334,8 @@ class Objective(nn.Module, ABC):
             self._expect_update()
         if references is not None:
             references = inputs.check_references(references, batch, self.supervision)
-        elif (found := replayed(self, batch, reduction)) is not None:
-            self.last = Last(found[1])
-            return found[0]
         outcome = self.outcome(batch, references)
-        self.last = Last(outcome)
+        self._counts = _without_graph(outcome.weight), _without_graph(outcome.active), outcome.clamped
         return reduce(outcome, reduction)
 
     def _expect_update(self) -> None:

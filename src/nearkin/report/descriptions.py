@@ -27,6 +27,12 @@ DEFINITIONS = (
     (r"map", "average precision over the ranking of all references"),
     (r"r_precision", "precision at R, the number of references of the query's class"),
     (r"mrr", "one over the rank of the first reference of the query's class, averaged"),
+    (r"ndcg@(\d+)", "gain of the positives among the {0} nearest, 1 / log2(1 + rank) each, divided by that of a perfect ranking"),
+    (r"fnmr@(.*)", "share of pairs of one class that are missed at the threshold at which a share {0} of pairs of two classes is accepted"),
+    (r"hub_skewness", "skewness of how often references are among the 10 nearest: large if few references are neighbors of many queries"),
+    (r"hubs", "share of references that are neighbors more than twice as often as the average"),
+    (r"anti_hubs", "share of references that are neighbors of no query"),
+    (r"silhouette", "how much nearer a point is to its own class than to the next one, from -1 to 1"),
     (r"consistency@(\d+)", "share of queries whose {0} nearest references are all of their class"),
     (
         r"nmi",
@@ -48,7 +54,8 @@ DEFINITIONS = (
 )
 UNKNOWN = "-"
 SHARES = re.compile(
-    r".*-nn|probe .*|nearest class mean|soft neighbors|(precision|recall|map|consistency|overlap)@.*|map|r_precision|mrr|pairwise_f1"
+    r".*-nn|probe .*|nearest class mean|soft neighbors|(precision|recall|map|consistency|overlap|ndcg|fnmr)@.*|map|r_precision|mrr"
+    r"|pairwise_f1|hubs|anti_hubs"
 )
 
 

@@ -88,11 +88,13 @@ def _suspects(subject: Subject, sanity: Sanity) -> Iterator[Illustration]:
     if not sanity.suspects or subject.queries.data.kind != "images":
         return
     hits = []
-    for part, _, one in sanity.suspects[: 2 * SUSPECTED]:
-        side = subject.queries if part == subject.queries.name else subject.references
-        hits.append(Hit(_read(side, np.array([one.row]))[0], f"{subject.classes[one.label]}\nor {subject.classes[one.neighbors_say]}?"))
-    caption = "The most certain of the list above. Is the label right, or the label of the neighbors?"
-    figure = contact_sheet(hits, SUSPECTED, title="Suspected labels: the label, or the label of the neighbors?")
+    for part, _, suspect in sanity.suspects[: 2 * SUSPECTED]:
+        side = next(one for one in (subject.queries, subject.references, *subject.others) if one.name == part)
+        hits.append(
+            Hit(_read(side, np.array([suspect.row]))[0], f"{subject.classes[suspect.label]}\nor {subject.classes[suspect.neighbors_say]}?")
+        )
+    caption = "The most certain of the list above. Is the label right, or the suggestion?"
+    figure = contact_sheet(hits, SUSPECTED, title="Suspected labels: the label, or the suggestion?")
     yield Illustration("suspects", "sanity", figure, "images whose labels may be wrong", caption)
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from nearkin.compose.affinity import cosine
 from nearkin.data.images import Files
 from nearkin.data.progress import Report, few, inform
-from nearkin.report.measure import NEAR, neighbors_of
+from nearkin.evaluate import label_errors
 from nearkin.report.sanity import (
     IMAGE_DISTANCE,
     OFF_CENTER,
@@ -20,14 +21,11 @@ from nearkin.report.sanity import (
     length_spread,
     near_duplicates,
     near_duplicates_among,
-    neighbor_labels,
     off_center,
     same_content,
     scaled_columns,
-    suspected_labels,
 )
 from nearkin.report.subject import UNKNOWN, Side, Subject
-from nearkin.search import Neighbors
 
 MOST_PAIRS = 1_000_000_000  # pairs of images that are compared at most, which takes minutes
 NAMED = 3  # pairs of near-duplicates listed in a sentence
@@ -43,7 +41,7 @@ class Sanity:
     suspects: list[tuple[str, str, Suspect]] = field(default_factory=list)  # (part, source, suspect)
 
 
-def inspect(subject: Subject, found: Neighbors, effective_rank: float, report: Report | None = None) -> Sanity:
+def inspect(subject: Subject, effective_rank: float, report: Report | None = None) -> Sanity:
     """Run every check that the subject's data allow."""
     sanity = Sanity()
     inform(report, "searching for duplicates")
@@ -53,7 +51,7 @@ def inspect(subject: Subject, found: Neighbors, effective_rank: float, report: R
     _collapse(subject, effective_rank, sanity)
     if subject.supervision == "classes":
         inform(report, "searching for wrong labels")
-        _labels(subject, found, sanity)
+        _labels(subject, sanity)
     for side in (subject.queries, *([subject.gallery] if subject.gallery else [])):
         if side.left_out:
             sanity.findings.append(_left_out(side))
@@ -190,22 +188,33 @@ def _collapse(subject: Subject, effective_rank: float, sanity: Sanity) -> None:
     sanity.findings.append(Finding("Collapse", "look" if low else "fine", text, fix if low else ""))
 
 
-def _labels(subject: Subject, found: Neighbors, sanity: Sanity) -> None:
-    """Compare labels with those of the neighbors: of the queries, and of the references among themselves."""
-    queries, references = subject.queries, subject.references
-    assert queries.points.labels is not None and references.points.labels is not None
-    near = neighbors_of(found, references.points.labels)
-    known = bool(torch.isin(queries.points.labels, references.points.labels).all())
-    sanity.suspects += _named(queries, suspected_labels(queries.points.labels, near))
-    if subject.gallery is not None:
-        near = neighbor_labels(references.points, references.points, NEAR, subject.model.affinity)
-        sanity.suspects += _named(references, suspected_labels(references.points.labels, near))
-    sanity.suspects.sort(key=lambda row: -row[2].confidence)
-    total = len(queries) + (len(references) if subject.gallery is not None else 0)
-    text = f"{len(sanity.suspects):,} of {total:,} points have another label than most of their {NEAR} nearest neighbors."
-    if not known:
-        text += " Some queries are of classes that no reference has, so their neighbors must differ."
-    fix = "Check the list in suspected_labels.csv, correct the labels that are wrong, and train again. A weak model suspects too many."
+def _labels(subject: Subject, sanity: Sanity) -> None:
+    """Judge the labels of all parts without the model, which was trained on some of them: by what it reads, or by its frozen encoder."""
+    sides = [subject.queries, *([subject.gallery] if subject.gallery else []), *subject.others]
+    if not all(side.points.labels is not None for side in sides):
+        sides = [subject.queries]
+    frozen = all(side.features is not None for side in sides)
+    embeddings = [side.features if side.features is not None else side.prints for side in sides]
+    labels = torch.cat([side.points.labels.cpu() for side in sides if side.points.labels is not None])
+    by = (
+        "features of the frozen encoder"
+        if frozen
+        else "images themselves"
+        if subject.queries.data.kind == "images"
+        else "vectors themselves"
+    )
+    try:
+        found = label_errors(torch.cat(embeddings), labels, cosine() if frozen else None)
+    except ValueError as error:
+        sanity.findings.append(Finding("Suspected wrong labels", "fine", f"No label could be judged: {error}."))
+        return
+    ends = np.cumsum([0, *(len(side) for side in sides)])
+    for row in found.suspects.tolist():
+        at = int(np.searchsorted(ends, row, side="right")) - 1
+        one = Suspect(row - int(ends[at]), int(labels[row]), int(found.suggested[row]), float(found.confidence[row]))
+        sanity.suspects += _named(sides[at], [one])
+    text = f"{len(sanity.suspects):,} of {len(labels):,} labels are contradicted by classifiers that did not see them, fitted on the {by}."
+    fix = "Check the list in suspected_labels.csv, or run `nearkin clean`; correct the labels that are wrong, and train again."
     level = "look" if sanity.suspects else "fine"
     sanity.findings.append(Finding("Suspected wrong labels", level, text, fix if sanity.suspects else ""))  # type: ignore[arg-type]
 

@@ -21,18 +21,24 @@ from nearkin.evaluate import (
     per_class,
     regression,
     retrieval,
+    silhouette,
+    verification,
     vote,
 )
 from nearkin.evaluate.curves import pair_curves
+from nearkin.evaluate.hubness import hubness_of
 from nearkin.evaluate.score import mean_score
 from nearkin.report.subject import Subject
-from nearkin.search import Neighbors, nearest
+from nearkin.search import Neighbors, nearest, rescaled
+from nearkin.search.rescaled import Method
 
 KS = (1, 2, 5, 10, 20, 50, 100, 200)  # values of k, up to the number of references
 NEAR = 10  # neighbors used one by one: gallery, flow, suspected labels
 GEOMETRY = "geometry of the references"
 PROBES = "linear probes by layer"  # the family of scores that `probing.probe` adds
-AT_ONE = ("map@1", "consistency@1")  # equal to precision@1
+AT_ONE = ("map@1", "consistency@1", "ndcg@1")  # equal to precision@1
+HUBS = "how often references are neighbors"
+MOST_COMPARED = 5_000  # points for the silhouette at most
 MOST_PAIRS = 200_000_000  # pairs of a query and a reference for the curves; above, a sample of the queries
 MOST_CLUSTERED = 20_000  # points for k-means at most
 
@@ -73,6 +79,8 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
             "To measure it, pass some labeled data: `nearkin evaluate FOLDER DATA`. "
             "The checks and the gallery below need no labels."
         )
+    candidates = len(subject.references) - (subject.gallery is None)
+    measured.scores[HUBS] = hubness_of(measured.found.positions, len(subject.references), candidates, split=subject.split)
     inform(report, "computing the effective rank")
     # Of the references: a few queries cannot span many dimensions, however good the embedding is.
     measured.scores[GEOMETRY] = collapse(references, split=subject.split if subject.gallery is None else "train")
@@ -99,10 +107,23 @@ def _classes(subject: Subject, measured: Measured, found: Neighbors, report: Rep
     if len(some.embeddings) < len(queries.embeddings):
         measured.notes.append(f"Clustering used {len(some.embeddings):,} of {len(queries.embeddings):,} queries, drawn at random.")
     measured.scores["clustering of the queries"] = clustering(some, affinity, split=subject.split)
+    if len(torch.unique(queries.labels)) > 1:
+        measured.scores["clustering of the queries"] |= silhouette(_some(queries, MOST_COMPARED), affinity, split=subject.split)
     measured.scores["neighborhoods among the queries"] = consistency(queries, affinity, (1,), split=subject.split)
     inform(report, "computing the curves of pairs")
     measured.curves = _curves(subject, measured)
     confusions(measured, queries.labels, near[:, :NEAR], len(subject.classes))
+
+
+def measure_rescaled(subject: Subject, measured: Measured, method: Method, report: Report | None = None) -> None:
+    """Add the retrieval and the hubs with affinities that are corrected for hubs."""
+    inform(report, f"ranking with {method}")
+    mine, theirs, affinity = rescaled(subject.queries.points, subject.references.points, subject.model.affinity, method)
+    most = len(subject.references) - (subject.gallery is None)
+    scores = hubness_of(nearest(mine, theirs, min(NEAR, most), affinity, exclude_same_id=True).positions, len(subject.references), most)
+    if subject.supervision == "classes":
+        scores = retrieval(mine, theirs, affinity, [k for k in (1, 5, 10) if k <= most], split=subject.split) | scores
+    measured.scores[f"with {method}"] = {name: score for name, score in scores.items() if name not in AT_ONE}
 
 
 def by_votes(near: Tensor, labels: Tensor, ks: list[int], split: str | None) -> dict[int, Score]:
@@ -122,6 +143,7 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
         measured.notes.append(f"No curves of pairs: {error}.")
         return None
     measured.scores["pairs"] = {curve.area.name: curve.area for curve in curves}
+    measured.scores["pairs"] |= verification(some, gallery, subject.model.affinity, split=subject.split)
     return curves
 
 

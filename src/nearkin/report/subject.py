@@ -45,6 +45,7 @@ class Subject(NamedTuple):
     supervision: str  # classes, numbers, sets or ids
     split: str  # the part of the data the queries are
     notes: tuple[str, ...] = ()  # about the data, for the reader
+    others: tuple[Side, ...] = ()  # other parts of the run's data, whose labels are checked
 
     @property
     def references(self) -> Side:

@@ -51,6 +51,9 @@ TEXT_BYTES = 6 * LONGEST_TEXT  # of a text in JSON, every character escaped
 CODES = {400: "bad_request", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type", 422: "invalid"}
 
 K = Annotated[int, Query(ge=1, le=MOST_NEIGHBORS, description="how many neighbors")]
+Reject = Annotated[
+    float | None, Query(ge=0, lt=1, description="say whether the query is of no known class, such that this share of known ones is, too")
+]
 Labels = Annotated[list[str], Query(alias="label", max_length=100, description="only points of these classes")]
 Conditions = Annotated[
     list[Annotated[str, Query(pattern="^[^=]+=")]],
@@ -134,15 +137,23 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         responses={**errors, **_errors(404, 415)},
         openapi_extra={"requestBody": question_schema(service.current.dimension, service.collection.model.reads_texts)},
     )
-    async def search(request: Request, k: K = 10, labels: Labels = [], conditions: Conditions = []) -> Response:  # noqa: B006
-        """The nearest neighbors of an image (as a form's `image`, or as the body itself), of a text, of a point by id, or of a vector."""
+    async def search(
+        request: Request,
+        k: K = 10,
+        labels: Labels = [],  # noqa: B006
+        conditions: Conditions = [],  # noqa: B006
+        reject: Reject = None,
+    ) -> Response:
+        """The nearest neighbors of an image (as a form's `image`, or as the body itself), a text, a point (id), a vector, or a row."""
         question, where = await _question(request, service), _where(labels, conditions)
-        found = await service.workers.run(lambda: service.answer(question, k, where))
+        found = await service.workers.run(lambda: service.answer(question, k, where, reject))
         service.metrics.seconds["search"].observe(found.searching)
         if question.image is not None or question.text is not None:
             service.metrics.seconds["encode"].observe(found.encoding)
         seconds = {"encode": found.encoding, "search": found.searching}
-        return json_response({"neighbors": found.neighbors, "exact": found.exact, "generation": found.generation, "seconds": seconds})
+        judged = {} if reject is None else {"none_of_these": found.rejected, "p_value": found.p_value}
+        about = {"exact": found.exact, **judged, "generation": found.generation, "seconds": seconds}
+        return json_response({"neighbors": found.neighbors, **about})
 
     @app.get("/points", response_model=PointsPage, responses=errors)
     async def points(
@@ -230,7 +241,7 @@ async def _short_body(request: Request, most: int) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > most:
-            raise Refusal(413, "too_large", f"a query in JSON is an id, a vector or a text, at most {most:,} bytes; this one is larger")
+            raise Refusal(413, "too_large", f"a query in JSON is an id, a vector, a row or a text, at most {most:,} bytes")
     return bytes(body)
 
 
@@ -246,9 +257,10 @@ def _json_question(body: bytes, dimension: int, texts: bool) -> Question:
         question = QuestionBody.model_validate_json(body)
     except ValidationError as error:
         raise Refusal(422, "invalid", _first(error.errors(include_url=False))) from None
-    sent = [one for one in (question.id, question.vector, question.text) if one is not None]
-    if len(sent) != 1 or (question.text is not None and not texts):
-        raise Refusal(422, "invalid", f"send exactly one of id{', vector and text' if texts else ' and vector'}")
+    if [question.id, question.vector, question.row, question.text].count(None) != 3 or (question.text is not None and not texts):
+        raise Refusal(422, "invalid", f"send exactly one of id, vector and {'text' if texts else 'row'}")
+    if question.row is not None:
+        return Question(row=question.row)
     if question.text is not None:
         if not question.text.strip():
             raise Refusal(422, "invalid", "text is empty; send a sentence")

@@ -48,10 +48,15 @@ class Seconds(BaseModel):
 
 
 class SearchPage(BaseModel):
-    """The nearest neighbors, nearest first. `exact` is false when a nearer one may have been missed."""
+    """The nearest neighbors, nearest first. `exact` is false when a nearer one may have been missed.
+
+    With `reject`, `none_of_these` says whether the query is of no known class, and `p_value` which share of known points is no nearer.
+    """
 
     neighbors: list[Neighbor]
     exact: bool
+    none_of_these: bool | None = None
+    p_value: float | None = None
     generation: int
     seconds: Seconds
 
@@ -86,11 +91,12 @@ def whole(value: Any) -> Any:
 
 
 class QuestionBody(BaseModel):
-    """A query by id, by vector or, of texts, by text: exactly one of them."""
+    """A query by id, by vector, by the row of a table or by a text: exactly one of them."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     id: Annotated[int, BeforeValidator(whole), Field(ge=0, le=LARGEST_ID)] | None = None
     vector: list[float] | None = None
+    row: dict[str, str | float | bool | None] | None = None
     text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
 
 
@@ -99,9 +105,11 @@ def question_schema(dimension: int, texts: bool = False) -> dict[str, Any]:
     number = {"type": "number", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
     by_id = {"id": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID}}
     by_vector = {"vector": {"type": "array", "items": number, "minItems": dimension, "maxItems": dimension}}
-    by_text = [{"text": {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT, "pattern": "\\S"}}] if texts else []
+    cell = {"type": ["string", "number", "boolean", "null"]}
+    by_row = {"row": {"type": "object", "additionalProperties": cell, "description": "The features of a row, for a model of tables."}}
+    by_text = {"text": {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT, "pattern": "\\S"}}
     image = {"type": "string", "format": "binary"}
-    ways = (by_id, by_vector, *by_text)
+    ways = (by_id, by_vector, by_text if texts else by_row)
     bodies = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in ways]
     form = {"type": "object", "properties": {"image": image}, "required": ["image"], "additionalProperties": False}
     content: dict[str, Any] = {"application/json": {"schema": {"oneOf": bodies}}}

@@ -10,8 +10,10 @@ import numpy as np
 from starlette.responses import Response
 
 from nearkin.data.images import DamagedImageError
+from nearkin.index import rejection
 from nearkin.index.collection import Collection
 from nearkin.index.contract import Entry, Hit, VectorIndex, Where
+from nearkin.search.rejection import Rejection
 from nearkin.serve.decoders import Decoded, Decoders
 from nearkin.serve.errors import Refusal
 from nearkin.serve.limits import Limits
@@ -20,11 +22,12 @@ from nearkin.serve.workers import Workers
 
 
 class Question(NamedTuple):
-    """A query: an image or a text to encode, the id of a point, or a vector."""
+    """A query: an image or a text to encode, the id of a point, a vector, or the row of a table."""
 
     image: Decoded | None = None
     id: int | None = None
     vector: np.ndarray | None = None
+    row: Mapping[str, Any] | None = None
     text: str | None = None
 
 
@@ -36,6 +39,8 @@ class Found(NamedTuple):
     generation: int
     encoding: float  # seconds
     searching: float  # seconds
+    p_value: float | None = None
+    rejected: bool | None = None
 
 
 class Service:
@@ -46,6 +51,7 @@ class Service:
         self.stale: str | None = None  # why changes of the index cannot be read
         self.workers = Workers(limits.threads, limits.queue, limits.job_seconds)
         self.decoders = Decoders(limits)
+        self._rejection: tuple[str, Rejection] | None = None  # with the identity of the index that it was fitted to
         self._take_over()
         gauges = {"points": lambda: self.count, "generation": lambda: self.generation, "queue_jobs": self._pending}
         self.metrics = Metrics(gauges)
@@ -83,13 +89,15 @@ class Service:
         self.current: VectorIndex = self.collection.index.frozen()
         self.identity, self.generation, self.count = self.current.identity, self.current.generation, self.current.count
 
-    def answer(self, question: Question, k: int, where: Where) -> Found:
+    def answer(self, question: Question, k: int, where: Where, reject: float | None = None) -> Found:
         """The neighbors of a query. Runs in a worker's thread."""
         index, started = self.current, time.perf_counter()
         vector, exclude = question.vector, None
         if question.image is not None:
             vector = self.encoded(question.image.pixels[None], self.collection)
             started -= question.image.seconds
+        if question.row is not None:
+            vector = self.encoded_row(question.row)
         if question.text is not None:
             vector = self.encoded([question.text], self.collection)
         encoded = time.perf_counter()
@@ -100,11 +108,22 @@ class Service:
                 raise Refusal(404, "no_such_point", f"no point has the id {question.id}") from None
         assert vector is not None
         found = index.search(vector[None], k, where=where, exclude=exclude)[0]
+        if reject is not None:
+            [found] = rejection.judged([found], index, self._rule(index), vector[None], reject, exclude)
         searched = time.perf_counter()
         neighbors = _json_points(index, found.hits)
         for one, hit in zip(neighbors, found.hits, strict=True):
             one |= {"affinity": hit.affinity, "same_kind": hit.same_kind}
-        return Found(neighbors, found.exact, index.generation, encoded - started, searched - encoded)
+        return Found(neighbors, found.exact, index.generation, encoded - started, searched - encoded, found.p_value, found.rejected)
+
+    def _rule(self, index: VectorIndex) -> Rejection:
+        """The rule that rejects queries, fitted once for each content of the index."""
+        if self._rejection is None or self._rejection[0] != index.identity:
+            try:
+                self._rejection = (index.identity, rejection.fit(index))
+            except ValueError as error:
+                raise Refusal(422, "cannot_reject", str(error)) from None
+        return self._rejection[1]
 
     def points(self, offset: int, limit: int, where: Where) -> dict[str, Any]:
         """A page of points. Runs in a worker's thread."""
@@ -138,6 +157,16 @@ class Service:
             what = "text" if isinstance(one, list) else "image"
             raise Refusal(422, "no_embedding", f"the network returned no finite embedding for this {what}; send another")
         return vector
+
+    def encoded_row(self, row: Mapping[str, Any]) -> np.ndarray:
+        """The embedding (d,) of a table's row. Runs in a worker's thread."""
+        model = self.collection.model
+        if "table" not in model.about:
+            raise Refusal(422, "no_rows_here", "this model reads no rows of a table; search by id or by vector")
+        try:
+            return np.asarray(model.encode({name: [cell] for name, cell in row.items()})).reshape(-1)  # type: ignore[arg-type]
+        except (ValueError, TypeError) as error:
+            raise Refusal(422, "invalid", f"row: {error}"[:500]) from None
 
     def stop(self) -> None:
         """Drop all jobs and end the processes that decode images."""

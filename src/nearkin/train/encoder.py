@@ -42,7 +42,7 @@ def settled(run: Run, given: Collection[str] | None) -> Run:
 def automatic(run: Run, data: Dataset, given: Collection[str] | None, log: Reporter) -> Run:
     """The run with an encoder that is on this machine, if the data are photographs and the user named no network."""
     named = {"network.name", "network.weights", "network.pretrained", "data.size"}
-    if given is None or named & set(given) or run.network.scratch or run.network.name != "auto" or not _photographs(data):
+    if given is None or named & set(given) or run.network.scratch or run.network.name != "auto" or not are_photographs(data):
         return run
     found = installed_encoder()
     if found is None:
@@ -53,7 +53,8 @@ def automatic(run: Run, data: Dataset, given: Collection[str] | None, log: Repor
     return with_encoder(run, found, given)
 
 
-def _photographs(data: Dataset) -> bool:
+def are_photographs(data: Dataset) -> bool:
+    """Whether the data are files of images large enough for a pretrained encoder."""
     if not isinstance(data.inputs, Files):
         return False
     sides = sides_of(data.inputs.paths[:: max(1, len(data) // 200)])

@@ -175,11 +175,12 @@ def _library(name: str, module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(f"track {name} needs the library {name} ({error}); pip install 'nearkin[track]', or pip install {name}") from error
+        raise ImportError(f"track {name} needs the library {name} ({error}); pip install 'nearkin[track]'") from error
 
 
 def _leaves(run: Run) -> dict[str, str]:
     """The settings by their dotted names."""
+
     def walk(node: Any, prefix: str) -> dict[str, str]:
         if not isinstance(node, dict):
             return {prefix: str(node)[:250]}

@@ -37,6 +37,7 @@ from nearkin.train.rank_shards import mine, reads_own
 from nearkin.train.recipes import taken
 from nearkin.train.reporter import Log, Reporter, Silence
 from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
+from nearkin.train.rows import RowTraining
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
 from nearkin.train.text_encoder import with_tokenizer
@@ -159,6 +160,8 @@ def _trained(
     log = Log(folder / "log.jsonl", reporter or Silence()) if rank == 0 else Silence()
     with resuming(resume):
         run, source = opened(run, data, log, given)
+        if source.table is not None:
+            return RowTraining(run, folder, cut(run, source), place, log).write()
         if source.kind == "texts":
             run, source = with_tokenizer(run, source, folder, given, log)
         run = objective_on_unit_length(run, source)

@@ -48,7 +48,7 @@ class Cells:
 
 def open_table(table: Path, columns: Columns, options: ReadOptions, name: str | None = None) -> Dataset:
     """Open the images of a table. Paths are relative to the table's folder."""
-    cells = read_cells(table)
+    cells = numbered_cells(table)
     known = existing_columns(table, cells, columns)
     paths = [os.path.join(table.parent, str(cell)) for cell in cells.of[columns.path]]
     rows = _present(table, cells, paths, options)
@@ -70,8 +70,13 @@ def known_of(table: Path, known: Columns, some: Cells, report: Report | None) ->
     return {**known_labels, "split": _splits(table, known.split, some) if known.split else np.full(len(some.numbers), WHOLE)}
 
 
-def read_cells(table: Path) -> Cells:
-    """All cells of a table, as texts where it is a CSV."""
+def read_cells(table: Path) -> Mapping[str, Sequence[Any]]:
+    """The columns of a .csv, .tsv or .parquet file by name; cells of the first two are texts, and missing ones are empty."""
+    return numbered_cells(table).of
+
+
+def numbered_cells(table: Path) -> Cells:
+    """The same, with the numbers of the rows."""
     if table.suffix.lower() == ".parquet":
         return _parquet(table)
     try:
@@ -106,8 +111,6 @@ def existing_columns(table: Path, cells: Cells, columns: Columns) -> Columns:
     points = list(columns.texts or [columns.path])
     named = [*points, *(columns.targets or ()), *(name for name in (columns.label, columns.split, columns.group) if name)]
     missing = [name for name in named if name not in cells.of]
-    if not columns.texts and columns.path in missing and (fix := _as_arrays(table, cells)):
-        raise ValueError(f"{table} has no column {columns.path!r} and holds numbers, but a table lists files; {fix}")
     if missing:
         raise ValueError(
             f"{table} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells.of))}. "
@@ -122,29 +125,6 @@ def existing_columns(table: Path, cells: Cells, columns: Columns) -> Columns:
     return Columns(
         columns.path, usual(columns.label, "label"), targets, usual(columns.split, "split"), usual(columns.group, "group"), columns.texts
     )
-
-
-def _as_arrays(table: Path, cells: Cells) -> str:
-    """How to convert a table of vectors (with or without a class) to arrays; '' if the table holds something else."""
-    names = list(cells.of)
-    others = [at for at, name in enumerate(names) if name in ("label", "y") or not _is_number(cells.of[name][0])]
-    files = any(os.path.splitext(str(cells.of[names[at]][0]))[1] for at in others)  # 'img/a.png': the column has another name
-    if len(names) - len(others) < 2 or len(others) > 1 or files:
-        return ""
-    fix = "save vectors as an .npz with x (and y, their classes), or as an .npy"
-    if table.suffix.lower() == ".parquet":
-        return fix
-    header = 0 if any(_is_number(name) for name in names) else 1
-    between = "'\\t'" if table.suffix.lower() == ".tsv" else "','"
-    read = f"t = np.loadtxt({str(table)!r}, str, delimiter={between}, skiprows={header}, encoding='utf-8-sig')"
-    if others:
-        at = -1 if others[0] == len(names) - 1 else others[0]
-        target = str(table.with_suffix(".npz"))
-        save = f"np.savez({target!r}, x=np.delete(t, {at}, 1).astype(float), y=t[:, {at}])"
-    else:
-        target = str(table.with_suffix(".npy"))
-        save = f"np.save({target!r}, t.astype(float))"
-    return f'{fix}: python -c "import numpy as np; {read}; {save}"'
 
 
 def _present(table: Path, cells: Cells, paths: list[str], options: ReadOptions) -> list[int]:

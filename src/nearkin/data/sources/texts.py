@@ -12,7 +12,7 @@ from nearkin.data.images import SKIP
 from nearkin.data.labels import class_numbers, split_name
 from nearkin.data.progress import few, warn
 from nearkin.data.sources.options import ReadOptions
-from nearkin.data.sources.table import Cells, Columns, existing_columns, known_of, read_cells
+from nearkin.data.sources.table import Cells, Columns, existing_columns, known_of, numbered_cells
 from nearkin.data.texts import Texts
 
 TEXT_SUFFIXES = (".txt",)
@@ -20,7 +20,7 @@ TEXT_SUFFIXES = (".txt",)
 
 def open_text_table(table: Path, columns: Columns, options: ReadOptions) -> Dataset:
     """The texts of a table. Several text columns are texts that belong together: one class a row."""
-    cells = read_cells(table)
+    cells = numbered_cells(table)
     known = existing_columns(table, cells, columns)
     texts = {name: [str(cell).strip() for cell in cells.of[name]] for name in known.texts}
     rows = _filled(table, cells, texts, options)

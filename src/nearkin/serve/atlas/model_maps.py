@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from nearkin.data.progress import Report, inform
 from nearkin.index.contract import VectorIndex
+from nearkin.models.folder import about_of
 from nearkin.report import projection
 from nearkin.serve.atlas import store
 from nearkin.serve.atlas.atlas import Atlas, build_atlas, possible_method, with_map
@@ -60,11 +61,17 @@ def are_stored(indexes: Sequence[Indexed]) -> bool:
 
 
 def _same_points(indexes: Sequence[Indexed]) -> list[PointTable]:
-    tables = [read_table(one.index) for one in indexes]
+    tables = [read_table(one.index, _targets(one.folder)) for one in indexes]
     if len(tables) == 1:
         return tables
     one, other = (table.subset(rows) for table, rows in zip(tables, shared_rows(*tables), strict=True))
     return [one, with_labels_of(other, one)]
+
+
+def _targets(folder: Path) -> list[str] | None:
+    """The metadata that are targets of given vectors or of a table's rows, whose other numbers are not; None for other models."""
+    about = about_of(folder) if (folder / "model.json").exists() else {}
+    return list(about["targets"]) if "given" in about or "table" in about else None
 
 
 def _key(at: int, indexes: Sequence[Indexed]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from nearkin.report.measure import NEAR
 from nearkin.serve.atlas.lists import Lists
 from nearkin.serve.atlas.model_maps import ModelMap
-from nearkin.serve.atlas.table import PointTable
+from nearkin.serve.atlas.table import MetadataColumn, PointTable
 
 UNKNOWN = 255  # in place of a purity in hundredths
 MOST_TEXTS, BEGINNING = 50_000, 160  # texts whose beginnings the page loads first, and their characters
@@ -28,6 +28,7 @@ def header(maps: Sequence[ModelMap], **more: Any) -> dict[str, Any]:
         "splits": list(table.split_names),
         "split": encoded(table.splits, "<u1"),
         "targets": _targets(table),
+        "columns": [_column(one) for one in table.columns],
         "pictured": any(table.thumbnail(row) for row in range(min(len(table), 100))),
         "texts": _texts(table),
         "models": [_model(one) for one in maps],
@@ -49,6 +50,7 @@ def neighbors_json(table: PointTable, positions: np.ndarray, affinity: np.ndarra
         "affinity": [value + 0.0 for value in affinity[there].tolist()],  # no -0.0
         "right": [-1] * len(rows) if right is None else right[there].tolist(),
         "sources": [table.sources[row] for row in rows],
+        "cells": [dict(table.metadata[row]) for row in rows],
     }
 
 
@@ -84,6 +86,10 @@ def _texts(table: PointTable) -> list[str] | None:
     if len(table) > MOST_TEXTS or "text" not in table.metadata[0]:
         return None
     return [str(row.get("text", ""))[:BEGINNING] for row in table.metadata]
+
+
+def _column(one: MetadataColumn) -> dict[str, Any]:
+    return {"name": one.name, "names": list(one.names) or None, "values": encoded(one.values, "<i4" if one.names else "<f4")}
 
 
 def _targets(table: PointTable) -> list[dict[str, str]]:

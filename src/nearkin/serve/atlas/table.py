@@ -1,7 +1,9 @@
 """The points of an index as a table: one array per column."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,19 @@ MOST = 200_000  # points that a browser draws fast enough
 UNKNOWN = "no split"
 RANDOM_PAIRS = 20_000
 CLOSE = 0.1  # two numbers match if they differ less than this share of random pairs
+NOT_COLUMNS = ("data", "split", "set", "group")  # shown in other ways
+MOST_COLUMNS = 50  # that points can be colored by
+MOST_VALUES = 100  # different texts of such a column
 HALF = 0.5  # share of the members of two label sets that must be in both
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataColumn:
+    """A field of the metadata as numbers: values (NaN unknown), or positions in `names` (-1 unknown)."""
+
+    name: str
+    values: np.ndarray  # (n,) float32, or int32 if there are names
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +50,7 @@ class PointTable:
     sets: np.ndarray | None  # (n, C) bool
     sources: Sequence[str]
     metadata: Sequence[Mapping[str, Any]]
+    columns: Sequence["MetadataColumn"]
     thumbnail: Callable[[int], bytes]  # of a row, b"" if it has none
     metric: str
 
@@ -58,6 +73,7 @@ class PointTable:
             sets=None if self.sets is None else self.sets[rows],
             sources=[self.sources[row] for row in rows.tolist()],
             metadata=[self.metadata[row] for row in rows.tolist()],
+            columns=[replace(one, values=one.values[rows]) for one in self.columns],
             thumbnail=lambda row: self.thumbnail(int(rows[row])),
         )
 
@@ -97,8 +113,11 @@ class PointTable:
         return float(np.nanquantile(gap[first != second], CLOSE)) if len(self) > 1 else 0.0
 
 
-def read_table(index: VectorIndex) -> PointTable:
-    """The table of an index; an empty index, or one with too many points for the explorer, is refused."""
+def read_table(index: VectorIndex, targets: Sequence[str] | None = None) -> PointTable:
+    """The table of an index; an empty index, or one with too many points for the explorer, is refused.
+
+    `targets` names the metadata that neighbors are judged by; by default all that are floats.
+    """
     count = index.count
     if not count:
         raise ValueError("the index is empty, so there is no map; add points with `nearkin index DIR --add DATA`")
@@ -109,7 +128,7 @@ def read_table(index: VectorIndex) -> PointTable:
     classes = index.labels or tuple(sorted({entry.label for entry in stored.entries if entry.label is not None}))
     number = {name: at for at, name in enumerate(classes)}
     splits, split_names = _splits(metadata)
-    targets, target_names = _numbers(metadata)
+    numbers, target_names = _numbers(metadata, targets)
     ids, pictured = stored.ids, index.has_thumbnails(stored.ids.tolist())
     return PointTable(
         vectors=stored.vectors,
@@ -118,11 +137,12 @@ def read_table(index: VectorIndex) -> PointTable:
         classes=classes,
         splits=splits,
         split_names=split_names,
-        targets=targets,
+        targets=numbers,
         target_names=target_names,
         sets=_sets(metadata),
         sources=[entry.source for entry in stored.entries],
         metadata=metadata,
+        columns=metadata_columns(metadata, (*NOT_COLUMNS, *target_names)),
         thumbnail=lambda row: index.thumbnails([int(ids[row])])[0] if pictured[row] else b"",
         metric=index.metric,
     )
@@ -140,7 +160,7 @@ def shared_rows(one: PointTable, other: PointTable) -> tuple[np.ndarray, np.ndar
 
 def with_labels_of(one: PointTable, other: PointTable) -> PointTable:
     """The same points with the labels of another table, so that both models are judged by the same labels."""
-    known = ("labels", "classes", "splits", "split_names", "targets", "target_names", "sets", "metadata")
+    known = ("labels", "classes", "splits", "split_names", "targets", "target_names", "sets", "metadata", "columns")
     return replace(one, **{name: getattr(other, name) for name in known})
 
 
@@ -157,9 +177,31 @@ def _splits(metadata: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, tuple[st
     return np.array([number[name] for name in found], dtype=np.int32), names
 
 
-def _numbers(metadata: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """(n, t) the metadata fields that are floats in all points. Groups are whole numbers, which are not used."""
-    names = [name for name, value in metadata[0].items() if isinstance(value, float)]
+def metadata_columns(metadata: Sequence[Mapping[str, Any]], without: Sequence[str] = ()) -> list[MetadataColumn]:
+    """The fields that points can be colored by: numbers, and texts with few different values. Ids and free text are not."""
+    names = dict.fromkeys(name for row in metadata for name in row if name not in without)
+    found = (_column(name, [row.get(name) for row in metadata]) for name in islice(names, MOST_COLUMNS))
+    return [one for one in found if one is not None]
+
+
+def _column(name: str, cells: Sequence[Any]) -> MetadataColumn | None:
+    known = [cell for cell in cells if cell is not None]
+    if all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in known):
+        values = np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float32)
+        return MetadataColumn(name, values) if len(set(known)) > 1 else None
+    if not all(isinstance(cell, str | bool | int | float) for cell in known):
+        return None
+    counts = Counter(map(str, known))
+    if not 1 < len(counts) <= min(MOST_VALUES, max(2, len(cells) // 2)):
+        return None
+    names = tuple(sorted(counts))
+    number = {text: at for at, text in enumerate(names)}
+    return MetadataColumn(name, np.array([-1 if cell is None else number[str(cell)] for cell in cells], dtype=np.int32), names)
+
+
+def _numbers(metadata: Sequence[Mapping[str, Any]], targets: Sequence[str] | None) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """(n, t) the metadata fields that are floats in all points, or those of `targets`. Groups are whole numbers, which are not used."""
+    names = [name for name, value in metadata[0].items() if isinstance(value, float) and (targets is None or name in targets)]
     names = [name for name in names if all(isinstance(row.get(name), float) for row in metadata)]
     if not names:
         return None, ()

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+SMALLEST = 1e-20  # sums of shares above it have all digits in float32
 BLOCK = 2**23  # distances that are held at once
 
 
@@ -34,9 +35,17 @@ def log_loss(affinity: Tensor, queries: Tensor, references: Tensor, weights: Ten
     known = (same & (affinity > -torch.inf)).any(1)
     if not bool(known.any()):
         return affinity.new_zeros(()) * affinity[affinity > -torch.inf].sum()
-    affinity, same = affinity[known], same[known]
-    lost = torch.logsumexp(affinity, 1) - torch.logsumexp(affinity.masked_fill(~same, -torch.inf), 1)
-    return (lost * weights[known]).sum() / weights[known].sum()
+    top = affinity.detach().amax(1, keepdim=True)
+    shares = (affinity - top).exp()
+    own = (shares * same).sum(1)
+    near = own > SMALLEST  # elsewhere the own class is so far away that only sums of logarithms are exact
+    far = known & ~near
+    lost = affinity.new_zeros(len(affinity)).masked_scatter(near, shares.sum(1)[near].log() - own[near].log())
+    if bool(far.any()):
+        kept, same = affinity[far], same[far]
+        exact = torch.logsumexp(kept, 1) - torch.logsumexp(kept.masked_fill(~same, -torch.inf), 1)
+        lost = lost.masked_scatter(far, exact)
+    return (lost * weights)[known].sum() / weights[known].sum()
 
 
 def squared_error(affinity: Tensor, queries: Tensor, references: Tensor, weights: Tensor) -> Tensor:
@@ -56,9 +65,9 @@ def vote(
     for at in torch.split(torch.arange(len(queries)), rows):
         affinity = affinities(queries[at], votes.embeddings, distance, temperature) + votes.log_weights
         if without is not None:
-            own = without[at]
+            own = without[at].to(affinity.device)
             counted = own >= 0
-            affinity[torch.arange(len(at))[counted], own[counted]] = -torch.inf
+            affinity[torch.arange(len(at), device=affinity.device)[counted], own[counted]] = -torch.inf
         yield torch.softmax(affinity, 1), at
 
 

@@ -1,0 +1,39 @@
+"""`nearkin explore`: evaluate and index vectors that are given, and show them; or show a model folder."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from nearkin.cli import evaluate, serve
+from nearkin.index.given import STATE, is_given
+
+QUERIES = 2000  # of vectors without splits: enough for two digits, in seconds
+
+
+def run(arguments: Namespace) -> int:
+    """Evaluate, unless it was done since the vectors were read; then serve until stopped."""
+    folder = Path(arguments.folder)
+    if is_given(folder) and not arguments.no_evaluation and not _is_evaluated(folder):
+        how = {
+            "data": None,
+            "part": "test",
+            "weights": "best",
+            "compare": False,
+            "probes": False,
+            "figures": False,
+            "rescale": None,
+            "no_pictures": True,
+        }
+        chosen = {
+            "folder": str(folder),
+            "device": arguments.device,
+            "no_verify": arguments.no_verify,
+            "queries": QUERIES,
+            "data_root": None,
+        }
+        evaluate.run(Namespace(**how, **chosen, out=None, shards=None))
+    return 0 if arguments.no_serve else serve.run(arguments)
+
+
+def _is_evaluated(folder: Path) -> bool:
+    done, made = folder / "evaluation.json", folder / STATE
+    return done.exists() and done.stat().st_mtime_ns >= made.stat().st_mtime_ns

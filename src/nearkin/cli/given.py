@@ -1,0 +1,41 @@
+"""A file of vectors in the place of a model folder: the folder is made beside it, once, and every verb then opens that."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from nearkin.cli.early_checks import GIVEN_OPTIONS, GIVEN_ROLES
+from nearkin.cli.progress import note
+from nearkin.data.sources.vector_tables import VectorColumns
+from nearkin.index.given import index_vectors, made_from
+
+SUFFIX = ".nearkin"
+
+
+def folder_of_vectors(arguments: Namespace) -> Path:
+    """The folder of the vectors that the arguments name, which is made if it is not there."""
+    source = Path(arguments.folder)
+    named = getattr(arguments, "out", None) if arguments.verb == "explore" else None
+    out = Path(named) if named else source.resolve().with_suffix(SUFFIX)
+    replace = arguments.verb == "explore" and arguments.replace
+    options = [name for name in GIVEN_OPTIONS if getattr(arguments, name) is not None]
+    if not options and not replace and made_from(out, source):
+        return out
+    columns = {role: getattr(arguments, f"{role}_column") for role in GIVEN_ROLES}
+    columns |= {"targets": _names(arguments.target_columns), "keep": _names(arguments.columns)}
+    index_vectors(
+        source,
+        out,
+        labels=arguments.labels,
+        images=arguments.images,
+        columns=VectorColumns(**columns),
+        metric=arguments.metric,
+        on_error="skip",
+        replace=replace,
+        report=note,
+    )
+    note(f"{out} holds the vectors and their index; every verb opens it")
+    return out
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())

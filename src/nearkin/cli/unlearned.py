@@ -1,0 +1,115 @@
+"""Embeddings that no label has touched, for judging labels and for choosing what to label: an encoder's features, or plain inputs."""
+
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nearkin import data as sources
+from nearkin.cli.evaluation_data import whole_data
+from nearkin.cli.progress import TrainingView
+from nearkin.compose.affinity import Affinity, cosine
+from nearkin.data.corrections import corrected
+from nearkin.data.dataset import Dataset
+from nearkin.data.images import Files, image_files
+from nearkin.data.loader import Loader
+from nearkin.data.opener import DATA_ROOT
+from nearkin.data.pixels import Framing
+from nearkin.data.preprocess import describe
+from nearkin.models import build
+from nearkin.models.encoders import Encoder, find_encoder, installed_encoder, weights_digest
+from nearkin.models.feature_cache import feature_key
+from nearkin.models.folder import load
+from nearkin.train.encoder import are_photographs
+from nearkin.train.features import Featured, facts_of, featured
+from nearkin.train.inputs import Prepare
+
+SIDE = 32  # pixels of images whose own pixels are compared
+COMPONENTS = 100  # principal components of pixels
+FITTED_ON = 10_000  # images from which the components are computed
+
+
+class Unlearned(NamedTuple):
+    """Data, an embedding of every point, the affinity to compare them by, and what they are, in words."""
+
+    data: Dataset
+    embeddings: Tensor  # (n, d)
+    affinity: Affinity | None
+    words: str
+
+
+def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
+    """The data that the arguments name, or those of a model folder with their parts; features are kept in `out`."""
+    folder = Path(arguments.data)
+    if not (folder / "model.json").exists():
+        data = sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, on_error="skip", report=view.message)
+        return _embedded(corrected(data, arguments.labels or "", view.message), arguments, out, view)
+    data = whole_data(Namespace(**vars(arguments), folder=arguments.data), folder, view.message)
+    model = load(folder, device=arguments.device, verify=not arguments.no_verify)
+    if arguments.encoder is None and model.has_features and "features" in model.about and isinstance(data.inputs, Files):
+        prepare = Prepare(model.prepare, "images")
+        found = featured(model.network.body, prepare, data, folder, model.about["features"], model.device, view)  # type: ignore[arg-type]
+        return _of_features(found, model.about["network"]["name"])
+    return _embedded(data, arguments, out, view)
+
+
+def _embedded(data: Dataset, arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
+    if data.kind == "vectors":
+        return Unlearned(data, data.read(data.ids), None, "the vectors themselves")
+    if isinstance(data.inputs, Files):
+        named = None if arguments.encoder is None else find_encoder(arguments.encoder, arguments.weights)
+        encoder = named or (installed_encoder() if are_photographs(data) else None)
+        if encoder is not None:
+            return _encoded(data, encoder, arguments.device, out, view)
+        framing = Framing(SIDE)
+        data = replace(data, inputs=image_files(data.inputs.paths, framing, data.shape[0], data.inputs.on_error))
+    return _by_pixels(data, view)
+
+
+def _encoded(data: Dataset, encoder: Encoder, device: str | None, out: Path, view: TrainingView) -> Unlearned:
+    """The features of a pretrained encoder, from the cache in `out` if they are there."""
+    assert isinstance(data.inputs, Files)
+    framing, steps = encoder.reading.framing, (encoder.reading.standardize,)
+    images = replace(data, inputs=image_files(data.inputs.paths, framing, 3, data.inputs.on_error))
+    about = {"network": {"name": encoder.network}, "shape": [3, framing.size, framing.size], "prepare": describe(steps)}
+    key = feature_key(**facts_of(about, weights_digest(encoder.weights)))
+    body = build(encoder.network, image_shape=(3, framing.size, framing.size), weights=encoder.weights).body
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    found = featured(body, Prepare(steps, "images"), images, out, key, place, view)  # type: ignore[arg-type]
+    return _of_features(found, encoder.network)
+
+
+def _of_features(found: Featured, name: str) -> Unlearned:
+    assert isinstance(found.features.inputs, Tensor)
+    return Unlearned(found.images, found.features.inputs, cosine(), f"the features of the frozen encoder {name}")
+
+
+def _by_pixels(data: Dataset, view: TrainingView) -> Unlearned:
+    """Principal components of small images."""
+    loader = Loader(data, report=view.message)
+    parts, kept = [], []
+    for inputs, ids in loader(torch.split(data.ids, 512)):
+        x = inputs.float() / 255
+        parts.append(
+            (functional.interpolate(x, (SIDE, SIDE), mode="bilinear", antialias=True) if max(x.shape[2:]) > SIDE else x).flatten(1)
+        )
+        kept.append(ids)
+    rows = torch.cat(parts)
+    some = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:FITTED_ON]]
+    _, vectors = torch.linalg.eigh((some - some.mean(0)).T @ (some - some.mean(0)))
+    words = (
+        f"{min(COMPONENTS, rows.shape[1])} principal components of the pixels; a pretrained encoder judges photographs better (--encoder)"
+    )
+    return Unlearned(data.subset(data.rows(torch.cat(kept))), (rows - some.mean(0)) @ vectors[:, -COMPONENTS:], None, words)
+
+
+def place_names(data: Dataset) -> list[str]:
+    """How a table names every point, so that `--labels` finds it again: the path of its file, or its source."""
+    if not isinstance(data.inputs, Files):
+        return list(data.sources)
+    paths = [str(Path(path).absolute()) for path in data.inputs.paths]
+    return paths if len(set(paths)) == len(paths) else list(data.sources)

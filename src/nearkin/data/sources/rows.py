@@ -1,0 +1,173 @@
+"""Tables whose rows are the points: columns of numbers, categories, booleans and dates, with a class or numbers to learn from."""
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearkin.compose.points import encode_labels
+from nearkin.data.columns import Cells, TableSchema, read_columns
+from nearkin.data.dataset import WHOLE, Dataset
+from nearkin.data.files import is_image
+from nearkin.data.labels import class_numbers, split_name
+from nearkin.data.progress import Report, few, inform, warn
+from nearkin.data.sources.table import Columns
+from nearkin.data.table_format import TableFormat
+
+MOST_CLASSES = 20  # different whole numbers up to which a label column of numbers holds classes
+
+
+def lists_files(path: Path, path_column: str) -> bool:
+    """Whether a table has the column of paths, or names of image files in its first row, so that its rows are image files."""
+    if path.suffix.lower() == ".parquet":
+        try:
+            return path_column in import_module("pyarrow.parquet").read_schema(path).names
+        except ImportError:
+            return True  # the reader of image tables names what to install
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            header, first = next(reader, []), next(reader, [])
+    except (UnicodeDecodeError, csv.Error):
+        return False
+    return path_column in [cell.strip() for cell in header] or any(is_image(cell.strip()) for cell in first)
+
+
+def open_rows(what: Any, columns: Columns, report: Report | None, known: TableFormat | None = None) -> Dataset:
+    """Open a table file or a frame whose rows are the points; `known` is the format of the model that reads them."""
+    name = Path(what).stem if isinstance(what, str | os.PathLike) else "table"
+    where = str(what) if isinstance(what, str | os.PathLike) else "the table"
+    try:
+        cells = read_columns(Path(what) if isinstance(what, str | os.PathLike) else what)
+        found = _format(where, cells, columns, report) if known is None else known
+        kept, answers = _answers(where, cells, found, report)
+        cells = {name: Cells(of.said, of.values[kept]) for name, of in cells.items()}
+        if known is None:
+            found = replace(found, schema=TableSchema.learned(_plain(cells), found.besides))
+            inform(report, f"the columns of {where}:\n{found.schema.described()}")
+        encoded = found.schema.encode(_plain(cells), found.besides)
+    except ValueError as error:
+        raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+    inputs = torch.from_numpy(np.concatenate([encoded.numbers, encoded.categories], 1).astype(np.float32))
+    first = 2 if isinstance(what, str | os.PathLike) and Path(what).suffix.lower() != ".parquet" else 1  # below a CSV's header
+    sources = [f"{where if where != 'the table' else name} row {row + first}" for row in kept.tolist()]
+    return Dataset(name, inputs, sources=sources, columns=_shown(found, cells, encoded.numbers), table=found, **answers)
+
+
+def _shown(found: TableFormat, cells: Mapping[str, Cells], numbers: np.ndarray) -> dict[str, list[Any]]:
+    """The cells of the features as JSON holds them: dates as text, missing ones as None."""
+    shown, at = dict[str, list[Any]](), 0
+    for column in found.schema.columns:
+        if column.kind == "number":
+            shown[column.name] = [None if np.isnan(cell) else float(cell) for cell in numbers[:, at]]
+        else:
+            plain = cells[column.name].plain()
+            shown[column.name] = [cell if isinstance(cell, bool | str | None) else str(cell) for cell in plain]
+        at += len(column.features())
+    return shown
+
+
+def _plain(cells: Mapping[str, Cells]) -> dict[str, np.ndarray]:
+    """Columns that are read again as they were: dates stay dates, booleans booleans."""
+    return {name: of.plain() if of.said in ("boolean", "date") else of.values for name, of in cells.items()}
+
+
+def _format(where: str, cells: Mapping[str, Cells], columns: Columns, report: Report | None) -> TableFormat:
+    """Which columns are no features: those that the caller named must be there, usual names may."""
+    wanted = [name for name in (columns.label, *(columns.targets or ()), columns.split, columns.group) if name]
+    missing = [name for name in wanted if name not in cells]
+    if missing:
+        raise ValueError(f"{where} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells))}")
+
+    def usual(given: str | None, name: str) -> str:
+        return given or (name if name in cells else "")
+
+    targets = columns.targets or (("target",) if "target" in cells and not columns.label and "label" not in cells else ())
+    label = "" if targets and columns.label is None and "label" not in cells else usual(columns.label, "label")
+    if label and not targets and _is_amount(cells[label]):
+        inform(report, f"{label} holds numbers that differ in most rows: it is learned as a number, not as classes")
+        label, targets = "", (label,)
+    if not label and not targets:
+        raise ValueError(
+            f"{where} has no column 'label' or 'target' to learn from; name one with --label (label_column) or "
+            f"--set data.target_columns=...: its columns are {few(list(cells))}. A table of image files has a column 'path'"
+        )
+    return TableFormat(TableSchema(()), label, tuple(targets), usual(columns.split, "split"), usual(columns.group, "group"))
+
+
+def _is_amount(cells: Cells) -> bool:
+    """Whether a label column holds quantities rather than names of classes."""
+    numbers = _as_numbers(cells)
+    if numbers is None or cells.said in ("boolean", "category"):
+        return False
+    present = numbers[~np.isnan(numbers)]
+    return bool((present != np.floor(present)).any()) or len(np.unique(present)) > MOST_CLASSES
+
+
+def _as_numbers(cells: Cells) -> np.ndarray | None:
+    """float64 with NaN where a cell is missing; None if a cell is no number."""
+    if cells.said in ("number", "boolean"):
+        return cells.values
+    if cells.said == "date":
+        return None
+    try:
+        return np.array([np.nan if cell is None else float(str(cell).replace(",", "")) for cell in cells.values], dtype=np.float64)
+    except ValueError:
+        return None
+
+
+def _answers(where: str, cells: Mapping[str, Cells], found: TableFormat, report: Report | None) -> tuple[np.ndarray, dict[str, Any]]:
+    """The rows whose class or numbers are known, and what is known of them, as arguments of a `Dataset`."""
+    count = len(next(iter(cells.values())).values)
+    known = np.ones(count, dtype=bool)
+    named = [name for name in (found.label, *found.targets) if name in cells]
+    for name in named:
+        known &= np.array([cell is not None for cell in cells[name].plain()], dtype=bool)
+    if named and not known.any():
+        raise ValueError(f"{where}: {few(named)} is missing in every row; fill it in for some")
+    if not known.all():
+        warn(report, f"{where}: {few(named)} is missing in {int((~known).sum()):,} of {count:,} rows, which are left out")
+    kept = np.flatnonzero(known)
+    answers: dict[str, Any] = {"split": _split(where, cells, found.split, kept)}
+    if found.label in cells:
+        answers |= _classes(cells[found.label].plain()[kept])
+    if found.targets and all(name in cells for name in found.targets):
+        answers |= {"targets": _targets(where, cells, found.targets, kept), "target_names": found.targets}
+    if found.group in cells:
+        answers["groups"] = encode_labels([str(cell) for cell in cells[found.group].plain()[kept]])[0]
+    return kept, answers
+
+
+def _classes(values: Sequence[Any]) -> dict[str, Any]:
+    names = [str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell) for cell in values]
+    labels, classes = class_numbers(names)
+    return {"labels": labels, "classes": classes}
+
+
+def _targets(where: str, cells: Mapping[str, Cells], names: Sequence[str], kept: np.ndarray) -> torch.Tensor:
+    columns = []
+    for name in names:
+        numbers = _as_numbers(cells[name])
+        if numbers is None:
+            raise ValueError(f"{where}: the target column {name!r} holds cells that are no numbers; for classes name it with --label")
+        columns.append(numbers[kept])
+    found = np.stack(columns, 1).astype(np.float32)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{where}: {few(list(names))} holds infinity, or numbers beyond float32; remove these rows, or clip them")
+    return torch.from_numpy(found)
+
+
+def _split(where: str, cells: Mapping[str, Cells], name: str, kept: np.ndarray) -> np.ndarray:
+    if name not in cells:
+        return np.full(len(kept), WHOLE)
+    found = [split_name(str(cell)) for cell in cells[name].plain()[kept]]
+    if None in found:
+        other = str(cells[name].plain()[kept][found.index(None)])
+        raise ValueError(f"{where}: the column {name!r} of the parts holds {other!r}; allowed are train, validation and test")
+    return np.array(found)

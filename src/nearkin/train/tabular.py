@@ -1,0 +1,202 @@
+"""Train the encoders of table rows: NCA over a sampled share of the training rows per step, stopped early on held-out rows."""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearkin.models.tabular import TabularEncoder
+from nearkin.search.soft_neighbors import BLOCK, affinities, log_loss, squared_error
+
+MOST_REFERENCES = 1024  # of a step, whatever their share: it bounds the memory and the time of a step
+FEWEST_HELD_OUT = 8
+SMALL = 2_500  # rows up to which several members are the default
+AVERAGING = 0.98  # of the old average that a step keeps: the average of about 50 steps is steadier than the last weights
+TEMPERATURES = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # factors that the held-out rows choose from
+
+
+class TableRows(NamedTuple):
+    """Rows as the encoder and the loss take them."""
+
+    numbers: Tensor  # (n, p) scaled
+    categories: Tensor  # (n, q)
+    targets: Tensor  # (n, t) float32: one-hot classes, or standardized numbers
+    classes: Tensor | None  # (n,)
+    weights: Tensor  # (n,)
+
+    def some(self, at: Tensor) -> "TableRows":
+        """The rows at these positions."""
+        return TableRows(*(None if part is None else part[at] for part in self))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a member is trained; the defaults are those of the tabular estimators."""
+
+    distance: str = "euclidean"
+    temperature: float = 1.0
+    reference_share: float = 0.5
+    batch_size: int = 256
+    epochs: int = 40
+    patience: int = 12
+    learning_rate: float = 0.002
+    weight_decay: float = 0.0002
+
+
+class Trained(NamedTuple):
+    """What a training leaves besides the weights."""
+
+    curve: list[float]  # the held-out loss of every epoch, or the training loss without held-out rows
+    factor: float  # of the temperature, by which the held-out rows are predicted best
+
+
+def batch_size_for(n: int) -> int:
+    """Several steps per epoch for small tables, few for large ones, where a step has more references."""
+    return max(32, min(max(min(256, n // 7), n // 16), 1024))
+
+
+def members_for(n: int) -> int:
+    """Several members for small tables, where they cost little and steady the prediction."""
+    return 4 if n <= SMALL else 1
+
+
+def split_rows(classes: np.ndarray | None, n: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the rows to train on and to hold out, the classes in equal shares; no row of a class with one row is held out."""
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(n)
+    if classes is None:
+        held = order[: round(share * n)]
+    else:
+        ranked = np.empty(n)
+        for one in np.unique(classes):
+            rows = order[classes[order] == one]
+            ranked[rows] = np.arange(len(rows)) < min(round(share * len(rows)), len(rows) - 1)
+        held = np.flatnonzero(ranked)
+    held = held if len(held) >= FEWEST_HELD_OUT else held[:0]
+    return np.setdiff1d(np.arange(n), held), np.sort(held)
+
+
+def train(
+    encoder: TabularEncoder,
+    rows: TableRows,
+    parts: tuple[np.ndarray, np.ndarray],
+    schedule: Schedule,
+    seed: int,
+    report: Callable[[int, float, float | None], None] | None = None,
+) -> Trained:
+    """Train in place: the encoder gets the averaged weights of the best epoch.
+
+    A step compares a batch with itself and a random share of the other rows. The learning rate falls to 0 along a cosine.
+    """
+    training, held = (torch.from_numpy(part) for part in parts)
+    steps = _Steps(encoder, rows, training, schedule, seed)
+    curve, best, since, factor = list[float](), math.inf, 0, 1.0
+    weights = copy.deepcopy(encoder.state_dict())
+    for epoch in range(schedule.epochs):
+        loss = steps.epoch()
+        figure, found = held_out_loss(steps.average, rows, training, held, schedule) if len(held) else (None, 1.0)
+        curve.append(loss if figure is None else figure)
+        if report is not None:
+            report(epoch + 1, loss, figure)
+        since += 1
+        if curve[-1] < best:
+            best, since, factor, weights = curve[-1], 0, found, copy.deepcopy(steps.average.state_dict())
+        if since >= schedule.patience:
+            break
+    encoder.load_state_dict(weights)
+    encoder.eval()
+    return Trained(curve, factor)
+
+
+class _Steps:
+    """The steps of a training, and the moving average of the weights."""
+
+    def __init__(self, encoder: TabularEncoder, rows: TableRows, training: Tensor, schedule: Schedule, seed: int) -> None:
+        self.encoder, self.rows, self.training, self.schedule = encoder, rows, training, schedule
+        self.generator = torch.Generator().manual_seed(seed)
+        self.average = copy.deepcopy(encoder)
+        self.pairs = list(zip(self.average.state_dict().values(), encoder.state_dict().values(), strict=True))
+        self.optimizer = torch.optim.AdamW(encoder.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
+        self.count = max(1, round(len(training) / schedule.batch_size))  # of an epoch
+        self.done = 0
+
+    def epoch(self) -> float:
+        """The mean training loss of an epoch."""
+        self.encoder.train()
+        lost = 0.0
+        for batch, drawn in self._batches():
+            share = self.done / (self.schedule.epochs * self.count)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.schedule.learning_rate * (1 + math.cos(math.pi * share)) / 2
+            loss = _step_loss(self.encoder, self.rows.some(torch.cat([batch, drawn])), len(batch), self.schedule)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            self._averaged()
+            self.done += 1
+            lost += float(loss.detach()) * len(batch) / len(self.training)
+        return lost
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches, each with the other rows that are drawn for it."""
+        order = self.training[torch.randperm(len(self.training), generator=self.generator)]
+        for batch in order.tensor_split(self.count):
+            others = order[~torch.isin(order, batch)]
+            most = min(round(self.schedule.reference_share * len(others)), MOST_REFERENCES)
+            yield batch, others[torch.randperm(len(others), generator=self.generator)[:most]]
+
+    @torch.no_grad()
+    def _averaged(self) -> None:
+        keep = min(AVERAGING, (1 + self.done) / (10 + self.done))  # the first weights are forgotten soon
+        for mine, its in self.pairs:
+            if mine.dtype.is_floating_point:
+                mine.lerp_(its, 1 - keep)
+            else:
+                mine.copy_(its)
+
+
+def _step_loss(encoder: TabularEncoder, rows: TableRows, b: int, schedule: Schedule) -> Tensor:
+    """The loss of the first `b` rows with all rows as references, each without itself."""
+    embeddings = encoder(rows.numbers, rows.categories)
+    affinity = affinities(embeddings[:b], embeddings, schedule.distance, schedule.temperature) + rows.weights.log()
+    affinity = affinity.masked_fill(torch.eye(b, len(embeddings), dtype=torch.bool, device=affinity.device), -torch.inf)
+    if rows.classes is not None:
+        return log_loss(affinity, rows.classes[:b], rows.classes, rows.weights[:b])
+    return squared_error(affinity, rows.targets[:b], rows.targets, rows.weights[:b])
+
+
+@torch.no_grad()
+def embed(encoder: TabularEncoder, numbers: Tensor, categories: Tensor, block: int = 4096) -> Tensor:
+    """(n, d) in evaluation mode."""
+    encoder.eval()
+    return torch.cat([encoder(*both) for both in zip(torch.split(numbers, block), torch.split(categories, block), strict=True)])
+
+
+@torch.no_grad()
+def held_out_loss(encoder: TabularEncoder, rows: TableRows, training: Tensor, held: Tensor, schedule: Schedule) -> tuple[float, float]:
+    """The loss of the held-out rows with all training rows as references, at the best factor of the temperature, and that factor."""
+    known, asked = rows.some(training), rows.some(held)
+    queries, references = embed(encoder, asked.numbers, asked.categories), embed(encoder, known.numbers, known.categories)
+    lost = torch.zeros(len(TEMPERATURES))
+    for some in torch.split(torch.arange(len(queries)), max(1, BLOCK // len(references))):
+        affinity = affinities(queries[some], references, schedule.distance, schedule.temperature)
+        for at, factor in enumerate(TEMPERATURES):
+            shares = torch.softmax(affinity / factor + known.weights.log(), 1)
+            lost[at] += _lost(shares @ known.targets, asked.some(some)).cpu()
+    best = int(lost.argmin())
+    return float(lost[best] / asked.weights.sum()), TEMPERATURES[best]
+
+
+def _lost(found: Tensor, asked: TableRows) -> Tensor:
+    """The weighted sum of the rows' losses, from the mean targets of their neighbors."""
+    if asked.classes is None:
+        errors = (found - asked.targets).square().mean(1)
+    else:
+        tiny = torch.finfo(found.dtype).tiny  # a class without a neighbor would cost infinity, in which no epoch is better
+        errors = -found.gather(1, asked.classes[:, None])[:, 0].clamp_min(tiny).log()
+    return (errors * asked.weights).sum()

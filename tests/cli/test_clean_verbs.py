@@ -1,0 +1,79 @@
+"""`nearkin clean` and `nearkin pick`: tables with reasons, over files, vectors and model folders, and taken back by --labels."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nearkin.cli import main
+from nearkin.data import open as open_data
+from nearkin.data.corrections import corrected
+
+
+def vectors(folder: Path, n: int = 120) -> Path:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(n, 6)).astype(np.float32) + 6 * np.eye(6, dtype=np.float32)[np.arange(n) % 3]
+    x[50] = x[2]
+    y = np.array(["ant", "bee", "cat"])[np.arange(n) % 3]
+    y[7] = "cat"
+    np.savez(folder / "points.npz", x=x, y=y)
+    return folder / "points.npz"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_vectors_are_cleaned_and_accepted_rows_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = vectors(tmp_path), tmp_path / "out"
+    assert main(["clean", str(source), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "1 label, 1 duplicate" in printed and "--labels" in printed
+    rows = rows_of(out / "problems.csv")
+    assert [(row["kind"], row["label"], row["suggested"]) for row in rows] == [("label", "cat", "bee"), ("duplicate", "cat", "")]
+    assert rows[0]["reason"] == "other points say bee, not cat"
+    about = json.loads((out / "problems.json").read_text())
+    assert about["counts"] == {"label": 1, "duplicate": 1} and about["judged by"] == "the vectors themselves"
+    text = (out / "problems.csv").read_text().replace("cat,bee,,label", "cat,bee,x,label").replace("cat,,,duplicate", "cat,,x,duplicate")
+    (out / "problems.csv").write_text(text)
+    data = corrected(open_data(source), str(out / "problems.csv"))
+    assert data.labels is not None and len(data) == 119 and data.classes[data.labels[7]] == "bee" and 50 not in data.ids.tolist()
+
+
+def test_picks_of_image_files_are_labeled_and_picked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out = tmp_path / "pictures", tmp_path / "out"
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    for row in range(40):
+        pixels = draw.integers(0, 60, (16, 16)) + 180 * (np.arange(16) // 8 == row % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{row:02d}.png")
+    assert main(["pick", str(folder), "--budget", "2", "--out", str(out)]) == 0
+    rows = rows_of(out / "picks.csv")
+    assert sorted(int(Path(row["path"]).stem) % 2 for row in rows) == [0, 1]
+    assert rows[0]["reason"].startswith("typical of a group of") and "principal components of the pixels" in capsys.readouterr().err
+    for row in rows:
+        row["label"] = "odd" if int(Path(row["path"]).stem) % 2 else "even"
+    with (out / "picks.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    assert main(["pick", str(folder), "--budget", "3", "--labels", str(out / "picks.csv"), "--out", str(tmp_path / "next")]) == 0
+    assert not {row["path"] for row in rows} & {row["path"] for row in rows_of(tmp_path / "next" / "picks.csv")}
+
+
+def test_everything_labeled_leaves_nothing_to_pick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pick", str(vectors(tmp_path)), "--out", str(tmp_path / "out")]) == 1
+    assert "all 120 points have one, so there is nothing to choose" in capsys.readouterr().err
+
+
+def test_a_model_folder_is_cleaned_over_all_its_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, folder = vectors(tmp_path), tmp_path / "model"
+    assert main(["train", str(source), "--out", str(folder), "--epochs", "1", "--set", "data.leaks=allow", "--device", "cpu"]) == 0
+    assert main(["clean", str(folder)]) == 0
+    rows = rows_of(folder / "clean" / "problems.csv")
+    assert {row["kind"] for row in rows} <= {"label", "duplicate", "leak"} and rows[0]["path"].endswith("row 7")
+    assert {row["part"] for row in rows} <= {"train", "validation", "test"}

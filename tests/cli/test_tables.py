@@ -1,0 +1,212 @@
+"""Tables from the command line: train, predict, embed, index, search, evaluate and serve rows, and what is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+import nearkin
+from nearkin import cli
+from nearkin.data.sources.rows import open_rows
+from nearkin.data.sources.table import Columns
+from nearkin.data.table_format import TableFormat
+from nearkin.index.collection import open_index
+from nearkin.serve.app import make_app
+
+HEADER = "id,age,job,member,since,planet,income"
+TRAIN = ("--label", "income", "--epochs", "12", "--dimension", "8", "--device", "cpu", "--set", "network.options.members=1")
+
+
+def people(n: int = 160, seed: int = 0) -> list[str]:
+    """Lines of a table whose income depends on age and job."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for at in range(n):
+        age, job, member = int(rng.integers(18, 80)), rng.choice(["cook", "smith", "pilot"]), rng.choice(["yes", "no"])
+        income = "high" if (age > 45) != (job == "cook") else "low"
+        cells = [at + 1, "" if at % 20 == 19 else age, job, member, f"2024-{at % 12 + 1:02d}-{at % 27 + 1:02d}", "earth", income]
+        lines.append(",".join(map(str, cells)))
+    return lines
+
+
+def write(path: Path, lines: list[str], header: str = HEADER) -> Path:
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    code = cli.main([str(one) for one in arguments])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return str(out + err)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert cli.main([str(one) for one in arguments]) == 1
+    return str(capsys.readouterr().err)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("tables")
+    table = write(place / "people.csv", people())
+    assert cli.main(["train", str(table), "--out", str(place / "model"), *TRAIN]) == 0
+    assert cli.main(["index", str(place / "model"), str(table), "--device", "cpu"]) == 0
+    features = [line.rpartition(",")[0] for line in people(6, seed=1)]
+    write(place / "new.csv", features, HEADER.rpartition(",")[0])
+    return place
+
+
+def test_training_prints_the_schema_and_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = people(60)
+    lines[3] = lines[3].rpartition(",")[0] + ","
+    said = run(capsys, "train", write(tmp_path / "t.csv", lines), "--out", tmp_path / "m", *TRAIN)
+    assert "income is missing in 1 of 60 rows, which are left out" in said
+    assert "age     number, some missing" in said and "job     category of 3: cook, pilot, smith" in said
+    assert "member  boolean" in said and "since   date" in said
+    assert "id      left out: a whole number of its own" in said and "planet  left out: the same value in every row" in said
+    assert "accuracy" in said and "log_loss" in said and "calibration_error" in said
+
+
+def test_the_model_folder_keeps_the_schema_and_no_pickle(place: Path) -> None:
+    about = json.loads((place / "model" / "model.json").read_text())
+    assert [column["name"] for column in about["table"]["schema"]["columns"]] == ["age", "job", "member", "since"]
+    assert about["table"]["label"] == "income" and about["network"]["name"] == "tabular"
+    assert not list((place / "model").rglob("*.pkl")) and (place / "model" / "weights.safetensors").exists()
+
+
+def test_rows_are_predicted_by_soft_votes_that_sum_to_one(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(capsys, "predict", place / "model", place / "new.csv", "--json").partition("\n]")[0] + "\n]")
+    assert len(found) == 6 and {one["label"] for one in found} <= {"high", "low"} and all(0.5 <= one["probability"] <= 1 for one in found)
+    model = nearkin.load(place / "model", device="cpu")
+    assert torch.allclose(model.shares(place / "new.csv").sum(1), torch.ones(6))
+    test = open_rows(place / "people.csv", Columns(), None, TableFormat.from_dict(model.about["table"]))
+    assert isinstance(test.inputs, torch.Tensor) and test.labels is not None
+    assert float((model.predict(test.inputs) == test.labels).float().mean()) > 0.75
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "mapping", "parquet"])
+def test_a_model_reads_frames_mappings_and_parquet(place: Path, tmp_path: Path, form: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(place / "new.csv")
+    if form == "polars":
+        given: Any = pytest.importorskip("polars").read_csv(place / "new.csv")
+    elif form == "parquet":
+        pytest.importorskip("pyarrow")
+        given = tmp_path / "new.parquet"
+        frame.to_parquet(given)
+    else:
+        given = frame if form == "pandas" else {name: frame[name].tolist() for name in frame}
+    model = nearkin.load(place / "model", device="cpu")
+    np.testing.assert_allclose(model.encode(given), model.encode(place / "new.csv"), atol=1e-5)
+
+
+def test_the_saved_network_embeds_as_the_references_were(place: Path) -> None:
+    model = nearkin.load(place / "model", device="cpu")
+    data = open_rows(place / "people.csv", Columns(), None, TableFormat.from_dict(model.about["table"]))
+    assert isinstance(data.inputs, torch.Tensor) and model.references is not None
+    everything = torch.as_tensor(model.encode(data.inputs))
+    away = torch.cdist(model.references.embeddings, everything, compute_mode="donot_use_mm_for_euclid_dist").min(1).values
+    assert float(away.max()) < 1e-3
+
+
+def test_search_shows_columns_and_finds_the_row_itself(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = run(capsys, "search", place / "model", place / "new.csv", "-k", 1)
+    assert "age" in said and "job" in said and "people.csv row" in said
+    found = json.loads(run(capsys, "search", place / "model", "--id", 5, "-k", 2, "--json"))
+    assert set(found[0]["neighbors"][0]["metadata"]) >= {"job", "member", "since"}
+    assert "job" in run(capsys, "search", place / "model", "--id", 5, "--where", "job=cook", "-k", 1)
+
+
+def test_rows_are_evaluated_and_embedded(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "1-nn" in run(capsys, "evaluate", place / "model", "--no-pictures", "--device", "cpu", "--out", place / "evaluation")
+    assert "160 embeddings of 8 dimensions" in run(capsys, "embed", place / "model", place / "people.csv", "--out", place / "e.npz")
+
+
+def test_the_service_searches_by_row_and_names_what_is_wrong(place: Path) -> None:
+    row = {"id": 7, "age": 30, "job": "cook", "member": "no", "since": "2024-03-04", "planet": "earth"}
+    with TestClient(make_app(open_index(place / "model", device="cpu")), base_url="http://127.0.0.1:8000") as client:
+        found = client.post("/search?k=3", json={"row": row}).json()
+        assert len(found["neighbors"]) == 3 and found["neighbors"][0]["metadata"]["job"] == "cook"
+        wrong = client.post("/search", json={"row": {**row, "age": "young"}})
+        assert wrong.status_code == 422 and "column 'age' was a number in training" in wrong.json()["error"]["message"]
+        assert "exactly one of" in client.post("/search", json={"row": row, "id": 1}).json()["error"]["message"]
+        assert "differs" in client.get("/").text
+
+
+def without_job(header: str, line: str) -> tuple[str, str]:
+    cells = line.split(",")
+    return header.replace("job,", ""), ",".join(cells[:2] + cells[3:])
+
+
+def retyped(header: str, line: str) -> tuple[str, str]:
+    cells = line.split(",")
+    return header, ",".join([cells[0], "old", *cells[2:]])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_job, "columns are missing: job"),
+        (lambda header, line: (header + ",shoe", line + ",44"), "columns are not in the schema: shoe"),
+        (lambda header, line: ("age,id" + header.removeprefix("id,age"), line), "columns are in another order: id"),
+        (retyped, "column 'age' was a number in training, and now holds 'old'"),
+    ],
+)
+def test_a_later_table_is_checked_against_the_schema(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Any, said: str
+) -> None:
+    header, *lines = (place / "new.csv").read_text().splitlines()
+    changed = [change(header, line) for line in lines]
+    assert said in refused(capsys, "predict", place / "model", write(tmp_path / "q.csv", [line for _, line in changed], changed[0][0]))
+
+
+def test_numbers_to_predict_are_recognized(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 2))
+    lines = [f"{a:.4f},{b:.4f},{100 + 20 * a - 5 * b:.3f}" for a, b in x]
+    table = write(tmp_path / "t.csv", lines, "a,b,price")
+    said = run(capsys, "train", table, "--out", tmp_path / "m", "--label", "price", *TRAIN[2:])
+    assert "price holds numbers that differ in most rows: it is learned as a number" in said and "r2" in said
+    found = run(capsys, "predict", tmp_path / "m", write(tmp_path / "q.csv", ["0,0", "1,1"], "a,b"), "--json")
+    assert '"price": 1' in found
+    other = run(capsys, "train", table, "--out", tmp_path / "m2", "--set", "data.target_columns=price", *TRAIN[2:])
+    assert "root_mean_square_error" in other
+
+
+@pytest.mark.parametrize(
+    ("header", "lines", "said"),
+    [
+        ("a,b", ["1,2", "3,4"], "has no column 'label' or 'target' to learn from; name one with --label"),
+        ("a,label", ["1,", "2,"], "label is missing in every row"),
+        ("a,label", [], "has no rows below its header"),
+        ("a,a,label", ["1,2,x", "3,4,y"], "column 'a' is there twice"),
+        ("a,label", ["1,x", "1,y"], "no column is left to learn from: a (the same value in every row)"),
+        ("a,label", [",x", ",y"], "a (every cell is missing)"),
+        ("a,label", ["1.5,x", "2,x"], "has one class only (x)"),
+        ("a,label", ["1,x", "2,y,z"], "line 3 has 3 cells, and the header has 2"),
+        ("a,label", [f'"{at},5",{"xy"[at % 2]}' for at in range(30)], "holds numbers with decimal commas"),
+        ("t,label", [f'"this is a long text about {at}",{"xy"[at % 2]}' for at in range(30)], "column 't' holds free text"),
+        ("a,target", ["1,inf", "2,3"], "holds infinity"),
+    ],
+)
+def test_bad_tables_are_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], header: str, lines: list[str], said: str
+) -> None:
+    assert said in refused(capsys, "train", write(tmp_path / "t.csv", lines, header), "--out", tmp_path / "m", "--device", "cpu")
+
+
+def test_a_table_refuses_what_is_for_other_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = write(tmp_path / "t.csv", people(40))
+    said = refused(capsys, "train", table, "--label", "income", "--network", "mlp", "--out", tmp_path / "m")
+    assert "network.name (mlp) is not for rows of a table" in said
+    assert "has no column 'wage'" in refused(capsys, "train", table, "--label", "wage", "--out", tmp_path / "m2")
+
+
+def test_ten_rows_many_categories_and_a_lonely_class_are_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{at},c{at % 7},{'z' if at == 0 else 'xy'[at % 2]}" for at in range(10)]
+    assert "accuracy" in run(capsys, "train", write(tmp_path / "t.csv", lines, "a,c,label"), "--out", tmp_path / "m", *TRAIN[2:])

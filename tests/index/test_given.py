@@ -1,0 +1,184 @@
+"""A file of vectors becomes an ordinary folder, which every verb opens."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import nearkin
+from nearkin.cli import main
+from nearkin.data.shards import is_sharded
+from nearkin.index.given import given_points, is_given
+from nearkin.models.folder import load
+from nearkin.serve.atlas.model_maps import Indexed, build_maps
+from nearkin.serve.atlas.page_data import header
+
+N, D = 90, 6
+EVIL = "</script><script>alert('x')</script><b>bold</b>"
+
+
+def clusters(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, n)
+    return (4 * np.eye(3, D)[labels] + rng.normal(size=(n, D))).astype(np.float32), labels
+
+
+@pytest.fixture
+def table():
+    vectors, labels = clusters()
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            "embedding": list(vectors),
+            "label": [f"kind {number}" for number in labels],
+            "id": [f"p{row}" for row in range(N)],
+            "price": rng.random(N),
+            "shop": rng.choice(["Berlin", EVIL], N),
+            "text": [EVIL] * N,
+        }
+    )
+
+
+@pytest.fixture
+def file(table, tmp_path):
+    table.to_parquet(tmp_path / "v.parquet")
+    return tmp_path / "v.parquet"
+
+
+def test_the_folder_is_an_ordinary_one(file, table, tmp_path):
+    said = []
+    collection = nearkin.index_vectors(file, tmp_path / "v", report=said.append)
+    assert any(line.startswith("metric: squared_euclidean, since the lengths of the vectors differ, from") for line in said)
+    vectors = np.stack(table["embedding"].to_list())
+    assert np.array_equal(load(tmp_path / "v").encode(vectors), vectors)
+    hit = nearkin.open_index(tmp_path / "v").search(vectors[7], k=1).hits[0]
+    assert (hit.source, hit.label, hit.metadata["shop"]) == ("p7", table["label"][7], table["shop"][7]) and hit.affinity == 0
+    where = nearkin.Where(metadata={"shop": "Berlin"})
+    assert {one.metadata["shop"] for one in collection.search(3, k=5, where=where).hits} == {"Berlin"}
+
+
+def test_arrays_frames_and_tensors_are_indexed_alike(table, tmp_path):
+    vectors, labels = clusters()
+    whole = nearkin.index_vectors(table, tmp_path / "frame")
+    plain = nearkin.index_vectors(vectors, tmp_path / "array", labels=[f"kind {number}" for number in labels])
+    assert [hit.id for hit in whole.search(vectors[0]).hits] == [hit.id for hit in plain.search(vectors[0]).hits]
+
+
+@pytest.mark.parametrize(
+    ("change", "metric"),
+    [(lambda x: x / np.linalg.norm(x, axis=1, keepdims=True), "cosine"), (np.sign, "hamming"), (lambda x: x, "squared_euclidean")],
+)
+def test_the_metric_is_guessed_from_the_lengths(change, metric, tmp_path):
+    said = []
+    collection = nearkin.index_vectors(change(clusters()[0]), tmp_path / "v", report=said.append)
+    assert collection.index.metric == metric and any(line.startswith(f"metric: {metric}, since") for line in said)
+    other = nearkin.index_vectors(clusters()[0], tmp_path / "w", metric="inner_product")
+    assert other.index.metric == "inner_product"
+    with pytest.raises(ValueError, match="metric"):
+        nearkin.index_vectors(clusters()[0], tmp_path / "u", metric="euclid")
+
+
+def test_zero_vectors_are_counted_and_kept(tmp_path):
+    vectors = clusters()[0]
+    vectors[[4, 9]] = 0
+    said = []
+    collection = nearkin.index_vectors(vectors, tmp_path / "v", metric="cosine", report=said.append)
+    assert collection.index.count == N
+    assert any("2 of 90 vectors are zero, first the vectors row 4" in line and "--delete 4" in line for line in said)
+
+
+def test_an_unchanged_file_is_not_read_again_and_a_changed_one_is_refused(file, table, tmp_path):
+    out = tmp_path / "v"
+    nearkin.index_vectors(file, out)
+    nearkin.open_index(out).index.delete([0])
+    assert nearkin.index_vectors(file, out).index.count == N - 1  # what was changed by hand is kept
+    with pytest.raises(FileExistsError, match="its options have changed since"):
+        nearkin.index_vectors(file, out, metric="cosine")
+    table.iloc[:50].to_parquet(file)
+    with pytest.raises(FileExistsError, match="--replace"):
+        nearkin.index_vectors(file, out)
+    assert nearkin.index_vectors(file, out, replace=True).index.count == 50
+
+
+def test_an_unfinished_folder_is_built_again_and_other_folders_are_not_touched(file, tmp_path):
+    out = tmp_path / "v"
+    nearkin.index_vectors(file, out)
+    (out / "given.json").unlink()
+    assert nearkin.index_vectors(file, out).index.count == N
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    with pytest.raises(FileExistsError, match="holds other files; name a new folder"):
+        nearkin.index_vectors(file, tmp_path / "mine")
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+def test_numbers_and_sets_come_back_from_the_index(tmp_path):
+    vectors = clusters()[0]
+    table = {"x": vectors, "target": np.arange(N, dtype=np.float32), "price": np.ones(N) * 0.5}
+    nearkin.index_vectors(table, tmp_path / "numbers")
+    data = given_points(tmp_path / "numbers")
+    assert is_given(tmp_path / "numbers") and data.supervision == "numbers" and data.target_names == ("target",)
+    nearkin.index_vectors({"x": vectors, "label": ["a|b", "b", "c"] * 30}, tmp_path / "sets")
+    data = given_points(tmp_path / "sets")
+    assert data.supervision == "sets" and data.sets[0].tolist() == [True, True, False]
+
+
+def test_every_verb_takes_the_file(file, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["explore", "v.parquet", "--no-serve"]) == 0
+    said = capsys.readouterr()
+    assert "1-nn" in said.out and "metric: squared_euclidean" in said.err and (tmp_path / "v.nearkin" / "report.html").exists()
+    assert main(["search", "v.parquet", "--id", "3", "-k", "2", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)[0]["neighbors"]) == 2
+    np.save("q.npy", clusters()[0][:2])
+    assert main(["search", "v.nearkin", "q.npy", "-k", "1", "--json"]) == 0
+    assert [one["neighbors"][0]["source"] for one in json.loads(capsys.readouterr().out)] == ["p0", "p1"]
+    assert main(["evaluate", "v.parquet", "--no-pictures"]) == 0
+    assert main(["index", "v.parquet"]) == 0
+    assert "90 points of 6 dimensions" in capsys.readouterr().out
+    np.save("narrow.npy", np.eye(3))
+    assert main(["index", "v.nearkin", "--add", "narrow.npy"]) == 1
+    assert "has points of shape (3,), and this model reads (6,)" in capsys.readouterr().err
+    assert main(["search", "runs", "--metric", "cosine"]) == 1
+    assert "--metric is for a file of vectors" in capsys.readouterr().err
+
+
+def test_many_vectors_without_splits_hold_out_some_at_random(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vectors, labels = clusters(300)
+    np.savez("v.npz", x=vectors, y=labels)
+    assert main(["evaluate", "v.npz", "--no-pictures", "--queries", "100"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "100 queries (test) compared with 200 references" in out and "100 of them, drawn at random" in out
+
+
+def test_shards_are_vectors_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vectors, labels = clusters()
+    np.savez("v.npz", x=vectors, y=labels)
+    assert main(["shard", "v.npz", "--out", "shards"]) == 0
+    assert is_sharded("shards")
+    assert main(["index", "shards"]) == 0
+    assert "90 points of 6 dimensions" in capsys.readouterr().out
+    assert nearkin.open_index("shards.nearkin").search(vectors[5], k=1).hits[0].affinity == 0
+
+
+def test_the_map_colors_by_columns_and_judges_by_labels_only(table, tmp_path):
+    collection = nearkin.index_vectors(table.drop(columns="label"), tmp_path / "v")
+    [maps] = build_maps([Indexed(collection.folder, collection.index)], "pca")
+    page = header(maps)
+    assert page["kind"] == "nothing" and page["targets"] == []
+    assert [(one["name"], one["names"]) for one in page["columns"]] == [("price", None), ("shop", sorted(["Berlin", EVIL]))]
+
+
+def test_text_with_html_never_becomes_part_of_a_page(file, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["explore", "v.parquet", "--no-serve", "--label-column", "shop"]) == 0
+    report = (tmp_path / "v.nearkin" / "report.html").read_text()
+    assert "alert" in report and EVIL not in report and "<b>bold" not in report
+    assert main(["export", "v.nearkin", "--page", "out", "--map", "pca"]) == 0
+    for path in (tmp_path / "out").rglob("*.js"):
+        text = path.read_text()
+        assert path.name == "explorer.js" or not re.search("</script", text)
