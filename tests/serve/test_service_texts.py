@@ -41,7 +41,7 @@ def client(collection: Collection) -> Iterator[TestClient]:
 def test_a_sentence_finds_its_neighbors(client: TestClient) -> None:
     assert client.get("/health").json()["reads"] == "texts"
     found = client.post("/search?k=3", json={"text": ASKED}).json()
-    assert [one["label"] for one in found["neighbors"]] == ["boat"] * 3 and "sail" in str(found["neighbors"])
+    assert [one["label"] for one in found["neighbors"]] == ["boat"] * 3
     assert found["neighbors"][0]["metadata"]["text"] and found["neighbors"][0]["image"] is None
 
 
