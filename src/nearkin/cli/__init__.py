@@ -105,6 +105,10 @@ PREDICT_EXAMPLES = """examples:
   nearkin predict runs/photos new.jpg
   nearkin predict runs/photos new/ --json
   nearkin predict runs/photos new/ --reject 0.05      "none of these" for images of no known class; needs the index"""
+TUNE = """Try random settings of a table's training and keep those with the lowest loss on its validation part, then train with them. The
+first trial has the defaults, and the test part is measured once, at the end. tune.json in the model folder lists all trials."""
+TUNE_EXAMPLES = """examples:
+  nearkin tune people.csv --label income --trials 50 --out runs/people"""
 SERVE = """Serve the index of a model folder over HTTP, with a page for searching by image and the explorer, a map that shows which
 neighbors are wrong. By default only this machine can connect; for other machines pass --host and a token. Changes to the index
 are picked up without a restart."""
@@ -245,6 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     _add_demo(verbs)
     _add_train(verbs)
+    _add_tune(verbs)
     _add_evaluate(verbs)
     _add_clean(verbs)
     _add_pick(verbs)
@@ -453,6 +458,24 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_uri(parser)
     _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.export"))
+
+
+def _add_tune(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "tune",
+        help="search for settings of a table, then train with the best",
+        description=TUNE,
+        epilog=TUNE_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("data", metavar="TABLE", help="a table (.csv, .tsv, .parquet) whose rows are the points")
+    parser.add_argument("--label", metavar="COLUMN", help="the column with the classes or numbers (default: label)")
+    parser.add_argument("--trials", type=_at_least_one, default=50, metavar="N", help="settings to try (default: %(default)s)")
+    parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the split, the settings and the training (default: 0)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="any setting of `nearkin train`; repeatable")
+    _add_device(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.tune"))
 
 
 def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

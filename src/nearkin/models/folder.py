@@ -333,7 +333,7 @@ class Model:
         return self.references
 
     def _prepared(self, points: Tensor) -> Tensor:
-        return preprocess.preprocessed(points, self.prepare) if points.ndim == 4 else points.float()
+        return preprocess.prepared(points, self.prepare)
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.about["shape"]))
