@@ -19,6 +19,24 @@ export interface Near {
   models: Found[];
 }
 
+/** An image that may still be loading, and the part of it that shows a point: left, top, width, height as shares of the image. */
+export interface Thumbnail {
+  image: HTMLImageElement;
+  part: [number, number, number, number];
+}
+
+const loaded = new Map<string, HTMLImageElement>();
+
+function imageAt(url: string): HTMLImageElement {
+  const known = loaded.get(url);
+  if (known) return known;
+  const image = new Image();
+  image.src = url;
+  if (loaded.size > 2000) loaded.delete(loaded.keys().next().value!);
+  loaded.set(url, image);
+  return image;
+}
+
 export interface State {
   atlas?: Atlas;
   building?: string; // what is being computed
@@ -29,6 +47,7 @@ export interface Backend {
   open(): Promise<State>;
   near(atlas: Atlas, row: number): Promise<Near>;
   picture(atlas: Atlas, row: number): HTMLElement;
+  thumbnail(atlas: Atlas, row: number): Thumbnail; // to draw on a canvas
   drop(atlas: Atlas, file: File): Promise<Near>;
 }
 
@@ -63,6 +82,7 @@ export const service: Backend = {
     image.src = `/image/${atlas.ids[row]}`;
     return image;
   },
+  thumbnail: (atlas, row) => ({ image: imageAt(`/image/${atlas.ids[row]}`), part: [0, 0, 1, 1] }),
   async drop(atlas, file) {
     const kind = file.type || "image/png";
     const page = await fetchJson(`/atlas/drop?k=${atlas.models[0].k}&version=${atlas.version}`, {
@@ -141,6 +161,11 @@ export const disk: Backend = {
     tile.style.backgroundPosition = `${place(at % sheets.across, sheets.across)} ${place(Math.floor(at / sheets.across), sheets.down)}`;
     tile.classList.toggle("tiny", sheets.side <= 64);
     return tile;
+  },
+  thumbnail(atlas, row) {
+    const { across, down, suffix } = atlas.sheets!;
+    const at = row % atlas.chunk;
+    return { image: imageAt(`pictures/${Math.floor(row / atlas.chunk)}.${suffix}`), part: [(at % across) / across, Math.floor(at / across) / down, 1 / across, 1 / down] };
   },
   async drop() {
     throw new Error(NEEDS_SERVER);

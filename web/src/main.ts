@@ -95,6 +95,8 @@ async function show(fresh: Atlas): Promise<void> {
   if (!same) list = Math.max(0, lists.findIndex((tab) => tab.total));
   showLists();
   byId("find").hidden = false;
+  byId("images").hidden = !atlas.pictured;
+  images(same ? byId("images").matches("[aria-pressed=true]") : atlas.kind === "nothing");
   byId("choose").hidden = !(atlas.images ?? atlas.pictured);
   cover(null);
   side();
@@ -297,6 +299,13 @@ function lasso(on: boolean): void {
   byId("pan").setAttribute("aria-pressed", String(!on));
 }
 
+/** Show or hide images on the map. */
+function images(on: boolean): void {
+  const drawn = on && atlas.pictured;
+  for (const map of maps) map.images(drawn ? (row) => backend.thumbnail(atlas, row) : null);
+  byId("images").setAttribute("aria-pressed", String(drawn));
+}
+
 function begin(): void {
   const toggleTheme = followTheme(() => maps.forEach((map) => map.applyTheme()));
   byId("again").onclick = () => void open();
@@ -317,6 +326,7 @@ function begin(): void {
   };
   byId("pan").onclick = () => lasso(false);
   byId("lasso").onclick = () => lasso(true);
+  byId("images").onclick = () => images(!byId("images").matches("[aria-pressed=true]"));
   byId("closer").onclick = () => maps.forEach((map) => map.zoom(1.6));
   byId("farther").onclick = () => maps.forEach((map) => map.zoom(1 / 1.6));
   byId("whole").onclick = () => maps.forEach((map) => map.whole());
@@ -338,6 +348,8 @@ function begin(): void {
     theme: toggleTheme,
     help: () => keys.showModal(),
     color: () => recolor((choice + 1) % choices[0].length),
+    accept: () => visit?.row != null && lists[list]?.accept?.(visit.row),
+    images: () => images(!byId("images").matches("[aria-pressed=true]")),
   });
   onUpload((files) => void take(files));
   void open();
@@ -354,6 +366,7 @@ Object.assign(window, {
     label: (row: number) => labelOf(atlas, row),
     row: () => visit?.row ?? null,
     selected: () => chosen?.rows ?? [],
+    pictures: () => maps[0].pictures,
   },
 });
 

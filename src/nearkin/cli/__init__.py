@@ -357,6 +357,9 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
+    parser.add_argument(
+        "--no-label-check", action="store_true", help="do not look for wrong labels, which takes long for many points; `nearkin clean` does"
+    )
     parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")
     _add_rescale(parser, "also rank with affinities that are corrected for hubs, references that are near to everything")
     pictures = parser.add_mutually_exclusive_group()
