@@ -47,6 +47,7 @@ TRAIN_EXAMPLES = """examples:
   nearkin train photos/                               one folder for each class; writes runs/model
   nearkin train photos/ --out runs/photos
   nearkin train photos/ --encoder mobilenet-v2 --weights mobilenet_v2.pth    start from a pretrained encoder
+  nearkin train people.csv --label income             a table of numbers, categories and dates
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
