@@ -121,6 +121,8 @@ const loading = new Map<number, Promise<Chunk>>();
 function chunk(number: number): Promise<Chunk> {
   const known = loading.get(number);
   if (known) return known;
+  const inside = window.nearkin![String(number)] as Chunk | undefined; // a page that holds everything
+  if (inside) return Promise.resolve(inside);
   const loaded = new Promise<Chunk>((resolve, reject) => {
     const script = make("script");
     script.src = `near/${number}.js`;
@@ -134,6 +136,11 @@ function chunk(number: number): Promise<Chunk> {
 
 async function rowOf(atlas: Atlas, row: number): Promise<Row> {
   return (await chunk(Math.floor(row / atlas.chunk))).metadata[row % atlas.chunk];
+}
+
+/** Where a sheet of images is: in the folder, or in the page itself. */
+function sheet(atlas: Atlas, number: number): string {
+  return (window.nearkin!.pictures as string[] | undefined)?.[number] ?? `pictures/${number}.${atlas.sheets!.suffix}`;
 }
 
 export const disk: Backend = {
@@ -165,16 +172,16 @@ export const disk: Backend = {
     if (!sheets) return tile;
     const at = row % atlas.chunk;
     const place = (which: number, of: number) => `${of > 1 ? (100 * which) / (of - 1) : 0}%`;
-    tile.style.backgroundImage = `url(pictures/${Math.floor(row / atlas.chunk)}.${sheets.suffix})`;
+    tile.style.backgroundImage = `url(${sheet(atlas, Math.floor(row / atlas.chunk))})`;
     tile.style.backgroundSize = `${100 * sheets.across}% ${100 * sheets.down}%`;
     tile.style.backgroundPosition = `${place(at % sheets.across, sheets.across)} ${place(Math.floor(at / sheets.across), sheets.down)}`;
     tile.classList.toggle("tiny", sheets.side <= 64);
     return tile;
   },
   thumbnail(atlas, row) {
-    const { across, down, suffix } = atlas.sheets!;
+    const { across, down } = atlas.sheets!;
     const at = row % atlas.chunk;
-    return { image: imageAt(`pictures/${Math.floor(row / atlas.chunk)}.${suffix}`), part: [(at % across) / across, Math.floor(at / across) / down, 1 / across, 1 / down] };
+    return { image: imageAt(sheet(atlas, Math.floor(row / atlas.chunk))), part: [(at % across) / across, Math.floor(at / across) / down, 1 / across, 1 / down] };
   },
   async drop() {
     throw new Error(NEEDS_SERVER);

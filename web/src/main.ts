@@ -219,6 +219,7 @@ async function go(row: number): Promise<void> {
     const near = await backend.near(atlas, row);
     if (own !== request) return;
     visit = { row, near };
+    tell([row]);
     side();
     point();
     maps.forEach((map, at) => map.approach([row, ...near.models[at].rows.slice(0, k)]));
@@ -236,6 +237,7 @@ async function pair(row: number, other: number): Promise<void> {
 function select(title: string, rows: number[]): void {
   request++;
   [visit, chosen, before] = [null, { title, rows }, []];
+  tell(rows);
   current(rows[0]);
   side();
   point();
@@ -246,11 +248,26 @@ function clear(): void {
   if (!visit && !chosen) return;
   if (visit) visit = null;
   else chosen = null;
+  tell(chosen?.rows ?? []);
   before = [];
   current(null);
   ring(null);
   side();
   point();
+}
+
+/** In a notebook, tell the cell which points are selected, by their ids. */
+function tell(rows: number[]): void {
+  if (window.nearkin?.notebook) window.parent.postMessage({ nearkin: { selection: rows.map((row) => atlas.ids[row]) } }, "*");
+}
+
+/** In a notebook, show the points that the cell selects. */
+function hear(): void {
+  window.addEventListener("message", (event) => {
+    const ids = event.source === window.parent ? (event.data?.nearkin?.show as number[] | undefined) : undefined;
+    const rows = (ids ?? []).map((id) => atlas.ids.indexOf(id)).filter((row) => row >= 0);
+    if (rows.length) select("Selection", rows);
+  });
 }
 
 function hover(row: number | null, at: [number, number] | null): void {
@@ -358,6 +375,7 @@ function begin(): void {
     images: () => images(!byId("images").matches("[aria-pressed=true]")),
   });
   onUpload((files) => void take(files));
+  if (window.nearkin?.notebook) hear();
   void open();
 }
 

@@ -13,14 +13,15 @@ from nearkin.compose.validation import check_whole
 from nearkin.evaluate.comparison import class_labels, finite
 from nearkin.evaluate.k_means import k_means
 from nearkin.evaluate.label_errors import class_probabilities
+from nearkin.evaluate.rendering import html_table
 
 NEAR = 20  # neighbors whose mean distance tells how typical a point is
-COMPONENTS = 256  # principal components in which points are grouped
+COMPONENTS = 2048  # principal components in which points are grouped
 GROUPED = 20_000  # points that are grouped, drawn at random from more
 MOST_GROUPS = 1000
 MOST_COMPARED = 2000  # points of a group that are compared with each other
 FEW = 5  # labels a class from which a classifier is fitted
-TRUSTED = 0.8  # share of the labels that it must predict right, each without it, for its uncertainty to count
+TRUSTED = 0.9  # share of the labels that it must predict right, each without it, for its uncertainty to count
 
 
 class Picks(NamedTuple):
@@ -46,6 +47,12 @@ class Picks(NamedTuple):
     reasons: list[str]
     uncertainty: Tensor
 
+    def _repr_html_(self) -> str:
+        cells = [
+            [str(row), f"{float(self.uncertainty[row]):.3f}", reason] for row, reason in zip(self.rows.tolist(), self.reasons, strict=True)
+        ]
+        return html_table(f"{len(cells):,} points to label next.", ("row", "uncertainty", "reason"), cells)
+
 
 @takes_arrays
 @torch.no_grad()
@@ -61,8 +68,8 @@ def pick(
     """Choose the points whose labels would help most.
 
     The points are grouped into as many groups as there would be labels, and of each group the most typical point is chosen, the one with
-    the nearest neighbors. While there are few labels, the largest groups without one come first: this is TypiClust (Hacohen et al., 2022). Once there are five
-    labels a class, and a classifier predicts 80 % of them right (each without it), points count by its uncertainty.
+    the nearest neighbors. While there are few labels, the largest groups without one come first (TypiClust, Hacohen et al. 2022). Once
+    there are five labels a class, and a classifier predicts 90 % of them right (each without it), points count by its uncertainty.
 
     Parameters
     ----------
