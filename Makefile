@@ -45,6 +45,8 @@ bench: $(BENCH)
 	$(BIN)/python -m bench.explorer --out docs/bench-explorer.json
 	$(BIN)/python -m bench.scale --out docs/bench-scale.json
 	$(BIN)/python -m bench.milvus --out docs/bench-milvus.json
+	$(BIN)/python -m bench.label_errors --data $(DATA) --out docs/bench-label-errors.json
+	$(BIN)/python -m bench.pick --data $(DATA) --only cifar10 flowers20 --out docs/bench-pick.json
 
 soak: $(READY)
 	rm -rf .soak
@@ -65,6 +67,7 @@ docs: $(SITE)
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/performance.py
 	$(BIN)/python docs/scale.py
+	$(BIN)/python docs/clean_page.py
 	$(BIN)/python docs/promises.py
 	$(BIN)/python -m sphinx -n -W --keep-going -q -j auto -b html docs docs/_build/html
 

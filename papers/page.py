@@ -142,7 +142,8 @@ def index_page(results: Path) -> str:
         counts = [*(claims[word] for word in WORDS), *(states[word] for word in ("reproduced", "better", "short", "not run", "cited"))]
         lines.append(f"| [{paper.name}]({name}.md): {paper.title} | {' | '.join(map(str, counts))} |")
     note = "The first four columns count the differences by which claims are tested, the others the printed figures."
-    lines += ["", *paragraphs([note]), "## How claims are decided", "", *paragraphs(DEFINITIONS)]
+    contest = "[Contest on tables](tables.md): soft neighbors against gradient boosting and others, by `python -m papers tables`."
+    lines += ["", *paragraphs([note, contest]), "## How claims are decided", "", *paragraphs(DEFINITIONS)]
     return "\n".join([*lines, "## How to read the tables", "", *paragraphs(READING)]).rstrip() + "\n"
 
 

@@ -13,8 +13,8 @@ HEADLINE = (  # trial, figure, and what it is
     ("ren2014-cifar-nca-log", "10-nn", "NCA network, CIFAR-10, 10-NN accuracy % (the same)"),
     ("hao2018-cifar10plus-e-ncm-p0.1", "class vectors", "fixed anchors, CIFAR-10 with crop and flip, error % (Hao et al., 2018)"),
     ("hao2018-cifar100-e-ncm-p0.1", "class vectors", "fixed anchors, CIFAR-100, error % (the same)"),
-    ("and-goal12", "weighted-nn", "no labels, CIFAR-10, our recipe, 12.5 M images, weighted kNN accuracy %"),
-    ("and-alone12", "weighted-nn", "the same without neighbors (instance discrimination alone)"),
+    ("and-goal25", "weighted-nn", "no labels, CIFAR-10, our recipe, 25 M images, weighted kNN accuracy %"),
+    ("and-alone25", "weighted-nn", "the same without neighbors (instance discrimination alone)"),
 )
 HEADS = ("what", "printed", "ours", "seeds", "verdict")
 

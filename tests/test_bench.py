@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,6 +23,28 @@ NOTHING = (torch.zeros(()), torch.zeros(1))
 
 def test_the_performance_page_is_what_its_json_says() -> None:
     assert (ROOT / "docs/performance.md").read_text(encoding="utf-8") == script("performance").page()
+
+
+def test_the_tables_of_cleaning_and_picking_are_what_their_json_says() -> None:
+    assert (ROOT / "docs/how-to/clean-and-pick.md").read_text(encoding="utf-8") == script("clean_page").page()
+
+
+def test_planted_errors_are_as_many_as_asked_and_confuse_near_classes() -> None:
+    from bench.label_errors import planted, scores
+
+    x, y = np.repeat(np.array([[0.0], [1.0], [10.0]]), 40, axis=0), np.repeat(np.arange(3), 40)
+    for kind in ("uniform", "pairs"):
+        given, wrong = planted(x, y, 0.1, kind, seed=0)
+        assert wrong.sum() == 12 and ((given != y) == wrong).all()
+    assert set(zip(y[wrong].tolist(), given[wrong].tolist(), strict=True)) <= {(0, 1), (1, 0), (2, 1)}
+    assert scores(wrong, wrong.astype(float), np.flatnonzero(wrong))["average_precision"] == 1
+
+
+def test_the_share_of_labels_is_read_off_the_curve() -> None:
+    from bench.pick import share_needed
+
+    assert share_needed([10, 20, 40], np.array([0.2, 0.4, 0.8]), 0.6) == 0.75
+    assert share_needed([10, 20], np.array([0.2, 0.4]), 0.5) is None
 
 
 def test_the_grid_says_where_we_are_behind_and_who_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

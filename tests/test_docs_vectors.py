@@ -10,7 +10,11 @@ import pytest
 from nearkin.cli import main
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/how-to/vectors.md"
-EXTRA = {"explore": ["--no-serve"], "evaluate": ["--no-pictures"], "export": ["--map", "pca"]}  # what the test does without
+EXTRA = {
+    "explore": ["--no-serve", "--no-evaluation"],
+    "evaluate": ["--no-pictures"],
+    "export": ["--map", "pca"],
+}  # what the test does without
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 
 

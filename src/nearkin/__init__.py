@@ -77,6 +77,7 @@ _HOMES = {
     "nearkin.index.contract": ("Where",),
     "nearkin.index.given": ("index_vectors",),
     "nearkin.data.shards": ("open_shards",),
+    "nearkin.serve.notebook": ("show",),
 }
 __all__ = ["__version__", *(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     from nearkin.objectives import *  # noqa: F403
     from nearkin.objectives.papers import cite as cite
     from nearkin.search import nearest as nearest
+    from nearkin.serve.notebook import show as show
 
 
 def _lazy_exports(room: str, homes: Mapping[str, tuple[str, ...]], name: str) -> Any:

@@ -28,7 +28,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def test_vectors_are_cleaned_and_accepted_rows_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vectors_are_cleaned_and_accepted_rows_are_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = vectors(tmp_path), tmp_path / "out"
     assert main(["clean", str(source), "--out", str(out)]) == 0
     printed = capsys.readouterr().out

@@ -210,3 +210,19 @@ def test_a_table_refuses_what_is_for_other_data(tmp_path: Path, capsys: pytest.C
 def test_ten_rows_many_categories_and_a_lonely_class_are_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{at},c{at % 7},{'z' if at == 0 else 'xy'[at % 2]}" for at in range(10)]
     assert "accuracy" in run(capsys, "train", write(tmp_path / "t.csv", lines, "a,c,label"), "--out", tmp_path / "m", *TRAIN[2:])
+
+
+def test_tune_keeps_the_settings_that_validate_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, out = write(tmp_path / "t.csv", people(80)), tmp_path / "m"
+    settings = ("--set", "epochs=2", "--set", "network.dimension=4", "--set", "network.options.members=1")
+    said = run(capsys, "tune", table, "--label", "income", "--trials", 3, "--out", out, "--device", "cpu", *settings)
+    trials = json.loads((out / "tune.json").read_text())
+    assert len(trials) == 3 and trials[0]["settings"] == {} and "trial 3 of 3: validation loss" in said and "accuracy" in said
+    best = min(trials, key=lambda one: one["validation loss"])["settings"]
+    chosen = json.loads((out / "run.json").read_text())
+    for name, value in best.items():
+        room, _, leaf = name.rpartition(".")
+        found = chosen["network"]["options"][leaf] if room == "network.options" else chosen[room][leaf]
+        assert found == value, name
+    np.savez(tmp_path / "v.npz", x=np.random.default_rng(0).normal(size=(30, 2)), y=np.arange(30) % 2)
+    assert "nearkin tune is for tables" in refused(capsys, "tune", tmp_path / "v.npz", "--out", tmp_path / "m2")

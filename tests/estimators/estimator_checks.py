@@ -17,13 +17,13 @@ SETTINGS = {
     "LinearNCA": {"max_iter": 20},
     "LinearNCARegression": {"max_iter": 10},
     "MLKR": {"max_iter": 10},
-    "LMNN": {"max_iter": 20},
+    "LMNN": {},
     "ProbabilisticPCA": {"n_components": 1},  # some checks have two features
     "NeighborhoodEmbedding": {"epochs": 10},
     "NeighborhoodClassifier": {"epochs": 10},
     "NeighborhoodRegressor": {"epochs": 10},
-    "TabularNCAClassifier": {"epochs": 10},
-    "TabularNCARegressor": {"epochs": 10},
+    "TabularNCAClassifier": {"epochs": 10, "n_members": 1, "learning_rate": 0.01},
+    "TabularNCARegressor": {"epochs": 10, "n_members": 1, "learning_rate": 0.01},
 }
 _STOCHASTIC = "weights and repeated rows draw different batches and held-out rows, as in scikit-learn's own MLPClassifier"
 EXPECTED = {

@@ -10,9 +10,10 @@ from sklearn.datasets import load_diabetes, make_moons
 from sklearn.metrics import log_loss as sklearn_log_loss
 
 from nearkin.estimators import TabularNCAClassifier, TabularNCARegressor
-from nearkin.models.tabular import NumberScaling, TabularEncoder
+from nearkin.evaluate import expected_calibration_error
+from nearkin.models.tabular import NumberScaling, TabularEncoder, _Waves
 from nearkin.search.soft_neighbors import Votes, affinities, log_loss, soft_mean, squared_error
-from nearkin.train.tabular import split_rows
+from nearkin.train.tabular import TEMPERATURES, Schedule, members_for, split_rows
 
 FAST: dict[str, Any] = {"learning_rate": 0.01, "n_members": 1, "epochs": 8, "n_components": 8, "hidden": 16, "random_state": 0}
 
@@ -222,3 +223,71 @@ def test_ten_rows_and_a_class_of_one_row_are_fitted(capsys: pytest.CaptureFixtur
     model = TabularNCAClassifier(**{**FAST, "verbose": 1}).fit(x, [0] * 5 + [1] * 4 + [2])
     assert model.predict(x[9:])[0] in (0, 1, 2) and len(model.loss_curves_[0]) == 8
     assert "epoch 8 of at most 8: loss" in capsys.readouterr().out
+
+
+def test_a_warm_start_continues_from_the_weights_before() -> None:
+    x, y = make_moons(300, noise=0.15, random_state=0)
+    model = TabularNCAClassifier(**{**FAST, "epochs": 6, "warm_start": True}).fit(x, y)
+    first = model.loss_curves_[0]
+    assert model.fit(x, y).loss_curves_[0][0] < first[0]
+    cold = TabularNCAClassifier(**{**FAST, "epochs": 6}).fit(x, y)
+    assert cold.fit(x, y).loss_curves_[0] == first
+    wider = model.fit(np.column_stack([x, x[:, 0] ** 2]), y)  # other columns: it starts anew
+    assert wider.predict(np.column_stack([x, x[:, 0] ** 2])).shape == (300,)
+
+
+def test_threads_are_those_asked_for_and_given_back() -> None:
+    x, y = make_moons(60, random_state=0)
+    before = torch.get_num_threads()
+    one, all_of_them = (TabularNCAClassifier(**{**FAST, "n_jobs": jobs}).fit(x, y) for jobs in (1, -1))
+    assert torch.get_num_threads() == before
+    np.testing.assert_allclose(one.predict_proba(x), all_of_them.predict_proba(x), atol=1e-3)
+    with pytest.raises(ValueError, match="n_jobs"):
+        TabularNCAClassifier(**{**FAST, "n_jobs": 0}).fit(x, y)
+
+
+def test_the_defaults_of_estimators_and_of_the_command_line_are_the_same() -> None:
+    usual, schedule = TabularNCAClassifier(), Schedule()
+    for name in ("distance", "temperature", "reference_share", "epochs", "patience", "learning_rate", "weight_decay"):
+        assert getattr(usual, name) == getattr(schedule, name) == getattr(TabularNCARegressor(), name), name
+
+
+def test_a_small_table_has_several_members_and_a_larger_one_has_one() -> None:
+    assert members_for(2_500) == 4 and members_for(2_501) == 1
+    x, y = make_moons(40, random_state=0)
+    assert len(TabularNCAClassifier(**{**FAST, "epochs": 1, "n_members": None}).fit(x, y).members_) == 4
+
+
+def test_held_out_rows_choose_a_temperature_that_calibrates() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(900, 2))
+    y = (x[:, 0] + rng.normal(size=900) > 0).astype(int)  # a third of the rows cannot be known
+    model = TabularNCAClassifier(**{**FAST, "epochs": 20}).fit(x[:600], y[:600])
+    shares = model.predict_proba(x[600:])
+    gap = expected_calibration_error(torch.from_numpy(shares.max(1)), torch.from_numpy(shares.argmax(1) == y[600:]))
+    assert model.temperatures_[0] in [factor * model.temperature for factor in TEMPERATURES] and gap < 0.12
+
+
+def test_waves_have_the_gradient_of_cosine_and_sine() -> None:
+    angles = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(_Waves.apply, (angles,))
+
+
+@pytest.mark.soak
+def test_intervals_cover_their_share_over_twenty_splits() -> None:
+    covered = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(-2, 2, (2500, 3))
+        y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.3 * (1 + np.abs(x[:, 2])) * rng.normal(size=2500)
+        model = TabularNCARegressor(**{**FAST, "epochs": 10, "random_state": seed, "held_out": 0.3}).fit(x[:1500], y[:1500])
+        low, high = model.predict_interval(x[1500:], 0.9).T
+        covered.append(float(((low <= y[1500:]) & (y[1500:] <= high)).mean()))
+    assert abs(np.mean(covered) - 0.9) < 0.01, covered
+
+
+def test_the_best_epoch_is_the_one_whose_averaged_weights_are_kept() -> None:
+    x, y = make_moons(300, noise=0.2, random_state=0)
+    model = TabularNCAClassifier(**{**FAST, "epochs": 40, "patience": 3}).fit(x, y)
+    curve = model.loss_curves_[0]
+    assert len(curve) < 40 and len(curve) - 1 - int(np.argmin(curve)) == 3

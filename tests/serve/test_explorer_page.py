@@ -287,6 +287,43 @@ def test_accepted_labels_are_downloaded_and_trained_with(page: Any, folders: Fol
     assert {entry.source: entry.label for entry in index.page(None, 0, 1000).entries}[rows[0]["path"]] == now
 
 
+def test_accepted_labels_survive_a_reload_and_can_be_others(page: Any, tmp_path: Path) -> None:
+    page.click("#tab-labels")
+    suspects = page.locator(".accept").count()
+    assert page.inner_text("#accepted") == "none accepted yet"
+    page.click("#list .entry >> nth=0")
+    until(page, "explorer.row() !== null")
+    page.keyboard.press("a")
+    assert page.inner_text("#accepted") == "1 accepted" and page.get_attribute(".accept >> nth=0", "aria-pressed") == "true"
+    page.select_option(".other >> nth=0", index=1)
+    chosen = page.inner_text("#list .entry b >> nth=0")
+    assert not chosen.endswith("?")
+    page.reload()
+    until(page, READY)
+    page.click("#tab-labels")
+    assert page.inner_text("#accepted") == "1 accepted" and page.inner_text("#list .entry b >> nth=0") == chosen
+    with page.expect_download() as coming:
+        page.click("#csv")
+    coming.value.save_as(tmp_path / "labels.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "labels.csv").read_text())))
+    assert chosen.endswith(f"→ {rows[0]['label']}")
+    page.click("#accept-all")
+    assert page.inner_text("#accepted") == f"{suspects} accepted" and page.locator(".accept[aria-pressed=true]").count() == suspects
+    assert page.inner_text("#list .entry b >> nth=0") == chosen, "a label that was chosen stays"
+    page.click("#accept-all")
+    assert page.inner_text("#accepted") == "none accepted yet"
+
+
+def test_no_name_is_cut_off(page: Any) -> None:
+    page.set_viewport_size({"width": 1400, "height": 800})
+    page.click("#tab-labels")
+    texts = "[...document.querySelectorAll('#list b, #list small, #legend .name')]"
+    cut = f"{texts}.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert page.evaluate(cut) == 0
+    page.evaluate("document.querySelector('#list b').textContent = 'pink-yellow dahlia of the garden → bishop of llandaff in autumn?'")
+    assert page.evaluate(cut) == 0
+
+
 def test_two_models_side_by_side(browser: Any, folders: Folders) -> None:
     opened = Opened(browser, served(folders.one, compare=folders.other, method="pca"), "dark")
     page = opened.page
@@ -362,6 +399,11 @@ def test_without_labels_the_page_lists_duplicates(browser: Any, tmp_path: Path) 
     until(page, READY)
     assert page.inner_text(".welcome h2") == "What is near what?"
     assert "wrong" not in page.inner_text(".welcome") and "red" not in page.inner_text(".welcome p >> nth=0")
+    assert page.locator("#by option").all_inner_texts() == ["Cluster", "Density", "Distance to the nearest"]
+    assert page.get_attribute("#images", "aria-pressed") == "true"
+    until(page, "explorer.pictures() > 0")
+    page.keyboard.press("i")
+    until(page, "explorer.pictures() === 0")
     assert page.locator("#tabs button").all_inner_texts() == ["Duplicates1"]
     assert page.inner_text("#list .entry b") == "#12 · #3" and page.inner_text("#list .entry small") == "identical"
     page.click("#list .entry >> nth=0")
@@ -412,7 +454,8 @@ def test_numbers_are_colored_by_target_and_residual(browser: Any, tmp_path: Path
     opened = Opened(browser, write_page(maps, tmp_path / "out").as_uri())
     page = opened.page
     until(page, READY)
-    assert page.locator("#by option").all_inner_texts() == ["Neighborhood purity", "Target: angle", "Residual", "Split"]
+    assert page.locator("#by option").all_inner_texts() == ["Target: angle", "Residual", "Neighborhood purity", "Split"]
+    assert "off by" in page.inner_text("#list .entry small >> nth=0") and "farthest from the mean" in page.inner_text("#list .caption")
     page.select_option("#by", label="Residual")
     assert page.locator("#legend .swatch").count() == 5
     page.click("#list .entry >> nth=0")

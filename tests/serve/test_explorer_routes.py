@@ -122,15 +122,25 @@ def test_the_page_runs_its_own_script_only_and_the_token_opens_it(client: TestCl
 
 
 def test_an_error_while_building_is_reported(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nearkin.serve.atlas import table
+    from nearkin.serve.atlas import model_maps
 
-    monkeypatch.setattr(table, "MOST", 10)
+    def fail(*_: object) -> None:
+        raise ValueError("this index cannot be shown")
+
+    monkeypatch.setattr(model_maps, "read_table", fail)
     for _ in range(200):
         page = client.get("/atlas").json()
         if page["state"] == "failed":
             break
         time.sleep(0.05)
-    assert page == {"state": "failed", "message": "the index holds 60 points, and the explorer shows at most 10; index a part of the data"}
+    assert page == {"state": "failed", "message": "this index cannot be shown"}
+
+
+def test_of_very_many_points_some_are_shown(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nearkin.serve.atlas import table
+
+    monkeypatch.setattr(table, "MOST", 10)
+    assert ready(client)["count"] == 10
 
 
 def test_an_export_needs_something_to_write(collection: Collection, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,5 +131,5 @@ def test_more_points_than_the_explorer_shows(client: TestClient, monkeypatch: py
         if page["state"] != "building":
             break
         time.sleep(0.05)
-    message = "the index holds 60 points, and the explorer shows at most 10; index a part of the data"
+    message = "the index holds 60 points, and 10 of them cannot be drawn from Milvus; index a part of the data"
     assert page == {"state": "failed", "message": message}

@@ -20,6 +20,9 @@ export interface Model {
   y: Float32Array;
   purity: Float32Array | null; // NaN if unknown
   residual: Float32Array | null;
+  clusters: Uint8Array | null; // of points without labels
+  apart: Float32Array | null; // distance to the nearest, of points without labels
+  sparse: Float32Array | null; // mean distance to the nearest, of points without labels
   lists: Lists;
 }
 
@@ -79,7 +82,9 @@ function model(json: Json): Model {
     y[row] = (points[2 * row + 1] / 65535) * 2 - 1;
   }
   const purity = json.purity && Float32Array.from(new Uint8Array(bytes(json.purity)), (one) => (one === UNKNOWN ? NaN : one / 100));
-  return { ...json, x, y, purity, residual: json.residual && new Float32Array(bytes(json.residual)) };
+  const numbers = (text?: string) => (text ? new Float32Array(bytes(text)) : null);
+  const clusters = json.clusters ? new Uint8Array(bytes(json.clusters)) : null;
+  return { ...json, x, y, purity, residual: numbers(json.residual), clusters, apart: numbers(json.apart), sparse: numbers(json.sparse) };
 }
 
 export function labelOf(atlas: Atlas, row: number): string {

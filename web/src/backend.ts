@@ -19,6 +19,24 @@ export interface Near {
   models: Found[];
 }
 
+/** An image that may still be loading, and the part of it that shows a point: left, top, width, height as shares of the image. */
+export interface Thumbnail {
+  image: HTMLImageElement;
+  part: [number, number, number, number];
+}
+
+const loaded = new Map<string, HTMLImageElement>();
+
+function imageAt(url: string): HTMLImageElement {
+  const known = loaded.get(url);
+  if (known) return known;
+  const image = new Image();
+  image.src = url;
+  if (loaded.size > 2000) loaded.delete(loaded.keys().next().value!);
+  loaded.set(url, image);
+  return image;
+}
+
 export interface State {
   atlas?: Atlas;
   building?: string; // what is being computed
@@ -29,6 +47,7 @@ export interface Backend {
   open(): Promise<State>;
   near(atlas: Atlas, row: number): Promise<Near>;
   picture(atlas: Atlas, row: number): HTMLElement;
+  thumbnail(atlas: Atlas, row: number): Thumbnail; // to draw on a canvas
   drop(atlas: Atlas, file: File): Promise<Near>;
   ask(atlas: Atlas, text: string): Promise<Near>;
 }
@@ -64,6 +83,7 @@ export const service: Backend = {
     image.src = `/image/${atlas.ids[row]}`;
     return image;
   },
+  thumbnail: (atlas, row) => ({ image: imageAt(`/image/${atlas.ids[row]}`), part: [0, 0, 1, 1] }),
   async drop(atlas, file) {
     const kind = file.type || "image/png";
     const page = await fetchJson(`/atlas/drop?k=${atlas.models[0].k}&version=${atlas.version}`, {
@@ -101,6 +121,8 @@ const loading = new Map<number, Promise<Chunk>>();
 function chunk(number: number): Promise<Chunk> {
   const known = loading.get(number);
   if (known) return known;
+  const inside = window.nearkin![String(number)] as Chunk | undefined; // a page that holds everything
+  if (inside) return Promise.resolve(inside);
   const loaded = new Promise<Chunk>((resolve, reject) => {
     const script = make("script");
     script.src = `near/${number}.js`;
@@ -114,6 +136,11 @@ function chunk(number: number): Promise<Chunk> {
 
 async function rowOf(atlas: Atlas, row: number): Promise<Row> {
   return (await chunk(Math.floor(row / atlas.chunk))).metadata[row % atlas.chunk];
+}
+
+/** Where a sheet of images is: in the folder, or in the page itself. */
+function sheet(atlas: Atlas, number: number): string {
+  return (window.nearkin!.pictures as string[] | undefined)?.[number] ?? `pictures/${number}.${atlas.sheets!.suffix}`;
 }
 
 export const disk: Backend = {
@@ -145,11 +172,16 @@ export const disk: Backend = {
     if (!sheets) return tile;
     const at = row % atlas.chunk;
     const place = (which: number, of: number) => `${of > 1 ? (100 * which) / (of - 1) : 0}%`;
-    tile.style.backgroundImage = `url(pictures/${Math.floor(row / atlas.chunk)}.${sheets.suffix})`;
+    tile.style.backgroundImage = `url(${sheet(atlas, Math.floor(row / atlas.chunk))})`;
     tile.style.backgroundSize = `${100 * sheets.across}% ${100 * sheets.down}%`;
     tile.style.backgroundPosition = `${place(at % sheets.across, sheets.across)} ${place(Math.floor(at / sheets.across), sheets.down)}`;
     tile.classList.toggle("tiny", sheets.side <= 64);
     return tile;
+  },
+  thumbnail(atlas, row) {
+    const { across, down } = atlas.sheets!;
+    const at = row % atlas.chunk;
+    return { image: imageAt(sheet(atlas, Math.floor(row / atlas.chunk))), part: [(at % across) / across, Math.floor(at / across) / down, 1 / across, 1 / down] };
   },
   async drop() {
     throw new Error(NEEDS_SERVER);

@@ -26,6 +26,7 @@ export const WRONG = "#d64b3f";
 const GRAY = "#9a9a94";
 const HUES = ["#4c78a8", "#f08a24", "#54a24b", "#d8576b", "#63b3b1", "#d9b52c", "#a874a6", "#ef8fa0", "#94705a", "#5f6fd0"];
 const SEQUENCE = ["#31446b", "#3a6488", "#3f8794", "#54a98f", "#8bc57f", "#cbd873", "#f6e27a"]; // dark to light, even in lightness
+const SEQUENCE_BACK = [...SEQUENCE].reverse();
 const GOODNESS = [WRONG, "#e39a5a", "#d9cfa8", "#86bd8f", RIGHT];
 const CHANGE = [WRONG, "#dd9387", "#b9b9b4", "#83bd9f", RIGHT];
 const BINS = 5;
@@ -39,17 +40,22 @@ export function colorings(atlas: Atlas, which: number): Coloring[] {
   const model = atlas.models[which];
   const found: Coloring[] = [];
   if (atlas.classes.length) found.push(byName("class", "Class", atlas.classes, atlas.labels));
-  if (model.purity) {
-    const text = `share of right neighbors among the ${atlas.near} nearest`;
-    found.push(byValue("purity", "Neighborhood purity", model.purity, GOODNESS, [0, 1], (value) => `${Math.round(100 * value)}%`, text));
+  const pure = model.purity && byValue("purity", "Neighborhood purity", model.purity, GOODNESS, [0, 1], (value) => `${Math.round(100 * value)}%`, `share of right neighbors among the ${atlas.near} nearest`);
+  if (pure && atlas.kind !== "numbers") found.push(pure);
+  if (model.clusters) {
+    const most = model.clusters.reduce((a, b) => Math.max(a, b), 0) + 1;
+    found.push(byName("cluster", "Cluster", Array.from({ length: most }, (_, at) => `Cluster ${at + 1}`), Int32Array.from(model.clusters)));
   }
+  if (model.sparse) found.push(byValue("density", "Density", model.sparse, SEQUENCE_BACK, spread(model.sparse), formatted, `mean distance to the ${atlas.near} nearest; lonely points are dark`));
+  if (model.apart) found.push(byValue("apart", "Distance to the nearest", model.apart, SEQUENCE_BACK, spread(model.apart), formatted, "copies are light, outliers dark"));
   for (const [at, one] of atlas.targets.entries()) {
     found.push(byValue(`target-${at}`, one.name === "target" ? "Target" : `Target: ${one.name}`, one.values, SEQUENCE, range(one.values), formatted, one.name));
   }
   if (model.residual) {
     const text = `distance from the mean of the ${atlas.near} nearest`;
-    found.push(byValue("residual", "Residual", model.residual, [...SEQUENCE].reverse(), [0, quantile(model.residual, 0.98)], formatted, text));
+    found.push(byValue("residual", "Residual", model.residual, SEQUENCE_BACK, [0, quantile(model.residual, 0.98)], formatted, text));
   }
+  if (pure && atlas.kind === "numbers") found.push(pure);
   if (atlas.splits.length > 1 || !(found.length || atlas.columns.length)) found.push(byName("split", "Split", atlas.splits, Int32Array.from(atlas.split)));
   for (const [at, one] of atlas.columns.entries()) {
     if (one.names) found.push(byName(`column-${at}`, one.name, one.names, one.values as Int32Array));
@@ -109,6 +115,11 @@ function range(values: Float32Array): [number, number] {
 function quantile(values: Float32Array, share: number): number {
   const known = values.filter(Number.isFinite).sort();
   return known.length ? known[Math.min(known.length - 1, Math.floor(share * known.length))] || 1 : 1;
+}
+
+/** From the least to nearly the largest, so that one outlier does not take all colors. */
+function spread(values: Float32Array): [number, number] {
+  return [range(values)[0], quantile(values, 0.98)];
 }
 
 function blend(stops: string[], share: number): string {

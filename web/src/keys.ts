@@ -3,6 +3,8 @@
 export const KEYS: [string, string][] = [
   ["/", "go to a point by its number"],
   ["N P", "next and previous in the list"],
+  ["A", "accept the suggested label, or take it back"],
+  ["I", "images on the map"],
   ["[ ]", "fewer and more neighbors"],
   ["Z", "zoom to the neighbors, or to the selection"],
   ["⌫", "back to the previous point"],
@@ -30,13 +32,15 @@ interface Actions {
   theme(): void;
   help(): void;
   color(): void;
+  accept(): void;
+  images(): void;
 }
 
 export function listen(actions: Actions): void {
   const by: Record<string, () => unknown> = {
     "/": actions.find, l: actions.lasso, v: actions.move, "+": () => actions.zoom(1.6), "=": () => actions.zoom(1.6), "-": () => actions.zoom(1 / 1.6), "0": actions.whole,
     ArrowLeft: () => actions.pan(-1, 0), ArrowRight: () => actions.pan(1, 0), ArrowUp: () => actions.pan(0, 1), ArrowDown: () => actions.pan(0, -1),
-    n: () => actions.walk(1), p: () => actions.walk(-1), z: actions.near, "]": () => actions.k(1), "[": () => actions.k(-1), Backspace: actions.back, Escape: actions.clear, t: actions.theme, "?": actions.help, c: actions.color,
+    n: () => actions.walk(1), p: () => actions.walk(-1), z: actions.near, "]": () => actions.k(1), "[": () => actions.k(-1), Backspace: actions.back, Escape: actions.clear, t: actions.theme, "?": actions.help, c: actions.color, a: actions.accept, i: actions.images,
   };
   document.addEventListener("keydown", (event) => {
     const at = event.target as HTMLElement;

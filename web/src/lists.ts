@@ -3,7 +3,7 @@
 import { nameOf, type Atlas } from "./atlas";
 import type { Backend } from "./backend";
 import { change } from "./colors";
-import { button, count, make, percent } from "./dom";
+import { button, count, formatted, make, percent } from "./dom";
 import { pictures } from "./inspector";
 
 interface Actions {
@@ -20,6 +20,7 @@ export interface Tab {
   text: string;
   head?: () => HTMLElement;
   entries: (() => HTMLElement)[];
+  accept?: (row: number) => void; // or take it back
 }
 
 const SHOWN = 200; // entries of a list, as in lists.py
@@ -39,8 +40,8 @@ export function tabs(atlas: Atlas, backend: Backend, actions: Actions): Tab[] {
   if (atlas.kind !== "nothing") {
     found.push({
       key: "worst", name: "Worst", total: worst.length,
-      text: worst.length ? `${worst.length >= SHOWN ? `The ${SHOWN} points` : "Points"} with the fewest right neighbors among their ${atlas.near} nearest` : `No point has a wrong neighbor among its ${atlas.near} nearest.`,
-      entries: worst.map((row) => point(row, nameOf(atlas, row), `${percent(atlas.models[0].purity![row])} right · #${atlas.ids[row]}`)),
+      text: atlas.kind === "numbers" ? offText(atlas) : worst.length ? `${worst.length >= SHOWN ? `The ${SHOWN} points` : "Points"} with the fewest right neighbors among their ${atlas.near} nearest` : `No point has a wrong neighbor among its ${atlas.near} nearest.`,
+      entries: worst.map((row) => point(row, nameOf(atlas, row), `${atlas.kind === "numbers" ? `off by ${formatted(atlas.models[0].residual![row], 3)}` : `${percent(atlas.models[0].purity![row])} right`} · #${atlas.ids[row]}`)),
     });
   }
   if (atlas.kind === "classes") {
@@ -72,6 +73,11 @@ export function tabs(atlas: Atlas, backend: Backend, actions: Actions): Tab[] {
   return found;
 }
 
+function offText(atlas: Atlas): string {
+  const some = atlas.models[0].lists.worst.length;
+  return some ? `Points whose number is farthest from the mean of their ${atlas.near} nearest` : `No number is far from the mean of its ${atlas.near} nearest.`;
+}
+
 function changed(atlas: Atlas, point: (row: number, title: string, small: string) => () => HTMLElement): Tab[] {
   const difference = change(atlas);
   const rows = [...difference.keys()].filter((row) => difference[row]);
@@ -85,44 +91,111 @@ function changed(atlas: Atlas, point: (row: number, title: string, small: string
   return [tab("better", "Better", 1), tab("worse", "Worse", -1)];
 }
 
-/** Suspected labels. Accepted ones are the labels in the CSV that `nearkin train --labels` reads. */
+/** Suspected labels. Accepted ones are the labels in the CSV that `nearkin train --labels` reads; the browser remembers them. */
 function labels(atlas: Atlas, actions: Actions, thumb: (row: number) => HTMLElement[]): Tab {
   const suspects = atlas.models[0].lists.suspects;
-  const accepted = new Set<number>();
+  const suggested = new Map(suspects.map(([row, label]) => [row, label]));
+  const accepted = remembered(atlas);
+  const shown = new Map<number, () => void>(); // how to draw an entry that is in the page again
   const status = make("span");
-  const update = () => { status.textContent = accepted.size ? `${accepted.size} accepted` : "none accepted yet"; };
+  status.id = "accepted";
+  const all = button("small", "Accept every suggestion of this list, or take all of them back", () => {
+    const every = accepted.size < suspects.length;
+    for (const [row, label] of suspects) if (!every) accepted.delete(row); else if (!accepted.has(row)) accepted.set(row, label);
+    update();
+  }, "Accept all");
+  all.id = "accept-all";
+  const update = () => {
+    status.textContent = accepted.size ? `${accepted.size} accepted` : "none accepted yet";
+    all.textContent = accepted.size < suspects.length ? "Accept all" : "Accept none";
+    remember(atlas, accepted);
+    for (const draw of shown.values()) draw();
+  };
+  const toggle = (row: number) => {
+    if (!suggested.has(row)) return;
+    if (!accepted.delete(row)) accepted.set(row, suggested.get(row)!);
+    update();
+  };
   const save = button("main small", "Columns path and label, for `nearkin train --labels`", () => {
     download("suspected_labels.csv", csv(atlas, accepted));
     actions.note("Saved. Use it with: nearkin train DATA --labels suspected_labels.csv");
   }, "Download CSV");
   save.id = "csv";
-  update();
   const entries = suspects.slice(0, SHOWN).map(([row, label, share, source]) => () => {
     const item = button("entry", source, () => actions.pick(row), ...thumb(row));
-    const words = make("span", "words", make("b", "", `${nameOf(atlas, row)} → ${atlas.classes[label]}?`), make("small", "", `${percent(share)} of neighbors · #${atlas.ids[row]}`));
-    item.append(words);
+    const title = make("b", "");
+    item.append(make("span", "words", title, make("small", "", `${percent(share)} of neighbors · #${atlas.ids[row]}`)));
     item.dataset.row = String(row);
-    const accept = button("accept", `Use ${atlas.classes[label]} as the label in the CSV`, () => {
-      if (!accepted.delete(row)) accepted.add(row);
-      accept.setAttribute("aria-pressed", String(accepted.has(row)));
+    const accept = button("accept", "", () => toggle(row), "✓");
+    const other = chooser(atlas, row, label, (next) => {
+      accepted.set(row, next);
       update();
-    }, "✓");
-    accept.setAttribute("aria-pressed", String(accepted.has(row)));
-    accept.setAttribute("aria-label", `accept ${atlas.classes[label]}`);
-    return make("div", "pair", item, accept);
+    });
+    const draw = () => {
+      const now = accepted.get(row) ?? label;
+      title.textContent = `${nameOf(atlas, row)} → ${atlas.classes[now]}${accepted.has(row) ? "" : "?"}`;
+      accept.setAttribute("aria-pressed", String(accepted.has(row)));
+      accept.setAttribute("aria-label", `accept ${atlas.classes[now]}`);
+      accept.title = `Use ${atlas.classes[now]} as the label in the CSV (A)`;
+      other.value = String(now);
+    };
+    shown.set(row, draw);
+    draw();
+    return make("div", "pair", item, other, accept);
   });
-  const head = () => make("div", "action", save, status);
-  const text = suspects.length ? "Most neighbors have another label. Accept the corrections you agree with" : `No point has another label than most of its ${atlas.near} nearest.`;
-  return { key: "labels", name: "Labels", total: suspects.length, text, head: suspects.length ? head : undefined, entries };
+  update();
+  const head = () => make("div", "action", save, all, status);
+  const text = suspects.length ? "Most neighbors have another label. Accept the corrections you agree with (A), or choose another label" : `No point has another label than most of its ${atlas.near} nearest.`;
+  return { key: "labels", name: "Labels", total: suspects.length, text, head: suspects.length ? head : undefined, entries, accept: toggle };
 }
 
-export function csv(atlas: Atlas, accepted: Set<number>): string {
+/** Every class but the point's own, the suggestion first. */
+function chooser(atlas: Atlas, row: number, label: number, choose: (label: number) => void): HTMLSelectElement {
+  const select = make("select", "other");
+  select.setAttribute("aria-label", "another label");
+  select.title = "Another label";
+  const others = [...atlas.classes.keys()].filter((one) => one !== label && one !== atlas.labels[row]);
+  select.append(...[label, ...others].map((one) => {
+    const option = make("option", "", atlas.classes[one]);
+    option.value = String(one);
+    return option;
+  }));
+  select.onchange = () => choose(Number(select.value));
+  return select;
+}
+
+/** Accepted labels by row, as this browser remembers them for this page: by source and class name, so that a new index keeps them. */
+function remembered(atlas: Atlas): Map<number, number> {
+  const found = new Map<number, number>();
+  try {
+    const kept = JSON.parse(localStorage.getItem(place(atlas)) ?? "{}") as Record<string, string>;
+    for (const [row, , , source] of atlas.models[0].lists.suspects) {
+      const label = source in kept ? atlas.classes.indexOf(kept[source]) : -1;
+      if (label >= 0 && label !== atlas.labels[row]) found.set(row, label);
+    }
+  } catch { /* no storage in this frame: nothing is remembered */ }
+  return found;
+}
+
+function remember(atlas: Atlas, accepted: Map<number, number>): void {
+  const kept: Record<string, string> = {};
+  for (const [row, , , source] of atlas.models[0].lists.suspects) if (accepted.has(row)) kept[source] = atlas.classes[accepted.get(row)!];
+  try {
+    localStorage.setItem(place(atlas), JSON.stringify(kept));
+  } catch { /* no storage in this frame */ }
+}
+
+function place(atlas: Atlas): string {
+  return `nearkin labels ${location.pathname} ${atlas.models[0].name}`;
+}
+
+export function csv(atlas: Atlas, accepted: Map<number, number>): string {
   // A spreadsheet would run a cell that begins like a formula; `nearkin train --labels` takes the quotation mark off again.
   const inert = (value: string) => (/^[=+\-@\t\r]/.test(value) && Number.isNaN(Number(value)) ? `'${value}` : value);
   const cell = (value: string) => (/[",\n\r]/.test(value) ? `"${inert(value).replaceAll('"', '""')}"` : inert(value));
   const lines = atlas.models[0].lists.suspects.map(([row, label, share, source]) => {
     const [was, better] = [atlas.classes[atlas.labels[row]], atlas.classes[label]];
-    return [source, accepted.has(row) ? better : was, was, better, share.toFixed(2), atlas.splits[atlas.split[row]]].map(cell).join(",");
+    return [source, atlas.classes[accepted.get(row) ?? atlas.labels[row]], was, better, share.toFixed(2), atlas.splits[atlas.split[row]]].map(cell).join(",");
   });
   return ["path,label,was,neighbors_say,confidence,split", ...lines, ""].join("\r\n");
 }

@@ -95,6 +95,8 @@ async function show(fresh: Atlas): Promise<void> {
   if (!same) list = Math.max(0, lists.findIndex((tab) => tab.total));
   showLists();
   byId("find").hidden = false;
+  byId("images").hidden = !atlas.pictured;
+  images(same ? byId("images").matches("[aria-pressed=true]") : atlas.kind === "nothing");
   if (atlas.searches) byId<HTMLInputElement>("id").placeholder = "Search a text, or a number";
   byId("choose").hidden = !(atlas.images ?? atlas.pictured);
   cover(null);
@@ -217,6 +219,7 @@ async function go(row: number): Promise<void> {
     const near = await backend.near(atlas, row);
     if (own !== request) return;
     visit = { row, near };
+    tell([row]);
     side();
     point();
     maps.forEach((map, at) => map.approach([row, ...near.models[at].rows.slice(0, k)]));
@@ -234,6 +237,7 @@ async function pair(row: number, other: number): Promise<void> {
 function select(title: string, rows: number[]): void {
   request++;
   [visit, chosen, before] = [null, { title, rows }, []];
+  tell(rows);
   current(rows[0]);
   side();
   point();
@@ -244,11 +248,26 @@ function clear(): void {
   if (!visit && !chosen) return;
   if (visit) visit = null;
   else chosen = null;
+  tell(chosen?.rows ?? []);
   before = [];
   current(null);
   ring(null);
   side();
   point();
+}
+
+/** In a notebook, tell the cell which points are selected, by their ids. */
+function tell(rows: number[]): void {
+  if (window.nearkin?.notebook) window.parent.postMessage({ nearkin: { selection: rows.map((row) => atlas.ids[row]) } }, "*");
+}
+
+/** In a notebook, show the points that the cell selects. */
+function hear(): void {
+  window.addEventListener("message", (event) => {
+    const ids = event.source === window.parent ? (event.data?.nearkin?.show as number[] | undefined) : undefined;
+    const rows = (ids ?? []).map((id) => atlas.ids.indexOf(id)).filter((row) => row >= 0);
+    if (rows.length) select("Selection", rows);
+  });
 }
 
 function hover(row: number | null, at: [number, number] | null): void {
@@ -303,6 +322,13 @@ function lasso(on: boolean): void {
   byId("pan").setAttribute("aria-pressed", String(!on));
 }
 
+/** Show or hide images on the map. */
+function images(on: boolean): void {
+  const drawn = on && atlas.pictured;
+  for (const map of maps) map.images(drawn ? (row) => backend.thumbnail(atlas, row) : null);
+  byId("images").setAttribute("aria-pressed", String(drawn));
+}
+
 function begin(): void {
   const toggleTheme = followTheme(() => maps.forEach((map) => map.applyTheme()));
   byId("again").onclick = () => void open();
@@ -323,6 +349,7 @@ function begin(): void {
   };
   byId("pan").onclick = () => lasso(false);
   byId("lasso").onclick = () => lasso(true);
+  byId("images").onclick = () => images(!byId("images").matches("[aria-pressed=true]"));
   byId("closer").onclick = () => maps.forEach((map) => map.zoom(1.6));
   byId("farther").onclick = () => maps.forEach((map) => map.zoom(1 / 1.6));
   byId("whole").onclick = () => maps.forEach((map) => map.whole());
@@ -344,8 +371,11 @@ function begin(): void {
     theme: toggleTheme,
     help: () => keys.showModal(),
     color: () => recolor((choice + 1) % choices[0].length),
+    accept: () => visit?.row != null && lists[list]?.accept?.(visit.row),
+    images: () => images(!byId("images").matches("[aria-pressed=true]")),
   });
   onUpload((files) => void take(files));
+  if (window.nearkin?.notebook) hear();
   void open();
 }
 
@@ -360,6 +390,7 @@ Object.assign(window, {
     label: (row: number) => labelOf(atlas, row),
     row: () => visit?.row ?? null,
     selected: () => chosen?.rows ?? [],
+    pictures: () => maps[0].pictures,
   },
 });
 

@@ -2,6 +2,7 @@
 
 import createScatterplot from "regl-scatterplot";
 import type { Atlas, Model } from "./atlas";
+import type { Thumbnail } from "./backend";
 import { RIGHT, WRONG, type Coloring } from "./colors";
 import { make } from "./dom";
 
@@ -22,6 +23,7 @@ export interface Actions {
 
 const WHOLE = { x: -1.04, y: -1.1, width: 2.08, height: 2.14 }; // with space below for the tools
 const MIDDLE: [number, number] = [WHOLE.x + WHOLE.width / 2, WHOLE.y + WHOLE.height / 2];
+const [PICTURE, CELL] = [36, 42]; // pixels of an image on the map, and of the cell that has at most one
 const MOST_NAMES = 24; // classes whose names fit on a map
 
 export class MapView {
@@ -37,6 +39,9 @@ export class MapView {
   private lassoed = false;
   private visible: Set<number> | null = null;
   private drawn = false;
+  private thumbnail: ((row: number) => Thumbnail) | null = null;
+  private pictured: { row: number; drawn: Thumbnail }[] = []; // points whose images are on the map
+  private waiting = 0; // the timer after which images are chosen again
   private ends: [number, number] = [0, 0]; // two rows far apart in both directions, to convert positions to pixels
 
   constructor(private readonly atlas: Atlas, private readonly model: Model, private readonly actions: Actions, title: string) {
@@ -70,7 +75,12 @@ export class MapView {
       else if (points.length) this.actions.select([...points]);
     });
     this.plot.subscribe("deselect", () => this.actions.clear());
-    this.plot.subscribe("draw", () => this.mark());
+    this.plot.subscribe("draw", () => {
+      this.mark();
+      if (!this.thumbnail) return;
+      window.clearTimeout(this.waiting);
+      this.waiting = window.setTimeout(() => this.choosePictures(), 120);
+    });
     this.ends = this.far();
     this.applyTheme();
   }
@@ -108,6 +118,59 @@ export class MapView {
     for (let row = 0; row < bin.length; row++) if (!hidden.has(bin[row])) rows.push(row);
     this.visible = new Set(rows);
     await this.plot.filter(rows, { preventEvent: true });
+  }
+
+  /** Draw images of points that do not overlap, or none. */
+  images(thumbnail: ((row: number) => Thumbnail) | null): void {
+    this.thumbnail = thumbnail;
+    this.choosePictures();
+  }
+
+  /** How many images are on the map. */
+  get pictures(): number {
+    return this.pictured.length;
+  }
+
+  /** One point in each cell of the screen whose image covers no other. */
+  private choosePictures(): void {
+    this.pictured = [];
+    const [a, b] = this.ends;
+    const [pa, pb] = this.drawn && this.thumbnail ? [this.screen(a), this.screen(b)] : [null, null];
+    if (!this.thumbnail || !pa || !pb) return this.mark();
+    const { x, y } = this.model;
+    const [dx, dy] = [x[b] === x[a] ? 0 : (pb[0] - pa[0]) / (x[b] - x[a]), y[b] === y[a] ? 0 : (pb[1] - pa[1]) / (y[b] - y[a])];
+    const [width, height] = [this.element.clientWidth, this.element.clientHeight];
+    const taken = new Map<number, [number, number]>();
+    const across = Math.ceil(width / CELL) + 1;
+    for (let row = 0; row < x.length; row++) {
+      const [left, top] = [pa[0] + (x[row] - x[a]) * dx, pa[1] + (y[row] - y[a]) * dy];
+      if (left < 0 || top < 0 || left > width || top > height || (this.visible && !this.visible.has(row))) continue;
+      const cell = Math.floor(top / CELL) * across + Math.floor(left / CELL);
+      const near = (step: number) => {
+        const other = taken.get(cell + step);
+        return other !== undefined && Math.abs(other[0] - left) < CELL && Math.abs(other[1] - top) < CELL;
+      };
+      if (taken.has(cell) || [-across - 1, -across, 1 - across, -1, 1, across - 1, across, across + 1].some(near)) continue;
+      taken.set(cell, [left, top]);
+      const drawn = this.thumbnail(row);
+      if (!drawn.image.complete) drawn.image.addEventListener("load", () => this.mark(), { once: true });
+      this.pictured.push({ row, drawn });
+    }
+    this.mark();
+  }
+
+  private markPictures(pen: CanvasRenderingContext2D, paper: string): void {
+    for (const { row, drawn: { image, part } } of this.pictured) {
+      const at = this.screen(row);
+      if (!at || !image.complete || !image.naturalWidth) continue;
+      const [w, h] = [image.naturalWidth * part[2], image.naturalHeight * part[3]];
+      const scale = PICTURE / Math.max(w, h);
+      const [left, top] = [at[0] - (w * scale) / 2, at[1] - (h * scale) / 2];
+      pen.fillStyle = this.coloring ? this.colorOf(row) : paper;
+      pen.fillRect(left - 2, top - 2, w * scale + 4, h * scale + 4);
+      pen.imageSmoothingEnabled = scale < 1;
+      pen.drawImage(image, image.naturalWidth * part[0], image.naturalHeight * part[1], w, h, left, top, w * scale, h * scale);
+    }
   }
 
   /** Show a query with its neighbors, or nothing. */
@@ -219,6 +282,7 @@ export class MapView {
     pen.clearRect(0, 0, width, height);
     const style = getComputedStyle(document.documentElement);
     const [ink, paper] = [style.getPropertyValue("--ink"), style.getPropertyValue("--map")];
+    this.markPictures(pen, paper);
     this.markGroup(pen, ink, paper);
     this.markNames(pen, ink, paper);
     this.markShown(pen, ink, paper);

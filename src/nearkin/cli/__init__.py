@@ -47,6 +47,7 @@ TRAIN_EXAMPLES = """examples:
   nearkin train photos/                               one folder for each class; writes runs/model
   nearkin train photos/ --out runs/photos
   nearkin train photos/ --encoder mobilenet-v2 --weights mobilenet_v2.pth    start from a pretrained encoder
+  nearkin train people.csv --label income             a table of numbers, categories and dates
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
@@ -105,6 +106,10 @@ PREDICT_EXAMPLES = """examples:
   nearkin predict runs/photos new.jpg
   nearkin predict runs/photos new/ --json
   nearkin predict runs/photos new/ --reject 0.05      "none of these" for images of no known class; needs the index"""
+TUNE = """Try random settings of a table's training and keep those with the lowest loss on its validation part, then train with them. The
+first trial has the defaults, and the test part is measured once, at the end. tune.json in the model folder lists all trials."""
+TUNE_EXAMPLES = """examples:
+  nearkin tune people.csv --label income --trials 50 --out runs/people"""
 SERVE = """Serve the index of a model folder over HTTP, with a page for searching by image and the explorer, a map that shows which
 neighbors are wrong. By default only this machine can connect; for other machines pass --host and a token. Changes to the index
 are picked up without a restart."""
@@ -245,6 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     _add_demo(verbs)
     _add_train(verbs)
+    _add_tune(verbs)
     _add_evaluate(verbs)
     _add_clean(verbs)
     _add_pick(verbs)
@@ -360,6 +366,9 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
+    parser.add_argument(
+        "--no-label-check", action="store_true", help="do not look for wrong labels, which takes long for many points; `nearkin clean` does"
+    )
     parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")
     _add_rescale(parser, "also rank with affinities that are corrected for hubs, references that are near to everything")
     pictures = parser.add_mutually_exclusive_group()
@@ -458,6 +467,24 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_uri(parser)
     _add_given(parser)
     parser.set_defaults(run=_lazily("nearkin.cli.export"))
+
+
+def _add_tune(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = verbs.add_parser(
+        "tune",
+        help="search for settings of a table, then train with the best",
+        description=TUNE,
+        epilog=TUNE_EXAMPLES,
+        formatter_class=_RAW,
+    )
+    parser.add_argument("data", metavar="TABLE", help="a table (.csv, .tsv, .parquet) whose rows are the points")
+    parser.add_argument("--label", metavar="COLUMN", help="the column with the classes or numbers (default: label)")
+    parser.add_argument("--trials", type=_at_least_one, default=50, metavar="N", help="settings to try (default: %(default)s)")
+    parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the split, the settings and the training (default: 0)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="any setting of `nearkin train`; repeatable")
+    _add_device(parser)
+    parser.set_defaults(run=_lazily("nearkin.cli.tune"))
 
 
 def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
         measured = measure(subject, report)
         if arguments.rescale:
             measure_rescaled(subject, measured, arguments.rescale, report)
-        sanity = inspect(subject, float(measured.scores[GEOMETRY]["effective_rank"]), report)
+        sanity = inspect(subject, float(measured.scores[GEOMETRY]["effective_rank"]), report, labels=not arguments.no_label_check)
         if arguments.probes:
             measured.scores[PROBES] = probe(subject, report)
         baselines = list(frozen_rows(subject, report))
@@ -141,7 +141,7 @@ def _write(out: Path, folder: Path, findings: Findings, pictures: list[Illustrat
     write_result(out / "evaluation.json", json.dumps(json_safe(as_json(findings)), indent=2, allow_nan=False) + "\n", folder)
     write_result(out / "report.html", as_html(findings, pictures), folder)
     written = ["evaluation.json", "report.html"]
-    if findings.subject.supervision == "classes":
+    if findings.subject.supervision == "classes" and findings.sanity.judged_labels:
         write_result(out / "suspected_labels.csv", suspects_table(findings.sanity.suspects, findings.subject.classes), folder)
         written.append("suspected_labels.csv")
     if figures:

@@ -21,6 +21,7 @@ def run(arguments: Namespace) -> int:
             "probes": False,
             "figures": False,
             "rescale": None,
+            "no_label_check": True,
             "no_pictures": True,
         }
         chosen = {

@@ -59,7 +59,7 @@ def run_train(arguments: Namespace) -> int:
                 view.message(_interrupted(folder))
             raise
     if ranks.is_first():
-        _print_results(folder, metrics, _next_commands(folder, run.data.source))
+        print_results(folder, metrics, next_commands(folder, run.data.source))
     ranks.stop()
     return 0
 
@@ -87,7 +87,7 @@ def _answered(run: Run, folder: Path, arguments: Namespace, view: TrainingView, 
         return train(override(run, {"data.on_error": "skip"}), folder, **how)
 
 
-def _next_commands(folder: Path, source: str) -> str:
+def next_commands(folder: Path, source: str) -> str:
     """Commands to try next, ready to paste."""
     if is_sharded(source):  # a local index cannot be built from shards
         return f"next: `{shlex.join(['nearkin', 'evaluate', str(folder)])}` measures whether its neighbors are right"
@@ -203,7 +203,8 @@ def _settings(arguments: Namespace) -> dict[str, str]:
     return {**(settings_for(arguments.purpose, arguments.data, settings) if arguments.purpose else {}), **settings}
 
 
-def _print_results(folder: Path, metrics: dict[str, Any], next_commands: str) -> None:
+def print_results(folder: Path, metrics: dict[str, Any], commands: str) -> None:
+    """The figures of the test part, where the model is, and what to try next."""
     console = Terminal(highlight=False)
     if metrics.get("test"):
         table = Table(f"test part, {metrics['test points']:,} points", "value")
@@ -213,4 +214,4 @@ def _print_results(folder: Path, metrics: dict[str, Any], next_commands: str) ->
     console.print(
         f"the model is in {folder}: README.md describes it; in Python, nearkin.load('{folder}') loads it", soft_wrap=True, markup=False
     )
-    console.print(next_commands, soft_wrap=True, markup=False)
+    console.print(commands, soft_wrap=True, markup=False)

@@ -28,8 +28,10 @@ __all__ = [
     "LocalContrast",
     "Resize",
     "Standardize",
+    "StandardizeColumns",
     "Step",
     "describe",
+    "prepared",
     "preprocessed",
     "restore",
 ]
@@ -139,6 +141,56 @@ class Standardize:
         mean, std = (constant(values, x.device)[:, None, None] for values in (self.mean, self.std))
         x = (x - mean) / std
         return x.flip(1) if self.reverse_channels else x
+
+
+@dataclass(frozen=True)
+class StandardizeColumns:
+    """Standardize vectors column by column: (x - mean) / std, so that no unit outweighs the others.
+
+    Parameters
+    ----------
+    mean : tuple of float
+        One number for each column.
+    std : tuple of float
+        The same, all above 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.preprocess import StandardizeColumns
+    >>> StandardizeColumns.fitted([torch.tensor([[1.0, 500.0], [3.0, 500.0]])])(torch.tensor([[2.0, 501.0]]))
+    tensor([[0., 1.]])
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def fitted(cls, parts: Iterable[Tensor]) -> Self:
+        """Compute mean and standard deviation of each column; pass training vectors only. A constant column is only centered.
+
+        Parameters
+        ----------
+        parts : iterable of Tensor
+            Batches (b, d).
+
+        Returns
+        -------
+        StandardizeColumns
+        """
+        count, mean, moment = 0, torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+        for part in parts:  # Chan's update of the sums: squares of large numbers would lose the spread
+            rows = part.double().cpu()
+            own, total = rows.mean(0), count + len(rows)
+            moment = moment + (rows - own).square().sum(0) + (own - mean).square() * count * len(rows) / total
+            mean, count = mean + (own - mean) * len(rows) / total, total
+        std = (moment / max(count, 1)).sqrt()
+        std = torch.where(std <= CONSTANT * mean.abs().clamp_min(CONSTANT), 1.0, std)
+        return cls(tuple(mean.tolist()), tuple(std.tolist()))
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        mean, std = (constant(values, vectors.device) for values in (self.mean, self.std))
+        return (vectors.float() - mean) / std
 
 
 CIFAR = Standardize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # as released with [huang2019and], for CIFAR-100 too
@@ -271,7 +323,7 @@ class CenterCrop:
         return x[:, :, top : top + height, left : left + width]
 
 
-STEPS: Mapping[str, type] = {step.__name__: step for step in (Standardize, LocalContrast, Resize, CenterCrop)}
+STEPS: Mapping[str, type] = {step.__name__: step for step in (Standardize, StandardizeColumns, LocalContrast, Resize, CenterCrop)}
 
 
 def preprocessed(images: Tensor, steps: Sequence[Step]) -> Tensor:
@@ -320,6 +372,36 @@ def check_images(images: Any) -> None:
 def constant(values: tuple[float, ...], device: torch.device) -> Tensor:
     """Numbers on a device, copied there once: a copy cannot be recorded in a CUDA graph."""
     return torch.tensor(values, dtype=torch.float32, device=device)
+
+
+def prepared(points: Tensor, steps: Sequence[Step]) -> Tensor:
+    """Apply steps to images or vectors, as a network takes them.
+
+    Parameters
+    ----------
+    points : Tensor
+        Images (b, c, h, w), or vectors (b, d).
+    steps : sequence of Step
+        The steps.
+
+    Returns
+    -------
+    Tensor
+        float32.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.preprocess import prepared
+    >>> prepared(torch.tensor([[1, 2]]), ())
+    tensor([[1., 2.]])
+    """
+    if points.ndim == 4:
+        return preprocessed(points, steps)
+    points = points.float()
+    for step in steps:
+        points = step(points)
+    return points
 
 
 def describe(steps: Sequence[Any]) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         schedule = self._schedule(len(targets))
         count = members_for(len(targets)) if self.n_members is None else check_whole("n_members", self.n_members)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=1 + count).tolist()
-        before = self.members_ if self.warm_start and hasattr(self, "members_") else []
+        before: list[TabularEncoder] = getattr(self, "members_", []) if self.warm_start else []
         self.schema_ = TableSchema.learned(table)
         self._scaling = NumberScaling.fitted(self.schema_.encode(table).numbers, self.scaling)
         numbers, categories = (part.to(self.device) for part in self._inputs(table))
@@ -101,11 +101,14 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
             None if classes is None else torch.from_numpy(classes).to(self.device),
             torch.from_numpy(weights).float().to(self.device),
         )
-        parts = split_rows(classes, len(targets), check_share("held_out", self.held_out, below_one=True), seeds[0])
+        share = check_share("held_out", self.held_out, below_one=True)
+        parts = split_rows(classes, len(targets), share, seeds[0])
         self.members_, self.loss_curves_, self.temperatures_ = [], [], []
         for number, seed in enumerate(seeds[1:]):
             with torch.random.fork_rng(devices=[]), _threads(self.n_jobs):
                 torch.manual_seed(seed)
+                if classes is not None and number:  # every row is learned by most members; intervals need rows that no member learned
+                    parts = split_rows(classes, len(targets), share, seed)
                 encoder = self._encoder(numbers.shape[1]).to(self.device)
                 if number < len(before):
                     _continue(encoder, before[number])

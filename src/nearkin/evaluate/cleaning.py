@@ -16,6 +16,7 @@ from nearkin.compose.validation import check_share
 from nearkin.data.cells import inert
 from nearkin.evaluate.comparison import class_labels, finite
 from nearkin.evaluate.label_errors import label_errors
+from nearkin.evaluate.rendering import html_table
 from nearkin.search import nearest
 
 Kind = Literal["label", "duplicate", "near duplicate", "leak", "outlier"]
@@ -139,8 +140,6 @@ class Problems(NamedTuple):
         return "" if number < 0 else str(self.classes[number]) if number < len(self.classes) else str(number)
 
     def _repr_html_(self) -> str:
-        from nearkin.evaluate.rendering import html_table
-
         columns = [name for name in COLUMNS if name != "accept"]
         rows = [[str(row[name]) for name in columns] for row in self.as_rows()]
         found = ", ".join(f"{count:,} {kind}" for kind, count in self.counts.items()) or "nothing"

@@ -24,7 +24,7 @@ COARSE = 1024  # thresholds used for the interval
 BLOCKS = 50  # blocks of queries that are resampled together
 
 
-class _Counts(NamedTuple):
+class PairCounts(NamedTuple):
     """Pairs between thresholds: counts (b, t + 1, 2) of negative and positive pairs for b blocks of queries, strictest first."""
 
     thresholds: Tensor  # (t + 1,) descending, -inf last
@@ -169,7 +169,13 @@ def pair_curves(
     (0.5, 0.6875)
     """
     comparison = thinned(compare(queries, gallery, affinity, groups), pairs)
-    found = count_pairs(comparison)
+    return curves_of(comparison, count_pairs(comparison), split=split, draws=draws, seed=seed)
+
+
+def curves_of(
+    comparison: Comparison, found: PairCounts, *, split: str | None = None, draws: int = DRAWS, seed: int = 0
+) -> tuple[Curve, Curve]:
+    """The curves of `pair_curves`, from the counts of the pairs."""
     negatives, positives = found.counts.sum(0).double().cumsum(0).T  # (t + 1,) each: pairs at or above the threshold
     if float(positives[-1]) == 0 or float(negatives[-1]) == 0:
         raise ValueError(f"there are {int(positives[-1])} positive and {int(negatives[-1])} negative pairs; a curve needs both")
@@ -230,7 +236,7 @@ def _area_note(counts: Tensor, number: int) -> str:
     return f"{len(counts) - 1} thresholds; the area is off by {bound:.1g} at most"
 
 
-def count_pairs(comparison: Comparison) -> _Counts:
+def count_pairs(comparison: Comparison) -> PairCounts:
     """Count the pairs between thresholds in one pass."""
     mine, theirs = comparison.same_class
     ready = ranker(comparison)
@@ -262,7 +268,7 @@ def count_pairs(comparison: Comparison) -> _Counts:
     if ready.how is not None:
         thresholds = ready.how.affinity(thresholds)
     left_out = {"excluded pairs": hidden[0]} if hidden[0] else {}
-    return _Counts(thresholds, counts.flip(1), left_out, exact)
+    return PairCounts(thresholds, counts.flip(1), left_out, exact)
 
 
 def _every(ready: Ranker, n: int) -> Tensor:
@@ -294,7 +300,7 @@ def _coarse(counts: Tensor) -> Tensor:
     return padded.view(len(counts), -1, width, 2).sum(2).double()
 
 
-def block_resamples(found: _Counts, draws: int, seed: int) -> list[Tensor]:
+def block_resamples(found: PairCounts, draws: int, seed: int) -> list[Tensor]:
     """Resamples of blocks that contain both positive and negative pairs."""
     have = found.counts.sum(1).double()  # (b, 2)
     drawn = torch.cat(list(resamples(len(have), min(draws, 400), seed))) if draws else have.new_empty(0, len(have))

@@ -13,13 +13,15 @@ from nearkin.compose.validation import check_whole
 from nearkin.evaluate.comparison import class_labels, finite
 from nearkin.evaluate.k_means import k_means
 from nearkin.evaluate.label_errors import class_probabilities
+from nearkin.evaluate.rendering import html_table
 
 NEAR = 20  # neighbors whose mean distance tells how typical a point is
-COMPONENTS = 64  # principal components in which points are grouped
+COMPONENTS = 2048  # principal components in which points are grouped
 GROUPED = 20_000  # points that are grouped, drawn at random from more
 MOST_GROUPS = 1000
 MOST_COMPARED = 2000  # points of a group that are compared with each other
-FEW = 5  # labels a class from which its uncertainty counts
+FEW = 5  # labels a class from which a classifier is fitted
+TRUSTED = 0.9  # share of the labels that it must predict right, each without it, for its uncertainty to count
 
 
 class Picks(NamedTuple):
@@ -45,6 +47,12 @@ class Picks(NamedTuple):
     reasons: list[str]
     uncertainty: Tensor
 
+    def _repr_html_(self) -> str:
+        cells = [
+            [str(row), f"{float(self.uncertainty[row]):.3f}", reason] for row, reason in zip(self.rows.tolist(), self.reasons, strict=True)
+        ]
+        return html_table(f"{len(cells):,} points to label next.", ("row", "uncertainty", "reason"), cells)
+
 
 @takes_arrays
 @torch.no_grad()
@@ -60,8 +68,8 @@ def pick(
     """Choose the points whose labels would help most.
 
     The points are grouped into as many groups as there would be labels, and of each group the most typical point is chosen, the one with
-    the nearest neighbors. While there are few labels, the largest groups without one come first: this is TypiClust. From five labels a class
-    on, points count by the uncertainty of a classifier that is fitted on the labels so far.
+    the nearest neighbors. While there are few labels, the largest groups without one come first (TypiClust, Hacohen et al. 2022). Once
+    there are five labels a class, and a classifier predicts 90 % of them right (each without it), points count by its uncertainty.
 
     Parameters
     ----------
@@ -86,10 +94,6 @@ def pick(
     ------
     ValueError
         If every point has a label, sizes do not fit, or a number is not finite.
-
-    References
-    ----------
-    [hacohen2022active]
 
     Examples
     --------
@@ -164,12 +168,15 @@ def _reduced(x: Tensor) -> Tensor:
 
 
 def _uncertainty(x: Tensor, y: Tensor, classes: Sequence[str], seed: int) -> tuple[Tensor, list[str] | None]:
-    """(n,) 1 minus the margin of the two most probable classes, and their numbers in words; ones and None if too few labels are known."""
+    """(n,) 1 minus the margin of the two most probable classes, and their numbers in words; ones and None if the labels do not tell."""
     counts = torch.bincount(y[y >= 0])
     seen = int((counts > 0).sum())
     if seen < 2 or int((counts > 1).sum()) < 2 or int(counts.sum()) < FEW * seen:
         return torch.ones(len(x), dtype=torch.float64), None
     found, numbers = class_probabilities(x, y, seed=seed)
+    known = y >= 0
+    if float((numbers[found[known].argmax(1)] == y[known]).double().mean()) < TRUSTED:
+        return torch.ones(len(x), dtype=torch.float64), None
     best = found.exp().topk(2, dim=1)
     names = [[classes[one] if one < len(classes) else str(one) for one in pair] for pair in numbers[best.indices].tolist()]
     doubt = 1 - (best.values[:, 0] - best.values[:, 1])

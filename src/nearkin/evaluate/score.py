@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nearkin.evaluate.rendering import html_table
+
 LEVEL = 0.95  # of every interval
 DRAWS = 1000
 BLOCKS = 1000  # if there are more queries, they are resampled in this many blocks
@@ -89,6 +91,13 @@ class Score:
         chance = "" if self.chance is None else f", chance {self.chance:.4g}"
         out = "".join(f", {count:,} {reason}" for reason, count in self.left_out.items())
         return f"<{self.name} {self.value:.4g}{bounds}{chance}, {self.counted:,} counted{out}>"
+
+    def _repr_html_(self) -> str:
+        bounds = "" if math.isnan(self.low) else f"{self.low:.4g} to {self.high:.4g}"
+        chance = "" if self.chance is None else f"{self.chance:.4g}"
+        out = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
+        cells = [self.name, f"{self.value:.4g}", bounds, chance, f"{self.counted:,}", out]
+        return html_table("; ".join(self.notes), ("figure", "value", "95% interval", "chance", "counted", "left out"), [cells])
 
     def __lt__(self, other: "Score") -> bool:
         return self._comparable(other) < other._comparable(self)

@@ -9,9 +9,11 @@ from torch import Tensor
 from nearkin.compose.affinity import Affinity
 from nearkin.compose.points import Points, takes_arrays
 from nearkin.compose.validation import check_share
-from nearkin.evaluate.comparison import Groups, compare
-from nearkin.evaluate.curves import PAIRS, block_resamples, count_pairs, thinned
+from nearkin.evaluate.comparison import Comparison, Groups, compare
+from nearkin.evaluate.curves import PAIRS, PairCounts, block_resamples, count_pairs, thinned
 from nearkin.evaluate.score import DRAWS, Score, interval
+
+RATES = (0.001, 0.01, 0.1)
 
 
 @takes_arrays
@@ -20,7 +22,7 @@ def verification(
     queries: Points,
     gallery: Points | None = None,
     affinity: Affinity | None = None,
-    rates: Sequence[float] = (0.001, 0.01, 0.1),
+    rates: Sequence[float] = RATES,
     *,
     groups: Groups | None = None,
     split: str | None = None,
@@ -77,7 +79,19 @@ def verification(
     for rate in rates:
         check_share("rates", rate)
     comparison = thinned(compare(queries, gallery, affinity, groups), pairs)
-    found = count_pairs(comparison)
+    return rates_of(comparison, count_pairs(comparison), rates, split=split, draws=draws, seed=seed)
+
+
+def rates_of(
+    comparison: Comparison,
+    found: PairCounts,
+    rates: Sequence[float] = RATES,
+    *,
+    split: str | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> dict[str, Score]:
+    """The scores of `verification`, from the counts of the pairs."""
     whole = found.counts.sum(0)[None].double()  # (1, t, 2)
     if not bool((whole.sum((0, 1)) > 0).all()):
         negatives, positives = whole.sum((0, 1)).tolist()

@@ -7,6 +7,7 @@ import torch
 
 from nearkin.compose.metrics import METRICS
 from nearkin.compose.points import Points
+from nearkin.index.store import StoredRows
 from nearkin.search.exact import nearest
 from nearkin.search.packing import UnpackedRows
 
@@ -17,7 +18,7 @@ MOST_QUERIES = 5000
 HELD_OUT = 40  # held-out points below which all labeled points are used
 
 
-def fit(vectors: np.ndarray | UnpackedRows, classes: np.ndarray, splits: np.ndarray, metric: str) -> dict[str, Any] | None:
+def fit(vectors: np.ndarray | UnpackedRows | StoredRows, classes: np.ndarray, splits: np.ndarray, metric: str) -> dict[str, Any] | None:
     """The rule for points (n, d) of known or unknown (-1) classes (n,) and splits (n,) by name.
 
     None if there are too few labeled pairs, or if no threshold tells them apart.

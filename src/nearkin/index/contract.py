@@ -488,6 +488,22 @@ class VectorIndex(Protocol):
         StoredPoints
         """
 
+    def sample(self, n: int, seed: int = 0) -> StoredPoints:
+        """Read some points, drawn at random.
+
+        Parameters
+        ----------
+        n : int
+            How many, at most.
+        seed : int, default 0
+            Seed of the draw.
+
+        Returns
+        -------
+        StoredPoints
+            In the order of the index.
+        """
+
     def known_sources(self, sources: Sequence[str]) -> set[str]:
         """Find out which sources are in the index.
 

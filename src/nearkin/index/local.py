@@ -276,6 +276,12 @@ class LocalIndex(VectorIndex):
         vectors = np.asarray(snapshot.vectors[:], dtype=np.float32)
         return StoredPoints(np.asarray(snapshot.ids), vectors, [snapshot.entry(row) for row in range(len(snapshot))])
 
+    def sample(self, n: int, seed: int = 0) -> StoredPoints:
+        snapshot = self.snapshot
+        rows = np.sort(np.random.default_rng(seed).permutation(len(snapshot))[: check_whole("n", n)])
+        vectors = np.asarray(snapshot.vectors[rows], dtype=np.float32)
+        return StoredPoints(np.asarray(snapshot.ids)[rows], vectors, [snapshot.entry(row) for row in rows.tolist()])
+
     def known_sources(self, sources: Sequence[str]) -> set[str]:
         return set(sources).intersection(self.snapshot.sources())
 

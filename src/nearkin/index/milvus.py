@@ -332,6 +332,13 @@ class MilvusIndex(VectorIndex):
             entries += [_entry(row) for row in rows]
         return StoredPoints(np.array(ids, dtype=np.int64), np.concatenate(vectors), entries)
 
+    def sample(self, n: int, seed: int = 0) -> StoredPoints:
+        if self.count > check_whole("n", n):
+            raise ValueError(
+                f"the index holds {self.count:,} points, and {n:,} of them cannot be drawn from Milvus; index a part of the data"
+            )
+        return self.read_all()
+
     def calibrate(self) -> dict[str, Any] | None:
         rule = None
         if _names(self._properties) != [] and self.count <= CALIBRATED:

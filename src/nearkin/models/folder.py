@@ -331,7 +331,8 @@ class Model:
         count = len(votes["temperatures"])  # members side by side, each scaled so that the squared distances average
         asked, references = ((part * count**0.5).chunk(count, 1) for part in (queries, known.embeddings))
         voters = [Votes(one, targets.to(one), one.new_zeros(len(one))) for one in references]
-        found = [soft_mean(*pair, votes["distance"], warm) for *pair, warm in zip(asked, voters, votes["temperatures"], strict=True)]
+        of = zip(asked, voters, votes["temperatures"], strict=True)
+        found = [soft_mean(some, those, votes["distance"], temperature) for some, those, temperature in of]
         return torch.stack(found).mean(0)
 
     def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
@@ -383,9 +384,7 @@ class Model:
         return Texts(texts, self.tokenizer)
 
     def _prepared(self, points: Tensor) -> Tensor:
-        if self.reads_texts:
-            return points
-        return preprocess.preprocessed(points, self.prepare) if points.ndim == 4 else points.float()
+        return points if self.reads_texts else preprocess.prepared(points, self.prepare)
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.about["shape"]))

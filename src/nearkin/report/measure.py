@@ -22,12 +22,13 @@ from nearkin.evaluate import (
     regression,
     retrieval,
     silhouette,
-    verification,
     vote,
 )
-from nearkin.evaluate.curves import pair_curves
+from nearkin.evaluate.comparison import compare
+from nearkin.evaluate.curves import PAIRS, count_pairs, curves_of, thinned
 from nearkin.evaluate.hubness import hubness_of
 from nearkin.evaluate.score import mean_score
+from nearkin.evaluate.verification import rates_of
 from nearkin.report.subject import Subject
 from nearkin.search import Neighbors, nearest, rescaled
 from nearkin.search.rescaled import Method
@@ -138,12 +139,14 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
         measured.notes.append(f"The curves of pairs used {len(some.embeddings):,} queries, drawn at random.")
         gallery = queries if gallery is None else gallery
     try:
-        curves = pair_curves(some, gallery, subject.model.affinity, split=subject.split)
+        comparison = thinned(compare(some, gallery, subject.model.affinity), PAIRS)
+        pairs = count_pairs(comparison)
+        curves = curves_of(comparison, pairs, split=subject.split)
     except ValueError as error:  # only one class, or no class in common: noted, not an error
         measured.notes.append(f"No curves of pairs: {error}.")
         return None
     measured.scores["pairs"] = {curve.area.name: curve.area for curve in curves}
-    measured.scores["pairs"] |= verification(some, gallery, subject.model.affinity, split=subject.split)
+    measured.scores["pairs"] |= rates_of(comparison, pairs, split=subject.split)
     return curves
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from nearkin.compose.points import Points
-from nearkin.data import Dataset, Loader
-from nearkin.data.preprocess import preprocessed
+from nearkin.data import Dataset, Loader, preprocess
 from nearkin.data.progress import Report, Ticker
 from nearkin.models.folder import Model
 from nearkin.report.sanity import digests, fingerprints
@@ -106,8 +105,8 @@ def _of_known_class(data: Dataset) -> tuple[Dataset, int]:
 
 
 def prepared(model: Model, inputs: Tensor) -> Tensor:
-    """The inputs of the network: preprocessed images (n, c, h, w), or vectors (n, d) as floats."""
-    return preprocessed(inputs.to(model.device), model.prepare) if inputs.ndim == 4 else inputs.to(model.device).float()
+    """The inputs of the network: preprocessed images (n, c, h, w), or vectors (n, d)."""
+    return preprocess.prepared(inputs.to(model.device), model.prepare)
 
 
 def in_classes_of(side: Side, classes: Sequence[str]) -> tuple[Side, tuple[str, ...]]:

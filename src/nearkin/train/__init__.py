@@ -30,6 +30,7 @@ _HOMES = {
         "agreement",
         "curriculum",
     ),
+    "nearkin.train.notebook": ("NotebookProgress",),
     "nearkin.train.reporter": ("Reporter",),
     "nearkin.train.training": ("train",),
     "nearkin.train.iterative_quantization": ("IterativeQuantization",),
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from nearkin.train.discovery import weights as weights
     from nearkin.train.iterative_quantization import IterativeQuantization as IterativeQuantization
     from nearkin.train.loop import fit as fit
+    from nearkin.train.notebook import NotebookProgress as NotebookProgress
     from nearkin.train.reporter import Reporter as Reporter
     from nearkin.train.training import train as train
 

@@ -344,7 +344,8 @@ class Run:
         How the learning rate changes.
     preprocess : Part, default=Part("standardize")
         What is done to every image: "standardize", "local_contrast", or the fixed statistics of a known data set such as
-        "imagenet". The option `crop` cuts out the center first.
+        "imagenet". The option `crop` cuts out the center first. Vectors are standardized column by column; "none" leaves them as
+        they are.
     augment : Part
         Random changes of training inputs: "none", "shift", "crop", "crop_flip", "affine", "discovery", and "swap" for vectors.
         "auto" is "none" for objectives that use labels, and "discovery" or "swap" for those that do not.

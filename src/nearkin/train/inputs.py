@@ -48,9 +48,11 @@ def preparation(run: Run, train: Dataset) -> Sequence[Any]:
 
     `mean` and `std` are a number, or a list with one per channel. Without them, standardize measures the training part.
     """
-    if train.kind != "images":
+    if train.kind == "texts":
         return ()
     name, options = run.preprocess.name, dict(run.preprocess.options)
+    if train.kind == "vectors":
+        return _vector_steps(name, options, train)
     makers: dict[str, Callable[..., Any]] = {"standardize": _standardize, "auto": _standardize, "local_contrast": preprocess.LocalContrast}
     makers |= {known: partial(_unchanged, step) for known, step in preprocess.PRESETS.items()}
     check_choice("preprocess", name, makers)
@@ -61,13 +63,27 @@ def preparation(run: Run, train: Dataset) -> Sequence[Any]:
     return (*first, makers[name](**filled, **options))
 
 
+def _vector_steps(name: str, options: dict[str, Any], train: Dataset) -> Sequence[Any]:
+    """Vectors are standardized, column by column, or left as they are; rows of a table scale themselves."""
+    check_choice("preprocess", {"auto": "standardize"}.get(name, name), ("standardize", "none"))
+    if options:
+        raise ValueError(f"preprocess.options ({', '.join(options)}) are for images, and {train.name} has vectors; leave them out")
+    if name == "none" or train.table is not None:
+        return ()
+    return (preprocess.StandardizeColumns.fitted(train.read(part) for part in torch.split(_sample(train), 1000)),)
+
+
+def _sample(train: Dataset) -> Tensor:
+    """Ids of at most some 100,000 points, evenly spaced."""
+    return train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
+
+
 def _standardize(train: Dataset, per_channel: bool = True, mean: Any = None, std: Any = None) -> preprocess.Standardize:
     if mean is not None and std is not None:
         return preprocess.Standardize(_numbers(mean), _numbers(std))
     if mean is not None or std is not None:
         raise ValueError("preprocess.options.mean and preprocess.options.std belong together; set both, or neither")
-    some = train.ids if len(train) <= 100_000 else train.ids[:: len(train) // 100_000 + 1]
-    return preprocess.Standardize.fitted((train.read(part) for part in torch.split(some, 1000)), per_channel)
+    return preprocess.Standardize.fitted((train.read(part) for part in torch.split(_sample(train), 1000)), per_channel)
 
 
 def _unchanged(step: preprocess.Standardize) -> preprocess.Standardize:
@@ -79,14 +95,16 @@ def _numbers(given: Any) -> tuple[float, ...]:
 
 
 class Prepare:
-    """Inputs as the network takes them: images after preprocessing, vectors and token numbers unchanged."""
+    """Inputs as the network takes them: images and vectors after preprocessing, token numbers as they are."""
 
     def __init__(self, steps: Sequence[Any], kind: str) -> None:
         self.steps, self.kind = steps, kind
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        if self.kind != "images":
-            return inputs.float() if self.kind == "vectors" else inputs
+        if self.kind == "vectors":
+            return preprocess.prepared(inputs, self.steps)
+        if self.kind == "texts":
+            return inputs
         return preprocess.preprocessed(inputs, self.steps).to(memory_format=torch.channels_last)
 
 

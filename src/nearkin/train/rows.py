@@ -19,7 +19,7 @@ from nearkin.train.assemble import Cut, describe
 from nearkin.train.card import write_card
 from nearkin.train.config import Run
 from nearkin.train.folder import device_name, save_weights, write_run
-from nearkin.train.reporter import Reporter
+from nearkin.train.reporter import Reporter, Silence
 from nearkin.train.tabular import Schedule, TableRows, batch_size_for, members_for, train
 from nearkin.train.validate import known_points, neighbor_figures
 
@@ -39,12 +39,12 @@ class RowTraining:
 
     def write(self) -> dict[str, Any]:
         """Train and write all files; returns the content of metrics.json."""
-        _check(self.run)
+        check_run(self.run)
         began = time.perf_counter()
         write_run(self.folder, self.run)  # first: an interrupted training starts over with --resume
         parts = [self.data.train, *([self.data.validation] if self.data.validation is not None else [])]
         answers = _Answers(self.data.train)
-        network, trained = self._trained(parts, answers)
+        network, trained = self.trained(parts, answers)
         about = self._about(network, [one.factor for one in trained])
         known = Points(self._embedded(network, self.data.train), self.data.train.point_labels, self.data.train.ids)
         model = Model(network, about, known)
@@ -63,7 +63,7 @@ class RowTraining:
         write_card(self.folder, self.run, about, metrics, counts)
         return metrics
 
-    def _trained(self, parts: list[Dataset], answers: "_Answers") -> tuple[RowNetwork, list[Any]]:
+    def trained(self, parts: list[Dataset], answers: "_Answers") -> tuple[RowNetwork, list[Any]]:
         """The network of all members, and what each training says of itself."""
         inputs = torch.cat([_vectors(part) for part in parts])
         counts = _format(parts[0]).schema.category_counts
@@ -124,6 +124,14 @@ class RowTraining:
         made = {"name": "tabular", "dimension": self._dimension() * len(factors), "normalize": False, "options": options}
         votes = {"distance": Schedule().distance, "temperatures": [Schedule().temperature * factor for factor in factors]}
         return {**about, "metric": METRIC, "network": made, "prepare": [], "votes": votes, "table": _format(self.data.train).as_dict()}
+
+
+def validation_loss(run: Run, data: Cut, device: torch.device) -> float:
+    """The best loss on the validation part of a training with these settings; nothing is written."""
+    assert data.validation is not None
+    training = RowTraining(run, Path(), data, device, Silence())
+    _, trained = training.trained([data.train, data.validation], _Answers(data.train))
+    return float(min(min(one.curve) for one in trained))
 
 
 class _Answers:
@@ -188,7 +196,7 @@ def _said(number: int, count: int, curve: list[float], held_out: bool) -> str:
     return f"{of}{len(curve)} epochs, {what} {curve[best - 1]:.4g} after epoch {best}"
 
 
-def _check(run: Run) -> None:
+def check_run(run: Run) -> None:
     """Refuse settings that tables do not use."""
     if run.network.name not in ("auto", "tabular"):
         raise ValueError(f"network.name ({run.network.name}) is not for rows of a table, which the network tabular reads; leave it out")

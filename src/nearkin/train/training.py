@@ -180,6 +180,8 @@ def _trained(
             whole.about.pop("features")  # those of the body before it is trained
         parts = assemble(run, parts_of_data.train, place, whole, features=whole is not None and run.network.tune == "head")
         log.message(f"objective {parts.about['objective']}: {parts.about['why']}")
+        if source.kind == "vectors" and parts.about["prepare"]:
+            log.message("the columns of the vectors are standardized; preprocess.name=none leaves them as they are")
         if poor := sampler_warning(parts.objective, parts.sampler, parts_of_data.train):
             log.message(poor)
         loop = Loop(run, folder, parts, parts_of_data, log, rank, start)

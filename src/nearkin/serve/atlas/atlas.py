@@ -42,6 +42,7 @@ def build_atlas(table: PointTable, method: projection.Method = "tsne", report: R
     found = table.nearest(table.vectors, k, exclude=table.ids)
     positions, affinity = found.positions.numpy().astype(np.int32), found.affinity.float().numpy()
     right = table.right(np.arange(len(table)), positions)
+    off = residual(table, positions[:, :NEAR])
     atlas = Atlas(
         method="pca",
         points=map_points(table, "pca"),
@@ -49,8 +50,8 @@ def build_atlas(table: PointTable, method: projection.Method = "tsne", report: R
         affinity=np.where(positions >= 0, affinity, 0).astype(np.float32),
         right=right,
         purity=purity(right[:, :NEAR]),
-        residual=residual(table, positions[:, :NEAR]),
-        lists=review_lists(table, positions, affinity, right, report),
+        residual=off,
+        lists=review_lists(table, positions, affinity, right, off, report),
     )
     return atlas if method == "pca" else with_map(atlas, table, method, report)
 

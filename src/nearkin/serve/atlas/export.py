@@ -4,12 +4,14 @@ A page opened from disk may load scripts and images from its folder, but may not
 thousand points, which are loaded when needed; images are sheets of tiles.
 """
 
+import base64
 import io
 import json
 import secrets
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from PIL import Image
@@ -51,6 +53,31 @@ def write_page(maps: Sequence[ModelMap], out: Path, report: Report | None = None
         _call(out / "atlas.js", header(maps, live=False, chunk=CHUNK, sheets=sheets))
         sync(out)
     return out / "index.html"
+
+
+def page_text(maps: Sequence[ModelMap]) -> str:
+    """The same page as one text that holds everything, for the frame of a notebook."""
+    with TemporaryDirectory() as place:
+        out = Path(place) / "page"
+        write_page(maps, out)
+        by_number = lambda path: int(path.stem)  # noqa: E731
+        scripts = [(out / "atlas.js").read_text(), *(path.read_text() for path in sorted((out / "near").iterdir(), key=by_number))]
+        sheets = [_as_url(path) for path in sorted((out / "pictures").iterdir(), key=by_number)]
+    scripts.append(f"Object.assign(window.nearkin,{{notebook:true,pictures:{json.dumps(sheets)}}});")
+    nonce = secrets.token_urlsafe(16)
+    code = "\n".join([*scripts, asset("explorer.js").decode().replace("</script", "<\\/script")])
+    own = f"'nonce-{nonce}'"
+    policy = f"default-src 'none'; img-src data: blob:; script-src {own}; style-src {own}; base-uri 'none'; form-action 'none'"
+    page = asset("index.html").decode().replace(CHARSET, f'{CHARSET}<meta http-equiv="Content-Security-Policy" content="{policy}">')
+    style = f'<style nonce="{nonce}">{asset("explorer.css").decode()}</style>'
+    page = page.replace(MARK, "").replace('<link rel="stylesheet" href="explorer.css">', style)
+    before, _, after = page.partition(f'<script src="explorer.js" nonce="{NONCE}"></script>')
+    return f'{before}<script nonce="{nonce}">{code}</script>{after}'
+
+
+def _as_url(path: Path) -> str:
+    kind = "png" if path.suffix == ".png" else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 
 def page_policy(nonce: str, own: str = "'self'") -> str:

@@ -16,6 +16,7 @@ from nearkin.report.sanity import IMAGE_DISTANCE, THUMBNAIL, Suspect, fingerprin
 from nearkin.serve.atlas.table import PointTable, class_numbers
 
 WORST, PAIRS, DUPLICATES = 200, 50, 500  # entries at most
+OFF = 3.0  # times the median residual from which a number is far from those of the neighbors
 SAME_EMBEDDING = 1e-6  # relative distance of two embeddings of one vector, from rounding
 
 
@@ -31,12 +32,19 @@ class Lists:
     later: int  # how many there are
 
 
-def review_lists(table: PointTable, positions: np.ndarray, affinity: np.ndarray, right: np.ndarray, report: Report | None = None) -> Lists:
-    """The lists, from the neighbors (n, k) of every point, their affinities, and which of them are right."""
+def review_lists(
+    table: PointTable,
+    positions: np.ndarray,
+    affinity: np.ndarray,
+    right: np.ndarray,
+    residual: np.ndarray | None,
+    report: Report | None = None,
+) -> Lists:
+    """The lists, from the neighbors (n, k) of every point, their affinities, which of them are right, and the residuals (n,) of numbers."""
     inform(report, "looking for duplicates")
     copies, compared_points, later = duplicates(table)
     return Lists(
-        worst=worst(right, affinity),
+        worst=worst(right, affinity) if residual is None else farthest_off(residual),
         confused=confused_pairs(table, positions[:, 0]),
         suspects=suspects(table, positions[:, :NEAR]),
         duplicates=copies,
@@ -53,6 +61,12 @@ def worst(right: np.ndarray, affinity: np.ndarray) -> np.ndarray:
         return rows
     order = worst_queries(torch.from_numpy(near[rows] == 1), torch.from_numpy(np.where(near[rows] == 0, close[rows], -np.inf)))
     return np.asarray(rows[order.numpy()][:WORST])
+
+
+def farthest_off(residual: np.ndarray) -> np.ndarray:
+    """(w,) rows whose numbers are far from those of their neighbors: residuals (n,) above OFF times the median, largest first."""
+    rows = np.flatnonzero(residual > OFF * np.median(residual))
+    return np.asarray(rows[np.argsort(-residual[rows], kind="stable")][:WORST])
 
 
 def confused_pairs(table: PointTable, nearest: np.ndarray) -> list[tuple[int, int, np.ndarray]]:

@@ -10,6 +10,7 @@ from nearkin.index.contract import VectorIndex
 from nearkin.models.folder import about_of
 from nearkin.report import projection
 from nearkin.serve.atlas import store
+from nearkin.serve.atlas import table as table_size
 from nearkin.serve.atlas.atlas import Atlas, build_atlas, possible_method, with_map
 from nearkin.serve.atlas.table import PointTable, read_table, shared_rows, with_labels_of
 
@@ -35,6 +36,11 @@ def build_maps(indexes: Sequence[Indexed], method: projection.Method = "tsne", r
 
     An atlas that is stored in the model folder for the same points is reused. A new one is stored there.
     """
+    for one in indexes:
+        if one.index.count > table_size.MOST:
+            inform(
+                report, f"the map shows {table_size.MOST:,} of {one.index.count:,} points, drawn at random; searches compare all of them"
+            )
     tables, keys = _same_points(indexes), [_key(at, indexes) for at in range(len(indexes))]
     names = [_name(one.folder, indexes) for one in indexes]
     paths = [_path(one, indexes) for one in indexes]

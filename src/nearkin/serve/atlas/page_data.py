@@ -5,13 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
+from nearkin.evaluate.k_means import k_means
 from nearkin.report.measure import NEAR
 from nearkin.serve.atlas.lists import Lists
 from nearkin.serve.atlas.model_maps import ModelMap
 from nearkin.serve.atlas.table import MetadataColumn, PointTable
 
 UNKNOWN = 255  # in place of a purity in hundredths
+MOST_CLUSTERS = 10  # clusters of points without labels
+CLUSTERED, COMPARED = 4000, 1000  # points from which the clusters, and their number, are found
 MOST_TEXTS, BEGINNING = 50_000, 160  # texts whose beginnings the page loads first, and their characters
 
 
@@ -66,9 +70,42 @@ def _model(one: ModelMap) -> dict[str, Any]:
         "k": int(atlas.positions.shape[1]),
         "points": encoded(points, "<u2"),
         "purity": None if np.isnan(atlas.purity).all() else encoded(hundredths, "<u1"),
+        **(_without_labels(one) if table.kind == "nothing" else {}),
         "residual": None if atlas.residual is None else encoded(atlas.residual, "<f4"),
         "lists": _lists(atlas.lists, table),
     }
+
+
+def _without_labels(one: ModelMap) -> dict[str, Any]:
+    """What points without labels are colored by: a cluster, the distance to the nearest, and the mean distance to the nearest 10."""
+    table, near = one.table, one.atlas.affinity[:, :NEAR].astype(np.float64)
+    apart = 1 - near if table.metric == "cosine" else np.sqrt(np.maximum(-near, 0)) if table.metric == "squared_euclidean" else -near
+    return {
+        "clusters": encoded(_clusters(np.asarray(table.vectors, dtype=np.float32)), "<u1"),
+        "apart": encoded(apart[:, 0], "<f4"),
+        "sparse": encoded(apart.mean(1), "<f4"),
+    }
+
+
+def _clusters(vectors: np.ndarray) -> np.ndarray:
+    """(n,) numbers of clusters, the largest first; found on a sample, to whose centers the others are assigned."""
+    x = torch.from_numpy(vectors)
+    some = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:CLUSTERED]]
+    group = torch.from_numpy(k_means(some, _cluster_count(some[:COMPARED]), 0)[0])
+    centers = torch.stack([some[group == at].mean(0) for at in torch.unique(group)])
+    found = torch.cat([torch.cdist(part, centers).argmin(1) for part in torch.split(x, 10_000)])
+    order = torch.bincount(found, minlength=len(centers)).argsort(descending=True, stable=True)
+    return order.argsort()[found].numpy()
+
+
+def _cluster_count(x: torch.Tensor) -> int:
+    """The number of clusters with the largest silhouette; 1 for few points."""
+    from sklearn.metrics import silhouette_score
+
+    most = min(MOST_CLUSTERS, len(torch.unique(x, dim=0)) // 3)
+    tried = {count: k_means(x, count, 0)[0] for count in range(2, most + 1)}
+    scores = {count: silhouette_score(x.numpy(), group) for count, group in tried.items() if len(np.unique(group)) > 1}
+    return max(scores, key=lambda count: scores[count]) if scores else 1
 
 
 def _lists(lists: Lists, table: PointTable) -> dict[str, Any]:

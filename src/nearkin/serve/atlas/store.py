@@ -15,7 +15,7 @@ from nearkin.report.sanity import Suspect
 from nearkin.serve.atlas.atlas import Atlas
 from nearkin.serve.atlas.lists import Lists
 
-FORMAT = 3
+FORMAT = 4
 
 
 def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:

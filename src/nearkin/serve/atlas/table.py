@@ -114,16 +114,14 @@ class PointTable:
 
 
 def read_table(index: VectorIndex, targets: Sequence[str] | None = None) -> PointTable:
-    """The table of an index; an empty index, or one with too many points for the explorer, is refused.
+    """The table of an index, of at most `MOST` points drawn at random; an empty index is refused.
 
     `targets` names the metadata that neighbors are judged by; by default all that are floats.
     """
     count = index.count
     if not count:
         raise ValueError("the index is empty, so there is no map; add points with `nearkin index DIR --add DATA`")
-    if count > MOST:
-        raise ValueError(f"the index holds {count:,} points, and the explorer shows at most {MOST:,}; index a part of the data")
-    stored = index.read_all()
+    stored = index.read_all() if count <= MOST else index.sample(MOST)
     metadata = [entry.metadata for entry in stored.entries]
     classes = index.labels or tuple(sorted({entry.label for entry in stored.entries if entry.label is not None}))
     number = {name: at for at, name in enumerate(classes)}
