@@ -117,8 +117,8 @@ def label_errors(embeddings: Tensor, labels: Tensor, affinity: Affinity | None =
         found = (_together(judges, weights, points, rows) + linear.log_probabilities(points, rows)) / 2
         margin[rows], best[rows] = _margins(found, y[rows])
     margin[(torch.bincount(y[y >= 0], minlength=len(classes))[y.clamp_min(0)] < 2) | (y < 0)] = torch.nan
-    rows = (margin > LISTED).nonzero()[:, 0]
-    return LabelErrors(margin, classes[best], rows[margin[rows].argsort(descending=True, stable=True)])
+    listed = (margin > LISTED).nonzero()[:, 0]
+    return LabelErrors(margin, classes[best], listed[margin[listed].argsort(descending=True, stable=True)])
 
 
 @torch.no_grad()
@@ -131,11 +131,11 @@ def class_probabilities(embeddings: Tensor, labels: Tensor, affinity: Affinity |
 
 
 class _Labeled(NamedTuple):
-    """Points, scaled; classes 0..count-1 or -1."""
+    """Points, scaled; classes 0..classes-1 or -1."""
 
     x: Tensor  # (n, d)
     y: Tensor  # (n,)
-    count: int
+    classes: int
 
     def chunks(self) -> Iterator[slice]:
         yield from (slice(start, start + CHUNK) for start in range(0, len(self.y), CHUNK))
@@ -207,14 +207,14 @@ class _Solved(NamedTuple):
 def _solved(features: _Features, points: _Labeled, weights: Tensor) -> _Solved:
     size = features.map.shape[1]
     gram, sums = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
-    products, prior = torch.zeros(size, points.count, dtype=torch.float64), torch.zeros(points.count, dtype=torch.float64)
+    products, prior = torch.zeros(size, points.classes, dtype=torch.float64), torch.zeros(points.classes, dtype=torch.float64)
     for rows in points.chunks():
         used = weights[rows] > 0
         made, y = features(points.x[rows][used]), points.y[rows][used]
         gram += (made.T @ made).double()
         sums += made.double().sum(0)
         products.index_add_(1, y, made.double().T)
-        prior += torch.bincount(y, minlength=points.count)
+        prior += torch.bincount(y, minlength=points.classes)
     total = float(prior.sum())
     mean, prior = sums / total, prior / total
     values, basis = torch.linalg.eigh(gram - total * torch.outer(mean, mean))
@@ -258,14 +258,14 @@ def _trusted(judge: _Judge, weights: Tensor, points: _Labeled) -> Tensor:
     for rows in points.chunks():
         doubted[rows] = _margins(judge.log_probabilities(points.x[rows], points.y[rows], weights[rows]), points.y[rows])[0]
     kept = (points.y >= 0) & (doubted < DOUBTED)
-    few = torch.bincount(points.y[kept], minlength=points.count) < 2
+    few = torch.bincount(points.y[kept], minlength=points.classes) < 2
     return (kept | ((points.y >= 0) & few[points.y.clamp_min(0)])).float()
 
 
 def _chosen(bases: list[_Features], points: _Labeled, weights: Tensor, sample: Tensor) -> _Judge:
     """The width, penalty and temperature with the least leave-one-out log-loss on a sample, fitted on it."""
     sample = sample[weights[sample] > 0]
-    some = _Labeled(points.x[sample], points.y[sample], points.count)
+    some = _Labeled(points.x[sample], points.y[sample], points.classes)
     tried = []
     for basis in bases:
         solved = _solved(basis, some, torch.ones(len(sample)))
@@ -299,7 +299,7 @@ class _Folds(NamedTuple):
 
     def log_probabilities(self, points: _Labeled, rows: slice) -> Tensor:
         x, fold = points.x[rows] @ self.basis, self.fold[rows]
-        scores = torch.empty(len(x), points.count, dtype=torch.float64)
+        scores = torch.empty(len(x), points.classes, dtype=torch.float64)
         for number in range(FOLDS):
             at = fold == number
             scores[at] = (x[at] @ self.coefficients[number]).double() + self.intercepts[number]
@@ -317,8 +317,8 @@ def _logistic(points: _Labeled, seed: int) -> _Folds:
     fold[order[np.argsort(points.y.numpy()[order], kind="stable")]] = np.arange(len(order)) % FOLDS  # each class evenly
     known = order[points.y.numpy()[order] >= 0]
     basis = _components(points.x[torch.from_numpy(known[:CHOSEN_ON])])
-    coefficients = torch.zeros(FOLDS, basis.shape[1], points.count)
-    intercepts = torch.full((FOLDS, points.count), -torch.inf)  # of classes that only the fold has
+    coefficients = torch.zeros(FOLDS, basis.shape[1], points.classes)
+    intercepts = torch.full((FOLDS, points.classes), -torch.inf)  # of classes that only the fold has
     for number in range(FOLDS):
         used = torch.from_numpy(known[fold[known] != number][:CHOSEN_ON])
         with warnings.catch_warnings():
@@ -330,7 +330,7 @@ def _logistic(points: _Labeled, seed: int) -> _Folds:
     found = _Folds(basis, torch.from_numpy(fold), coefficients, intercepts)
     some = torch.from_numpy(known[:CHOSEN_ON])
     held = found._replace(fold=found.fold[some])
-    scores = held.log_probabilities(_Labeled(points.x[some], points.y[some], points.count), slice(None))
+    scores = held.log_probabilities(_Labeled(points.x[some], points.y[some], points.classes), slice(None))
     return found._replace(temperature=min((_loss(scores, points.y[some], value), value) for value in SOFTER)[1])
 
 
@@ -345,7 +345,8 @@ def _components(x: Tensor) -> Tensor:
     """(d, c) the principal directions of points (n, d), scaled so that a mean column has variance 1."""
     values, vectors = torch.linalg.eigh((x.T @ x).double())
     kept = values > 1e-9 * values[-1].clamp_min(1e-30)
-    return vectors[:, kept][:, -COMPONENTS:].float() * float(kept.sum().clamp_max(COMPONENTS)) ** 0.5
+    components: Tensor = vectors[:, kept][:, -COMPONENTS:].float() * float(kept.sum().clamp_max(COMPONENTS)) ** 0.5
+    return components
 
 
 def _together(judges: list[_Judge], weights: list[Tensor], points: _Labeled, rows: slice) -> Tensor:

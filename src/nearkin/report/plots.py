@@ -116,8 +116,9 @@ def plot_pairs(embeddings: Any, labels: Any, affinity: Affinity | None = None) -
     """
     points, _ = _points(embeddings, labels)
     pr, roc = pair_curves(points, None, affinity)
-    x = [part.cpu().double().numpy() for part in (pr.x, pr.y, roc.x, roc.y)]
-    return pr_roc([PairCurves("embeddings", *x, pr.area.value, roc.area.value)], positive_share=pr.area.chance or 0.0)
+    recall, precision, false, true = (part.cpu().double().numpy() for part in (pr.x, pr.y, roc.x, roc.y))
+    curves = PairCurves("embeddings", recall, precision, false, true, pr.area.value, roc.area.value)
+    return pr_roc([curves], positive_share=pr.area.chance or 0.0)
 
 
 def plot_confusions(embeddings: Any, labels: Any, affinity: Affinity | None = None, *, classes: Sequence[str] = ()) -> Any:
