@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from papers import encoders, table_contest
+from papers import encoders, table_contest, texts, tuning
 from papers.listing import show
 from papers.page import write_pages
 from papers.pictures import draw
@@ -24,6 +24,8 @@ EXAMPLES = """examples:
   python -m papers digits                                a small table that runs anywhere
   python -m papers tables --help                         tables against gradient boosting
   python -m papers encoders --help                       pretrained encoders on photographs
+  python -m papers texts --help                          texts with few labels
+  python -m papers tuning --help                         tuning an encoder for unseen classes, on a GPU
   python -m papers ren2014 --data-root data --resume --budget 20 --at-once 4"""
 
 
@@ -49,7 +51,12 @@ def parser() -> ArgumentParser:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; a bad table name or folder is one line on stderr."""
     words = sys.argv[1:] if words is None else words
-    contests = {"tables": table_contest.main, "encoders": encoders.main}  # with protocols of their own
+    contests = {
+        "tables": table_contest.main,
+        "encoders": encoders.main,
+        "texts": texts.main,
+        "tuning": tuning.main,
+    }  # with protocols of their own
     try:
         return contests[words[0]](words[1:]) if words and words[0] in contests else run(parser().parse_args(words))
     except (ValueError, OSError, ImportError) as error:

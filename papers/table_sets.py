@@ -5,6 +5,7 @@ imported, and nothing is unpickled.
 """
 
 import hashlib
+import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
@@ -80,8 +81,7 @@ def _csv(name: str, package: str, file: str, target: str, task: str, without: Se
     """A CSV, perhaps compressed; `without` leaves out ids and what gives the target away, `dummies` joins one-hot columns again."""
 
     def read(root: Path | None = None) -> tuple[Any, np.ndarray, str]:
-        import pandas as pd
-
+        pd = importlib.import_module("pandas")
         path = package_file(package, file, root)
         frame = pd.read_csv(path).dropna(subset=[target]).reset_index(drop=True)
         y = frame[target].to_numpy(np.float64 if task == "numbers" else np.str_)
@@ -110,8 +110,7 @@ def _joined(frame: Any) -> dict[str, np.ndarray]:
 
 def _frame(columns: dict[str, np.ndarray]) -> Any:
     """A frame of float and categorical columns; ? and empty cells are missing."""
-    import pandas as pd
-
+    pd = importlib.import_module("pandas")
     made = {}
     for name, cells in columns.items():
         texts = pd.Series(cells, dtype=object).replace({"?": None, "<null>": None, "": None})

@@ -171,7 +171,7 @@ def test_filters(place: Path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["search", "{model}"], "nothing to search for: pass image files, folders or arrays, or --id or --vector"),
+        (["search", "{model}"], "nothing to search for: pass image files, folders, arrays or texts, or --id or --vector"),
         (["search", "{model}", "nowhere.jpg"], "none of the queries could be read; see the messages above"),
         (["search", "{model}", "{place}/empty"], "empty holds no images"),
         (["search", "{model}", "--id", "999"], "--id: no point has the id 999; the index holds 60 points"),

@@ -284,3 +284,10 @@ def test_intervals_cover_their_share_over_twenty_splits() -> None:
         low, high = model.predict_interval(x[1500:], 0.9).T
         covered.append(float(((low <= y[1500:]) & (y[1500:] <= high)).mean()))
     assert abs(np.mean(covered) - 0.9) < 0.01, covered
+
+
+def test_the_best_epoch_is_the_one_whose_averaged_weights_are_kept() -> None:
+    x, y = make_moons(300, noise=0.2, random_state=0)
+    model = TabularNCAClassifier(**{**FAST, "epochs": 40, "patience": 3}).fit(x, y)
+    curve = model.loss_curves_[0]
+    assert len(curve) < 40 and len(curve) - 1 - int(np.argmin(curve)) == 3

@@ -153,8 +153,8 @@ def test_vectors_without_labels_are_swapped_by_default():
     )
     assert augmentation(override(Run(), {"augment.name": "swap", "augment.options.share": "0.1"}), known, "nca") == (Swap(0.1),)
     for data, name, words in (
-        (bare, "crop", "is for images, and bare has vectors; set augment.name=none or swap"),
-        (BARE, "swap", "is for vectors"),
+        (bare, "crop", "is not for vectors, which bare has; set augment.name=none or swap"),
+        (BARE, "swap", "is not for images"),
     ):
         with pytest.raises(ValueError, match=words):
             augmentation(override(Run(), {"augment.name": name}), data, "neighborhood_discovery")

@@ -241,7 +241,7 @@ def test_tuning_the_last_block_starts_from_the_map_and_moves_only_that_block(tmp
     first, last = load_file(weights), load_file(tmp_path / "m" / "weights.safetensors")
     moved = {name.split(".")[1] for name, value in first.items() if not torch.equal(last[f"body.{name}"], value)}
     assert moved == {"18"}
-    with pytest.raises(ValueError, match=r"network.tune 'heads' is unknown; choose none, head, last-blocks=N or all"):
+    with pytest.raises(ValueError, match=r"network.tune 'heads' is unknown; choose none, head, lora, lora=RANK, last-blocks=N or all"):
         train(settings(photos, weights, **{"network.tune": "heads"}), tmp_path / "n", device="cpu")
 
 
@@ -353,3 +353,24 @@ def test_an_encoder_on_this_machine_is_the_default_for_photographs(tmp_path, pho
     assert nearkin.load(tmp_path / "b").about["network"]["name"] == "mobilenet-v2"
     train(override(base, {"network.scratch": "true"}), tmp_path / "c", device="cpu", given=[*quick, "network.scratch"])
     assert nearkin.load(tmp_path / "c").about["network"]["name"] == "convnet"
+
+
+@pytest.mark.parametrize("points", [30, 400])
+def test_the_shrinkage_is_estimated_as_scikit_learn_does(points):
+    from sklearn.covariance import OAS
+
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(points) % 5
+    x = torch.randn(points, 40, generator=generator) * torch.linspace(0.2, 3, 40) + 4 * torch.randn(5, 40, generator=generator)[labels]
+    means = torch.zeros(5, 40).index_add_(0, labels, x) / labels.bincount()[:, None]
+    residues = (x - means[labels]).double().numpy()
+    expected = OAS(assume_centered=True).fit(residues)
+    found = Whitening(x, labels).shrinkage
+    assert found == pytest.approx(expected.shrinkage_, rel=0.25)  # which counts all points as free, not all but one of each class
+    assert found > Whitening(x.repeat(4, 1), labels.repeat(4)).shrinkage
+
+
+def test_on_unseen_classes_the_frozen_features_stay_unless_something_is_better_by_more_than_noise():
+    start = Start({"recall@1": 0.8}, {}, None, points=400)  # a standard error of 0.02
+    assert start.beats(0.8) and start.beats(0.81) and not start.beats(0.83)
+    assert Start({"recall@1": 1.0}, {}, None, points=80).beats(1.0)

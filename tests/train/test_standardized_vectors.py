@@ -60,7 +60,7 @@ def test_the_statistics_are_exact_for_large_numbers_in_parts() -> None:
 
 def test_a_wrong_name_is_refused_and_none_leaves_vectors_alone() -> None:
     assert preparation(override(Run(), {"preprocess.name": "none"}), wine()) == ()
-    with pytest.raises(ValueError, match=r"preprocess 'standardise' is unknown \(did you mean 'standardize'\?\)"):
-        preparation(override(Run(), {"preprocess.name": "standardise"}), wine())
+    with pytest.raises(ValueError, match=r"preprocess 'standardze' is unknown \(did you mean 'standardize'\?\)"):
+        preparation(override(Run(), {"preprocess.name": "standardze"}), wine())
     with pytest.raises(ValueError, match=r"preprocess.options \(crop\) are for images, and wine has vectors"):
         preparation(override(Run(), {"preprocess.options.crop": "3"}), wine())

@@ -38,6 +38,8 @@ export interface Atlas {
   targets: { name: string; values: Float32Array }[];
   columns: { name: string; names: string[] | null; values: Float32Array | Int32Array }[]; // metadata: numbers, or positions in names
   pictured: boolean; // whether there are thumbnails
+  texts: string[] | null; // the beginning of each text, if the points are texts
+  searches?: boolean; // whether new texts can be searched
   images?: boolean; // whether the models read images
   live: boolean;
   version: string;

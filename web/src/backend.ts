@@ -49,6 +49,7 @@ export interface Backend {
   picture(atlas: Atlas, row: number): HTMLElement;
   thumbnail(atlas: Atlas, row: number): Thumbnail; // to draw on a canvas
   drop(atlas: Atlas, file: File): Promise<Near>;
+  ask(atlas: Atlas, text: string): Promise<Near>;
 }
 
 export const NEEDS_SERVER =
@@ -91,6 +92,14 @@ export const service: Backend = {
       body: file,
     });
     return { source: file.name || "your image", metadata: {}, models: page.models };
+  },
+  async ask(atlas, text) {
+    const page = await fetchJson(`/atlas/drop?k=${atlas.models[0].k}&version=${atlas.version}`, {
+      method: "POST",
+      headers: { "Content-Type": "text/plain" },
+      body: text,
+    });
+    return { source: "", metadata: { text }, models: page.models };
   },
 };
 
@@ -175,6 +184,9 @@ export const disk: Backend = {
     return { image: imageAt(sheet(atlas, Math.floor(row / atlas.chunk))), part: [(at % across) / across, Math.floor(at / across) / down, 1 / across, 1 / down] };
   },
   async drop() {
+    throw new Error(NEEDS_SERVER);
+  },
+  async ask() {
     throw new Error(NEEDS_SERVER);
   },
 };

@@ -3,6 +3,7 @@
 import { nameOf, type Atlas } from "./atlas";
 import type { Backend } from "./backend";
 import { byId, make, percent } from "./dom";
+import { pictures } from "./inspector";
 import type { MapView } from "./map";
 
 const PANEL = 400; // pixels on the right that the card must not cover
@@ -16,7 +17,7 @@ export function hoverCard(atlas: Atlas, backend: Backend, maps: MapView[], row: 
   const purity = atlas.models[maps.indexOf(map)].purity?.[row];
   const words = [make("b", "", nameOf(atlas, row))];
   if (purity !== undefined && !Number.isNaN(purity)) words.push(make("b", "small", `${percent(purity)} right`));
-  card.replaceChildren(...(atlas.pictured ? [backend.picture(atlas, row)] : []), make("span", "words", ...words));
+  card.replaceChildren(...pictures(atlas, backend, row), make("span", "words", ...words));
   card.dataset.row = String(row);
   const box = map.element.getBoundingClientRect();
   const [left, top] = [box.left + at[0], box.top + at[1]];

@@ -5,7 +5,7 @@ import type { Backend, Found, Near, Row } from "./backend";
 import { button, count, fileName, make, percent, formatted } from "./dom";
 
 export interface Visit {
-  row: number | null; // null: an uploaded image
+  row: number | null; // null: an uploaded image, or a text
   near: Near;
   picture?: HTMLImageElement;
 }
@@ -46,12 +46,13 @@ export function inspect(atlas: Atlas, backend: Backend, visit: Visit, k: number,
 
 function top(atlas: Atlas, backend: Backend, visit: Visit, actions: Actions): HTMLElement {
   const { row, near } = visit;
-  const picture = row === null ? [own(visit.picture!)] : pictures(atlas, backend, row);
+  const picture = row !== null && !atlas.texts ? pictures(atlas, backend, row) : visit.picture ? [own(visit.picture)] : [];
   const words = make("div", "words");
-  const title = row === null ? "Your image" : labelOf(atlas, row) || `Point ${atlas.ids[row]}`;
+  const title = row === null ? (visit.picture ? "Your image" : "Your text") : labelOf(atlas, row) || `Point ${atlas.ids[row]}`;
   words.append(make("h2", "", title));
   const source = make("p", "source", fileName(near.source));
   source.title = near.source;
+  if (atlas.texts) words.append(make("p", "text", String(near.metadata.text ?? "")));
   words.append(source, make("dl", "facts", ...facts(atlas, visit).flatMap(([name, value]) => [make("dt", "", name), make("dd", "", value)])));
   const close = make("div", "corner");
   if (actions.back) close.append(button("icon", "Back (Backspace)", actions.back, "←"));
@@ -59,8 +60,9 @@ function top(atlas: Atlas, backend: Backend, visit: Visit, actions: Actions): HT
   return make("div", picture.length ? "query" : "query bare", ...picture, words, close);
 }
 
-/** The image of a point, if the points have images. */
+/** The image or the text of a point, if it has one. */
 export function pictures(atlas: Atlas, backend: Backend, row: number): HTMLElement[] {
+  if (atlas.texts) return [make("span", "text", atlas.texts[row])];
   return atlas.pictured ? [backend.picture(atlas, row)] : [];
 }
 
@@ -119,7 +121,7 @@ function neighbors(atlas: Atlas, backend: Backend, visit: Visit, found: Found, k
   const strip = make("div", "strip", ...right.map((one) => make("i", sign(one))));
   const text = judged
     ? `${right.filter((one) => one === 1).length} right, ${wrong} wrong`
-    : visit.row === null ? "nearest first; your image has no label to compare with" : "nearest first; the points have no labels to compare";
+    : visit.row === null ? "nearest first; it has no label to compare with" : "nearest first; the points have no labels to compare";
   const metric = { cosine: "cosine", squared_euclidean: "minus squared distance", inner_product: "inner product", hamming: "minus differing bits" }[atlas.models[0].metric] ?? atlas.models[0].metric;
   const tally = make("p", "tally", text);
   tally.title = `Exact neighbors in the embedding. Affinity: ${metric}; larger is nearer.`;

@@ -1,7 +1,7 @@
 // The explorer: its state, and how its parts change it.
 
 import { labelOf, type Atlas } from "./atlas";
-import { disk, service, type Backend } from "./backend";
+import { disk, service, type Backend, type Near } from "./backend";
 import { colorings, type Coloring } from "./colors";
 import { button, byId, count, make } from "./dom";
 import { hoverCard } from "./hover_card";
@@ -97,6 +97,7 @@ async function show(fresh: Atlas): Promise<void> {
   byId("find").hidden = false;
   byId("images").hidden = !atlas.pictured;
   images(same ? byId("images").matches("[aria-pressed=true]") : atlas.kind === "nothing");
+  if (atlas.searches) byId<HTMLInputElement>("id").placeholder = "Search a text, or a number";
   byId("choose").hidden = !(atlas.images ?? atlas.pictured);
   cover(null);
   side();
@@ -280,13 +281,17 @@ function ring(row: number | null): void {
 async function take(files: Iterable<File> | null | undefined): Promise<void> {
   const file = [...(files ?? [])].find((one) => one.type.startsWith("image/"));
   if (!file) return note("That is not an image. PNG, JPEG, WebP, GIF and BMP are supported.", true);
-  if (!atlas) return;
+  if (atlas) await seek(() => backend.drop(atlas, file), () => decodedImage(file));
+}
+
+/** Show the neighbors of something that is not on the map: an image, or a text. */
+async function seek(search: () => Promise<Near>, picture?: () => Promise<HTMLImageElement>): Promise<void> {
   const own = ++request;
   note(atlas.live ? "Searching its neighbors …" : "");
   try {
-    const near = await backend.drop(atlas, file);
+    const near = await search();
     if (own !== request) return;
-    visit = { row: null, near, picture: await decodedImage(file) };
+    visit = { row: null, near, picture: await picture?.() };
     [chosen, before] = [null, []];
     note("");
     side();
@@ -303,6 +308,7 @@ function zoom(): void {
 }
 
 function find(text: string): void {
+  if (atlas.searches && text.trim() && !/^#?\d+$/.test(text.trim())) return void seek(() => backend.ask(atlas, text.trim()));
   const id = Number(text.replace(/^#/, "").trim());
   const row = text.trim() === "" ? -1 : atlas.ids.indexOf(id);
   if (row < 0) return note(`No point has the number ${text || "nothing"}. There are ${count(atlas.count, "point")}, starting at ${atlas.ids[0]}.`, true);

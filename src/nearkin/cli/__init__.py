@@ -47,6 +47,7 @@ TRAIN_EXAMPLES = """examples:
   nearkin train photos/                               one folder for each class; writes runs/model
   nearkin train photos/ --out runs/photos
   nearkin train photos/ --encoder mobilenet-v2 --weights mobilenet_v2.pth    start from a pretrained encoder
+  nearkin train people.csv --label income             a table of numbers, categories and dates
   nearkin train table.csv --set data.target_columns=x,y
   nearkin train mnist --data-root data --network ren2014-mnist --epochs 20 --set augment.name=shift
   nearkin train vectors.npz --objective precision_at_k --set sampler.name=per_class
@@ -291,6 +292,9 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--out", default="runs/model", metavar="FOLDER", help="the model folder to write (default: %(default)s)")
     parser.add_argument("--resume", metavar="FOLDER", help="continue the training in this folder")
+    parser.add_argument(
+        "--text", metavar="COLUMN", help="learn from the texts in this column of a table; of two, as a,b, rows are positive pairs"
+    )
     parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
     parser.add_argument("--labels", metavar="FILE.csv", help="corrected labels, such as the explorer saves: columns path and label")
     parser.add_argument(
@@ -301,13 +305,15 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--encoder",
         metavar="NAME",
-        help="start from a pretrained encoder: mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights "
-        "(default for photographs: one that is on this machine)",
+        help="start from a pretrained encoder: mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights; for texts hf:NAME or "
+        "sentence-transformers:NAME, or a folder instead of NAME (default for photographs and texts: one that is on this machine)",
     )
     parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
     parser.add_argument("--download", action="store_true", help="fetch the weights of --encoder if they are not on this machine")
     parser.add_argument("--from-scratch", action="store_true", help="do not start from a pretrained encoder")
-    parser.add_argument("--tune", metavar="WHAT", help="what to train of an encoder: none, head, last-blocks=N or all (default: head)")
+    parser.add_argument(
+        "--tune", metavar="WHAT", help="what to train of an encoder: none, head, lora, lora=RANK, last-blocks=N or all (default: head)"
+    )
     parser.add_argument("--dimension", type=_at_least_one, metavar="D", help="dimensions of the embedding (default: 64)")
     parser.add_argument(
         "--size",
@@ -321,6 +327,9 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--epochs", type=_at_least_one, metavar="N", help="passes over the training part (default: 20, more for few points)"
     )
     parser.add_argument("--seed", type=int, metavar="N", help="seed of weights, order and random draws (default: 0)")
+    parser.add_argument(
+        "--track", choices=("tensorboard", "wandb", "mlflow"), help="also write the curves for this tracker, into the model folder"
+    )
     parser.add_argument(
         "--find-rate",
         action="store_true",
@@ -487,7 +496,9 @@ def _add_predict(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         formatter_class=_RAW,
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder; it needs no index")
-    parser.add_argument("queries", nargs="+", metavar="QUERY", help="image files, folders of images, or arrays like the training data")
+    parser.add_argument(
+        "queries", nargs="+", metavar="QUERY", help="image files, folders of images, sentences, or data like those of the training"
+    )
     parser.add_argument("-k", type=_at_least_one, default=10, metavar="K", help="number of neighbors that vote (default: %(default)s)")
     _add_reject(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -534,7 +545,10 @@ def _add_search(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     parser.add_argument("folder", metavar="FOLDER", help="a model folder with an index, or a file of vectors")
     parser.add_argument(
-        "queries", nargs="*", metavar="QUERY", help="image files, folders of images, or arrays (.npy, .npz) like the training data"
+        "queries",
+        nargs="*",
+        metavar="QUERY",
+        help="image files, folders of images, sentences, or arrays (.npy, .npz) like the training data",
     )
     parser.add_argument("--id", type=int, action="append", default=[], metavar="ID", help="a point of the index, by its id")
     parser.add_argument(

@@ -13,7 +13,7 @@ from nearkin.data.images import OnError
 from nearkin.data.opener import DATA_ROOT, same_set
 from nearkin.data.sources.local_files import MissingFileError
 from nearkin.data.sources.vectors import open_vectors
-from nearkin.models.folder import about_of, reading
+from nearkin.models.folder import about_of, readable, reading
 from nearkin.train.config import DataChoice, Run
 from nearkin.train.saved_run import read_run
 
@@ -61,11 +61,11 @@ def opened(arguments: Namespace, what: str, on_error: OnError) -> Dataset:
     folder = Path(arguments.folder)
     about, choice = about_of(folder), choice_of(folder, verify=not arguments.no_verify)
     own = own_data(what, choice)
-    columns = choice.columns() if own else {}
+    columns = choice.columns() if own else {"text_column": choice.text_column or None}
     if "given" in about:
         data = new_points(about, what, on_error=on_error, report=note)
     else:
-        data = open_for(arguments, choice, what, **reading(about), **columns, on_error=on_error, report=note)
+        data = readable(folder, about, open_for(arguments, choice, what, **reading(about), **columns, on_error=on_error, report=note))
     if tuple(data.shape) != tuple(about["shape"]):
         raise ValueError(
             f"{what} has points of shape {tuple(data.shape)}, and this model reads {tuple(about['shape'])}; give data of that shape"

@@ -17,7 +17,7 @@ from nearkin.data.disk import FileDamagedError, read_json
 from nearkin.data.loader import without_damaged
 from nearkin.data.progress import Report
 from nearkin.index.given import given_points, is_given
-from nearkin.models.folder import about_of, reading
+from nearkin.models.folder import about_of, readable, reading
 
 LEFT_OUT_ITSELF = "The vectors have no splits: each of them is a query against all the others."
 NOTHING_HELD_OUT = "The data have no labels, so nothing was held out: each training point is a query against all the others."
@@ -143,6 +143,6 @@ def _opened(arguments: Namespace, folder: Path, source: str, report: Report) -> 
         on_error=choice.on_error,
         report=report,
     )
-    data = corrected(data, choice.corrections if own_data(source, choice) else "", report)
+    data = corrected(readable(folder, about, data), choice.corrections if own_data(source, choice) else "", report)
     known = {"classes": data.labels, "numbers": data.targets, "sets": data.sets}.get(about["supervision"])
     return replace(data, by=about["supervision"]) if known is not None else data

@@ -1,10 +1,11 @@
-"""`nearkin predict`: the label of new images or vectors, by the vote of their nearest training points."""
+"""`nearkin predict`: the label of new images, texts or vectors, by the vote of their nearest training points."""
 
 import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from nearkin.cli.datasets import new_points
+from nearkin import data as sources
+from nearkin.cli.datasets import choice_of, new_points
 from nearkin.cli.progress import note
-from nearkin.cli.search import image_files_of
+from nearkin.cli.search import image_files_of, text_of
 from nearkin.cli.terminal import Terminal
 from nearkin.data.images import DamagedImageError
 from nearkin.data.sources.table import TABLE_SUFFIXES
 from nearkin.data.sources.vector_tables import VECTOR_SUFFIXES
+from nearkin.data.texts import Texts
 from nearkin.index.collection import Collection, open_index
 from nearkin.models.folder import Inputs, Model, load
 
@@ -35,7 +38,11 @@ def run(arguments: Namespace) -> int:
         predict: Predict = partial(_by_index, open_index(arguments.folder, **how), arguments.reject)
     else:
         predict = partial(_by_references, model)
-    found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k, predict)]
+    if model.reads_texts:
+        column = choice_of(Path(arguments.folder), verify=not arguments.no_verify).text_column or "text"
+        found = [row for query in arguments.queries for row in _of_texts(query, column, arguments.k, predict)]
+    else:
+        found = [row for query in arguments.queries for row in _predictions(model, query, arguments.k, predict)]
     if not found:
         raise ValueError("none of the queries could be read; see the messages above")
     if arguments.json:
@@ -60,6 +67,18 @@ def _predictions(model: Model, query: str, k: int, predict: Predict) -> Iterator
     paths = image_files_of(query)
     for start in range(0, len(paths), TOGETHER):
         yield from _files(predict, paths[start : start + TOGETHER], k)
+
+
+def _of_texts(query: str, column: str, k: int, predict: Predict) -> Iterator[dict[str, Any]]:
+    """A sentence, a .txt file, or a table with the same column of texts as the training data."""
+    if not query.lower().endswith(TABLE_SUFFIXES):
+        name, text = text_of(query)
+        yield from predict([name], [text], k)
+        return
+    data = sources.open(query, text_column=column, report=note)
+    assert isinstance(data.inputs, Texts)
+    for start in range(0, len(data), TOGETHER):
+        yield from predict(list(data.sources[start : start + TOGETHER]), list(data.inputs.texts[start : start + TOGETHER]), k)
 
 
 def _files(predict: Predict, paths: list[str], k: int) -> Iterator[dict[str, Any]]:

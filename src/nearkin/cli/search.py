@@ -1,4 +1,4 @@
-"""`nearkin search`: the nearest neighbors of images, points or vectors."""
+"""`nearkin search`: the nearest neighbors of images, texts, points or vectors."""
 
 import json
 import sys
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
     if not found and arguments.queries:
         raise ValueError("none of the queries could be read; see the messages above")
     if not found:
-        raise ValueError("nothing to search for: pass image files, folders or arrays, or --id or --vector")
+        raise ValueError("nothing to search for: pass image files, folders, arrays or texts, or --id or --vector")
     known = list(collection.index.labels)
     for label in where.labels:
         if known and label not in known:
@@ -67,8 +67,14 @@ def run(arguments: Namespace) -> int:
 
 def _results(collection: Collection, arguments: Namespace, where: Where) -> Iterator[Result]:
     how = {"k": arguments.k, "where": where, "reject": arguments.reject, "rescale": arguments.rescale}
-    arrays = [query for query in arguments.queries if query.lower().endswith((*VECTOR_SUFFIXES, *TABLE_SUFFIXES))]
-    paths = [path for query in arguments.queries if query not in arrays for path in image_files_of(query)]
+    suffixes = VECTOR_SUFFIXES if collection.model.reads_texts else (*VECTOR_SUFFIXES, *TABLE_SUFFIXES)
+    arrays = [query for query in arguments.queries if query.lower().endswith(suffixes)]
+    others = [query for query in arguments.queries if query not in arrays]
+    if collection.model.reads_texts:
+        for name, text in map(text_of, others):
+            yield Result(name, collection.search(text, **how))
+        others = []
+    paths = [path for query in others for path in image_files_of(query)]
     for start in range(0, len(paths), TOGETHER):
         yield from _images(collection, paths[start : start + TOGETHER], how)
     for query in arrays:
@@ -106,6 +112,17 @@ def _rows(collection: Collection, query: str, how: Mapping[str, Any]) -> Iterato
     for ids in torch.split(data.ids, TOGETHER):
         answers = collection.search_vectors(np.asarray(collection.model.encode(data.read(ids).numpy())), **how)
         yield from map(Result, (data.sources[row] for row in data.rows(ids).tolist()), answers)
+
+
+def text_of(query: str) -> tuple[str, str]:
+    """A name and a text: the query itself, or the content of a .txt file."""
+    if not query.strip():
+        raise ValueError("a query is an empty text; pass a sentence, or a .txt file")
+    if query.lower().endswith(TABLE_SUFFIXES) and Path(query).is_file():
+        raise ValueError(f"{query} is a table, and queries are sentences or .txt files; `nearkin predict` takes tables")
+    if query.lower().endswith(".txt") and Path(query).is_file():
+        return query, Path(query).read_text(encoding="utf-8-sig")
+    return query, query
 
 
 def image_files_of(query: str) -> list[str]:

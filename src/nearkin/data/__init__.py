@@ -1,7 +1,7 @@
 """Data: opening data sets, splitting them, and loading batches of them to a device.
 
-`open` reads a known set, a folder of images, a table, arrays or shards and returns a `Dataset`. `partition` splits it if it has no splits,
-and a `Loader` loads batches of the ids that a sampler draws. What is done to images is in `nearkin.data.preprocess` (always) and
+`open` reads a known set, a folder of images or texts, a table, arrays or shards and returns a `Dataset`. `partition` splits it if it has
+no splits, and a `Loader` loads batches of the ids that a sampler draws. What is done to images is in `nearkin.data.preprocess` (always) and
 `nearkin.data.augment` (in training); data larger than memory are in `nearkin.data.shards`. Names are
 imported when first used.
 """
@@ -26,6 +26,7 @@ _HOMES = {
     "nearkin.data.sources.local_files": ("MissingFileError",),
     "nearkin.data.sources.vector_tables": ("VectorColumns",),
     "nearkin.data.sources.vectors": ("open_vectors",),
+    "nearkin.data.texts": ("Texts",),
     "nearkin.data.splits": ("Partition", "by_group", "partition", "set_aside", "stratified", "unseen_classes"),
 }
 __all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from nearkin.data.splits import set_aside as set_aside
     from nearkin.data.splits import stratified as stratified
     from nearkin.data.splits import unseen_classes as unseen_classes
+    from nearkin.data.texts import Texts as Texts
 
 
 def __getattr__(name: str) -> Any:

@@ -24,6 +24,7 @@ __all__ = [
     "CIFAR_PLUS",
     "Affine",
     "ColorJitter",
+    "DropTokens",
     "Grayscale",
     "HorizontalFlip",
     "PadAndCrop",
@@ -499,6 +500,39 @@ class Swap:
     def apply(self, vectors: Tensor, drawn: Drawn) -> Tensor:
         """As of `Step`."""
         return torch.where(drawn["swapped"], vectors.gather(0, drawn["whose"].long()), vectors)
+
+
+@dataclass(frozen=True)
+class DropTokens:
+    """For texts as token numbers (b, length): leave out some tokens of each text, but never the first.
+
+    Parameters
+    ----------
+    share : float, default=0.1
+        Probability of each token to be left out.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearkin.data.augment import DropTokens, augmented
+    >>> augmented(torch.tensor([[7, 8, 9, -1]]), (DropTokens(1.0),), torch.Generator())
+    tensor([[ 7., -1., -1., -1.]])
+    """
+
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_between("share", self.share, 0, 1)
+
+    def draw(self, tokens: Tensor, generator: Generator) -> Drawn:
+        """As of `Step`."""
+        return {
+            "dropped": (_uniform(tokens, generator, tokens.shape[1]) < self.share).index_fill(1, torch.zeros(1, dtype=torch.int64), False)
+        }
+
+    def apply(self, tokens: Tensor, drawn: Drawn) -> Tensor:
+        """As of `Step`."""
+        return tokens.masked_fill(drawn["dropped"], -1)
 
 
 def _uniform(images: Tensor, generator: Generator, count: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Dataset: what `nearkin.data.open` returns, whether the points are images, image files, vectors or rows of shards.
+"""Dataset: what `nearkin.data.open` returns, whether the points are images, image files, texts, vectors or rows of shards.
 
 A point keeps its `id`, its number in the data set it came from, in every subset. So two splits of one set never share an id, and a search
 can leave out the query itself.
@@ -16,6 +16,7 @@ from torch import Tensor
 from nearkin.data.images import DamagedImageError, Files, damaged_file_error
 from nearkin.data.sources.sharded import ShardRows
 from nearkin.data.table_format import TableFormat
+from nearkin.data.texts import Texts, hashed_words
 
 Supervision = Literal["classes", "numbers", "sets", "ids"]
 SPLITS = ("train", "validation", "test")
@@ -33,8 +34,8 @@ class Dataset:
     ----------
     name : str
         Name of the data set, used in messages and reports.
-    inputs : Tensor, Files or ShardRows
-        Images (n, c, h, w) uint8, vectors (n, d) float32, image files that are decoded when needed, or rows of a folder of shards.
+    inputs : Tensor, Files, Texts or ShardRows
+        Images (n, c, h, w) uint8, vectors (n, d) float32, image files that are decoded when needed, texts, or rows of a folder of shards.
     labels : Tensor, optional
         (n,) int64 class numbers, positions in `classes`; -1 where the class of a point is unknown.
     classes : tuple of str, default=()
@@ -82,7 +83,7 @@ class Dataset:
     """
 
     name: str
-    inputs: Tensor | Files | ShardRows
+    inputs: Tensor | Files | Texts | ShardRows
     labels: Tensor | None = None
     classes: tuple[str, ...] = ()
     targets: Tensor | None = None
@@ -142,8 +143,10 @@ class Dataset:
         return self.labels is not None and bool((self.labels < 0).any()) and bool((self.labels >= 0).any())
 
     @property
-    def kind(self) -> Literal["images", "vectors"]:
-        """Whether the points are images or vectors."""
+    def kind(self) -> Literal["images", "vectors", "texts"]:
+        """Whether the points are images, vectors or texts."""
+        if isinstance(self.inputs, Texts):
+            return "texts"
         return "vectors" if len(self.shape) == 1 else "images"
 
     @property
@@ -154,7 +157,7 @@ class Dataset:
     @property
     def nbytes(self) -> int:
         """Bytes of the whole set as one tensor."""
-        return len(self) * int(np.prod(self.shape)) * (4 if self.kind == "vectors" else 1)
+        return len(self) * int(np.prod(self.shape)) * (1 if self.kind == "images" else 4)
 
     @property
     def parts(self) -> dict[str, int]:
@@ -282,7 +285,7 @@ class Dataset:
         Returns
         -------
         Tensor
-            Images (b, c, h, w) uint8, or vectors (b, d) float32.
+            Images (b, c, h, w) uint8, vectors (b, d) float32, or token numbers (b, length) int32.
 
         Raises
         ------
@@ -294,7 +297,7 @@ class Dataset:
         rows = self.rows(ids)
         if isinstance(self.inputs, Tensor):
             return self.inputs[rows]
-        if isinstance(self.inputs, ShardRows):
+        if isinstance(self.inputs, ShardRows | Texts):
             return self.inputs.read(rows)
         try:
             return torch.stack([self.inputs.read(row) for row in rows.tolist()])
@@ -302,6 +305,23 @@ class Dataset:
             if self.inputs.on_error == "skip":
                 raise
             raise damaged_file_error(str(error)) from error
+
+    def plain(self, ids: Tensor | Sequence[int]) -> Tensor:
+        """Read points as numbers that mean the same to everyone: images and vectors as they are, texts as hashed word counts.
+
+        Parameters
+        ----------
+        ids : Tensor or sequence of int
+            (b,) ids of points.
+
+        Returns
+        -------
+        Tensor
+            Images (b, c, h, w) uint8, or vectors (b, d) float32.
+        """
+        if isinstance(self.inputs, Texts):
+            return hashed_words([self.inputs.texts[row] for row in self.rows(ids).tolist()])
+        return self.read(ids)
 
     def __repr__(self) -> str:
         return f"<Dataset {self.describe()}>"
@@ -313,14 +333,14 @@ class Dataset:
         -------
         str
         """
-        what = {1: "gray images", 3: "color images"}.get(self.shape[0], "images") if self.kind == "images" else "vectors"
-        sides = f"{self.shape[2]} x {self.shape[1]}" if self.kind == "images" else f"of {self.shape[0]:,} numbers"
+        what = {1: "gray images", 3: "color images"}.get(self.shape[0], "images") if self.kind == "images" else self.kind
+        sides = {"images": f" {self.shape[-1]} x {self.shape[-2:][0]}", "vectors": f" of {self.shape[0]:,} numbers", "texts": ""}[self.kind]
         if self.table is not None:
-            what, sides = "rows", f"of {len(self.table.schema.columns):,} columns"
+            what, sides = "rows", f" of {len(self.table.schema.columns):,} columns"
         files = " (files, decoded when needed)" if isinstance(self.inputs, Files) else ""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parts.items())
         taught = "the points without labels" if self.supervision == "ids" else self.supervision
-        return f"{self.name}: {len(self):,} {what} {sides}{files}; {_known(self)}; {parts}; to learn from: {taught}"
+        return f"{self.name}: {len(self):,} {what}{sides}{files}; {_known(self)}; {parts}; to learn from: {taught}"
 
     def _labels_of(self, kind: Supervision) -> Tensor | None:
         return {"classes": self.labels, "numbers": self.targets, "sets": self.sets, "ids": None}[kind]

@@ -12,6 +12,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.files import byte_count, read_bytes
 from nearkin.data.images import Files
 from nearkin.data.progress import Report, Ticker
+from nearkin.data.texts import Texts
 
 LISTED = 10
 CHUNK = 10_000  # rows compared at a time
@@ -25,8 +26,8 @@ class LeakError(ValueError):
 def check_leaks(data: Dataset, report: Report | None = None) -> None:
     """Check that no content is in more than one split.
 
-    Contents are the bytes of a file, or of an array's row. Only files whose length occurs in two splits are read. Copies that were resized
-    or encoded again are not found.
+    Contents are the bytes of a file, of a text, or of an array's row. Only files whose length occurs in two splits are read. Copies that
+    were resized or encoded again are not found.
 
     Parameters
     ----------
@@ -72,6 +73,8 @@ def leaks(data: Dataset, report: Report | None = None) -> list[list[int]]:
         suspects = _across(data.split, [byte_count(path) for path in paths], range(len(paths)))
         rows = sorted(row for same in suspects for row in same)
         contents = _file_digests([paths[row] for row in rows], report)
+    elif isinstance(data.inputs, Texts):
+        rows, contents = list(range(len(data))), data.inputs.digests()
     else:
         rows = list(range(len(data)))
         contents = [_digest(point.tobytes()) for part in torch.split(data.ids, CHUNK) for point in data.read(part).numpy()]

@@ -17,6 +17,7 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.images import DamagedImageError, Files, damaged_file_error, damaged_files_error
 from nearkin.data.progress import Report, Ticker, warn
 from nearkin.data.sources.sharded import ShardRows
+from nearkin.data.texts import Texts
 
 RESIDENT_BYTES = 4 << 30
 PREFETCH = 2  # batches decoded ahead by each worker
@@ -158,7 +159,7 @@ class Loader:
         """The set as one tensor; rows of damaged files are black and never returned."""
         if isinstance(self.data.inputs, Tensor):
             return self.data.inputs
-        if isinstance(self.data.inputs, ShardRows):
+        if isinstance(self.data.inputs, ShardRows | Texts):
             return self.data.read(self.data.ids)
         if self.data.inputs.decoded is not None:
             return self.data.inputs.decoded

@@ -20,6 +20,7 @@ from nearkin.data.sources.options import ReadOptions
 from nearkin.data.sources.rows import lists_files, open_rows
 from nearkin.data.sources.sharded import open_sharded
 from nearkin.data.sources.table import TABLE_SUFFIXES, Columns, open_table
+from nearkin.data.sources.texts import holds_texts, open_text_folder, open_text_table
 from nearkin.data.sources.vector_tables import VectorColumns, holds_vectors
 from nearkin.data.sources.vectors import open_vectors
 from nearkin.data.table_format import TableFormat
@@ -38,6 +39,7 @@ def open(
     interpolation: Interpolation = "bilinear",
     channels: int | None = None,
     path_column: str = "path",
+    text_column: str | None = None,
     label_column: str | None = None,
     target_columns: str | Sequence[str] | None = None,
     split_column: str | None = None,
@@ -55,8 +57,9 @@ def open(
         One of:
 
         - the name of a known set (`nearkin.data.SETS`), looked for under `data_root`; to open a folder with such a name write ./mnist
-        - a folder of images, with a folder for each class or without classes, and with or without train/, val/ and test/ above them
-        - a table (.csv, .tsv, .parquet) with the path of one image in each row, or a .parquet file with a column of vectors
+        - a folder of images or of texts (.txt), with a folder for each class or without classes, and with or without train/, val/ and
+          test/ above them
+        - a table (.csv, .tsv, .parquet) with the path of one image, or a text, in each row, or a .parquet file with a column of vectors
         - a table without such a column, or a pandas or polars frame, whose rows are the points: numbers, categories, booleans, dates
         - an array file (.npz, .npy), or arrays in memory: x, a pair (x, y), or a mapping with x and any of labels, targets, sets, split,
           groups and classes
@@ -79,6 +82,9 @@ def open(
         Convert images to gray (1) or color (3). By default as the files are.
     path_column : str, default="path"
         Column of a table with the paths, relative to the table's folder.
+    text_column : str, optional
+        Column of a table with texts, which are then the points. Two or more, as "question,answer", are texts that belong together: each
+        row becomes a class of its own, and its texts are each other's positives.
     label_column : str, optional
         Column with the class; several classes of one image are separated by |. By default "label", if there is one.
     target_columns : str or sequence of str, optional
@@ -120,7 +126,7 @@ def open(
     _check(size, channels, on_error, supervision)
     options = ReadOptions(split, None if size is None else Framing(size, crop, interpolation), channels, on_error, report)
     targets = _names(target_columns)
-    columns = Columns(path_column, label_column, targets, split_column, group_column)
+    columns = Columns(path_column, label_column, targets, split_column, group_column, _names(text_column) or ())
     data = _opened(what, Path(data_root), columns, options, download, rows)
     if supervision is None and targets and label_column is None:
         supervision = "numbers"  # target columns are named in order to learn from them
@@ -154,9 +160,11 @@ def _opened(
     if is_sharded(path):
         return Dataset(path.resolve().name, **open_sharded(path))
     if path.is_dir():
-        return open_folder(path, options)
+        return open_text_folder(path, options) if holds_texts(path) else open_folder(path, options)
     if not path.exists():
         raise FileNotFoundError(_unknown(text))
+    if columns.texts and path.suffix.lower() in TABLE_SUFFIXES:
+        return open_text_table(path, columns, options)
     if holds_vectors(path, columns.path):
         return open_vectors(path, columns=_vector_columns(columns), on_error=options.on_error, report=options.report)
     if path.suffix.lower() in TABLE_SUFFIXES:

@@ -90,7 +90,7 @@ class TabularNCA(BaseEstimator, ABC):  # type: ignore[misc]
         schedule = self._schedule(len(targets))
         count = members_for(len(targets)) if self.n_members is None else check_whole("n_members", self.n_members)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=1 + count).tolist()
-        before = self.members_ if self.warm_start and hasattr(self, "members_") else []
+        before: list[TabularEncoder] = getattr(self, "members_", []) if self.warm_start else []
         self.schema_ = TableSchema.learned(table)
         self._scaling = NumberScaling.fitted(self.schema_.encode(table).numbers, self.scaling)
         numbers, categories = (part.to(self.device) for part in self._inputs(table))

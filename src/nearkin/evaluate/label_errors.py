@@ -131,7 +131,7 @@ def class_probabilities(embeddings: Tensor, labels: Tensor, affinity: Affinity |
 
 
 class _Labeled(NamedTuple):
-    """Points, scaled; labels 0..classes-1 or -1."""
+    """Points, scaled; classes 0..classes-1 or -1."""
 
     x: Tensor  # (n, d)
     y: Tensor  # (n,)
@@ -345,8 +345,8 @@ def _components(x: Tensor) -> Tensor:
     """(d, c) the principal directions of points (n, d), scaled so that a mean column has variance 1."""
     values, vectors = torch.linalg.eigh((x.T @ x).double())
     kept = values > 1e-9 * values[-1].clamp_min(1e-30)
-    found: Tensor = vectors[:, kept][:, -COMPONENTS:].float() * float(kept.sum().clamp_max(COMPONENTS)) ** 0.5
-    return found
+    components: Tensor = vectors[:, kept][:, -COMPONENTS:].float() * float(kept.sum().clamp_max(COMPONENTS)) ** 0.5
+    return components
 
 
 def _together(judges: list[_Judge], weights: list[Tensor], points: _Labeled, rows: slice) -> Tensor:

@@ -164,8 +164,8 @@ def _reduced(x: Tensor) -> Tensor:
     some = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:GROUPED]]
     center = some.mean(0)
     _, vectors = torch.linalg.eigh(((some - center).T @ (some - center)).double())
-    found: Tensor = (x - center) @ vectors[:, -COMPONENTS:].float()
-    return found
+    components: Tensor = (x - center) @ vectors[:, -COMPONENTS:].float()
+    return components
 
 
 def _uncertainty(x: Tensor, y: Tensor, classes: Sequence[str], seed: int) -> tuple[Tensor, list[str] | None]:

@@ -26,17 +26,19 @@ from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader
 from nearkin.data.lock import owned
 from nearkin.data.pixels import Framing
 from nearkin.data.progress import Report, Ticker, inform
+from nearkin.data.texts import Texts
 from nearkin.index import rejection, thumbnail
 from nearkin.index.contract import Answer, Entries, VectorIndex, Where
 from nearkin.index.durable import IndexDamagedError
 from nearkin.index.local import LocalIndex
 from nearkin.index.milvus_folder import Address, address, confirmed_address, create_in_milvus, open_in_milvus
-from nearkin.models.feature_cache import FeatureCache, file_digests
+from nearkin.models.feature_cache import FeatureCache, content_digests
 from nearkin.models.folder import Inputs, Model, Picture, about_of, framing_of, load
 from nearkin.search.rejection import Rejection
 
 BATCH = 1024  # points per durable step
 STEP_BYTES = 1 << 25  # of vectors per durable step: encoding them costs nothing, so that the steps may be longer
+SHOWN = 1000  # characters of a text that are kept to be shown
 
 Query = Picture | int | np.ndarray | Tensor
 
@@ -94,7 +96,8 @@ class Collection:
         Parameters
         ----------
         query : str, Path, PIL.Image.Image, int, or array of shape (d,)
-            An image (a file or a Pillow image), the id of a point of the index (which is left out of the result), or an embedding.
+            An image (a file or a Pillow image), for a model of texts a text, the id of a point of the index (which is left out of the
+            result), or an embedding.
         k : int, default 10
             Number of neighbors.
         where : Where, optional
@@ -222,7 +225,7 @@ class Collection:
         Parameters
         ----------
         paths : sequence of str or Path
-            The files.
+            The files, or the texts.
         k : int, default 10
             Neighbors per file.
         where : Where, optional
@@ -254,7 +257,8 @@ class Collection:
         """
         shape = self.model.about["shape"]
         if len(shape) != 3:
-            raise ValueError(f"this model reads vectors of {shape[0]} numbers, not images; search by id or by vector")
+            what, fix = ("texts", "a text") if self.model.reads_texts else (f"vectors of {shape[0]} numbers", "vector")
+            raise ValueError(f"this model reads {what}, not images; search by id or by {fix}")
         return shape[0], framing_of(self.model.about) or Framing(shape[1])
 
     def add(self, data: Dataset, report: Report | None = None) -> Added:
@@ -493,10 +497,10 @@ def embedded_entries(folder: Path, model: Model, data: Dataset, rows: Sequence[i
 
 def _embedded(folder: Path, model: Model, data: Dataset, rows: Sequence[int], loader: Loader) -> Iterator[tuple[np.ndarray, list[int]]]:
     """Embeddings (b, d) with their rows, in batches; of files whose features training has kept, without decoding them again."""
-    left, step = list(rows), BATCH if data.kind == "images" else max(BATCH, STEP_BYTES // (4 * data.shape[0]))
-    if model.has_features and "features" in model.about and isinstance(data.inputs, Files):
+    left, step = list(rows), max(BATCH, STEP_BYTES // (4 * data.shape[0])) if data.kind == "vectors" else BATCH
+    if model.has_features and "features" in model.about and isinstance(data.inputs, Files | Texts):
         cache = FeatureCache(folder, model.about["features"])
-        digests = dict(zip(left, file_digests([data.inputs.paths[row] for row in left]), strict=True)) if len(cache) else {}
+        digests = dict(zip(left, content_digests(data.subset(left)), strict=True)) if len(cache) else {}
         known = [row for row in left if digests.get(row, b"") in cache]
         for start in range(0, len(known), BATCH):
             some = known[start : start + BATCH]
@@ -525,6 +529,8 @@ def _metadata(data: Dataset, row: int, split: str) -> dict[str, Any]:
         found |= dict(zip(names, numbers, strict=True))
     if data.sets is not None:
         found["set"] = [name for name, held in zip(data.classes, data.sets[row].tolist(), strict=True) if held]
+    if isinstance(data.inputs, Texts):
+        found["text"] = data.inputs.texts[row][:SHOWN]
     if data.groups is not None:
         found["group"] = int(data.groups[row])
     return found

@@ -21,10 +21,11 @@ from nearkin.models.resnet import resnet18, resnet50, resnet101
 from nearkin.models.small_convnet import convnet
 from nearkin.models.tabular import tabular
 from nearkin.models.taylor2010 import taylor2010
+from nearkin.models.text_encoders import from_transformers, word_vectors
 
 Builder = Callable[..., nn.Module]
 
-# The networks that `build` knows, by name; `build` also takes timm:NAME and torchvision:NAME.
+# The networks that `build` knows, by name; `build` also takes the models of other libraries by name.
 NETWORKS: dict[str, Builder] = {
     "convnet": convnet,
     "linear": linear,
@@ -41,10 +42,16 @@ NETWORKS: dict[str, Builder] = {
     "resnet101": resnet101,
     "alexnet": alexnet,
     "mobilenet-v2": mobilenet_v2,
+    "words": word_vectors,
+}
+LIBRARIES: dict[str, Builder] = {  # timm:NAME, and so on
+    "timm": from_timm,
+    "torchvision": from_torchvision,
+    "hf": from_transformers,
+    "sentence-transformers": from_transformers,
 }
 OF_ROWS: dict[str, Builder] = {"tabular": tabular}  # for rows of tables, which `nearkin train` trains in its own way
 UNTRAINED: dict[str, Builder] = {"identity": identity}  # in model folders of vectors that are given; not a choice for training
-LIBRARIES: dict[str, Builder] = {"timm": from_timm, "torchvision": from_torchvision}  # timm:NAME, torchvision:NAME
 SHARED = ("image_shape", "dimension_in", "dimension", "normalize")  # the arguments of build() for all networks
 
 
@@ -64,7 +71,7 @@ def build(
     Parameters
     ----------
     name : str
-        A key of `NETWORKS`, timm:NAME or torchvision:NAME.
+        A key of `NETWORKS`, timm:NAME, torchvision:NAME, hf:NAME or sentence-transformers:NAME.
     image_shape : tuple of int, optional
         (channels, height, width) of the images.
     dimension_in : int, optional

@@ -3,6 +3,8 @@
     mobilenet-v2        torchvision's weights, and no library but torch
     timm:NAME           torchvision:NAME
 
+Those of texts are in `nearkin.models.text_encoders`.
+
 Nothing is fetched unless it is asked for (`download`). Without it, weights are a local file, the cache of torch or of the Hugging Face hub,
 or a package that holds them; if there are none, the error says which file to put where.
 """
@@ -89,7 +91,8 @@ def find_encoder(name: str, weights: str | Path | None = None, *, download: bool
     source = {"mobilenet-v2": _mobilenet, "timm": _timm, "torchvision": _torchvision}.get(kind)
     if source is None or (not colon) != (kind == "mobilenet-v2"):
         raise ValueError(
-            f"encoder {name!r} is unknown; choose mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights. "
+            f"encoder {name!r} is unknown; choose mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights for images, "
+            "hf:NAME or sentence-transformers:NAME for texts. "
             "A network that is trained from scratch is chosen by --network"
         )
     reading, file, fetch = source(model)

@@ -1,4 +1,4 @@
-"""Features of a frozen body, computed once: a cache in the model folder, by the content of the files.
+"""Features of a frozen body, computed once: a cache in the model folder, by the content of the files or texts.
 
     features/KEY/part-00000.safetensors     features (m, f) and digests (m, 16) of the files they were computed from
 
@@ -19,8 +19,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from nearkin.data.dataset import Dataset
 from nearkin.data.disk import replacing
 from nearkin.data.files import read_bytes
+from nearkin.data.images import Files
+from nearkin.data.texts import Texts
 
 DIGEST = 16  # bytes
 READERS = 8  # threads that read files for their digests
@@ -36,6 +39,14 @@ def file_digests(paths: Sequence[str]) -> list[bytes]:
     """A hash of the content of every file; b"" for one that cannot be read."""
     with ThreadPoolExecutor(READERS) as pool:
         return list(pool.map(_file_digest, paths))
+
+
+def content_digests(data: Dataset) -> list[bytes]:
+    """A hash of the content of every image file or text."""
+    if isinstance(data.inputs, Texts):
+        return data.inputs.digests()
+    assert isinstance(data.inputs, Files)
+    return file_digests(data.inputs.paths)
 
 
 def _file_digest(path: str) -> bytes:

@@ -6,6 +6,7 @@
     objective.safetensors   parameters and state of the objective
     references.safetensors  embeddings of the training part with their labels or targets, for predictions. By the best weights if there are
                             any; references-last.safetensors are then those of the last. Binary codes are stored packed
+    tokenizer.json          of a model of texts
     split.json, metrics.json, log.jsonl, README.md (the model card), checkpoints/
     checksums.json          the size and the checksums of all these files but the log and the checkpoints, which have their own
 
@@ -13,6 +14,7 @@ Nothing in it is a pickle.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
@@ -29,10 +31,12 @@ from nearkin.compose.points import Points
 from nearkin.data import images as pictures
 from nearkin.data import preprocess
 from nearkin.data.checksums import EDITED, check, wrong
+from nearkin.data.dataset import Dataset
 from nearkin.data.disk import FileDamagedError, read_json
 from nearkin.data.opener import open as open_data
 from nearkin.data.pixels import Framing
 from nearkin.data.table_format import TableFormat
+from nearkin.data.texts import Texts, Tokenizer, tokenizer_from
 from nearkin.models.adapters import Adapted
 from nearkin.models.catalog import build, channels_last
 from nearkin.models.paths import model_page
@@ -60,6 +64,8 @@ class Model:
         The content of model.json.
     references : Points, optional
         Embeddings of the training points with their labels, for `neighbors` and `predict`.
+    tokenizer : Tokenizer, optional
+        What reads texts, for a model of texts.
 
     Examples
     --------
@@ -86,8 +92,11 @@ class Model:
     ['cat', 'dog']
     """
 
-    def __init__(self, network: nn.Module, about: dict[str, Any], references: Points | None = None) -> None:
+    def __init__(
+        self, network: nn.Module, about: dict[str, Any], references: Points | None = None, tokenizer: Tokenizer | None = None
+    ) -> None:
         self.network = network.eval()
+        self.tokenizer = tokenizer
         self.about = about
         self.references = references
         self.prepare = preprocess.restore(about["prepare"])
@@ -131,9 +140,9 @@ class Model:
 
         Parameters
         ----------
-        inputs : Tensor, ndarray, path, Pillow image, or a sequence of these
+        inputs : Tensor, ndarray, path, Pillow image, text, or a sequence of these
             Images (n, c, h, w) uint8 or float in 0..1 (channels may also be last, and gray images may be without), vectors (n, d), or image
-            files and Pillow images, which are converted to the model's size.
+            files and Pillow images, which are converted to the model's size. For a model of texts, strings are the texts themselves.
         batch_size : int, default=512
             Inputs computed at a time; lower it if memory runs out.
 
@@ -149,7 +158,7 @@ class Model:
         DamagedImageError
             If a file cannot be decoded.
         """
-        points = self._read(inputs)
+        points = self._texts(inputs) if self.reads_texts else self._read(inputs)
         mode = self.network.training
         self.network.eval()
         try:
@@ -158,6 +167,11 @@ class Model:
             self.network.train(mode)
         embeddings = signs(torch.cat(rows)) if self.binary else torch.cat(rows)
         return embeddings.to(inputs.device) if isinstance(inputs, Tensor) else embeddings.cpu().numpy()
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether its inputs are texts."""
+        return bool(self.about.get("kind") == "texts")
 
     @property
     def has_features(self) -> bool:
@@ -171,7 +185,7 @@ class Model:
         Parameters
         ----------
         points : Tensor
-            (n, c, h, w) images, uint8.
+            (n, c, h, w) images, uint8; or (n, length) token numbers.
 
         Returns
         -------
@@ -317,7 +331,8 @@ class Model:
         count = len(votes["temperatures"])  # members side by side, each scaled so that the squared distances average
         asked, references = ((part * count**0.5).chunk(count, 1) for part in (queries, known.embeddings))
         voters = [Votes(one, targets.to(one), one.new_zeros(len(one))) for one in references]
-        found = [soft_mean(*pair, votes["distance"], warm) for *pair, warm in zip(asked, voters, votes["temperatures"], strict=True)]
+        of = zip(asked, voters, votes["temperatures"], strict=True)
+        found = [soft_mean(some, those, votes["distance"], temperature) for some, those, temperature in of]
         return torch.stack(found).mean(0)
 
     def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
@@ -332,8 +347,44 @@ class Model:
             raise ValueError("the model folder has no references.safetensors; train it to the end, or embed the training part again")
         return self.references
 
+    def _texts(self, inputs: Any) -> Tensor:
+        """Token numbers (n, length) of texts, or those given."""
+        if (
+            isinstance(inputs, Tensor | np.ndarray)
+            and np.asarray(inputs).dtype.kind in "iu"
+            and inputs.shape[1:] == tuple(self.about["shape"])
+        ):
+            return torch.as_tensor(inputs)
+        some = [inputs] if isinstance(inputs, str) else list(inputs)
+        if not some or not all(isinstance(one, str) for one in some):
+            raise ValueError("inputs must be texts for this model: a string, or a list of strings")
+        if any(not one.strip() for one in some):
+            raise ValueError(f"inputs: text {next(at for at, one in enumerate(some) if not one.strip())} is empty; leave it out")
+        return self.tokenized(some).read(range(len(some)))
+
+    def tokenized(self, texts: Sequence[str]) -> Texts:
+        """Texts as this model reads them.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        Texts
+
+        Raises
+        ------
+        ValueError
+            If the model does not read texts.
+        """
+        if self.tokenizer is None:
+            raise ValueError(f"this model reads {self.about['kind']}, not texts")
+        return Texts(texts, self.tokenizer)
+
     def _prepared(self, points: Tensor) -> Tensor:
-        return preprocess.prepared(points, self.prepare)
+        return points if self.reads_texts else preprocess.prepared(points, self.prepare)
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.about["shape"]))
@@ -418,7 +469,23 @@ def load(
             check(path, folder, _fix(folder, path.name))
     network = _filled(_without_first_weights(about), weights)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])))
+    tokenizer = tokenizer_of(folder, about) if about["kind"] == "texts" else None
+    return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])), tokenizer)
+
+
+def tokenizer_of(folder: Path, about: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of a model of texts."""
+    check(folder / "tokenizer.json", folder, _fix(folder, "tokenizer.json"))
+    return tokenizer_from(folder / "tokenizer.json", int(about["shape"][0]))
+
+
+def readable(folder: Path, about: dict[str, Any], data: Dataset) -> Dataset:
+    """The data as the model of a folder reads them: texts with its tokenizer, all others as they are."""
+    if not isinstance(data.inputs, Texts):
+        return data
+    if about["kind"] != "texts":
+        raise ValueError(f"{data.name} holds texts, and this model reads {about['kind']}; pass data like those it was trained on")
+    return replace(data, inputs=replace(data.inputs, tokenizer=tokenizer_of(folder, about)))
 
 
 def _filled(about: dict[str, Any], weights: Path) -> nn.Module:

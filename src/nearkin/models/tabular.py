@@ -123,7 +123,8 @@ class _Waves(torch.autograd.Function):
         (waves,) = ctx.saved_tensors
         cosine, sine = waves.chunk(2, -1)
         of_cosine, of_sine = gradient.chunk(2, -1)
-        return of_sine * cosine - of_cosine * sine
+        found: Tensor = of_sine * cosine - of_cosine * sine
+        return found
 
 
 class PeriodicNumbers(nn.Module):
@@ -157,7 +158,8 @@ class PeriodicNumbers(nn.Module):
     def forward(self, numbers: Tensor) -> Tensor:
         """(n, p) to (n, p * (size + 1))."""
         angles = 2 * math.pi * self.frequencies * numbers[..., None]  # (n, p, f)
-        return torch.cat([self.linear(_Waves.apply(angles)).relu().flatten(1), numbers], 1)
+        waves: Tensor = _Waves.apply(angles)  # type: ignore[no-untyped-call]
+        return torch.cat([self.linear(waves).relu().flatten(1), numbers], 1)
 
 
 class PiecewiseNumbers(nn.Module):
@@ -379,7 +381,8 @@ class RowNetwork(nn.Module):
         """
         p = len(self.knots)
         numbers, codes = self.scaled(rows[:, :p]).float(), rows[:, p:].long()
-        return torch.cat([member(numbers, codes) for member in self.members], 1) / len(self.members) ** 0.5
+        found: Tensor = torch.cat([member(numbers, codes) for member in self.members], 1) / len(self.members) ** 0.5
+        return found
 
 
 def _padded(arrays: Sequence[np.ndarray], longest: int, end: float | None) -> Tensor:

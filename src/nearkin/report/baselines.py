@@ -15,6 +15,7 @@ from nearkin.compose.affinity import unit
 from nearkin.compose.points import Points
 from nearkin.data.preprocess import Standardize
 from nearkin.data.progress import Report, inform
+from nearkin.data.texts import HASHED
 from nearkin.estimators.linear import LMNN, MLKR, LinearNCA, LinearNCARegression, ProbabilisticPCA
 from nearkin.evaluate import Score, classification, regression, retrieval
 from nearkin.report import descriptions
@@ -165,7 +166,7 @@ def _methods(subject: Subject, inputs: int, points: int) -> list[tuple[str, Call
     from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
     dimension = min(subject.queries.points.embeddings.shape[1], inputs, points - 1)
-    raw = "raw pixels" if subject.queries.data.kind == "images" else "raw inputs"
+    raw = {"images": "raw pixels", "texts": "hashed words"}.get(subject.queries.data.kind, "raw inputs")
     by_cosine = subject.model.about["metric"] == "cosine"  # for vectors of length 1 Euclidean distance ranks as cosine does
     wide = min(WIDE, inputs, points - 1)
 
@@ -250,7 +251,7 @@ def check_comparable(subject: Subject) -> None:
 def _inputs(subject: Subject, side: Side) -> np.ndarray:
     """(n, p) inputs of the network, flattened."""
     return torch.cat(
-        [_small(prepared(subject.model, side.data.read(ids))).flatten(1).cpu() for ids in torch.split(side.data.ids, CHUNK)]
+        [_small(prepared(subject.model, side.data.plain(ids))).flatten(1).cpu() for ids in torch.split(side.data.ids, CHUNK)]
     ).numpy()
 
 
@@ -263,7 +264,7 @@ def _small(inputs: Tensor) -> Tensor:
 
 def _numbers(subject: Subject) -> int:
     """Numbers of one input as the baselines see it."""
-    shape = subject.model.about["shape"]
+    shape = [HASHED] if subject.model.reads_texts else subject.model.about["shape"]
     return shape[0] * min(shape[1], SIDE) * min(shape[2], SIDE) if len(shape) == 3 else int(torch.Size(shape).numel())
 
 

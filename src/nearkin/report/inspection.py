@@ -119,7 +119,8 @@ def _among_themselves(subject: Subject, sanity: Sanity) -> None:
 
 def _nearly_the_same(side: Side) -> str:
     what = "images that differ by at most 10 % after brightness, contrast and size are normalized"
-    return what if side.data.kind == "images" else "vectors that differ by at most 0.1 %"
+    words = "texts whose word counts differ by at most 10 %"
+    return {"images": what, "texts": words}.get(side.data.kind, "vectors that differ by at most 0.1 %")
 
 
 def _checked(rows: np.ndarray, total: int) -> str:

@@ -116,8 +116,8 @@ def plot_pairs(embeddings: Any, labels: Any, affinity: Affinity | None = None) -
     """
     points, _ = _points(embeddings, labels)
     pr, roc = pair_curves(points, None, affinity)
-    recall, precision, false_rate, true_rate = (part.cpu().double().numpy() for part in (pr.x, pr.y, roc.x, roc.y))
-    curves = PairCurves("embeddings", recall, precision, false_rate, true_rate, pr.area.value, roc.area.value)
+    recall, precision, false, true = (part.cpu().double().numpy() for part in (pr.x, pr.y, roc.x, roc.y))
+    curves = PairCurves("embeddings", recall, precision, false, true, pr.area.value, roc.area.value)
     return pr_roc([curves], positive_share=pr.area.chance or 0.0)
 
 

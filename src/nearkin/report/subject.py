@@ -68,9 +68,10 @@ def embedded(model: Model, data: Dataset, name: str, report: Report | None = Non
         if frozen:
             below.append(model.features(inputs).cpu())
         rows.append(model.from_features(below[-1]) if frozen else torch.as_tensor(model.encode(inputs)))
-        fed = prepared(model, inputs).flatten(1).double()
+        plain = data.plain(ids.cpu()) if model.reads_texts else inputs
+        fed = prepared(model, plain).flatten(1).double()
         total, squares, count = total + fed.sum(0).cpu(), squares + float(fed.square().sum()), count + len(fed)
-        prints.append(fingerprints(inputs).cpu())
+        prints.append(fingerprints(plain).cpu())
         contents += digests(inputs)
         kept.append(ids.cpu())
         ticker.update(sum(map(len, kept)))

@@ -16,7 +16,7 @@ from nearkin.compose.points import Points
 from nearkin.compose.validation import check_share
 from nearkin.search.exact import nearest
 
-NEAREST = 3  # neighbors whose mean affinity says how familiar a query is
+NEAREST = 5  # neighbors whose mean affinity says how familiar a query is
 FEWEST = 20  # held-out points below which no rate can be kept
 
 
@@ -78,7 +78,7 @@ class Rejection(NamedTuple):
 def familiarity(
     queries: Points | Tensor, references: Points | Tensor, affinity: Affinity | None = None, *, exclude_same_id: bool = False
 ) -> np.ndarray:
-    """Compute the mean affinity of every query to its three nearest references.
+    """Compute the mean affinity of every query to its five nearest references.
 
     Parameters
     ----------

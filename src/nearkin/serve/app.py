@@ -33,6 +33,7 @@ from nearkin.serve.middleware import Guard
 from nearkin.serve.schemas import (
     LARGEST_ID,
     LARGEST_NUMBER,
+    LONGEST_TEXT,
     ErrorPage,
     HealthPage,
     ImageTypes,
@@ -46,6 +47,7 @@ from nearkin.serve.service import Question, Service, json_response
 ROUTES = ("/", "/search", "/points", "/image/", "/health", "/metrics", "/openapi.json", "/explore", "/atlas", "/atlas/")
 MOST_NEIGHBORS, MOST_POINTS = 100, 1000
 JSON_BYTES, NUMBER_BYTES = 4096, 64  # of a query in JSON, and of each number of its vector
+TEXT_BYTES = 6 * LONGEST_TEXT  # of a text in JSON, every character escaped
 CODES = {400: "bad_request", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type", 422: "invalid"}
 
 K = Annotated[int, Query(ge=1, le=MOST_NEIGHBORS, description="how many neighbors")]
@@ -133,7 +135,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         "/search",
         response_model=SearchPage,
         responses={**errors, **_errors(404, 415)},
-        openapi_extra={"requestBody": question_schema(service.current.dimension)},
+        openapi_extra={"requestBody": question_schema(service.current.dimension, service.collection.model.reads_texts)},
     )
     async def search(
         request: Request,
@@ -142,11 +144,11 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         conditions: Conditions = [],  # noqa: B006
         reject: Reject = None,
     ) -> Response:
-        """The nearest neighbors of an image (as a form's `image`, or as the body itself), of a point by id, a vector, or a table's row."""
+        """The nearest neighbors of an image (as a form's `image`, or as the body itself), a text, a point (id), a vector, or a row."""
         question, where = await _question(request, service), _where(labels, conditions)
         found = await service.workers.run(lambda: service.answer(question, k, where, reject))
         service.metrics.seconds["search"].observe(found.searching)
-        if question.image is not None:
+        if question.image is not None or question.text is not None:
             service.metrics.seconds["encode"].observe(found.encoding)
         seconds = {"encode": found.encoding, "search": found.searching}
         judged = {} if reject is None else {"none_of_these": found.rejected, "p_value": found.p_value}
@@ -180,7 +182,8 @@ def _add_routes(app: FastAPI, service: Service) -> None:
             return json_response({"status": "ok"})
         now = service.current
         index = {"dimension": now.dimension, "backend": now.backend, "generation": service.generation, "labels": list(now.labels)}
-        return json_response({"status": "ok", "points": service.count, **index, "stale": service.stale})
+        reads = service.collection.model.about["kind"]
+        return json_response({"status": "ok", "points": service.count, **index, "reads": reads, "stale": service.stale})
 
     @app.get("/metrics", response_class=Response, responses={**_errors(400, 401, 403, 413, 500), 200: _TEXT})
     async def metrics() -> Response:
@@ -221,8 +224,9 @@ async def _question(request: Request, service: Service) -> Question:
     """The query in a body, by its Content-Type."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
-        dimension = service.current.dimension
-        return _json_question(await _short_body(request, JSON_BYTES + NUMBER_BYTES * dimension), dimension)
+        dimension, texts = service.current.dimension, service.collection.model.reads_texts
+        most = JSON_BYTES + NUMBER_BYTES * dimension + (TEXT_BYTES if texts else 0)
+        return _json_question(await _short_body(request, most), dimension, texts)
     if kind in ImageTypes:
         return Question(image=await service.decoded(await request.body(), service.collection))
     if kind == "multipart/form-data":
@@ -237,7 +241,7 @@ async def _short_body(request: Request, most: int) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > most:
-            raise Refusal(413, "too_large", f"a query in JSON is an id, a vector or a row, at most {most:,} bytes; this one is larger")
+            raise Refusal(413, "too_large", f"a query in JSON is an id, a vector, a row or a text, at most {most:,} bytes")
     return bytes(body)
 
 
@@ -248,15 +252,19 @@ async def _uploaded(request: Request, most: int) -> bytes:
         return await form["image"].read()
 
 
-def _json_question(body: bytes, dimension: int) -> Question:
+def _json_question(body: bytes, dimension: int, texts: bool) -> Question:
     try:
         question = QuestionBody.model_validate_json(body)
     except ValidationError as error:
         raise Refusal(422, "invalid", _first(error.errors(include_url=False))) from None
-    if [question.id, question.vector, question.row].count(None) != 2:
-        raise Refusal(422, "invalid", "send exactly one of id, vector and row")
+    if [question.id, question.vector, question.row, question.text].count(None) != 3 or (question.text is not None and not texts):
+        raise Refusal(422, "invalid", f"send exactly one of id, vector and {'text' if texts else 'row'}")
     if question.row is not None:
         return Question(row=question.row)
+    if question.text is not None:
+        if not question.text.strip():
+            raise Refusal(422, "invalid", "text is empty; send a sentence")
+        return Question(text=question.text)
     if question.vector is None:
         return Question(id=question.id)
     vector = np.asarray(question.vector, dtype=np.float64)

@@ -28,6 +28,7 @@ from nearkin.serve.atlas.export import MARK, NONCE, asset, page_policy
 from nearkin.serve.atlas.model_maps import Indexed, ModelMap, are_stored, build_maps
 from nearkin.serve.atlas.page_data import header, neighbors_json
 from nearkin.serve.errors import Refusal
+from nearkin.serve.schemas import LONGEST_TEXT
 from nearkin.serve.service import Service, json_response
 
 Row = Annotated[int, InPath(ge=0, le=2**31)]
@@ -115,9 +116,10 @@ class Explorer:
     def _build(self, indexes: Sequence[Indexed]) -> None:
         try:
             images = all(len(one.model.about["shape"]) == 3 for one in self.collections)
+            texts = all(one.model.reads_texts for one in self.collections)
             version = ".".join(one.index.identity[:16] for one in indexes)
             for maps in build_maps(indexes, self.method, self._report):
-                page = header(maps, live=True, chunk=0, sheets=None, version=version, images=images)
+                page = header(maps, live=True, chunk=0, sheets=None, version=version, images=images, searches=texts)
                 with self._lock:
                     self._maps, self._header, self._projections = maps, page, {}
                 for one in maps:  # once before the first click, so that loops are compiled
@@ -139,6 +141,14 @@ def page() -> tuple[bytes, dict[str, str]]:
     policy = f"{page_policy(nonce)}; frame-ancestors 'none'"
     content = asset("index.html").replace(MARK.encode(), b"").replace(NONCE.encode(), nonce.encode())
     return content, {"Content-Security-Policy": policy, **FRESH}
+
+
+def _sent_text(content: bytes, collections: Sequence[Collection]) -> str:
+    """The text of a request, or a refusal that says what to send."""
+    text = content.decode("utf-8", "replace").strip()
+    if not text or len(text) > LONGEST_TEXT or not all(one.model.reads_texts for one in collections):
+        raise Refusal(422, "invalid", f"send a text of 1 to {LONGEST_TEXT:,} characters, to a model that reads texts")
+    return text
 
 
 def add_routes(app: FastAPI, explorer: Explorer, service: Service) -> None:
@@ -169,8 +179,12 @@ def add_routes(app: FastAPI, explorer: Explorer, service: Service) -> None:
 
     @app.post("/atlas/drop", include_in_schema=False)
     async def drop(request: Request, k: K = 30, version: str = "") -> Response:
-        image = await request.body()
-        decoded = [(await service.decoded(image, one), one) for one in explorer.collections]
-        encode = [partial(service.encoded, image.pixels, one) for image, one in decoded]
+        content = await request.body()
+        if request.headers.get("content-type", "").startswith("text/plain"):
+            text = _sent_text(content, explorer.collections)
+            encode = [partial(service.encoded, [text], one) for one in explorer.collections]
+        else:
+            decoded = [(await service.decoded(content, one), one) for one in explorer.collections]
+            encode = [partial(service.encoded, image.pixels[None], one) for image, one in decoded]
         found = await service.workers.run(lambda: explorer.drop(encode, k, version))
         return json_response(found, FRESH)

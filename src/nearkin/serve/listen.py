@@ -117,7 +117,8 @@ def serve(
 def _warm(collection: Collection) -> None:
     """Search once before the first request, so that loops are compiled and memory maps are read."""
     index, shape = collection.index, collection.model.about["shape"]
-    collection.model.encode(np.zeros((1, *shape), np.uint8 if len(shape) == 3 else np.float32))
+    example = ["a"] if collection.model.reads_texts else np.zeros((1, *shape), np.uint8 if len(shape) == 3 else np.float32)
+    collection.model.encode(example)
     if index.count:
         query = np.ones((1, index.dimension), np.float32)
         index.search(query, 1)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 LARGEST_ID = 2**63 - 1
+LONGEST_TEXT = 20_000  # characters
 LARGEST_NUMBER = 1e15  # its square, times any dimension, is still a float32
 ImageTypes = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp")
 
@@ -69,7 +70,10 @@ class PointsPage(BaseModel):
 
 
 class HealthPage(BaseModel):
-    """The state of the service. `stale` says why changes of the index cannot be read. Without the token, only `status` is returned."""
+    """The state of the service. `reads` says what the model reads (images, vectors, texts), `stale` why changes cannot be read.
+
+    Without the token, only `status` is returned.
+    """
 
     status: str
     points: int | None = None
@@ -77,6 +81,7 @@ class HealthPage(BaseModel):
     backend: str | None = None
     generation: int | None = None
     labels: list[str] | None = None
+    reads: str | None = None
     stale: str | None = None
 
 
@@ -86,24 +91,28 @@ def whole(value: Any) -> Any:
 
 
 class QuestionBody(BaseModel):
-    """A query by id, by vector, or by the row of a table: exactly one of them."""
+    """A query by id, by vector, by the row of a table or by a text: exactly one of them."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     id: Annotated[int, BeforeValidator(whole), Field(ge=0, le=LARGEST_ID)] | None = None
     vector: list[float] | None = None
     row: dict[str, str | float | bool | None] | None = None
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
 
 
-def question_schema(dimension: int) -> dict[str, Any]:
+def question_schema(dimension: int, texts: bool = False) -> dict[str, Any]:
     """The body of /search."""
     number = {"type": "number", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
     by_id = {"id": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID}}
     by_vector = {"vector": {"type": "array", "items": number, "minItems": dimension, "maxItems": dimension}}
     cell = {"type": ["string", "number", "boolean", "null"]}
     by_row = {"row": {"type": "object", "additionalProperties": cell, "description": "The features of a row, for a model of tables."}}
+    by_text = {"text": {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT, "pattern": "\\S"}}
     image = {"type": "string", "format": "binary"}
-    ways = (by_id, by_vector, by_row)
+    ways = (by_id, by_vector, by_text if texts else by_row)
     bodies = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in ways]
     form = {"type": "object", "properties": {"image": image}, "required": ["image"], "additionalProperties": False}
-    content = {"application/json": {"schema": {"oneOf": bodies}}, "multipart/form-data": {"schema": form}}
-    return {"required": True, "content": {**content, **{kind: {"schema": image} for kind in ImageTypes}}}
+    content: dict[str, Any] = {"application/json": {"schema": {"oneOf": bodies}}}
+    if not texts:
+        content |= {"multipart/form-data": {"schema": form}, **{kind: {"schema": image} for kind in ImageTypes}}
+    return {"required": True, "content": content}

@@ -22,12 +22,13 @@ from nearkin.serve.workers import Workers
 
 
 class Question(NamedTuple):
-    """A query: an image to encode, the id of a point, a vector, or the row of a table."""
+    """A query: an image or a text to encode, the id of a point, a vector, or the row of a table."""
 
     image: Decoded | None = None
     id: int | None = None
     vector: np.ndarray | None = None
     row: Mapping[str, Any] | None = None
+    text: str | None = None
 
 
 class Found(NamedTuple):
@@ -93,10 +94,12 @@ class Service:
         index, started = self.current, time.perf_counter()
         vector, exclude = question.vector, None
         if question.image is not None:
-            vector = self.encoded(question.image.pixels, self.collection)
+            vector = self.encoded(question.image.pixels[None], self.collection)
             started -= question.image.seconds
         if question.row is not None:
             vector = self.encoded_row(question.row)
+        if question.text is not None:
+            vector = self.encoded([question.text], self.collection)
         encoded = time.perf_counter()
         if question.id is not None:
             try:
@@ -147,11 +150,12 @@ class Service:
         except ValueError as error:
             raise Refusal(422, "no_pictures_here", str(error)) from None
 
-    def encoded(self, pixels: np.ndarray, collection: Collection) -> np.ndarray:
-        """The embedding (d,) of a decoded image by the model of a collection. Runs in a worker's thread."""
-        vector = np.asarray(collection.model.encode(pixels[None])).reshape(-1)
+    def encoded(self, one: np.ndarray | list[str], collection: Collection) -> np.ndarray:
+        """The embedding (d,) of one decoded image (1, c, h, w), or of one text, by the model of a collection. Runs in a worker's thread."""
+        vector = np.asarray(collection.model.encode(one)).reshape(-1)
         if not np.isfinite(vector).all():
-            raise Refusal(422, "no_embedding", "the network returned no finite embedding for this image; send another")
+            what = "text" if isinstance(one, list) else "image"
+            raise Refusal(422, "no_embedding", f"the network returned no finite embedding for this {what}; send another")
         return vector
 
     def encoded_row(self, row: Mapping[str, Any]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """From a Run and its data to the parts of a training: network, objective, optimizer, schedule, sampler, loader, step."""
 
+import hashlib
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -14,6 +15,7 @@ from nearkin.data.dataset import WHOLE, Dataset
 from nearkin.data.hard_samplers import Grouped
 from nearkin.data.loader import Loader
 from nearkin.data.sources.sharded import ShardRows
+from nearkin.data.texts import Texts
 from nearkin.models.catalog import channels_last, loads_itself
 from nearkin.models.folder import build_network
 from nearkin.models.weights import load_weights
@@ -179,6 +181,7 @@ def describe(run: Run, train: Dataset) -> dict[str, Any]:
         "kind": train.kind,
         "shape": list(train.shape),
         **_framing(run, train),
+        **_tokenizer(train),
         "classes": list(train.classes),
         "targets": list(train.target_names),
         "supervision": train.supervision,
@@ -199,6 +202,13 @@ def _framing(run: Run, train: Dataset) -> dict[str, Any]:
     if train.kind != "images" or (run.data.crop, run.data.interpolation) == (1.0, "bilinear"):
         return {}
     return {"framing": {"crop": run.data.crop, "interpolation": run.data.interpolation}}
+
+
+def _tokenizer(train: Dataset) -> dict[str, Any]:
+    """The hash of the tokenizer, which tells cached features and indexes of one from those of another."""
+    if not isinstance(train.inputs, Texts) or train.inputs.tokenizer is None:
+        return {}
+    return {"tokenizer": hashlib.sha256(train.inputs.tokenizer.content().encode()).hexdigest()}
 
 
 def _of_other_libraries(run: Run) -> dict[str, Any]:

@@ -29,13 +29,16 @@ class DataChoice:
         Folder in which a known data set was found. It is written by training, so that later commands find the data again.
     size : int, default=None
         Resize the short side of images and cut out the center, size x size pixels. None takes the encoder's size; without one
-        it keeps the size of the images, or chooses one if they differ or are large.
+        it keeps the size of the images, or chooses one if they differ or are large. Of texts: how many tokens are read.
     crop : float, default=1.0
         Share of the short side that the cut keeps: the short side is resized to size / crop first. Encoders bring their own.
     interpolation : {"nearest", "bilinear", "bicubic", "lanczos"}, default="bilinear"
         How images are resized. Encoders bring their own.
     path_column : str, default="path"
         Column of a table that holds the paths of the images.
+    text_column : str, default=""
+        Column of a table that holds texts to learn from, instead of images. Two or more, separated by commas, belong together: the
+        texts of a row are each other's positives.
     label_column : str, default="label"
         Column of a table that holds the classes.
     target_columns : str, default=""
@@ -73,6 +76,7 @@ class DataChoice:
     crop: float = 1.0
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
     path_column: str = "path"
+    text_column: str = ""
     label_column: str = "label"
     target_columns: str = ""
     split_column: str = "split"
@@ -95,7 +99,8 @@ class DataChoice:
         """
         usual = {"label_column": "label", "split_column": "split", "group_column": "group"}
         named = {leaf: None if getattr(self, leaf) == name else getattr(self, leaf) for leaf, name in usual.items()}
-        return {"path_column": self.path_column, "target_columns": self.target_columns or None, **named}
+        points = {"path_column": self.path_column, "text_column": self.text_column or None}
+        return {**points, "target_columns": self.target_columns or None, **named}
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,8 @@ class NetworkChoice:
     scratch : bool, default=False
         Do not look for a pretrained encoder where `name` is "auto".
     tune : str, default="all"
-        What to train: "none" (take the encoder's features as they are), "head", "last-blocks=N" or "all". For pretrained
+        What to train: "none" (take the encoder's features as they are), "head", "lora" (changes of rank 8 of its linear layers; another
+        rank as "lora=4"), "last-blocks=N" or "all". For pretrained
         encoders the default is "head". The features of a frozen encoder are computed once and kept in the model folder.
     rate : float, default=1.0
         Learning rate of the body, relative to that of head and objective. Lower it to fine-tune pretrained weights.

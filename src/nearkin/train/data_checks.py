@@ -20,7 +20,10 @@ A_HANDFUL = 20  # points: fewer give a warning
 
 def check_enough(run: Run, data: Dataset, report: Report) -> None:
     """Require two points, and two classes if the objective uses them; warn about very few points."""
-    source, many = run.data.source, f"{len(data):,} {'image' if data.kind == 'images' else 'point'}{'s' if len(data) > 1 else ''}"
+    source, many = (
+        run.data.source,
+        f"{len(data):,} { {'images': 'image', 'texts': 'text'}.get(data.kind, 'point') }{'s' if len(data) > 1 else ''}",
+    )
     if len(data) < 2:
         raise ValueError(f"{source} holds {many}; training needs at least 2, and better hundreds")
     learns = data.supervision == "classes" and objective_for(data, run.objective.name)[0] not in WITHOUT_LABELS

@@ -4,6 +4,7 @@ The frozen features, and a linear map of them, are evaluated on the validation p
 keeps the weights that are best on the validation part, and the frozen features stay the model if nothing is better.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,10 +18,11 @@ from nearkin.data.images import Files, image_files, sides_of
 from nearkin.data.pixels import Framing
 from nearkin.models.encoders import HOW_TO_GET_ONE, Encoder, find_encoder, installed_encoder
 from nearkin.models.head import unit_length
+from nearkin.models.text_encoders import TextEncoder, find_text_encoder
 from nearkin.train.config import Part, Run
 from nearkin.train.linear_map import SHRINKAGES, LinearMap, Whitening
 from nearkin.train.reporter import Reporter
-from nearkin.train.validate import neighbor_figures, reported, score
+from nearkin.train.validate import known_points, neighbor_figures, noise, reported, score
 
 PHOTOGRAPHS = 64  # pixels of the median short side from which files are photographs, for which encoders are made
 TEMPERATURE = 0.1  # of NCA on vectors of length 1
@@ -31,6 +33,9 @@ def settled(run: Run, given: Collection[str] | None) -> Run:
     """The run with the encoder that it names: found, and with its preprocessing. Before any data are read."""
     if not run.network.pretrained:
         return run
+    if reads_texts(run.network.name):
+        found = find_text_encoder(run.network.name, run.network.weights, length=run.data.size, download=run.network.download)
+        return with_text_encoder(run, found, given or ())
     return with_encoder(run, find_encoder(run.network.name, run.network.weights, download=run.network.download), given or ())
 
 
@@ -71,6 +76,20 @@ def with_encoder(run: Run, encoder: Encoder, given: Collection[str]) -> Run:
     return replace(run, network=network, data=data, preprocess=preprocess)
 
 
+def reads_texts(name: str) -> bool:
+    """Whether an encoder of this name reads texts."""
+    return name == "words" or name.partition(":")[0] in ("hf", "sentence-transformers")
+
+
+def with_text_encoder(run: Run, encoder: TextEncoder, given: Collection[str]) -> Run:
+    """The settings that belong to a text encoder; those of the user stay."""
+    options = {**encoder.options, **run.network.options}
+    network = replace(run.network, name=encoder.network, weights=str(encoder.weights.resolve()), options=options, pretrained=True)
+    network = network if "network.normalize" in given else replace(network, normalize=True)
+    network = network if "network.tune" in given or network.tune != "all" or "network.rate" in given else replace(network, tune="head")
+    return replace(run, network=network, data=replace(run.data, size=encoder.tokenizer.length))
+
+
 def objective_on_unit_length(run: Run, train: Dataset) -> Run:
     """NCA at a temperature that suits embeddings of length 1, unless another objective or temperature was chosen."""
     chosen = run.objective.name not in ("auto", "nca") or train.supervision != "classes" or not run.network.normalize
@@ -92,11 +111,20 @@ class Start(NamedTuple):
     frozen: dict[str, float]
     linear: dict[str, float]
     map: LinearMap | None
+    points: int = 0  # of the validation part
 
     def beats(self, best: float) -> bool:
-        """Whether the frozen features are better than the best weights, by the figure that weights are chosen by."""
+        """Whether the frozen features are better than the best weights, by the figure that weights are chosen by.
+
+        On classes that were not trained on, they are also where the best weights are not better by a standard error: what tells apart
+        the classes of training often tells apart less of others, and a few held-out classes show that badly.
+        """
         frozen = score(self.frozen)
-        return frozen is not None and frozen > best
+        if frozen is None:
+            return False
+        if "recall@1" in self.frozen and self.points:
+            return frozen >= best - max(math.sqrt(frozen * (1 - frozen) / self.points), 1 / self.points)
+        return frozen > best
 
     def as_dict(self) -> dict[str, Any]:
         """For metrics.json."""
@@ -116,14 +144,14 @@ def start_of(train: Dataset, validation: Dataset | None, dimension: int) -> Star
     if train.labels is not None and train.supervision == "classes" and not train.partly_labeled and int(train.labels.max()) > 0:
         assert isinstance(train.inputs, Tensor)
         whitening = Whitening(train.inputs, train.labels)
-        for shrinkage in SHRINKAGES:
+        for shrinkage in (whitening.shrinkage, *SHRINKAGES):
             made = whitening.map(dimension, shrinkage)
             found = {}
             if frozen and validation is not None:
                 found = _figures(train, unit_length(made(train.inputs)), validation, unit_length(made(_rows(validation))))
-            if linear is None or (score(found) or 0) > (score(best) or 0):
+            if linear is None or (found and (score(found) or 0) > (score(best) or 0) + noise(best, known_points(validation))):
                 best, linear = found, made
-    return Start(frozen, best, linear)
+    return Start(frozen, best, linear, known_points(validation))
 
 
 def _rows(data: Dataset) -> Tensor:

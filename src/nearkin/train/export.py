@@ -36,6 +36,8 @@ class _Whole(nn.Module):
 
 def to_onnx(model: Model, path: Path) -> dict[str, Any]:
     """Write the ONNX file; returns its path and the largest difference to the model on random inputs, or why it was not measured."""
+    if model.reads_texts:
+        raise ValueError("ONNX export is for images and vectors, and this model reads texts; use it in Python (nearkin.load), or serve it")
     try:
         import onnx  # noqa: F401
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The features of a frozen encoder for every image of a data set, each computed once."""
+"""The features of a frozen encoder for every image or text of a data set, each computed once."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,16 +13,17 @@ from nearkin.data.dataset import Dataset
 from nearkin.data.images import Files
 from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader, without_points
 from nearkin.data.progress import Ticker
-from nearkin.models.feature_cache import FeatureCache, file_digests
+from nearkin.data.texts import Texts
+from nearkin.models.feature_cache import FeatureCache, content_digests
 from nearkin.train.reporter import Reporter
 
-CHUNK = 128  # images at a time
+CHUNK = 128  # points at a time
 CONSTANT = 1e-5  # spread of features over their size below which they differ by rounding only
 STORED = 8  # chunks in a part of the cache
 
 
 class Featured(NamedTuple):
-    """Images that can be read, and the same points as features."""
+    """Images or texts that can be read, and the same points as features."""
 
     images: Dataset
     features: Dataset
@@ -44,11 +45,10 @@ def featured(
     body: nn.Module, prepare: Callable[[Tensor], Tensor], images: Dataset, folder: Path, key: str, device: torch.device, log: Reporter
 ) -> Featured:
     """Compute the features of all images, or read them from the cache. Damaged files are left out, or named in one error."""
-    assert isinstance(images.inputs, Files)
-    cache, digests = FeatureCache(folder, key), file_digests(images.inputs.paths)
+    cache, digests = FeatureCache(folder, key), content_digests(images)
     missing = torch.tensor([row for row, digest in enumerate(digests) if digest not in cache], dtype=torch.int64)
     if len(missing) < len(images):
-        log.message(f"features of {len(images) - len(missing):,} of {len(images):,} images are in the cache")
+        log.message(f"features of {len(images) - len(missing):,} of {len(images):,} {images.kind} are in the cache")
     damaged: dict[int, str] = {}
     if len(missing):
         damaged = _compute(body.eval().to(device), prepare, images.subset(missing), cache, [digests[row] for row in missing.tolist()], log)
@@ -64,16 +64,16 @@ def _compute(
     body: nn.Module, prepare: Callable[[Tensor], Tensor], images: Dataset, cache: FeatureCache, digests: list[bytes], log: Reporter
 ) -> dict[int, str]:
     """Fill the cache; returns the damaged files by id, with the reason."""
-    device = next(body.parameters()).device
-    assert isinstance(images.inputs, Files)
-    quiet = images.inputs.on_error == "raise"  # all of them are named together, in one error
-    trial = replace(images, inputs=replace(images.inputs, on_error="skip"))
+    device, quiet, trial = next(body.parameters()).device, False, images
+    if isinstance(images.inputs, Files):
+        quiet = images.inputs.on_error == "raise"  # all of them are named together, in one error
+        trial = replace(images, inputs=replace(images.inputs, on_error="skip"))
     workers = None if len(images) > MIN_FILES_FOR_WORKERS else 0
     loader = Loader(trial, device=device, resident_bytes=-1, workers=workers, report=(lambda _: None) if quiet else log.message)
-    ticker, done = Ticker(log.message, "computing features", len(images), "images"), 0
+    ticker, done = Ticker(log.message, "computing features", len(images), images.kind), 0
     rows: list[Tensor] = []
     held: list[bytes] = []
-    for inputs, ids in loader(torch.split(images.ids, CHUNK)):
+    for inputs, ids in loader(torch.split(_in_order(images), CHUNK)):
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
             rows.append(body(prepare(inputs)).flatten(1).float().cpu())
         held += [digests[row] for row in images.rows(ids.cpu()).tolist()]
@@ -87,18 +87,25 @@ def _compute(
     return loader.skipped
 
 
+def _in_order(data: Dataset) -> Tensor:
+    """Ids in the order in which they are computed: texts of similar length together, as a batch takes as long as its longest text."""
+    if not isinstance(data.inputs, Texts):
+        return data.ids
+    return data.ids[torch.tensor([len(text) for text in data.inputs.texts]).argsort()]
+
+
 def _check_features(features: Tensor, images: Dataset) -> None:
     wrong = (~torch.isfinite(features).all(1)).nonzero()[:, 0].tolist()
     if wrong:
         first = images.sources[wrong[0]]
         raise ValueError(
-            f"the encoder returns NaN or infinity for {len(wrong):,} of {len(features):,} images, first for {first}; "
-            "check the weights file, or leave these images out"
+            f"the encoder returns NaN or infinity for {len(wrong):,} of {len(features):,} {images.kind}, first for {first}; "
+            f"check the weights file, or leave these {images.kind} out"
         )
     if len(features) > 1 and float(features.std(0).mean()) <= CONSTANT * float(features.abs().mean()):
         raise ValueError(
-            f"the encoder returns the same features for all {len(features):,} images, up to rounding: it cannot tell them apart; "
-            "check that the weights file belongs to this encoder, and that the images differ"
+            f"the encoder returns the same features for all {len(features):,} {images.kind}, up to rounding: it cannot tell them apart; "
+            f"check that the weights file belongs to this encoder, and that the {images.kind} differ"
         )
 
 
@@ -110,4 +117,5 @@ def facts_of(about: dict[str, Any], weights: str) -> dict[str, Any]:
         "shape": about["shape"],
         "framing": about.get("framing", {}),
         "prepare": about["prepare"],
+        **({"tokenizer": about["tokenizer"]} if "tokenizer" in about else {}),
     }

@@ -24,6 +24,7 @@ from nearkin.train.features import Featured, facts_of, featured
 from nearkin.train.folder import device_name, save_weights, write_run
 from nearkin.train.inputs import Prepare
 from nearkin.train.reporter import Reporter
+from nearkin.train.tuning import merged_state
 from nearkin.train.validate import known_points, neighbor_figures, reported
 
 WHY = "the encoder's own features are the embedding; nothing was trained"
@@ -34,7 +35,7 @@ def featured_by(whole: Whole, run: Run, images: Dataset, folder: Path, device: t
     """The features of the encoder's body for all images; model.json gets their key, for the cache."""
     key = feature_key(**facts_of(whole.about, weights_digest(run.network.weights)))
     whole.about["features"] = key
-    prepare = Prepare(preprocess.restore(whole.about["prepare"]), "images")
+    prepare = Prepare(preprocess.restore(whole.about["prepare"]), images.kind)
     return featured(cast(Any, whole.network).body, prepare, images, folder, key, device, log)
 
 
@@ -69,7 +70,7 @@ class Frozen:
         for name in LEFT_BY_TRAINING:
             forget(self.folder / name, self.folder)
             (self.folder / name).unlink(missing_ok=True)
-        save_weights(self.folder / "weights.safetensors", {f"body.{name}": value for name, value in body.state_dict().items()})
+        save_weights(self.folder / "weights.safetensors", {f"body.{name}": value for name, value in merged_state(body).items()})
         save_weights(self.folder / "references.safetensors", kept_references(known, binary=False))
         device = device_name(next(body.parameters()).device)
         metrics: dict[str, Any] = {"epochs": len(self.curve), "steps": 0, "images": 0, "device": device}

@@ -38,8 +38,9 @@ AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "affine": augment.Affine,
     "discovery": _discovery,
     "swap": augment.Swap,
+    "drop": augment.DropTokens,
 }
-OF_VECTORS = ("none", "swap")
+OF_KIND = {"vectors": ("none", "swap"), "texts": ("none", "drop")}  # all others are for images
 
 
 def preparation(run: Run, train: Dataset) -> Sequence[Any]:
@@ -47,6 +48,8 @@ def preparation(run: Run, train: Dataset) -> Sequence[Any]:
 
     `mean` and `std` are a number, or a list with one per channel. Without them, standardize measures the training part.
     """
+    if train.kind == "texts":
+        return ()
     name, options = run.preprocess.name, dict(run.preprocess.options)
     if train.kind == "vectors":
         return _vector_steps(name, options, train)
@@ -92,7 +95,7 @@ def _numbers(given: Any) -> tuple[float, ...]:
 
 
 class Prepare:
-    """Inputs as the network takes them: images and vectors after preprocessing."""
+    """Inputs as the network takes them: images and vectors after preprocessing, token numbers as they are."""
 
     def __init__(self, steps: Sequence[Any], kind: str) -> None:
         self.steps, self.kind = steps, kind
@@ -100,27 +103,28 @@ class Prepare:
     def __call__(self, inputs: Tensor) -> Tensor:
         if self.kind == "vectors":
             return preprocess.prepared(inputs, self.steps)
+        if self.kind == "texts":
+            return inputs
         return preprocess.preprocessed(inputs, self.steps).to(memory_format=torch.channels_last)
 
 
 def augmentation(run: Run, train: Dataset, objective: str) -> tuple[Any, ...]:
     """The augmentation steps.
 
-    "auto" is no augmentation for objectives that use labels. Without labels it is "discovery" for images and "swap" for vectors:
-    a network could otherwise memorize every input. Its hue changes less than in the paper, and it does not flip, which would
-    turn letters into others. Name "discovery" to get the paper's values.
+    "auto" is no augmentation for objectives that use labels. Without labels it is "discovery" for images, "swap" for vectors and
+    "drop" for texts: a network could otherwise memorize every input. The hue of images changes less than in the paper, and they are
+    not flipped, which would turn letters into others. Name "discovery" to get the paper's values.
     """
     name, options = run.augment.name, dict(run.augment.options)
     if name == "auto":
-        name = ("swap" if train.kind == "vectors" else "discovery") if objective in WITHOUT_LABELS else "none"
+        name = {"vectors": "swap", "texts": "drop"}.get(train.kind, "discovery") if objective in WITHOUT_LABELS else "none"
         options = {"hue": AUTOMATIC_HUE, **options} if name == "discovery" else options
     if name == "discovery" and train.kind == "images":
         options = {"color": train.shape[0] == 3, **options}
     check_choice("augment", name, AUGMENTATIONS)
-    if train.kind == "vectors" and name not in OF_VECTORS:
-        raise ValueError(f"augment {name!r} is for images, and {train.name} has vectors; set augment.name=none or swap")
-    if train.kind != "vectors" and name == "swap":
-        raise ValueError(f"augment {name!r} is for vectors, and {train.name} has {train.kind}; set augment.name=none, or one for images")
+    allowed = OF_KIND.get(train.kind, tuple(one for one in AUGMENTATIONS if one not in ("swap", "drop")))
+    if name not in allowed:
+        raise ValueError(f"augment {name!r} is not for {train.kind}, which {train.name} has; set augment.name={' or '.join(allowed)}")
     check_options(f"augment {name}", options, AUGMENTATIONS[name])
     made = AUGMENTATIONS[name](**options)
     steps = made if isinstance(made, tuple) else (made,)

@@ -131,7 +131,7 @@ def validation_loss(run: Run, data: Cut, device: torch.device) -> float:
     assert data.validation is not None
     training = RowTraining(run, Path(), data, device, Silence())
     _, trained = training.trained([data.train, data.validation], _Answers(data.train))
-    return min(min(one.curve) for one in trained)
+    return float(min(min(one.curve) for one in trained))
 
 
 class _Answers:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from nearkin.search.soft_neighbors import BLOCK, affinities, log_loss, squared_e
 
 MOST_REFERENCES = 1024  # of a step, whatever their share: it bounds the memory and the time of a step
 FEWEST_HELD_OUT = 8
+MOST_HELD_OUT = 2000  # rows that choose the epoch, evenly spaced among those held out
 SMALL = 2_500  # rows up to which several members are the default
 AVERAGING = 0.98  # of the old average that a step keeps: the average of about 50 steps is steadier than the last weights
 TEMPERATURES = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)  # factors that the held-out rows choose from
@@ -95,11 +96,14 @@ def train(
     """
     training, held = (torch.from_numpy(part) for part in parts)
     steps = _Steps(encoder, rows, training, schedule, seed)
-    curve, best, since, factor = list[float](), math.inf, 0, 1.0
+    held = held[:: math.ceil(len(held) / MOST_HELD_OUT)] if len(held) else held
+    curve, best, since, factor, found = list[float](), math.inf, 0, 1.0, 1.0
     weights = copy.deepcopy(encoder.state_dict())
     for epoch in range(schedule.epochs):
         loss = steps.epoch()
-        figure, found = held_out_loss(steps.average, rows, training, held, schedule) if len(held) else (None, 1.0)
+        at = TEMPERATURES.index(found)  # the best one moves slowly: those next to the last are tried
+        near = TEMPERATURES[max(0, at - 1) : at + 2]
+        figure, found = held_out_loss(steps.average, rows, training, held, schedule, near) if len(held) else (None, 1.0)
         curve.append(loss if figure is None else figure)
         if report is not None:
             report(epoch + 1, loss, figure)
@@ -178,18 +182,20 @@ def embed(encoder: TabularEncoder, numbers: Tensor, categories: Tensor, block: i
 
 
 @torch.no_grad()
-def held_out_loss(encoder: TabularEncoder, rows: TableRows, training: Tensor, held: Tensor, schedule: Schedule) -> tuple[float, float]:
+def held_out_loss(
+    encoder: TabularEncoder, rows: TableRows, training: Tensor, held: Tensor, schedule: Schedule, factors: Sequence[float]
+) -> tuple[float, float]:
     """The loss of the held-out rows with all training rows as references, at the best factor of the temperature, and that factor."""
     known, asked = rows.some(training), rows.some(held)
     queries, references = embed(encoder, asked.numbers, asked.categories), embed(encoder, known.numbers, known.categories)
-    lost = torch.zeros(len(TEMPERATURES))
+    lost = torch.zeros(len(factors))
     for some in torch.split(torch.arange(len(queries)), max(1, BLOCK // len(references))):
         affinity = affinities(queries[some], references, schedule.distance, schedule.temperature)
-        for at, factor in enumerate(TEMPERATURES):
+        for at, factor in enumerate(factors):
             shares = torch.softmax(affinity / factor + known.weights.log(), 1)
             lost[at] += _lost(shares @ known.targets, asked.some(some)).cpu()
     best = int(lost.argmin())
-    return float(lost[best] / asked.weights.sum()), TEMPERATURES[best]
+    return float(lost[best] / asked.weights.sum()), factors[best]
 
 
 def _lost(found: Tensor, asked: TableRows) -> Tensor:

@@ -19,6 +19,7 @@ from nearkin.data.disk import FileDamagedError, explain_full_disk
 from nearkin.data.images import Files
 from nearkin.data.loader import Loader, try_files
 from nearkin.data.lock import owned
+from nearkin.data.texts import Texts
 from nearkin.models.folder import kept_references
 from nearkin.models.weights import read_tensors
 from nearkin.train import checkpoint, ranks
@@ -39,6 +40,8 @@ from nearkin.train.rounds import CollapsedError, rounds_for, steering_of
 from nearkin.train.rows import RowTraining
 from nearkin.train.spread_bank import collect
 from nearkin.train.state import capture_state, mark_of, restore_state
+from nearkin.train.text_encoder import with_tokenizer
+from nearkin.train.tuning import load_merged, merged_state
 from nearkin.train.validate import (
     against_bank,
     all_alike,
@@ -159,9 +162,11 @@ def _trained(
         run, source = opened(run, data, log, given)
         if source.table is not None:
             return RowTraining(run, folder, cut(run, source), place, log).write()
+        if source.kind == "texts":
+            run, source = with_tokenizer(run, source, folder, given, log)
         run = objective_on_unit_length(run, source)
         start, whole, features = None, None, None
-        if run.network.pretrained and isinstance(source.inputs, Files):
+        if run.network.pretrained and isinstance(source.inputs, Files | Texts):
             whole = build_whole(run, source, place)
             images, features = featured_by(whole, run, source, folder, place, log)
             by_feature = cut(run, features, images)
@@ -446,7 +451,7 @@ class Loop:
             self.kept = {"epoch": self.epoch, "figure": next(iter(found)), "value": abs(value), "points": points}
             collect(self.parts.objective)
             if self.rank == 0 and not without_labels(self.parts.objective):  # labels that teach nothing choose nothing either
-                save_weights(self.folder / "best.safetensors", self.parts.whole.state_dict())
+                save_weights(self.folder / "best.safetensors", merged_state(self.parts.whole))
                 save_weights(self.folder / "best-objective.safetensors", self.parts.objective.state_dict())
 
     def _maybe_save(self, last: bool = False) -> None:
@@ -531,13 +536,13 @@ class Loop:
         metrics |= {} if self.steering is None else {"rounds": self.steering.found}
         collect(self.parts.objective)
         if self.rank == 0:
-            save_weights(self.folder / "weights.safetensors", self.parts.whole.state_dict())
+            save_weights(self.folder / "weights.safetensors", merged_state(self.parts.whole))
             save_weights(self.folder / "objective.safetensors", self.parts.objective.state_dict())
         if best.exists():
             self._save_references("references-last.safetensors")
             ranks.wait_for_all()  # the first rank writes the best weights
             device = str(step.generator.device)
-            self.parts.whole.load_state_dict(read_tensors(best, "resume the training", device))
+            load_merged(self.parts.whole, read_tensors(best, "resume the training", device))
             objective = read_tensors(self.folder / "best-objective.safetensors", "resume the training", device)
             self.parts.objective.load_state_dict(objective)
         known = self._save_references("references.safetensors")

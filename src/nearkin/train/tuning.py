@@ -1,17 +1,66 @@
-"""What of a network is trained: the head, the last blocks, or all of it."""
+"""What of a network is trained: the head, low-rank changes of its linear layers, the last blocks, or all of it."""
 
+import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 BLOCKS = re.compile(r"last-blocks=([1-9]\d*)")
+LOW_RANK = re.compile(r"lora(?:=([1-9]\d*))?")
+RANK = 8
 
 
 def check_tune(tune: str) -> None:
     """Refuse an unknown choice of what to train."""
-    if tune not in ("none", "head", "all") and not BLOCKS.fullmatch(tune):
-        raise ValueError(f"network.tune {tune!r} is unknown; choose none, head, last-blocks=N or all")
+    if tune not in ("none", "head", "all") and not BLOCKS.fullmatch(tune) and not LOW_RANK.fullmatch(tune):
+        raise ValueError(f"network.tune {tune!r} is unknown; choose none, head, lora, lora=RANK, last-blocks=N or all")
+
+
+class LowRank(nn.Module):
+    """A linear layer whose frozen weight is changed by a product of two narrow matrices, which starts at zero. [hu2022lora]"""
+
+    def __init__(self, layer: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.weight, self.bias = layer.weight.requires_grad_(False), layer.bias
+        self.low = nn.Parameter(torch.empty(rank, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device))
+        self.high = nn.Parameter(torch.zeros(layer.out_features, rank, dtype=layer.weight.dtype, device=layer.weight.device))
+        nn.init.kaiming_uniform_(self.low, a=math.sqrt(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """W x + b + high (low x)."""
+        return functional.linear(x, self.weight, self.bias) + functional.linear(functional.linear(x, self.low), self.high)
+
+    def merged(self) -> Tensor:
+        """The weight with its change."""
+        return self.weight + self.high @ self.low
+
+
+def merged_state(network: nn.Module) -> dict[str, Tensor]:
+    """The state of a network as it is deployed: low-rank changes are part of the weights."""
+    state = network.state_dict()
+    for name, part in network.named_modules():
+        if isinstance(part, LowRank):
+            prefix = f"{name}." if name else ""
+            state[f"{prefix}weight"] = part.merged().detach()
+            del state[f"{prefix}low"], state[f"{prefix}high"]
+    return state
+
+
+def load_merged(network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load what `merged_state` returned; low-rank changes start at zero again."""
+    loaded = network.load_state_dict(state, strict=False)
+    changes = {f"{name}.{leaf}" for name, part in network.named_modules() if isinstance(part, LowRank) for leaf in ("low", "high")}
+    wrong = [*loaded.unexpected_keys, *(name for name in loaded.missing_keys if name not in changes)]
+    if wrong:
+        raise ValueError(f"the weights are of another network: {', '.join(wrong[:3])}; resume the training")
+    with torch.no_grad():
+        for part in network.modules():
+            if isinstance(part, LowRank):
+                part.high.zero_()
 
 
 def choose_trained(network: Any, tune: str) -> None:
@@ -20,6 +69,9 @@ def choose_trained(network: Any, tune: str) -> None:
     if tune == "all" or body is None:
         return
     body.requires_grad_(False)
+    if low := LOW_RANK.fullmatch(tune):
+        _add_low_rank(body, int(low[1] or RANK))
+        return
     found = BLOCKS.fullmatch(tune)
     if not found:
         return
@@ -31,6 +83,16 @@ def choose_trained(network: Any, tune: str) -> None:
     for parameter in body.parameters():  # in the order of the layers: the last blocks, and what comes after them
         after = after or id(parameter) == first
         parameter.requires_grad_(after)
+
+
+def _add_low_rank(body: nn.Module, rank: int) -> None:
+    """Replace the linear layers of a body."""
+    layers = [name for name, layer in body.named_modules() if type(layer) is nn.Linear]  # torch's own attention reads weights of subclasses
+    if not layers:
+        raise ValueError("network.tune lora changes linear layers, and this encoder has none; choose last-blocks=N or all")
+    for name in layers:
+        parent, _, leaf = name.rpartition(".")
+        setattr(body.get_submodule(parent), leaf, LowRank(body.get_submodule(name), rank))  # type: ignore[arg-type]
 
 
 def blocks_of(body: nn.Module) -> list[nn.Module]:

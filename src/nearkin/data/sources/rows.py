@@ -144,8 +144,8 @@ def _answers(where: str, cells: Mapping[str, Cells], found: TableFormat, report:
     return kept, answers
 
 
-def _classes(values: Sequence[Any]) -> dict[str, Any]:
-    names = [str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell) for cell in values]
+def _classes(values: np.ndarray) -> dict[str, Any]:
+    names = [str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell) for cell in values.tolist()]
     labels, classes = class_numbers(names)
     return {"labels": labels, "classes": classes}
 

@@ -31,40 +31,52 @@ class Columns:
     targets: tuple[str, ...] | None = None
     split: str | None = None
     group: str | None = None
+    texts: tuple[str, ...] = ()  # the points are texts, not image files
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The columns of a table by name."""
+
+    of: Mapping[str, Sequence[Any]]
+    numbers: Sequence[int]  # row numbers as in an editor or a spreadsheet: the header is row 1
+
+    def take(self, rows: Sequence[int]) -> "Cells":
+        """Some of the rows."""
+        return Cells({name: [column[row] for row in rows] for name, column in self.of.items()}, [self.numbers[row] for row in rows])
 
 
 def open_table(table: Path, columns: Columns, options: ReadOptions, name: str | None = None) -> Dataset:
     """Open the images of a table. Paths are relative to the table's folder."""
-    cells = _read(table)
-    known = _known(table, cells, columns)
+    cells = numbered_cells(table)
+    known = existing_columns(table, cells, columns)
     paths = [os.path.join(table.parent, str(cell)) for cell in cells.of[columns.path]]
     rows = _present(table, cells, paths, options)
-    some = _Cells({name: [column[row] for row in rows] for name, column in cells.of.items()}, [cells.numbers[row] for row in rows])
+    some = cells.take(rows)
     paths = [paths[row] for row in rows]
+    sources = [f"{path} ({table.name} row {number})" for path, number in zip(paths, some.numbers, strict=True)]
+    return Dataset(name or table.stem, options.files(paths), sources=sources, **known_of(table, known, some, options.report))
+
+
+def known_of(table: Path, known: Columns, some: Cells, report: Report | None) -> dict[str, Any]:
+    """What the rows of a table say of their points, as arguments of a `Dataset`: labels, numbers, groups and splits."""
     known_labels: dict[str, Any] = {}
     if known.label:
-        known_labels |= _labels(table, known.label, some, options.report)
+        known_labels |= _labels(table, known.label, some, report)
     if known.targets:
         known_labels |= {"targets": _numbers(table, known.targets, some), "target_names": known.targets}
     if known.group:
         known_labels["groups"] = encode_labels([str(cell) for cell in some.of[known.group]])[0]
-    split = _splits(table, known.split, some) if known.split else np.full(len(rows), WHOLE)
-    sources = [f"{path} ({table.name} row {number})" for path, number in zip(paths, some.numbers, strict=True)]
-    return Dataset(name or table.stem, options.files(paths), split=split, sources=sources, **known_labels)
-
-
-@dataclass(frozen=True)
-class _Cells:
-    of: Mapping[str, Sequence[Any]]
-    numbers: Sequence[int]  # row numbers as in an editor or a spreadsheet: the header is row 1
+    return {**known_labels, "split": _splits(table, known.split, some) if known.split else np.full(len(some.numbers), WHOLE)}
 
 
 def read_cells(table: Path) -> Mapping[str, Sequence[Any]]:
     """The columns of a .csv, .tsv or .parquet file by name; cells of the first two are texts, and missing ones are empty."""
-    return _read(table).of
+    return numbered_cells(table).of
 
 
-def _read(table: Path) -> _Cells:
+def numbered_cells(table: Path) -> Cells:
+    """The same, with the numbers of the rows."""
     if table.suffix.lower() == ".parquet":
         return _parquet(table)
     try:
@@ -79,10 +91,10 @@ def _read(table: Path) -> _Cells:
     for number, row in rows:
         if len(row) != len(header):
             raise ValueError(f"{table}: row {number} has {len(row)} cells, and the header has {len(header)}; fix that row")
-    return _Cells({name: [row[at] for _, row in rows] for at, name in enumerate(header)}, [number for number, _ in rows])
+    return Cells({name: [row[at] for _, row in rows] for at, name in enumerate(header)}, [number for number, _ in rows])
 
 
-def _parquet(table: Path) -> _Cells:
+def _parquet(table: Path) -> Cells:
     try:
         parquet = import_module("pyarrow.parquet")
     except ImportError:
@@ -91,17 +103,18 @@ def _parquet(table: Path) -> _Cells:
     if read.num_rows == 0:
         raise ValueError(f"{table} has no rows; give one row for each image")
     columns = {name: ["" if cell is None else cell for cell in cells] for name, cells in read.to_pydict().items()}
-    return _Cells(columns, range(1, read.num_rows + 1))
+    return Cells(columns, range(1, read.num_rows + 1))
 
 
-def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
+def existing_columns(table: Path, cells: Cells, columns: Columns) -> Columns:
     """The columns that exist; those that the caller named must."""
-    named = [columns.path, *(columns.targets or ()), *(name for name in (columns.label, columns.split, columns.group) if name)]
+    points = list(columns.texts or [columns.path])
+    named = [*points, *(columns.targets or ()), *(name for name in (columns.label, columns.split, columns.group) if name)]
     missing = [name for name in named if name not in cells.of]
     if missing:
         raise ValueError(
             f"{table} has no column {few([repr(name) for name in missing])}; its columns are {few(list(cells.of))}. "
-            "Set the names with path_column, label_column, target_columns, split_column or group_column "
+            "Set the names with path_column, text_column, label_column, target_columns, split_column or group_column "
             "(nearkin train: --set data.label_column=..., and so on)"
         )
 
@@ -109,10 +122,12 @@ def _known(table: Path, cells: _Cells, columns: Columns) -> Columns:
         return given or (name if name in cells.of else None)
 
     targets = columns.targets or (("target",) if "target" in cells.of else None)
-    return Columns(columns.path, usual(columns.label, "label"), targets, usual(columns.split, "split"), usual(columns.group, "group"))
+    return Columns(
+        columns.path, usual(columns.label, "label"), targets, usual(columns.split, "split"), usual(columns.group, "group"), columns.texts
+    )
 
 
-def _present(table: Path, cells: _Cells, paths: list[str], options: ReadOptions) -> list[int]:
+def _present(table: Path, cells: Cells, paths: list[str], options: ReadOptions) -> list[int]:
     """Positions of the rows whose file exists."""
     missing = [row for row, path in enumerate(paths) if not os.path.isfile(path)]
     if not missing:
@@ -128,7 +143,7 @@ def _present(table: Path, cells: _Cells, paths: list[str], options: ReadOptions)
     return [row for row in range(len(paths)) if row not in gone]
 
 
-def _labels(table: Path, name: str, cells: _Cells, report: Report | None) -> dict[str, Any]:
+def _labels(table: Path, name: str, cells: Cells, report: Report | None) -> dict[str, Any]:
     """Classes, -1 for empty cells; or sets, if a cell holds several."""
     texts = [str(cell).strip() for cell in cells.of[name]]
     if any(SET_SEPARATOR in text for text in texts):
@@ -143,7 +158,7 @@ def _labels(table: Path, name: str, cells: _Cells, report: Report | None) -> dic
     return {"labels": labels, "classes": classes}
 
 
-def _numbers(table: Path, names: Sequence[str], cells: _Cells) -> Tensor:
+def _numbers(table: Path, names: Sequence[str], cells: Cells) -> Tensor:
     """(n, t) float32."""
     for name in names:
         for number, cell in zip(cells.numbers, cells.of[name], strict=True):
@@ -161,7 +176,7 @@ def _is_number(cell: Any) -> bool:
         return False
 
 
-def _splits(table: Path, name: str, cells: _Cells) -> np.ndarray:
+def _splits(table: Path, name: str, cells: Cells) -> np.ndarray:
     found = [split_name(str(cell)) for cell in cells.of[name]]
     if None in found:
         at = found.index(None)

@@ -16,6 +16,7 @@ from nearkin.serve.atlas.table import MetadataColumn, PointTable
 UNKNOWN = 255  # in place of a purity in hundredths
 MOST_CLUSTERS = 10  # clusters of points without labels
 CLUSTERED, COMPARED = 4000, 1000  # points from which the clusters, and their number, are found
+MOST_TEXTS, BEGINNING = 50_000, 160  # texts whose beginnings the page loads first, and their characters
 
 
 def header(maps: Sequence[ModelMap], **more: Any) -> dict[str, Any]:
@@ -33,6 +34,7 @@ def header(maps: Sequence[ModelMap], **more: Any) -> dict[str, Any]:
         "targets": _targets(table),
         "columns": [_column(one) for one in table.columns],
         "pictured": any(table.thumbnail(row) for row in range(min(len(table), 100))),
+        "texts": _texts(table),
         "models": [_model(one) for one in maps],
         **more,
     }
@@ -114,6 +116,13 @@ def _lists(lists: Lists, table: PointTable) -> dict[str, Any]:
         "duplicates": [[a, b, round(apart, 4)] for a, b, apart in lists.duplicates],
         "compared": [lists.compared, lists.later],
     }
+
+
+def _texts(table: PointTable) -> list[str] | None:
+    """The beginning of every text, if the points are texts and not too many; the whole of a text comes with its neighbors."""
+    if len(table) > MOST_TEXTS or "text" not in table.metadata[0]:
+        return None
+    return [str(row.get("text", ""))[:BEGINNING] for row in table.metadata]
 
 
 def _column(one: MetadataColumn) -> dict[str, Any]:
