@@ -20,13 +20,14 @@ from papers.tables import TABLES, chosen, verdicts
 RESULTS = Path(__file__).resolve().parents[2] / "docs/results"
 TRIALS = {trial.name: trial for trials, _ in TABLES.values() for trial in trials}
 CELLS = [cell for _, cells in TABLES.values() for cell in cells]
+CONTESTS = ("encoders", "texts", "tuning")  # with protocols and files of their own
 
 
 def saved(name: str) -> str:
     return paper_page(name, page_rows(name, RESULTS))
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(path for path in RESULTS.glob("*.json") if path.stem not in CONTESTS), ids=lambda path: path.stem)
 def test_every_saved_ledger_is_that_of_its_trial(path: Path) -> None:
     """A trial whose settings were changed would show as not run."""
     ledger = Ledger.read(RESULTS, TRIALS[path.stem])
@@ -41,8 +42,8 @@ def test_all_five_trainings_of_12_million_images_count() -> None:
     [(_, verdict)] = verdicts([cell for cell in CELLS if (cell.trial, cell.figure) == ("and-goal12", "weighted-nn")], RESULTS)
     assert (verdict.mean, verdict.spread) == (pytest.approx(statistics.fmean(values)), pytest.approx(statistics.stdev(values)))
     assert f"{verdict.mean:.2f} ± {verdict.spread:.2f}" == "84.89 ± 0.25" and verdict.count == "3 (5 trainings)"
-    shown = f"{saved('huang2019')}\n{readme_rows(RESULTS)}"
-    assert "| 84.89 | 0.25 | 3 (5 trainings) |" in shown and "| 84.89 ± 0.25 | 3 (5 trainings) |" in shown
+    shown = saved("huang2019")
+    assert "| 84.89 | 0.25 | 3 (5 trainings) |" in shown
     alone = [line for line in shown.splitlines() if "85.06" in line]
     assert alone and all("mean of all 5 trainings of 3 seeds; the latest of each seed alone have 85.06 ± 0.13" in line for line in alone)
 

@@ -9,9 +9,9 @@ def expected_calibration_error(confidence: Tensor, right: Tensor, bins: int = 15
 
     Parameters
     ----------
-    confidence : Tensor of shape (n,)
+    confidence : Tensor or ndarray of shape (n,)
         Probability of the predicted class.
-    right : Tensor of shape (n,)
+    right : Tensor or ndarray of shape (n,)
         Whether the prediction is right.
     bins : int, default=15
         Number of bins.
@@ -28,6 +28,7 @@ def expected_calibration_error(confidence: Tensor, right: Tensor, bins: int = 15
     >>> round(expected_calibration_error(torch.full((4,), 0.9), torch.tensor([True, True, True, False])), 4)
     0.15
     """
+    confidence, right = torch.as_tensor(confidence), torch.as_tensor(right)
     of = (confidence.double() * bins).long().clamp(0, bins - 1)
     gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, of.cpu(), (confidence.double() - right.double()).cpu())
     return float(gaps.abs().sum() / len(confidence))

@@ -131,11 +131,13 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     async def index() -> Response:
         return Response(page, media_type="text/html", headers=page_headers)
 
+    model = service.collection.model
+
     @app.post(
         "/search",
         response_model=SearchPage,
         responses={**errors, **_errors(404, 415)},
-        openapi_extra={"requestBody": question_schema(service.current.dimension, service.collection.model.reads_texts)},
+        openapi_extra={"requestBody": question_schema(service.current.dimension, texts=model.reads_texts, rows="table" in model.about)},
     )
     async def search(
         request: Request,

@@ -100,8 +100,8 @@ class QuestionBody(BaseModel):
     text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | None = None
 
 
-def question_schema(dimension: int, texts: bool = False) -> dict[str, Any]:
-    """The body of /search."""
+def question_schema(dimension: int, *, texts: bool = False, rows: bool = False) -> dict[str, Any]:
+    """The body of /search, of a model that reads images, texts or rows of a table."""
     number = {"type": "number", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
     by_id = {"id": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID}}
     by_vector = {"vector": {"type": "array", "items": number, "minItems": dimension, "maxItems": dimension}}
@@ -109,10 +109,10 @@ def question_schema(dimension: int, texts: bool = False) -> dict[str, Any]:
     by_row = {"row": {"type": "object", "additionalProperties": cell, "description": "The features of a row, for a model of tables."}}
     by_text = {"text": {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT, "pattern": "\\S"}}
     image = {"type": "string", "format": "binary"}
-    ways = (by_id, by_vector, by_text if texts else by_row)
+    ways = (by_id, by_vector, *([by_text] if texts else []), *([by_row] if rows else []))
     bodies = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in ways]
     form = {"type": "object", "properties": {"image": image}, "required": ["image"], "additionalProperties": False}
     content: dict[str, Any] = {"application/json": {"schema": {"oneOf": bodies}}}
-    if not texts:
+    if not texts and not rows:
         content |= {"multipart/form-data": {"schema": form}, **{kind: {"schema": image} for kind in ImageTypes}}
     return {"required": True, "content": content}
