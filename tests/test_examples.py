@@ -49,6 +49,7 @@ def test_two_trained_numbers_come_near_to_all_pixels() -> None:
     assert raw > max(nca, center)  # the text says so
 
 
+@pytest.mark.soak
 def test_a_folder_of_photos_is_trained_evaluated_indexed_and_searched() -> None:
     text = printed("02_your_own_photos")
     assert "240 points added" in text and text.count("ring") >= 3
@@ -62,6 +63,7 @@ def test_neighbors_by_outcome_predict_better() -> None:
         assert 40 < after < before - 0.5 and before < 50
 
 
+@pytest.mark.soak
 def test_each_round_without_labels_helps_and_raw_pixels_stay_ahead() -> None:
     raw, untrained, instances, half, everything = figures("04_no_labels", "5-NN accuracy")
     assert untrained + 2 < instances < everything < raw and half > instances - 1

@@ -87,6 +87,7 @@ def test_the_end_names_commands_that_run_as_printed(photos: Path, tmp_path: Path
     assert shown == [120, 120]
 
 
+@pytest.mark.soak
 def test_the_end_names_commands_for_known_sets_and_for_shards(photos: Path, tmp_path: Path, capsys) -> None:
     pytest.importorskip("pyarrow")
     assert cli.main(["shard", str(photos), "--out", str(tmp_path / "shards")]) == 0

@@ -119,6 +119,7 @@ def test_sets_with_categories_are_fitted_by_every_method_that_needs_no_extra() -
         assert run_one((frame, y), "classes", Job("", method, 0, 0, "cpu", None))["accuracy"] > 90, method
 
 
+@pytest.mark.soak
 def test_several_processes_finish_the_same_runs(tmp_path: Path) -> None:
     words = [
         "tables",

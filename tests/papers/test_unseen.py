@@ -126,6 +126,7 @@ def test_every_row_can_be_recorded_as_a_graph(trial: Trial, root: Path, monkeypa
     recorded(settings, parts_of("omniglot", str(root), False)[0], root, monkeypatch)
 
 
+@pytest.mark.soak
 def test_birds_can_be_recorded_as_a_graph(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = TRIALS["lu2019-cub-11-prec5-released"]
     few = {"batch_size": "4", "sampler.options.per_class": "2"}

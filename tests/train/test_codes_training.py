@@ -52,6 +52,7 @@ def test_the_index_holds_two_bytes_per_point_and_is_searchable(folder: Path) -> 
     assert collection.index.calibration is not None
 
 
+@pytest.mark.soak
 def test_codes_are_evaluated_like_any_model(folder: Path, capsys) -> None:
     assert cli.main(["evaluate", str(folder), "--no-pictures", "--device", "cpu"]) == 0
     assert "Hamming distance" in (folder / "report.html").read_text(encoding="utf-8")

@@ -103,6 +103,7 @@ def kill_and_resume(start, folder, whole, kills, seed):
     return met
 
 
+@pytest.mark.soak
 def test_kill_9_and_resume_gives_bit_identical_weights(tmp_path):
     finished(Program, tmp_path / "whole")
     assert kill_and_resume(Program, tmp_path / "killed", tmp_path / "whole", kills=3, seed=0) == 3

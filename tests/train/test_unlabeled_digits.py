@@ -52,6 +52,7 @@ def learned(folder, data, seed, epochs, **more):
     return train(run, folder, data=data, device="cpu")["test"]["weighted-nn"]
 
 
+@pytest.mark.soak
 def test_discovery_beats_raw_pixels(tmp_path):
     data = moved(0)
     assert learned(tmp_path / "m", data, 0, epochs=20) >= raw_pixels(data) + AHEAD
