@@ -110,7 +110,7 @@ def _widget_class() -> Any:
     except ImportError as error:
         raise ImportError(f"show needs anywidget ({error}); install it with: pip install 'nearkin[notebook]'") from error
 
-    class Explorer(anywidget.AnyWidget):
+    class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         """The page in a frame."""
 
         _esm = FRAME

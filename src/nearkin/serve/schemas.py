@@ -109,7 +109,7 @@ def question_schema(dimension: int, *, texts: bool = False, rows: bool = False) 
     by_row = {"row": {"type": "object", "additionalProperties": cell, "description": "The features of a row, for a model of tables."}}
     by_text = {"text": {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT, "pattern": "\\S"}}
     image = {"type": "string", "format": "binary"}
-    ways = (by_id, by_vector, *([by_text] if texts else []), *([by_row] if rows else []))
+    ways: list[dict[str, Any]] = [by_id, by_vector, *([by_text] if texts else []), *([by_row] if rows else [])]
     bodies = [{"type": "object", "properties": one, "required": list(one), "additionalProperties": False} for one in ways]
     form = {"type": "object", "properties": {"image": image}, "required": ["image"], "additionalProperties": False}
     content: dict[str, Any] = {"application/json": {"schema": {"oneOf": bodies}}}
