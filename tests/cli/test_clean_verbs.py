@@ -31,8 +31,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_vectors_are_cleaned_and_accepted_rows_are_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = vectors(tmp_path), tmp_path / "out"
     assert main(["clean", str(source), "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
-    assert "1 label, 1 duplicate" in printed and "--labels" in printed
+    printed, said = capsys.readouterr()
+    assert "1 label, 1 duplicate" in printed and "--labels" in printed and said.count("to learn from: classes") == 1
     rows = rows_of(out / "problems.csv")
     assert [(row["kind"], row["label"], row["suggested"]) for row in rows] == [("label", "cat", "bee"), ("duplicate", "cat", "")]
     assert rows[0]["reason"] == "other points say bee, not cat"
@@ -77,3 +77,13 @@ def test_a_model_folder_is_cleaned_over_all_its_parts(tmp_path: Path, capsys: py
     rows = rows_of(folder / "clean" / "problems.csv")
     assert {row["kind"] for row in rows} <= {"label", "duplicate", "leak"} and rows[0]["path"].endswith("row 7")
     assert {row["part"] for row in rows} <= {"train", "validation", "test"}
+
+
+def test_rows_of_a_table_are_compared_by_standardized_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = np.random.default_rng(0)
+    rows = [f"{1000 * draw.normal():.4f},{number % 2 + 0.1 * draw.normal():.4f},{'ab'[number % 2]}" for number in range(80)]
+    (tmp_path / "t.csv").write_text("large,telling,label\n" + "\n".join(rows) + "\n")
+    assert main(["clean", str(tmp_path / "t.csv"), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().err
+    assert "by the columns of the table, standardized" in said and said.count("80 rows of 2 columns") == 1
+    assert "label" not in [row["kind"] for row in rows_of(tmp_path / "out/problems.csv")]

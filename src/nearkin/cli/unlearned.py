@@ -19,7 +19,7 @@ from nearkin.data.images import Files, image_files
 from nearkin.data.loader import Loader
 from nearkin.data.opener import DATA_ROOT
 from nearkin.data.pixels import Framing
-from nearkin.data.preprocess import describe
+from nearkin.data.preprocess import StandardizeColumns, describe
 from nearkin.models import build
 from nearkin.models.encoders import Encoder, find_encoder, installed_encoder, weights_digest
 from nearkin.models.feature_cache import feature_key
@@ -59,7 +59,10 @@ def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
 
 def _embedded(data: Dataset, arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
     if data.kind == "vectors":
-        return Unlearned(data, data.read(data.ids), None, "the vectors themselves")
+        rows = data.read(data.ids)
+        if data.table is None:
+            return Unlearned(data, rows, None, "the vectors themselves")
+        return Unlearned(data, StandardizeColumns.fitted([rows])(rows), None, "the columns of the table, standardized")
     if isinstance(data.inputs, Files):
         named = None if arguments.encoder is None else find_encoder(arguments.encoder, arguments.weights)
         encoder = named or (installed_encoder() if are_photographs(data) else None)

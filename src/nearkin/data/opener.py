@@ -22,7 +22,7 @@ from nearkin.data.sources.sharded import open_sharded
 from nearkin.data.sources.table import TABLE_SUFFIXES, Columns, open_table
 from nearkin.data.sources.texts import holds_texts, open_text_folder, open_text_table
 from nearkin.data.sources.vector_tables import VectorColumns, holds_vectors
-from nearkin.data.sources.vectors import open_vectors
+from nearkin.data.sources.vectors import read_vectors
 from nearkin.data.table_format import TableFormat
 
 DATA_ROOT = "data"
@@ -166,7 +166,7 @@ def _opened(
     if columns.texts and path.suffix.lower() in TABLE_SUFFIXES:
         return open_text_table(path, columns, options)
     if holds_vectors(path, columns.path):
-        return open_vectors(path, columns=_vector_columns(columns), on_error=options.on_error, report=options.report)
+        return read_vectors(path, columns=_vector_columns(columns), on_error=options.on_error, report=options.report)
     if path.suffix.lower() in TABLE_SUFFIXES:
         if rows is not None or not lists_files(path, columns.path):
             return open_rows(path, columns, options.report, rows)

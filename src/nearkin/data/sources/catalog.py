@@ -1,7 +1,8 @@
 """The known sets: the folders, addresses and checksums of their files, and the reader of each layout.
 
 The sha256 checksums are those that TensorFlow Datasets publishes; MNIST's were also computed from the files. For COIL-20 only an md5 is
-published, by NEVIS'22. Addresses are https where the host serves it; the checksum protects those that are not.
+published, by NEVIS'22, so that its file is checked but not fetched. Addresses are https where the host serves it; the checksum protects
+those that are not.
 """
 
 from collections.abc import Callable

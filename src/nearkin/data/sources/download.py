@@ -32,17 +32,17 @@ class DownloadError(OSError):
 
 
 def fetch(urls: Sequence[str], target: Path, checksum: str, *, report: Report | None = None) -> None:
-    """Fetch `target` from the first of `urls` that serves it. `checksum` is 'sha256:...' or 'md5:...'.
-
-    An md5 can be forged, so that such a file is fetched by https only.
-    """
+    """Fetch `target` from the first of `urls` that serves it. `checksum` is 'sha256:...': by an md5, which can be forged, nothing is."""
     if not checksum.startswith("sha256:"):
-        urls = [url for url in urls if url.startswith("https://")]
+        raise DownloadError(
+            f"{target.name} is not fetched: only an md5 of it is published, which can be forged; get it yourself from {urls[0]} and put it "
+            f"into {target.parent}"
+        )
     with one_process(target):
         if target.exists():  # another process fetched it in the meantime
             return
         pooch = _pooch(target)
-        failures = [] if urls else ["no address is https, and an md5 alone would not protect it"]
+        failures: list[str] = []
         for url in urls:
             inform(report, f"fetching {url}")
             downloader = pooch.HTTPDownloader(progressbar=_Bar(target.name, report), chunk_size=CHUNK, timeout=TIMEOUT, headers=HEADERS)

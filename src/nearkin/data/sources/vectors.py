@@ -84,12 +84,21 @@ def open_vectors(
     >>> data.columns
     {'price': [1.5, 2.0, 9.0]}
     """
+    data = read_vectors(what, labels=labels, images=images, columns=columns, on_error=on_error, report=report)
+    inform(report, data.describe())
+    return data
+
+
+def read_vectors(
+    what: Any, *, labels: Any = None, images: Any = None, columns: VectorColumns | None, on_error: str, report: Report | None
+) -> Dataset:
+    """As `open_vectors`, without the line that describes the data."""
     check_choice("on_error", on_error, ("raise", "skip"))
     columns = columns or VectorColumns()
     path = Path(what).expanduser() if isinstance(what, str | os.PathLike) else None
     name, where = ("vectors", "the vectors") if path is None else (path.stem, str(path))
     if path is not None and is_sharded(path):
-        return _of_shards(path, labels, images, report)
+        return _of_shards(path, labels, images)
     with _unchanged(path):
         table = read_vector_table(what if path is None else path, columns, where)
     with _unchanged(Path(labels) if isinstance(labels, str | os.PathLike) else None):
@@ -101,7 +110,6 @@ def open_vectors(
     data = _dataset(name, torch.from_numpy(table.vectors), table.cells, place, columns, images, report)
     if table.left_out:
         warn(report, f"{where}: {few(table.left_out)} {'is' if len(table.left_out) == 1 else 'are'} left out: no plain values")
-    inform(report, data.describe())
     return data
 
 
@@ -355,7 +363,7 @@ def _sources_of(shards: Shards, number: int) -> list[str]:
     return [] if found is None else [str(source) for source in found.tolist()]
 
 
-def _of_shards(path: Path, labels: Any, images: Any, report: Report | None) -> Dataset:
+def _of_shards(path: Path, labels: Any, images: Any) -> Dataset:
     """A folder of shards as it is; its vectors stay on disk."""
     if labels is not None or images is not None:
         raise ValueError(f"{path} holds shards, which have their labels with them; leave labels and images out")
@@ -364,5 +372,4 @@ def _of_shards(path: Path, labels: Any, images: Any, report: Report | None) -> D
     data = Dataset(path.resolve().name, **open_sharded(path), sources=sources)
     if data.kind != "vectors":
         raise ValueError(f"{path} holds shards of images; embed them with `nearkin embed` first")
-    inform(report, data.describe())
     return data
