@@ -60,6 +60,9 @@ class NamedCriterion:
     def __repr__(self) -> str:
         return str(self.function.__name__)
 
+    def __hash__(self) -> int:  # it never changes, unlike other objects of which only the address is known
+        return id(self)
+
     def __reduce__(self) -> str:
         return str(self.function.__name__)  # a copy is the same criterion, and a pickle its name
 
