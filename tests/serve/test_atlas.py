@@ -176,8 +176,8 @@ def test_duplicates_are_of_embeddings_where_there_are_no_pictures(tmp_path: Path
     splits = ["train"] * 5 + ["test"] * 3
     index = LocalIndex.create(tmp_path / "index", model="m", metric="squared_euclidean", dimension=3)
     index.add(Entries(vectors, metadata=[{"split": split} for split in splits]))
-    found, compared, later = lists.duplicates(read_table(index))
-    assert found == [(6, 1, 0.0)] and compared == later == 3
+    found, compared, later = lists.duplicates(read_table(index), np.array([[6], [6], [0], [0], [0], [0], [1], [0]]))
+    assert found == [(6, 1, 0.0)] and compared == later == 8
 
 
 def page_value(path: Path) -> dict:
