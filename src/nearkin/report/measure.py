@@ -58,11 +58,15 @@ class Measured:
     found: Neighbors | None = None  # (n, NEAR)
     predicted: Tensor | None = None  # (n, t) numbers
     notes: list[str] = field(default_factory=list)
+    pairs: int = PAIRS  # that the curves count at most
 
 
-def measure(subject: Subject, report: Report | None = None) -> Measured:
-    """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: effective rank, neighbors."""
-    measured = Measured(notes=list(subject.notes))
+def measure(subject: Subject, report: Report | None = None, *, pairs: int = PAIRS) -> Measured:
+    """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: effective rank, neighbors.
+
+    The curves count at most `pairs` pairs.
+    """
+    measured = Measured(notes=list(subject.notes), pairs=pairs)
     queries, references = subject.queries.points, subject.references.points
     inform(report, "searching neighbors")
     candidates = len(subject.references) - (subject.gallery is None)
@@ -142,7 +146,7 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
         measured.notes.append(f"The curves of pairs used {len(some.embeddings):,} queries, drawn at random.")
         gallery = queries if gallery is None else gallery
     try:
-        comparison = thinned(compare(some, gallery, subject.model.affinity), PAIRS)
+        comparison = thinned(compare(some, gallery, subject.model.affinity), measured.pairs)
         pairs = count_pairs(comparison)
         curves = curves_of(comparison, pairs, split=subject.split)
     except ValueError as error:  # only one class, or no class in common: noted, not an error
