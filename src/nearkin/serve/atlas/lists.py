@@ -116,9 +116,7 @@ def duplicates(table: PointTable, positions: np.ndarray, affinity: np.ndarray) -
     return _copied_images(table, prints, np.ones(len(table), np.bool_) if known is None else known, apart)
 
 
-def _copies(
-    table: PointTable, vectors: Tensor, positions: np.ndarray, nearest: np.ndarray, apart: float
-) -> list[tuple[int, int, float]]:
+def _copies(table: PointTable, vectors: Tensor, positions: np.ndarray, nearest: np.ndarray, apart: float) -> list[tuple[int, int, float]]:
     """Pairs of a point and the nearest of its neighbors (n, k) that is the same vector, in an earlier split or before it.
 
     Only points whose nearest neighbor, of affinity `nearest` (n,), is as near as a copy can have copies.
