@@ -9,9 +9,9 @@ y and the split (`--write-features` makes it, from the folder cub200 of the data
 
 Protocol. The sizes are the powers of two from 8 to 128. A model of every size is trained alone, by NCA; one more model of 128 numbers is
 trained by `objective.name=matryoshka`, which is a sum of NCA on its prefixes, and every prefix is searched by itself. Both kinds have the
-same network, batches, augmentation and number of epochs. The learning rate of both is chosen among two or three, and the weights of the prefixes
-between equal ones and ones that halve with each size, by the mean 10-NN accuracy on a tenth of the training part that is held out; then
-three seeds are trained on the whole training part and measured once on the test part. Nothing is chosen on the test part.
+same network, batches, augmentation and number of epochs. The learning rate of both is chosen among two or three, and the weights of the
+prefixes between equal ones and ones that halve with each size, by the mean 10-NN accuracy on a tenth of the training part that is held
+out; then three seeds are trained on the whole training part and measured once on the test part. Nothing is chosen on the test part.
 """
 
 import json

@@ -26,7 +26,7 @@ def test_rows_are_chosen_without_the_test_part_and_kept(tmp_path: Path, monkeypa
     seen, train = list[tuple[int, int]](), matryoshka.train
     monkeypatch.setattr(matryoshka, "SIZES", (4, 8))
     monkeypatch.setattr(matryoshka, "WEIGHTS", {"equal": (1, 1), "halved": (2, 1)})
-    monkeypatch.setattr(matryoshka, "SETS", {"cub": {**matryoshka.SETS["cub"], "batch_size": "40"}})
+    monkeypatch.setattr(matryoshka, "SETS", {"cub": {**matryoshka.SETS["cub"], "batch_size": "32"}})
     monkeypatch.setattr(matryoshka, "RATES", {"cub": ("1e-2",)})
 
     def watched(run: object, folder: Path, *, data: Dataset, **more: object) -> object:

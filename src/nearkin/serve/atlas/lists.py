@@ -108,7 +108,8 @@ def suspects(table: PointTable, positions: np.ndarray) -> list[Suspect]:
 def duplicates(table: PointTable, positions: np.ndarray, affinity: np.ndarray) -> tuple[list[tuple[int, int, float]], int, int]:
     """Points whose image (or embedding) is nearly that of a point of an earlier split, or of any point if there is one split.
 
-    Also how many points were compared, and how many there are. Embeddings are compared through the nearest neighbors (n, k) and their affinities.
+    Also how many points were compared, and how many there are. Embeddings are compared through the nearest neighbors (n, k) and their
+    affinities.
     """
     prints, known, apart = _prints(table)
     if known is None and table.metric in DISTANCES:
