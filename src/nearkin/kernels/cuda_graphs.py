@@ -72,7 +72,7 @@ def _alike(inputs: Tensors) -> list[tuple[list[int], list[Tensor]]]:
     return [([place for place, t in there if t.dtype == kind], [t for _, t in there if t.dtype == kind]) for kind in kinds]
 
 
-_seen: OrderedDict[Hashable, int | Recording] = OrderedDict()
+_seen: OrderedDict[Hashable, int | Recording | None] = OrderedDict()  # None: it cannot be recorded
 
 
 def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hashable) -> Recording | None:
@@ -82,11 +82,18 @@ def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hasha
     signature = (key, _stream(tensors), *[None if t is None else (t.shape, t.dtype) for t in tensors])
     known = _seen.pop(signature, 0)
     if isinstance(known, int):
-        known = known + 1 if known < 2 else Recording(forward, backward, tensors)  # the first call compiles, the second warms up
+        known = known + 1 if known < 2 else _recorded(forward, backward, tensors)  # the first call compiles, the second warms up
     _seen[signature] = known
     while len(_seen) > KEPT:
         _seen.popitem(last=False)
     return known if isinstance(known, Recording) else None
+
+
+def _recorded(forward: Forward, backward: Backward, tensors: Tensors) -> Recording | None:
+    try:
+        return Recording(forward, backward, tensors)
+    except RuntimeError:  # no memory, or an operator that cannot be recorded: evaluated as it is, which says what is wrong
+        return None
 
 
 def _stream(tensors: Tensors) -> tuple[torch.device, int]:
