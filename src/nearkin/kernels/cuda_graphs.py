@@ -92,7 +92,9 @@ def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hasha
 def _recorded(forward: Forward, backward: Backward, tensors: Tensors) -> Recording | None:
     try:
         return Recording(forward, backward, tensors)
-    except RuntimeError:  # no memory, or an operator that cannot be recorded: evaluated as it is, which says what is wrong
+    except torch.OutOfMemoryError:  # said, and tried again
+        raise
+    except RuntimeError:  # an operator that cannot be recorded
         return None
 
 
