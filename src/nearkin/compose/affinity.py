@@ -118,7 +118,7 @@ def _expanded(queries: Tensor, references: Tensor | None, factor: float) -> Tens
 
 
 class _Squared(torch.autograd.Function):
-    """Squared distances that were found before, and their gradient by products of matrices: autograd's own takes the matrix four times more.
+    """Squared distances that were found before, and their gradient by products: autograd's own takes the matrix four times more.
 
     Queries that are their own references come once, and take half of the products backwards.
     """
