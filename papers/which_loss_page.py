@@ -64,7 +64,7 @@ def mean(saved: Saved, name: str, row: str, which: str) -> float:
 def ranks(values: Sequence[float]) -> np.ndarray:
     """Ranks from 1, the largest first; equal values share the mean of theirs."""
     x = np.asarray(values)
-    return (x[None, :] > x[:, None]).sum(1) + ((x[None, :] == x[:, None]).sum(1) + 1) / 2
+    return np.asarray((x[None, :] > x[:, None]).sum(1) + ((x[None, :] == x[:, None]).sum(1) + 1) / 2)
 
 
 def recommended(saved: Saved) -> list[str]:
