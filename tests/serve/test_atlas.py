@@ -170,14 +170,26 @@ def test_empty_indexes_are_refused_and_of_large_ones_a_part_is_shown(tmp_path: P
     )
 
 
-def test_duplicates_are_of_embeddings_where_there_are_no_pictures(tmp_path: Path) -> None:
-    vectors = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
-    vectors[6] = vectors[1]
-    splits = ["train"] * 5 + ["test"] * 3
+@pytest.mark.parametrize("metric", ["squared_euclidean", "cosine", "inner_product"])
+def test_duplicates_are_of_embeddings_where_there_are_no_pictures(tmp_path: Path, metric: str) -> None:
+    vectors = np.random.default_rng(0).normal(size=(90, 3)).astype(np.float32)
+    vectors[70:] = vectors[1]
+    vectors[60] = 2 * vectors[5]  # the same direction is no copy
+    for splits, copied in ((["train"] * 50 + ["test"] * 40, (1, 70)), (["train"] * 90, (1, 70))):
+        index = LocalIndex.create(tmp_path / f"{len(set(splits))}", model="m", metric=metric, dimension=3)
+        index.add(Entries(vectors, metadata=[{"split": split} for split in splits]))
+        atlas = build_atlas(read_table(index), "pca")
+        found = {pair[:2] for pair in atlas.lists.duplicates}
+        assert {later for later, _ in found} == set(range(70, 90)) and copied[::-1] in found and 60 not in {a for a, _ in found}
+        if len(set(splits)) == 2 and metric != "inner_product":
+            assert {earlier for _, earlier in found} == {1}
+
+
+def test_more_copies_than_neighbors_are_still_found(tmp_path: Path) -> None:
+    vectors = np.repeat(np.eye(3, dtype=np.float32)[:1], 50, 0)
     index = LocalIndex.create(tmp_path / "index", model="m", metric="squared_euclidean", dimension=3)
-    index.add(Entries(vectors, metadata=[{"split": split} for split in splits]))
-    found, compared, later = lists.duplicates(read_table(index))
-    assert found == [(6, 1, 0.0)] and compared == later == 3
+    index.add(Entries(vectors, metadata=[{"split": "train" if row == 0 else "test"} for row in range(50)]))
+    assert {pair[:2] for pair in build_atlas(read_table(index), "pca").lists.duplicates} == {(row, 0) for row in range(1, 50)}
 
 
 def page_value(path: Path) -> dict:

@@ -367,6 +367,9 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
     parser.add_argument(
+        "--pairs", type=_at_least_one, default=1 << 26, metavar="N", help="pairs that the curves count at most (default: 67 million)"
+    )
+    parser.add_argument(
         "--no-label-check", action="store_true", help="do not look for wrong labels, which takes long for many points; `nearkin clean` does"
     )
     parser.add_argument("--probes", action="store_true", help="also fit softmax regression on the output of every layer")

@@ -6,6 +6,7 @@ from pathlib import Path
 from nearkin.cli import evaluate, serve
 from nearkin.index.given import STATE, is_given
 
+PAIRS = 1 << 24  # that the curves count
 QUERIES = 2000  # of vectors without splits: enough for two digits, in seconds
 
 
@@ -23,6 +24,7 @@ def run(arguments: Namespace) -> int:
             "rescale": None,
             "no_label_check": True,
             "no_pictures": True,
+            "pairs": PAIRS,
         }
         chosen = {
             "folder": str(folder),
