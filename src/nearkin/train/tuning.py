@@ -90,7 +90,7 @@ def choose_trained(network: Any, tune: str) -> None:
 def add_checkpoints(network: nn.Module) -> None:
     """Keep only the inputs of the blocks for the backward pass, which computes everything else again. [chen2016checkpointing]"""
     for block in blocks_of(getattr(network, "body", network)):
-        block.forward = partial(_again_in_backward, block.forward)  # type: ignore[method-assign]
+        block.forward = partial(_again_in_backward, block.forward)
 
 
 def _again_in_backward(forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
