@@ -34,7 +34,7 @@ def client(collection: Collection) -> Iterator[TestClient]:
 def ready(client: TestClient, other_than: str = "") -> dict[str, Any]:
     for _ in range(400):
         page = client.get("/atlas").json()
-        if page["state"] == "ready" and page["atlas"]["version"] != other_than:
+        if page["state"] == "ready" and page["atlas"]["version"] != other_than and not page["building"]:
             return page["atlas"]
         time.sleep(0.05)
     raise AssertionError(page)
