@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from papers import encoders, matryoshka, table_contest, texts, tuning
+from papers import encoders, matryoshka, table_contest, texts, tuning, which_loss
 from papers.listing import show
 from papers.page import write_pages
 from papers.pictures import draw
@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   python -m papers encoders --help                       pretrained encoders on photographs
   python -m papers texts --help                          texts with few labels
   python -m papers tuning --help                         tuning an encoder for unseen classes, on a GPU
+  python -m papers which-loss --help                     every objective for classes on four data sets
   python -m papers matryoshka --help                     prefixes of one embedding beside models of their size
   python -m papers ren2014 --data-root data --resume --budget 20 --at-once 4"""
 
@@ -33,7 +34,7 @@ EXAMPLES = """examples:
 def parser() -> ArgumentParser:
     """The command line."""
     made = ArgumentParser("python -m papers", description=ABOUT, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter)
-    named = "ren2014, taylor2010, hao2018, huang2019, lu2019, digits, codes, which-loss, or the beginning of a trial's name (default: all)"
+    named = "ren2014, taylor2010, hao2018, huang2019, lu2019, digits, codes, or the beginning of a trial's name (default: all)"
     made.add_argument("tables", nargs="*", metavar="TABLE", help=named)
     made.add_argument("--list", action="store_true", help="show every cell and its state, and run nothing")
     made.add_argument("--budget", type=float, default=float("inf"), metavar="MINUTES", help="start no run after this time (default: none)")
@@ -57,6 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "encoders": encoders.main,
         "texts": texts.main,
         "tuning": tuning.main,
+        "which-loss": which_loss.main,
         "matryoshka": matryoshka.main,
     }  # with protocols of their own
     try:

@@ -18,7 +18,6 @@ from papers import (
     ren2014,
     ren2014_trials,
     taylor2010,
-    which_loss,
 )
 from papers.cell import Cell, Trial
 from papers.ledger import Ledger
@@ -32,7 +31,6 @@ TABLES: dict[str, tuple[tuple[Trial, ...], tuple[Cell, ...]]] = {
     "huang2019": (huang2019_trials.TRIALS, huang2019.CELLS),
     "digits": (digits.TRIALS, digits.CELLS),
     "codes": (codes.TRIALS, codes.CELLS),
-    "which-loss": (which_loss.TRIALS, which_loss.CELLS),
 }
 
 

@@ -54,7 +54,6 @@ TASKS: Mapping[str, Task] = {
     "cifar": Task("cifar-100", cut="both"),
     "cars": Task("cars", 128, "first half"),
     "products": Task("online-products", 128),
-    "coil": Task("coil-20", 32, "first half"),
 }
 
 

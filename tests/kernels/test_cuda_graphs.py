@@ -128,6 +128,17 @@ def test_a_recording_that_did_not_fit_is_tried_again(squares: Squares) -> None:
     torch.testing.assert_close(known(squares, a).value([a, None])[0], a.square().sum(1))
 
 
+def test_what_cannot_be_recorded_is_evaluated_as_it_is(squares: Squares, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, tried = points(0), []
+
+    def refuse(function: Any) -> Any:
+        tried.append(function)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(replay, "_captured", refuse)
+    assert [squares.recorded(a) for _ in range(6)] == [None] * 6 and len(tried) == 1
+
+
 def test_a_handful_of_shapes_is_kept_and_none_while_another_graph_is_recorded(squares: Squares, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(1, replay.KEPT + 3):
         known(squares, points(0, n))

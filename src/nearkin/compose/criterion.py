@@ -60,6 +60,9 @@ class NamedCriterion:
     def __repr__(self) -> str:
         return str(self.function.__name__)
 
+    def __hash__(self) -> int:  # it never changes, unlike other objects of which only the address is known
+        return id(self)
+
     def __reduce__(self) -> str:
         return str(self.function.__name__)  # a copy is the same criterion, and a pickle its name
 
@@ -114,7 +117,7 @@ def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, ap
         values = torch.where(known, chosen - affinity.gather(1, at)[:, 0], 0.0)
     else:
         values = cross_entropy(affinity, torch.where(known, column, -1).long(), reduction="none", ignore_index=-1)
-    return Outcome(values, known.to(values.dtype), known.sum() * (m - apart))
+    return Outcome(values, known.to(values.dtype), known.sum() * (m - 1 if apart else m))
 
 
 def one_answer(affinity: Tensor, column: Tensor, there: Tensor | None, apart: bool = False) -> Outcome:

@@ -3,13 +3,14 @@
 On a CPU a value is read at once, and a wrong one is an error before anything is computed. On CUDA reading it would stall the training step,
 so the one or two numbers that a check needs are copied to the host behind the computation, and the next call looks at them: the error then
 says that it belongs to an earlier call. Under torch.compile the numbers go through an operator of the graph, which does the same when the
-graph runs. While a CUDA graph is captured nothing is checked.
+graph runs. While a CUDA graph is captured nothing is checked, unless its owner collects the checks and sends them after each replay.
 """
 
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -77,9 +78,40 @@ def _(facts: list[Tensor], *_: Any) -> Tensor:
 def _inspect(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
     if facts[0].device.type in READ_FROM:
         VERDICTS[kind](Found([float(fact) for fact in facts], about, bound))
+    elif _collections:
+        _collections[-1].append(Check(facts, kind, about, bound))
     elif facts[0].is_cuda and not torch.cuda.is_current_stream_capturing():  # a capture allows no questions about earlier events
-        look_at_arrived()
-        _send(facts, kind, about, bound)
+        send([Check(facts, kind, about, bound)])
+
+
+class Check(NamedTuple):
+    """The numbers on the device that a check needs."""
+
+    facts: Sequence[Tensor]
+    kind: str
+    about: str
+    bound: float
+
+
+_collections: list[list[Check]] = []  # of computations that are being recorded
+
+
+@contextmanager
+def collected() -> Iterator[list[Check]]:
+    """Collect the checks of a computation that is recorded, to be sent after each replay."""
+    checks: list[Check] = []
+    _collections.append(checks)
+    try:
+        yield checks
+    finally:
+        _collections.pop()
+
+
+def send(checks: Sequence[Check]) -> None:
+    """Copy the numbers of checks to the host behind the computation, and look at those that have arrived before."""
+    look_at_arrived()
+    for check in checks:
+        _send(*check)
 
 
 class Found(NamedTuple):
@@ -105,7 +137,7 @@ _sent: deque[_Sent] = deque()
 
 
 def _send(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
-    numbers = [torch.empty((), dtype=fact.dtype, pin_memory=True).copy_(fact.detach(), non_blocking=True) for fact in facts]
+    numbers = [torch.empty((), dtype=fact.dtype, device="cpu", pin_memory=True).copy_(fact.detach(), non_blocking=True) for fact in facts]
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     _sent.append(_Sent(numbers, event, kind, about, bound))

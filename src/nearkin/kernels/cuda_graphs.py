@@ -15,40 +15,46 @@ MOST_PAIRS = 1 << 29  # above this, the arithmetic takes longer than the launche
 KEPT = 16  # recordings
 
 Tensors = Sequence[Tensor | None]
-Forward = Callable[[Tensors], tuple[Tensor, ...]]  # inputs -> value, valid, weight, summary...
+Forward = Callable[[Tensors], tuple[Tensor, ...]]  # inputs -> value, valid (or more that is shown), weight, summary...
 Backward = Callable[[Tensors, Sequence[Tensor], Tensor], tuple[Tensor, ...]]  # inputs, summary, weight times upstream -> gradients
 
 
 class Recording:
-    """One recorded evaluation and its memory. `turn` counts the values computed, so that a gradient can name its value."""
+    """One recorded evaluation and its memory. `turn` counts the values computed, so that a gradient can name its value.
 
-    def __init__(self, forward: Forward, backward: Backward, tensors: Tensors) -> None:
-        self.turn = 0
+    The first `shown` outputs are for the caller, the next is the weight that the upstream gradient is multiplied by, and the rest is what
+    the gradient needs.
+    """
+
+    def __init__(self, forward: Forward, backward: Backward, tensors: Tensors, shown: int = 2) -> None:
+        self.turn, self._shown = 0, shown
         self._inputs = [None if t is None else t.detach().clone() for t in tensors]
         self._alike = _alike(self._inputs)
         self._backward = backward
         self._forward_graph, self._outputs = _captured(lambda: forward(self._inputs))
-        self._pull = torch.zeros_like(self._outputs[2])
+        self._pull = torch.zeros_like(self._outputs[shown])
         self._backward_graph: torch.cuda.CUDAGraph | None = None
         self._gradients: tuple[Tensor, ...] = ()
         self._warm = False
 
-    def value(self, tensors: Tensors) -> tuple[Tensor, Tensor]:
-        """Return value and valid as copies that belong to the caller."""
+    def value(self, tensors: Tensors) -> list[Tensor]:
+        """Return value, valid and what else is shown as copies that belong to the caller."""
         self._compute(tensors)
-        return self._outputs[0].clone(), self._outputs[1].clone()
+        return [output.clone() for output in self._outputs[: self._shown]]
 
     def gradient(self, turn: int, tensors: Tensors, upstream: Tensor) -> tuple[Tensor, ...]:
         """Return the gradients of the value computed at `turn`; that value is computed again if another one came in between."""
         if turn != self.turn:
             self._compute(tensors)
-        torch.mul(upstream, self._outputs[2], out=self._pull)
+        torch.mul(upstream, self._outputs[self._shown], out=self._pull)
         if not self._warm:  # the kernels must be compiled before they are recorded
-            found = self._backward(self._inputs, self._outputs[3:], self._pull)
+            found = self._backward(self._inputs, self._outputs[self._shown + 1 :], self._pull)
             self._warm = True  # not reached if memory ran out
             return found
         if self._backward_graph is None:
-            self._backward_graph, self._gradients = _captured(lambda: self._backward(self._inputs, self._outputs[3:], self._pull))
+            self._backward_graph, self._gradients = _captured(
+                lambda: self._backward(self._inputs, self._outputs[self._shown + 1 :], self._pull)
+            )
         self._backward_graph.replay()
         return tuple([gradient.clone() for gradient in self._gradients])
 
@@ -66,7 +72,7 @@ def _alike(inputs: Tensors) -> list[tuple[list[int], list[Tensor]]]:
     return [([place for place, t in there if t.dtype == kind], [t for _, t in there if t.dtype == kind]) for kind in kinds]
 
 
-_seen: OrderedDict[Hashable, int | Recording] = OrderedDict()
+_seen: OrderedDict[Hashable, int | Recording | None] = OrderedDict()  # None: it cannot be recorded
 
 
 def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hashable) -> Recording | None:
@@ -76,11 +82,20 @@ def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hasha
     signature = (key, _stream(tensors), *[None if t is None else (t.shape, t.dtype) for t in tensors])
     known = _seen.pop(signature, 0)
     if isinstance(known, int):
-        known = known + 1 if known < 2 else Recording(forward, backward, tensors)  # the first call compiles, the second warms up
+        known = known + 1 if known < 2 else _recorded(forward, backward, tensors)  # the first call compiles, the second warms up
     _seen[signature] = known
     while len(_seen) > KEPT:
         _seen.popitem(last=False)
     return known if isinstance(known, Recording) else None
+
+
+def _recorded(forward: Forward, backward: Backward, tensors: Tensors) -> Recording | None:
+    try:
+        return Recording(forward, backward, tensors)
+    except torch.OutOfMemoryError:  # said, and tried again
+        raise
+    except RuntimeError:  # an operator that cannot be recorded
+        return None
 
 
 def _stream(tensors: Tensors) -> tuple[torch.device, int]:

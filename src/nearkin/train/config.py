@@ -347,7 +347,8 @@ class Run:
         "imagenet". The option `crop` cuts out the center first. Vectors are standardized column by column; "none" leaves them as
         they are.
     augment : Part
-        Random changes of training inputs: "none", "shift", "crop", "crop_flip", "affine", "discovery", and "swap" for vectors.
+        Random changes of training inputs: "none", "shift", "crop", "crop_flip", "resized_crop", "affine", "discovery", and "swap" for
+        vectors.
         "auto" is "none" for objectives that use labels, and "discovery" or "swap" for those that do not.
     sampler : Part, default=Part("shuffled")
         How batches are drawn: "shuffled", "per_class" or "class_balanced".

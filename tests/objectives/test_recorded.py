@@ -1,0 +1,191 @@
+"""Recorded steps without a GPU: instead of replaying a graph, the recorded function is called again into the same memory."""
+
+import copy
+import gc
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.catalog import Case, batch, cases, leaves
+from nearkin import NCA, CenterLoss, Softmax
+from nearkin.compose import InBatch, SameLabel, SquaredEuclidean, any_positive, value_checks
+from nearkin.kernels import cuda_graphs
+from nearkin.objectives import NeighborhoodObjective, recorded
+
+
+class Recorder:
+    """Stands for CUDA: counts what is recorded."""
+
+    captured = 0
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    found = Recorder()
+
+    def captured(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Any, tuple[Tensor, ...]]:
+        outputs = tuple([output.clone() for output in function()])
+        found.captured += 1
+
+        def again() -> None:
+            for mine, new in zip(outputs, function(), strict=True):
+                mine.copy_(new)
+
+        return SimpleNamespace(replay=again), outputs
+
+    monkeypatch.setattr(cuda_graphs, "_captured", captured)
+    monkeypatch.setattr(cuda_graphs, "_seen", cuda_graphs.OrderedDict())
+    monkeypatch.setattr(recorded, "_known", recorded.WeakKeyDictionary())
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 0, raising=False)
+    monkeypatch.setattr(recorded, "_other_rules_hold", lambda: not torch.is_grad_enabled())
+    monkeypatch.setattr(Tensor, "is_cuda", property(lambda _: True))
+    return found
+
+
+def stepped(objective: Any, n: int, steps: int, monkeypatch: pytest.MonkeyPatch, on_cuda: bool) -> list[list[Tensor]]:
+    """Loss, counts and gradients of each step; then the parameters move, and so does the state."""
+    monkeypatch.setattr(Tensor, "is_cuda", property(lambda _: on_cuda))
+    found = []
+    for number in range(steps):
+        some = batch(objective.supervision, n)
+        x = (some.embeddings + 0.1 * number).requires_grad_()
+        torch.manual_seed(number)
+        loss = objective(x, some.labels, ids=some.ids)
+        gradients = torch.autograd.grad(loss, leaves(objective, x), allow_unused=True, materialize_grads=True)
+        found.append([loss.detach(), *gradients, objective.last.skipped_mask, objective.last.active_on_device])
+        with torch.no_grad():
+            for parameter, gradient in zip(objective.parameters(), gradients[1:], strict=True):
+                parameter.sub_(0.01 * gradient)
+        objective.update(x.detach(), some.labels, ids=some.ids)
+    return found
+
+
+EVERY = [case for case in cases(options=False) if hasattr(case.build(), "outcome")]  # the others are made of these
+
+
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+def test_recorded_steps_are_those_that_are_not(case: Case, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    objective = case.build()
+    plain = stepped(copy.deepcopy(objective), 24, 6, monkeypatch, on_cuda=False)
+    found = stepped(objective, 24, 6, monkeypatch, on_cuda=True)
+    assert recorder.captured == 2  # loss and gradient
+    for mine, theirs in zip(found, plain, strict=True):
+        torch.testing.assert_close(mine, theirs, check_dtype=False)
+
+
+def step(objective: Any, x: Tensor, labels: Tensor, **more: Any) -> tuple[Tensor, Tensor]:
+    live = x.clone().requires_grad_()
+    loss = objective(live, labels, **more)
+    return loss, torch.autograd.grad(loss.sum(), live)[0]
+
+
+X, Y = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+
+
+def test_a_setting_that_changes_is_another_recording(recorder: Recorder) -> None:
+    objective = NCA()
+    for _ in range(4):
+        step(objective, X, Y)
+    assert recorder.captured == 2
+    objective.affinity = SquaredEuclidean(0.1)
+    torch.testing.assert_close(step(objective, X, Y)[0], NCA(temperature=0.1)(X, Y))
+    for other in (
+        lambda: step(objective, X, Y, reduction="none"),
+        lambda: step(objective, X[:9], Y[:9]),
+        lambda: step(objective.eval(), X, Y),
+    ):
+        other()
+    assert recorder.captured == 2
+
+
+def test_results_belong_to_the_caller_and_gradients_to_their_loss(recorder: Recorder) -> None:
+    objective, others = NCA(), [X + number for number in range(3)]
+    for _ in range(4):
+        step(objective, X, Y)
+    live = [x.clone().requires_grad_() for x in (X, 2 * X)]
+    losses = [objective(x, Y) for x in live]
+    counts = objective.last
+    step(objective, others[1], torch.arange(12))  # nobody has a positive
+    for x, loss in zip(live, losses, strict=True):
+        loss.backward()
+        again = x.detach().requires_grad_()
+        expected = NCA()(again, Y)
+        torch.testing.assert_close([loss.detach(), x.grad], [expected.detach(), *torch.autograd.grad(expected, again)])
+    assert counts.valid == 12 and objective.last.valid == 0
+
+
+def test_second_derivatives_are_those_of_the_composition(recorder: Recorder) -> None:
+    def second(objective: Any) -> Tensor:
+        live = X.double().requires_grad_()
+        (first,) = torch.autograd.grad(objective(live, Y), live, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), live)[0]
+
+    objective = NCA()
+    for _ in range(4):
+        step(objective, X.double(), Y)
+    torch.testing.assert_close(second(objective), second(NCA()))
+    assert recorder.captured == 2
+
+
+def test_parts_that_could_change_unseen_are_not_recorded(recorder: Recorder) -> None:
+    weight = [1.0]
+    objective = NeighborhoodObjective(InBatch(), SquaredEuclidean(), SameLabel(), any_positive, lambda z: weight[0] * z.square().mean())
+    for _ in range(4):
+        step(objective, X, Y)
+    before = step(objective, X, Y)[0]
+    weight[0] = 2.0
+    assert recorder.captured == 0 and step(objective, X, Y)[0] > before
+
+
+def test_what_cannot_be_recorded_is_evaluated(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> Any:
+        raise torch.OutOfMemoryError("no memory for a recording")
+
+    monkeypatch.setattr(cuda_graphs, "_captured", refuse)
+    objective = Softmax(3, 4)
+    found = [step(objective, X, Y)[0] for _ in range(5)]
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
+def test_batches_of_ever_other_sizes_are_recorded_a_few_times_only(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "MOST_CAPTURES", 3)
+    objective = NCA()
+    for n in range(4, 12):
+        for _ in range(4):
+            step(objective, X[:n], Y[:n])
+    assert recorder.captured == 2 * 3 and len(recorded._known[objective].seen) <= recorded.KEPT
+
+
+def test_recordings_go_with_their_objective(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def captured(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Any, tuple[Tensor, ...]]:
+        recorder.captured += 1
+        return SimpleNamespace(replay=lambda: None), function()  # as on CUDA, where a graph keeps the memory and not the function
+
+    monkeypatch.setattr(cuda_graphs, "_captured", captured)
+    objective = CenterLoss(3, 4)
+    for _ in range(4):
+        step(objective, X, Y)
+    assert recorder.captured > 0 and len(recorded._known) > 0
+    del objective
+    gc.collect()
+    assert len(recorded._known) == 0
+
+
+def test_checks_inside_a_recording_are_sent_after_every_replay(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(value_checks, "READ_FROM", frozenset())
+    monkeypatch.setattr(value_checks, "_told", set())
+    monkeypatch.setattr(value_checks, "_send", lambda facts, kind, *_: sent.append((kind, [float(fact) for fact in facts])))
+    sent: list[Any] = []
+    objective = NCA()
+    for _ in range(4):
+        step(objective, X, Y)
+    sent.clear()
+    step(objective, X, torch.zeros(12, dtype=torch.long))
+    assert ("two classes", [0.0]) in sent
