@@ -140,12 +140,13 @@ CHECK_EXAMPLES = """examples:
   nearkin check shards/
   nearkin check runs/photos --accept    after you have edited model.json or run.json"""
 CLEAN = """List what is probably wrong in data: labels that classifiers contradict which did not see them, exact and near copies, copies in
-another split, and outliers. Points are compared by a pretrained encoder's features if there is one, otherwise by their pixels or vectors:
+another split, and outliers. Points are compared by a pretrained encoder's features if there is one, otherwise by pixels, words or vectors:
 never by a model that was trained on the labels in question. Writes problems.csv and problems.json."""
 CLEAN_EXAMPLES = """examples:
   nearkin clean photos/
   nearkin clean runs/photos            the data of a model folder, over all of its parts
   nearkin clean vectors.npz            embeddings x and labels
+  nearkin clean reviews.csv --text text --label stars
   nearkin train photos/ --labels runs/photos-clean/problems.csv    learn from the rows that you accepted"""
 PICK = """Choose what to label next: typical points of groups that have no label yet, and, once there are labels, points whose class these
 do not tell. Writes picks.csv, in which you fill in the labels."""
@@ -410,7 +411,11 @@ def _add_pick(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _add_unlearned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="data as for train, or a model folder")
     parser.add_argument("--labels", metavar="FILE.csv", help="labels that replace those of the data: columns path and label")
-    parser.add_argument("--encoder", metavar="NAME", help="the encoder of images, as for train (default: one that is on this machine)")
+    parser.add_argument("--text", metavar="COLUMN", help="compare the texts in this column of a table")
+    parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
+    parser.add_argument(
+        "--encoder", metavar="NAME", help="the encoder of images or texts, as for train (default: one that is on this machine)"
+    )
     parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
     parser.add_argument("--out", metavar="FOLDER", help="folder to write (default: in the model folder, or in runs/)")
     _add_places(parser)
