@@ -533,9 +533,7 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="index type in Milvus (default: FLAT, which is exact)"
     )
-    parser.add_argument(
-        "--store", choices=("float32", "int8", "binary"), help="how vectors are stored: int8 needs a quarter of the bytes, binary a 32nd"
-    )
+    _add_store(parser)
     parser.add_argument("--rename-class", metavar="OLD=NEW", help="rename a class, or join it with another one")
     parser.add_argument("--remove-class", metavar="NAME", help="remove a class and its points")
     parser.add_argument("--label", metavar="NAME=IDS", help="give points a class, which may be new, such as cat=3,17,100-199")
@@ -587,6 +585,12 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.set_defaults(run=_lazily("nearkin.cli.serve"))
 
 
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", choices=("float32", "int8", "binary"), help="how vectors are stored: int8 needs a quarter of the bytes, binary a 32nd"
+    )
+
+
 def _add_explore(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "explore",
@@ -598,6 +602,7 @@ def _add_explore(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("folder", metavar="VECTORS", help="a file of vectors, a folder of shards, or a model folder with an index")
     parser.add_argument("--out", metavar="FOLDER", help="the folder to write (default: beside the file, with the ending .nearkin)")
     parser.add_argument("--replace", action="store_true", help="build the folder again; changes of its index are lost")
+    _add_store(parser)
     parser.add_argument("--no-evaluation", action="store_true", help="do not evaluate")
     parser.add_argument("--no-serve", action="store_true", help="write the folder and its evaluation, and end")
     _add_listening(parser)

@@ -40,6 +40,7 @@ from nearkin.data.texts import Texts, Tokenizer, tokenizer_from
 from nearkin.models.adapters import Adapted
 from nearkin.models.catalog import build, channels_last
 from nearkin.models.paths import model_page
+from nearkin.models.saved_report import SavedReport, saved_report
 from nearkin.models.weights import read_tensors
 from nearkin.search import Neighbors, nearest
 from nearkin.search.packing import pack, unpack
@@ -66,6 +67,8 @@ class Model:
         Embeddings of the training points with their labels, for `neighbors` and `predict`.
     tokenizer : Tokenizer, optional
         What reads texts, for a model of texts.
+    folder : Path, optional
+        The model folder that it was loaded from, for `report`.
 
     Examples
     --------
@@ -93,9 +96,15 @@ class Model:
     """
 
     def __init__(
-        self, network: nn.Module, about: dict[str, Any], references: Points | None = None, tokenizer: Tokenizer | None = None
+        self,
+        network: nn.Module,
+        about: dict[str, Any],
+        references: Points | None = None,
+        tokenizer: Tokenizer | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.network = network.eval()
+        self.folder = folder
         self.tokenizer = tokenizer
         self.about = about
         self.references = references
@@ -335,6 +344,27 @@ class Model:
         found = [soft_mean(some, those, votes["distance"], temperature) for some, those, temperature in of]
         return torch.stack(found).mean(0)
 
+    def report(self) -> SavedReport:
+        """Return the report that `nearkin evaluate` wrote for this model; a notebook shows it.
+
+        Returns
+        -------
+        SavedReport
+            With the page's `path` and its `figures` as plain data.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the model was not loaded from a folder, or has not been evaluated; the message says how.
+
+        Examples
+        --------
+        >>> import nearkin
+        >>> nearkin.load("runs/photos").report()  # doctest: +SKIP
+        <SavedReport runs/photos/report.html>
+        """
+        return saved_report(self.folder)
+
     def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
         """(n,) bool: which embeddings belong to no class of the references."""
         known = Points(references, ids=torch.arange(len(references), device=references.device))
@@ -470,7 +500,8 @@ def load(
     network = _filled(_without_first_weights(about), weights)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = tokenizer_of(folder, about) if about["kind"] == "texts" else None
-    return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])), tokenizer)
+    references = _references(there, torch.device(device), int(about["network"]["dimension"]))
+    return Model(network.to(device), about, references, tokenizer, folder)
 
 
 def tokenizer_of(folder: Path, about: dict[str, Any]) -> Tokenizer:

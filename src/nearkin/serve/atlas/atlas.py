@@ -8,8 +8,10 @@ import numpy as np
 import torch
 
 from nearkin.data.progress import Report, inform
+from nearkin.index.rejection import HELD_OUT
 from nearkin.report import projection
 from nearkin.report.measure import NEAR
+from nearkin.search.rejection import FEWEST, NEAREST, Rejection, mean_of_finite, rejection_of
 from nearkin.serve.atlas.lists import Lists, review_lists, suspects, suspects_of
 from nearkin.serve.atlas.table import PointTable
 
@@ -64,6 +66,17 @@ def judged(atlas: Atlas, table: PointTable, written: Path | None = None, report:
     inform(report, f"judging the labels of {len(table):,} points")
     found = suspects(table) if written is None else suspects_of(written, table)
     return replace(atlas, lists=replace(atlas.lists, suspects=found))
+
+
+def familiar_points(atlas: Atlas, table: PointTable) -> Rejection | None:
+    """The rule that says "none of these", from how near the points are to each other: those that were held out, if there are enough.
+
+    None for too few points.
+    """
+    near = mean_of_finite(np.where(atlas.positions >= 0, atlas.affinity, -np.inf)[:, :NEAREST].astype(np.float64))
+    parts = [table.splits == at for at, name in enumerate(table.split_names) if name in ("validation", "test")]
+    chosen = next((part for part in parts if part.sum() >= HELD_OUT), np.ones(len(table), np.bool_))
+    return rejection_of(near[chosen]) if int(chosen.sum()) >= FEWEST else None
 
 
 def with_map(atlas: Atlas, table: PointTable, method: projection.Method, report: Report | None = None) -> Atlas:
