@@ -368,6 +368,9 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
     parser.add_argument(
+        "--references", type=_at_least_one, metavar="N", help="references drawn from given vectors without splits (default: all others)"
+    )
+    parser.add_argument(
         "--pairs", type=_at_least_one, default=1 << 26, metavar="N", help="pairs that the curves count at most (default: 67 million)"
     )
     parser.add_argument(

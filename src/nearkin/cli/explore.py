@@ -9,6 +9,7 @@ from nearkin.cli.terminal import Terminal
 from nearkin.index.collection import open_index
 from nearkin.index.given import STATE, is_given
 
+REFERENCES = 300_000  # the others are compared with so many at most, in a few GB; `nearkin evaluate` takes all of them
 PAIRS = 1 << 24  # that the curves count
 QUERIES = 2000  # of vectors without splits: enough for two digits, in seconds
 
@@ -30,6 +31,7 @@ def run(arguments: Namespace) -> int:
             "no_label_check": True,
             "no_pictures": True,
             "pairs": PAIRS,
+            "references": REFERENCES,
         }
         chosen = {
             "folder": str(folder),

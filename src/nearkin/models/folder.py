@@ -303,7 +303,7 @@ class Model:
         votes = labels[nearest(queries, references, k, self.affinity).positions]
         found = vote(votes) if classes else votes.float().mean(1)
         if reject is not None:
-            found = torch.where(self._rejected(queries, references, held_out, reject), -1, found)
+            found = torch.where(self._rejected(queries, Points(references, labels), held_out, reject), -1, found)
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
 
     @property
@@ -365,12 +365,12 @@ class Model:
         """
         return saved_report(self.folder)
 
-    def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
+    def _rejected(self, queries: Tensor, references: Points, held_out: Inputs | None, reject: float) -> Tensor:
         """(n,) bool: which embeddings belong to no class of the references."""
-        known = Points(references, ids=torch.arange(len(references), device=references.device))
+        known = references._replace(ids=torch.arange(len(references.embeddings), device=references.embeddings.device))
         points = known if held_out is None else torch.as_tensor(self.encode(held_out)).to(self.device)
-        rule = fit_rejection(points, known if held_out is None else references, self.affinity)
-        return torch.from_numpy(rule.rejects(familiarity(queries, references, self.affinity), reject)).to(queries.device)
+        rule = fit_rejection(points, known, self.affinity)
+        return torch.from_numpy(rule.rejects(familiarity(queries, known, self.affinity), reject)).to(queries.device)
 
     def _known(self) -> Points:
         if self.references is None:

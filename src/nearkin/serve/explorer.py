@@ -106,7 +106,7 @@ class Explorer:
             rule = self._rules[at]
         if rule is None:
             return {}
-        [p_value] = rule.p_values(mean_of_finite(affinity[:, :NEAREST].double().numpy())).tolist()
+        [p_value] = rule.p_values(mean_of_finite(affinity[:, : rule.neighbors].double().numpy())).tolist()
         return {"p_value": p_value, "none_of_these": p_value <= REJECT}
 
     def _indexed(self, indexes: Sequence[VectorIndex]) -> list[Indexed]:

@@ -11,7 +11,7 @@ from nearkin.data.progress import Report, inform
 from nearkin.index.rejection import HELD_OUT
 from nearkin.report import projection
 from nearkin.report.measure import NEAR
-from nearkin.search.rejection import FEWEST, NEAREST, Rejection, mean_of_finite, rejection_of
+from nearkin.search.rejection import FEWEST, Rejection, mean_of_finite, neighbors_for, rejection_of
 from nearkin.serve.atlas.lists import Lists, review_lists, suspects, suspects_of
 from nearkin.serve.atlas.table import PointTable
 
@@ -73,10 +73,11 @@ def familiar_points(atlas: Atlas, table: PointTable) -> Rejection | None:
 
     None for too few points.
     """
-    near = mean_of_finite(np.where(atlas.positions >= 0, atlas.affinity, -np.inf)[:, :NEAREST].astype(np.float64))
+    k = neighbors_for(len(table), len(table.classes))
+    near = mean_of_finite(np.where(atlas.positions >= 0, atlas.affinity, -np.inf)[:, :k].astype(np.float64))
     parts = [table.splits == at for at, name in enumerate(table.split_names) if name in ("validation", "test")]
     chosen = next((part for part in parts if part.sum() >= HELD_OUT), np.ones(len(table), np.bool_))
-    return rejection_of(near[chosen]) if int(chosen.sum()) >= FEWEST else None
+    return rejection_of(near[chosen], k) if int(chosen.sum()) >= FEWEST else None
 
 
 def with_map(atlas: Atlas, table: PointTable, method: projection.Method, report: Report | None = None) -> Atlas:
