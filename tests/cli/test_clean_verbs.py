@@ -108,7 +108,9 @@ def reviews(folder: Path) -> Path:
     return folder / "reviews.csv"
 
 
-def test_texts_are_encoded_without_their_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_are_encoded_without_their_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(module, "installed_text_encoder", lambda: None)
     source = reviews(tmp_path)
     columns = ["--text", "said", "--label", "about", "--device", "cpu"]
