@@ -1,9 +1,9 @@
 """Encoders of timm and torchvision, with their real weights, where both libraries match torch.
 
-    python -m bench.adapters PHOTOS [--download] [--encoders timm:resnet18.a1_in1k,torchvision:resnet18]
+    python -m bench.adapters PHOTOS [--download] [--encoders timm:resnet18.a1_in1k,torchvision:mobilenet_v2=FILE]
 
 Prints a table: size and preprocessing as the library gives them, number of features, images a second, and 1-NN by leave-one-out.
-Without --download only weights that are cached already are used.
+A local file of weights follows the name and =. Without --download only such files, and weights that are cached already, are used.
 """
 
 import argparse
@@ -33,11 +33,12 @@ ENCODERS = (
 
 @torch.no_grad()
 def measured(name: str, photos: Path, download: bool, device: torch.device) -> list[str]:
-    encoder = find_encoder(name, download=download)
+    name, _, file = name.partition("=")
+    encoder = find_encoder(name, file or None, download=download)
     framing = encoder.reading.framing
     images = data.open(photos, size=framing.size, crop=framing.crop, interpolation=framing.interpolation, channels=3)
     shape = images.shape
-    body = build(encoder.network, image_shape=shape, weights=str(encoder.weights), head=False).eval().to(device)
+    body = build(encoder.network, image_shape=shape, weights=str(encoder.weights), head=False, **encoder.options).eval().to(device)
     began, rows = time.perf_counter(), []
     for ids in torch.split(images.ids, 64):
         rows.append(body(encoder.reading.standardize(images.read(ids).to(device))).float())

@@ -345,3 +345,24 @@ ERRORS: list[tuple[Any, Any, dict[str, Any], str]] = [
 def test_errors(queries: Any, references: Any, options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         nearest(queries, references, **({"k": 2} | options))
+
+
+@everywhere
+def test_a_set_among_itself_computes_each_pair_once_and_finds_the_same(name: str, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    x = torch.cat([drawn(60, 5, 0), drawn(37, 5, 1) / 8, drawn(9, 5, 0)])  # some of them copies
+    ids, groups = torch.arange(len(x)) % 101, torch.arange(len(x)) // 4
+    made = list[int]()
+    if engine == "compiled":
+        from nearkin.search import numba_scan
+
+        monkeypatch.setattr(numba_scan, "SIDE", 16)
+        multiply = torch.mm
+        monkeypatch.setattr(torch, "mm", lambda a, b, **how: (made.append(len(a) * b.shape[1]), multiply(a, b, **how))[1])
+    found = nearest(Points(x, ids=ids), Points(x, ids=ids), 6, AFFINITIES[name], exclude_same_id=True, groups=(groups, groups))
+    once = sum(made)
+    apart = nearest(Points(x, ids=ids), Points(x.clone(), ids=ids), 6, AFFINITIES[name], exclude_same_id=True, groups=(groups, groups))
+    assert torch.equal(found.positions, apart.positions) and torch.equal(found.affinity, apart.affinity)
+    same = (ids[:, None] == ids) | (groups[:, None] == groups)
+    positions, _ = loop(x, x, 6, name, same)
+    assert torch.equal(found.positions, positions)
+    assert engine == "torch" or (once < 0.6 * len(x) ** 2 and sum(made) - once == len(x) ** 2)

@@ -47,7 +47,7 @@ def run(arguments: Namespace) -> int:
             check_comparable(subject)
         if arguments.probes:
             check_probed(subject)
-        measured = measure(subject, report)
+        measured = measure(subject, report, pairs=arguments.pairs)
         if arguments.rescale:
             measure_rescaled(subject, measured, arguments.rescale, report)
         sanity = inspect(subject, float(measured.scores[GEOMETRY]["effective_rank"]), report, labels=not arguments.no_label_check)

@@ -95,8 +95,9 @@ class SquaredEuclidean:
         Tensor
             (n, m) affinities.
         """
-        others = None if references is queries else references - center
-        squared: Tensor = apply(_Squared, queries - center, others, -1 / self.temperature)
+        mine, others = queries - center, None if references is queries else references - center
+        found = _expanded(mine.detach(), None if others is None else others.detach(), -1 / self.temperature)
+        squared: Tensor = apply(_Squared, mine, others, -1 / self.temperature, found)
         return squared
 
 
@@ -108,19 +109,23 @@ def _between_units(queries: Tensor, references: Tensor, temperature: float) -> T
     return torch.addmm(lengths, queries, references.T, alpha=2 / temperature)
 
 
+def _expanded(queries: Tensor, references: Tensor | None, factor: float) -> Tensor:
+    """(n, m) factor |q - r|^2 by the expansion."""
+    mine = queries.square().sum(1)
+    theirs = mine if references is None else references.square().sum(1)
+    others = queries if references is None else references
+    return (mine[:, None] + theirs).addmm_(queries, others.T, alpha=-2).clamp_min_(0).mul_(factor)  # rounding may dip below zero
+
+
 class _Squared(torch.autograd.Function):
-    """factor |q - r|^2 by the expansion, and its gradient by products of matrices: autograd's own takes the matrix four times more.
+    """Squared distances that were found before, and their gradient by products: autograd's own takes the matrix four times more.
 
     Queries that are their own references come once, and take half of the products backwards.
     """
 
     @staticmethod
-    def forward(queries: Tensor, references: Tensor | None, factor: float) -> Tensor:
-        mine = queries.square().sum(1)
-        theirs = mine if references is None else references.square().sum(1)
-        others = queries if references is None else references
-        squared = (mine[:, None] + theirs).addmm_(queries, others.T, alpha=-2).clamp_min_(0)  # (n, m); rounding may dip below zero
-        return squared.mul_(factor)
+    def forward(queries: Tensor, references: Tensor | None, factor: float, found: Tensor) -> Tensor:
+        return found.view_as(found)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -128,7 +133,7 @@ class _Squared(torch.autograd.Function):
         ctx.factor = inputs[2]
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         queries, references = ctx.saved_tensors
         pull, twice = upstream[0], 2 * ctx.factor
         of_queries = of_references = None
@@ -138,7 +143,7 @@ class _Squared(torch.autograd.Function):
             of_queries = torch.addmm(queries * pull.sum(1)[:, None], pull, references, beta=twice, alpha=-twice)
         if ctx.needs_input_grad[1]:
             of_references = torch.addmm(references * pull.sum(0)[:, None], pull.T, queries, beta=twice, alpha=-twice)
-        return of_queries, of_references, None
+        return of_queries, of_references, None, None
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def own_column(affinity: Tensor, column: Tensor, there: Tensor | None = None, ap
         values = torch.where(known, chosen - affinity.gather(1, at)[:, 0], 0.0)
     else:
         values = cross_entropy(affinity, torch.where(known, column, -1).long(), reduction="none", ignore_index=-1)
-    return Outcome(values, known.to(values.dtype), known.sum() * (m - apart))
+    return Outcome(values, known.to(values.dtype), known.sum() * (m - 1 if apart else m))
 
 
 def one_answer(affinity: Tensor, column: Tensor, there: Tensor | None, apart: bool = False) -> Outcome:

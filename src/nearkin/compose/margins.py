@@ -95,6 +95,7 @@ class MarginSoftmax:
             lowered = scaled.scatter_add(1, at, scaled.new_full(at.shape, -self.margin / self.temperature))
         else:
             found, slope = _lowered_and_slope(affinity.detach().gather(1, at), self.margin)
+            found = affinity.detach().scatter(1, at, found).div_(self.temperature)
             lowered = apply(_LoweredColumn, affinity, at, found, slope, self.margin, self.temperature)
         return own_column(lowered, column, there, apart)
 
@@ -137,8 +138,8 @@ class _LoweredColumn(torch.autograd.Function):
     """(n, m) cosines over the temperature, after the margin in one column of each row: two passes over the matrix, and two backwards."""
 
     @staticmethod
-    def forward(cosine: Tensor, at: Tensor, lowered: Tensor, slope: Tensor, margin: float, temperature: float) -> Tensor:
-        return cosine.scatter(1, at, lowered).div_(temperature)
+    def forward(cosine: Tensor, at: Tensor, found: Tensor, slope: Tensor, margin: float, temperature: float) -> Tensor:
+        return found.view_as(found)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

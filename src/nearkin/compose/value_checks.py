@@ -134,7 +134,7 @@ _sent: deque[_Sent] = deque()
 
 
 def _send(facts: Sequence[Tensor], kind: str, about: str, bound: float) -> None:
-    numbers = [torch.empty((), dtype=fact.dtype, pin_memory=True).copy_(fact.detach(), non_blocking=True) for fact in facts]
+    numbers = [torch.empty((), dtype=fact.dtype, device="cpu", pin_memory=True).copy_(fact.detach(), non_blocking=True) for fact in facts]
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     _sent.append(_Sent(numbers, event, kind, about, bound))

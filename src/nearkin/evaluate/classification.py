@@ -12,7 +12,7 @@ from nearkin.compose.points import Points, takes_arrays
 from nearkin.evaluate.comparison import Comparison, Groups, class_labels, compare, own_places, whole_numbers_above_zero
 from nearkin.evaluate.neighbors import class_means, soft_probabilities
 from nearkin.evaluate.score import DRAWS, Score, mean_score
-from nearkin.search import nearest
+from nearkin.search import Neighbors, nearest
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.measure import Measure, exact_scores, inverse_lengths, measure, pair_scores
 from nearkin.search.voting import vote, weighted_vote
@@ -191,15 +191,7 @@ def predictions(
     """
     ks = whole_numbers_above_zero(ks)
     comparison = compare(queries, references, affinity, groups)
-    m = len(comparison.gallery.embeddings) - (1 if references is None else 0)
-    found = {}
-    for k in dict.fromkeys(min(k, max(m, 1)) for k in ks):
-        found[f"{k}-nn"] = _voted(comparison, k, comparison.affinity, weighted=False)
-    k = min(WEIGHTED_K, max(m, 1))
-    found[f"weighted {k}-nn"] = _voted(comparison, k, with_vote_temperature(comparison.affinity), weighted=True)
-    by_mean = _by_class_mean(comparison)
-    if by_mean is not None:
-        found["nearest class mean"] = by_mean
+    found = votes(comparison, ks)
     shares, classes = soft_probabilities(queries, references, affinity, groups=groups)
     found["soft neighbors"] = torch.where(shares[:, 0].isnan(), NO_PREDICTION, classes[shares.nan_to_num(0.0).argmax(1)])
     return found
@@ -316,18 +308,35 @@ def per_class(predicted: Tensor, labels: Tensor, classes: int | None = None) -> 
     ]
 
 
-def _voted(comparison: Comparison, k: int, affinity: Affinity, weighted: bool) -> Tensor:
-    """(n,) the vote of the k nearest after exclusion; NO_PREDICTION if none is left."""
-    excluded = comparison.excluded
+def votes(comparison: Comparison, ks: Sequence[int], near: Neighbors | None = None) -> dict[str, Tensor]:
+    """The predictions of `predictions` but for soft neighbors; `near` are the nearest of every query, if they are known already."""
+    m = len(comparison.gallery.embeddings) - (comparison.queries is comparison.gallery)
+    found, counts, most = {}, list(dict.fromkeys(min(k, max(m, 1)) for k in ks)), min(WEIGHTED_K, max(m, 1))
+    near = near or _nearest(comparison, max(most, *counts))  # a temperature changes no order, so that one search serves all votes
+    for k in counts:
+        found[f"{k}-nn"] = _voted(comparison, near, k, weighted=False)
+    found[f"weighted {most}-nn"] = _voted(comparison, near, most, weighted=True)
+    by_mean = _by_class_mean(comparison)
+    return found if by_mean is None else {**found, "nearest class mean": by_mean}
+
+
+def _nearest(comparison: Comparison, k: int) -> Neighbors:
+    """The k nearest after exclusion."""
+    excluded, affinity = comparison.excluded, comparison.affinity
     sides = [Points(side.embeddings, None, side.ids) for side in (comparison.queries, comparison.gallery)]
     groups = None if excluded.groups is None or excluded.reference_groups is None else (excluded.groups, excluded.reference_groups)
-    found = nearest(sides[0], sides[1], k, affinity, exclude_same_id=excluded.ids is not None, groups=groups)
+    return nearest(sides[0], sides[1], k, affinity, exclude_same_id=excluded.ids is not None, groups=groups)
+
+
+def _voted(comparison: Comparison, near: Neighbors, k: int, weighted: bool) -> Tensor:
+    """(n,) the vote of the k nearest; NO_PREDICTION if exclusion left none."""
+    found = Neighbors(near.positions[:, :k], near.affinity[:, :k])
     assert comparison.gallery.labels is not None
     labels = comparison.gallery.labels.long()[found.positions.clamp_min(0)]
     there = found.positions >= 0
     if not weighted and bool(there.all()):
         return vote(labels)
-    weights = found.affinity if weighted else torch.zeros_like(found.affinity)
+    weights = at_vote_temperature(found.affinity, comparison.affinity) if weighted else torch.zeros_like(found.affinity)
     alone = ~there[:, 0]
     weights = weights.masked_fill(~there & ~alone[:, None], -torch.inf)
     return weighted_vote(labels, torch.where(alone[:, None], 0.0, weights)).masked_fill(alone, NO_PREDICTION)
@@ -377,6 +386,13 @@ def _without_itself(
 def with_vote_temperature(affinity: Affinity) -> Affinity:
     """A cosine at the temperature of the weighted vote, 0.07; any other affinity unchanged."""
     return cosine(WEIGHTED_TEMPERATURE) if getattr(affinity, "metric", None) == "cosine" else affinity
+
+
+def at_vote_temperature(near: Tensor, affinity: Affinity) -> Tensor:
+    """The same affinities as `with_vote_temperature` gives, from those of the affinity."""
+    if getattr(affinity, "metric", None) != "cosine":
+        return near
+    return near * (float(getattr(affinity, "temperature", 1.0)) / WEIGHTED_TEMPERATURE)
 
 
 def _both(predicted: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

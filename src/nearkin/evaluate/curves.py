@@ -20,6 +20,7 @@ from nearkin.search.threads import run_in_threads
 PAIRS = 1 << 26  # used by default: a few seconds
 FEW = 1 << 18  # up to this many pairs, every affinity is a threshold
 QUANTILES = 2048  # thresholds from positive pairs, and as many from negative pairs, if there are more pairs than FEW
+SAMPLED = 1 << 21  # pairs whose quantiles are the thresholds
 COARSE = 1024  # thresholds used for the interval
 BLOCKS = 50  # blocks of queries that are resampled together
 
@@ -281,7 +282,7 @@ def _every(ready: Ranker, n: int) -> Tensor:
 def _quantiles(ready: Ranker, mine: Tensor, theirs: Tensor) -> Tensor:
     """Quantiles of the affinities of positive and of negative pairs, from evenly spaced queries."""
     n, m = len(mine), len(theirs)
-    some = torch.linspace(0, n - 1, max(min(n, (1 << 23) // m), 1)).long().tolist()
+    some = torch.linspace(0, n - 1, max(min(n, SAMPLED // m), 1)).long().tolist()
     near = torch.cat([ready.scores(slice(row, row + 1)) for row in some])
     positives = mine[some, None] == theirs
     parts = []

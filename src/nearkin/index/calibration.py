@@ -14,7 +14,7 @@ from nearkin.search.packing import UnpackedRows
 NEAR, FAR = 10, 10  # pairs per query: with its nearest other points, and with random ones
 FEWEST = 20  # pairs of the same class, and of different classes, below which nothing is fitted
 LEAST = 0.65  # accuracy below which a threshold would mislead; guessing has 0.5
-MOST_QUERIES = 5000
+MOST_QUERIES = 2000  # 40,000 pairs: the threshold's accuracy is then known to half a point
 HELD_OUT = 40  # held-out points below which all labeled points are used
 
 

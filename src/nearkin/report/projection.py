@@ -64,7 +64,7 @@ class PCA:
     def __init__(self, points: np.ndarray, metric: Metric) -> None:
         self.metric = metric
         self.mean = points.mean(0)
-        _, _, directions = np.linalg.svd(points - self.mean, full_matrices=False)
+        directions = _principal(points - self.mean)
         self.directions = np.zeros((2, points.shape[1]))
         found = directions[:2]
         # The sign of a direction is arbitrary: its largest entry is made positive, so that the result is always the same.
@@ -75,6 +75,13 @@ class PCA:
     def place(self, embeddings: Tensor | np.ndarray) -> np.ndarray:
         new = _checked(embeddings, self.metric, len(self.mean))
         return np.asarray((new - self.mean) @ self.directions.T)
+
+
+def _principal(centered: np.ndarray) -> np.ndarray:
+    """(min(n, d), d) directions of points (n, d), of most variance first; of many points from their covariance, which is as exact here."""
+    if len(centered) <= centered.shape[1]:
+        return np.asarray(np.linalg.svd(centered, full_matrices=False)[2])
+    return np.asarray(np.linalg.eigh(centered.T @ centered)[1].T[::-1])
 
 
 class TSNE:

@@ -96,12 +96,16 @@ def _nearer_than(max_distance: float, queries: Tensor, references: Tensor, at: T
     """The queries whose reference, at position `at` (n,), is nearer than `max_distance`."""
     if not max_distance > 0:
         raise ValueError(f"max_distance ({max_distance}) must be above 0; {IMAGE_DISTANCE} is good for images")
-    longer = torch.maximum(queries.norm(dim=1), references[at].norm(dim=1))
-    gap = (queries - references[at]).norm(dim=1)  # from differences: the squared distances of the search may have lost digits
-    relative = torch.where(longer > 0, gap / torch.where(longer > 0, longer, 1.0), 0.0)
+    relative = relative_distance(queries, references[at])
     rows = (relative < max_distance).nonzero()[:, 0]
     rows = rows[relative[rows].argsort(stable=True)]
     return Pairs(rows.cpu().numpy(), at[rows].cpu().numpy(), relative[rows].cpu().numpy())
+
+
+def relative_distance(a: Tensor, b: Tensor) -> Tensor:
+    """(n,) the distance of rows (n, p) over the longer of the two; from differences: squared distances of a search may have lost digits."""
+    longer = torch.maximum(a.norm(dim=1), b.norm(dim=1))
+    return torch.where(longer > 0, (a - b).norm(dim=1) / torch.where(longer > 0, longer, 1.0), 0.0)
 
 
 def scaled_columns(queries: Tensor, references: Tensor) -> tuple[Tensor, Tensor]:

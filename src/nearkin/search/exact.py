@@ -11,7 +11,7 @@ from nearkin.compose.points import Points
 from nearkin.search.candidates import candidates, full_precision, pairs_reaching
 from nearkin.search.exclusion import Exclusion
 from nearkin.search.hamming import nearest_codes
-from nearkin.search.inputs import References, blocks, check_groups, check_numbers, check_sides, checked_points, exclusion
+from nearkin.search.inputs import References, blocks, check_groups, check_numbers, check_sides, checked_points, exclusion, is_same
 from nearkin.search.measure import Measure, exact_scores, factors, in_range, inverse_lengths, measure, pair_scores, shown, slack
 from nearkin.search.packing import pack
 
@@ -201,7 +201,10 @@ def _search_known(how: Measure, sides: _Sides) -> Neighbors:
     if q.device.type == "cpu" and wide == torch.float32 and find_spec("numba"):
         from nearkin.search import numba_scan
 
-        scores, columns, least = numba_scan.candidates(how, q, r, to_unit, made, count, sides.excluded)
+        if is_same(q, r) and how.unit_queries == how.unit_references:
+            scores, columns, least = numba_scan.candidates_among(how, r, to_unit[1], made, count, sides.excluded)
+        else:
+            scores, columns, least = numba_scan.candidates(how, q, r, to_unit, made, count, sides.excluded)
         least = least.double()
     else:
         with full_precision():

@@ -14,6 +14,7 @@ from nearkin.data.shards import Shard, Shards
 from nearkin.search.exclusion import Exclusion
 
 SEGMENT = 1 << 26  # numbers of references taken at once: 256 MB in float32
+WHOLE = 1 << 27  # numbers of references up to which those that are the queries are taken at once: each pair is then computed once
 
 References = Points | Tensor | np.ndarray | Shards | Iterable[Points | Tensor | np.ndarray]
 
@@ -29,6 +30,11 @@ def blocks(references: References, like: Tensor, block: int | None) -> Iterator[
     return chain.from_iterable(_blocks_of(some, like, block) for some in parts)
 
 
+def is_same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are the same numbers in memory."""
+    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride() and a.dtype == b.dtype
+
+
 def _shard_points(shard: Shard) -> Points:
     """The points of a shard; text ids are left out, since only integers can be compared with the ids of queries."""
     ids = torch.from_numpy(np.array(shard.ids)) if shard.ids.dtype == np.int64 else None
@@ -41,6 +47,8 @@ def _blocks_of(some: Points | Tensor | np.ndarray, like: Tensor, block: int | No
     _check_shape(whole, "references")
     x: Tensor | np.ndarray = whole.embeddings
     step = block or max(SEGMENT // x.shape[1], 1)
+    if block is None and isinstance(x, Tensor) and is_same(x, like) and x.numel() <= WHOLE:
+        step = len(x)
     for start in range(0, len(x), step):
         part = x[start : start + step]
         # a copy: a memory-mapped array may be read-only

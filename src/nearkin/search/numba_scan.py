@@ -1,10 +1,12 @@
 """The search on a CPU, compiled: a tile of products is read once, and only products above the K-th best of a row are read again.
 
 BLAS fills a tile that stays in cache; every product is compared with the threshold of its row, and a heap takes the few that pass.
-Threads own whole rows, so nothing is merged.
+Threads own whole rows, so nothing is merged. Where the queries are the references, a tile serves its rows and its columns, so that half
+of the tiles are enough, and a lock guards the heaps of a block.
 """
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, cast
 
 import numba
@@ -19,6 +21,7 @@ from nearkin.search.threads import run_in_threads
 
 Array = NDArray[Any]
 ROWS, COLUMNS = 512, 1024
+SIDE = 1024  # of a tile that serves both sides
 _ORDERED = {"nnan", "nsz", "contract"}  # infinities are used
 
 
@@ -33,6 +36,23 @@ def compiled(fastmath: set[str]) -> Callable[[Callable[..., Any]], Callable[...,
             return cast(Callable[..., Any], numba.njit(**options)(function))
 
     return compile_it
+
+
+@compiled(_ORDERED)
+def push(heap: Array, where: Array, value: float, column: int) -> None:
+    """Replace the smallest of a heap, which comes first, with its column."""
+    at = 0
+    while True:  # sift down
+        child = 2 * at + 1
+        if child >= heap.size:
+            break
+        if child + 1 < heap.size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[at], where[at] = heap[child], where[child]
+        at = child
+    heap[at], where[at] = value, column
 
 
 @compiled(_ORDERED)
@@ -51,7 +71,7 @@ def scan(
 
     `query_ids` (r, 1) or (r, 0) and `reference_ids` (m, 1) or (m, 0): equal ids are excluded; width 0 excludes nothing. Groups likewise.
     """
-    width, size = tile.shape[1], values.shape[1]
+    width = tile.shape[1]
     passes = np.zeros((width + 7) // 8 * 8, np.uint8)
     eights = passes.view(np.uint64)  # eight columns that do not pass are skipped by one comparison
     for i in range(tile.shape[0]):
@@ -70,19 +90,46 @@ def scan(
                     continue
                 if query_groups.shape[1] and query_groups[i, 0] == reference_groups[left + j, 0]:
                     continue
-                at = 0
-                while True:  # sift down
-                    child = 2 * at + 1
-                    if child >= size:
-                        break
-                    if child + 1 < size and heap[child + 1] < heap[child]:
-                        child += 1
-                    if heap[child] >= value:
-                        break
-                    heap[at], where[at] = heap[child], where[child]
-                    at = child
-                heap[at], where[at] = value, left + j
+                push(heap, where, value, left + j)
                 least = heap[0]
+
+
+@compiled(_ORDERED)
+def scan_down(
+    tile: Array,
+    minus: Array,
+    top: int,
+    values: Array,
+    columns: Array,
+    query_ids: Array,
+    reference_ids: Array,
+    query_groups: Array,
+    reference_groups: Array,
+) -> None:
+    """The same for the columns of a tile (r, c) as queries, with heaps (c, K), and its rows as references, the first of which is `top`.
+
+    The tile is read row by row, as it lies in memory.
+    """
+    width = tile.shape[1]
+    passes = np.zeros((width + 7) // 8 * 8, np.uint8)
+    eights = passes.view(np.uint64)
+    least = values[:, 0].copy()
+    for i in range(tile.shape[0]):
+        row, less = tile[i], minus[i]
+        for j in range(width):
+            passes[j] = row[j] + less > least[j]
+        for eight in range(eights.size):
+            if eights[eight] == 0:
+                continue
+            for j in range(8 * eight, min(8 * eight + 8, width)):
+                if not passes[j]:
+                    continue
+                if query_ids.shape[1] and query_ids[j, 0] == reference_ids[top + i, 0]:
+                    continue
+                if query_groups.shape[1] and query_groups[j, 0] == reference_groups[top + i, 0]:
+                    continue
+                push(values[j], columns[j], row[j] + less, top + i)
+                least[j] = values[j, 0]
 
 
 @compiled({"nnan", "nsz", "contract", "reassoc"})
@@ -183,3 +230,36 @@ def candidates(
 
     run_in_threads(work, n, ROWS)
     return torch.from_numpy(scores), torch.from_numpy(columns), torch.from_numpy(least)
+
+
+def candidates_among(
+    how: Measure, points: Tensor, to_unit: Tensor, made: Factors, count: int, excluded: Exclusion
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `candidates` returns for points that are queries and references, from half of the products."""
+    n = len(points)
+    size = min(count, n)
+    scores, columns, heaps = np.empty((n, size)), np.full((n, size), -1, np.int64), np.full((n, size), -np.inf, np.float32)
+    blocks = [slice(start, min(start + SIDE, n)) for start in range(0, n, SIDE)]
+    locks = [Lock() for _ in blocks]
+    # along the diagonals: thresholds rise early, and two threads seldom need the same block
+    pairs = [(row, row + offset) for offset in range(len(blocks)) for row in range(len(blocks) - offset)]
+    minus, x, unit = made.minus.numpy(), points.contiguous().numpy(), to_unit.numpy()
+    ids, reference_ids = _as_columns(excluded.ids, excluded.reference_ids, n, n)
+    groups, reference_groups = _as_columns(excluded.groups, excluded.reference_groups, n, n)
+
+    def work(some: slice) -> None:
+        row, column = pairs[some.start]
+        tile = torch.mm(made.queries[blocks[row]], made.references[blocks[column]].T).numpy()
+        for mine, theirs, fill in ((row, column, scan), (column, row, scan_down))[: 1 + (row != column)]:
+            at, others = blocks[mine], blocks[theirs]
+            less = minus[others]
+            with locks[mine]:
+                fill(tile, less, others.start, heaps[at], columns[at], ids[at], reference_ids, groups[at], reference_groups)
+
+    def finish(rows: slice) -> None:
+        score(x[rows], x, unit[rows], unit, how.squared, columns[rows], scores[rows])
+        order(scores[rows], columns[rows])
+
+    run_in_threads(work, len(pairs), 1)
+    run_in_threads(finish, n, ROWS)
+    return torch.from_numpy(scores), torch.from_numpy(columns), torch.from_numpy(heaps[:, 0].copy())

@@ -19,6 +19,11 @@ def _crop(size: int) -> tuple[Any, ...]:
     return (augment.PadAndCrop(0, size), augment.HorizontalFlip())
 
 
+def _resized_crop(size: int | None = None, scale: float = 0.25) -> tuple[Any, ...]:
+    """A random box of at least the share `scale` of the area, resized to `size` (that of the image), and flipped half of the time."""
+    return (augment.RandomResizedCrop(size, scale=(scale, 1.0)), augment.HorizontalFlip())
+
+
 def _discovery(flip: bool = False, hue: float = 0.4, scale: float = 0.2, color: bool = True) -> tuple[Any, ...]:
     """The augmentation released by [huang2019and]: crops of at least the share `scale` of the area, color changes, a fifth gray.
 
@@ -35,6 +40,7 @@ AUGMENTATIONS: dict[str, Callable[..., Any]] = {
     "shift": lambda pixels=2: (augment.PadAndCrop(pixels),),
     "crop": _crop,
     "crop_flip": lambda pixels=4: (augment.PadAndCrop(pixels), augment.HorizontalFlip()),
+    "resized_crop": _resized_crop,
     "affine": augment.Affine,
     "discovery": _discovery,
     "swap": augment.Swap,

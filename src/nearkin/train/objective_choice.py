@@ -54,9 +54,10 @@ def matryoshka(
     labels: Tensor | None = None,
     of: str = "nca",
     dimensions: Sequence[int] = (),
+    weights: Sequence[float] = (),
     options: Mapping[str, Any] | None = None,
 ) -> Built:
-    """An objective, `of`, on prefixes of the embedding: by default the whole and halves of it, down to 8 columns."""
+    """An objective, `of`, on prefixes of the embedding: by default the whole and halves of it, down to 8 columns, of equal weight."""
     of = choose(of, "classes")[0]
     if of == "matryoshka":
         raise ValueError("objective matryoshka: of='matryoshka' would hold itself; name another objective")
@@ -65,7 +66,7 @@ def matryoshka(
     def prefix(columns: int) -> Built:
         return build(of, options or {}, num_classes=num_classes, dimension=columns, size=size, labels=labels)
 
-    return o.Matryoshka(prefix, dimensions or halves)
+    return o.Matryoshka(prefix, dimensions or halves, weights or None)
 
 
 OBJECTIVES: Mapping[str, Callable[..., Built]] = {
