@@ -10,6 +10,7 @@ folders' names, such as Warbler of 158.Bay_breasted_Warbler, with equally many p
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -81,6 +82,7 @@ def run() -> None:
         model = str(folder / "runs" / "a")
         found: dict[str, Any] = {"photos": sum(1 for path in photos.rglob("*") if path.is_symlink())}
         found |= {"classes": len(list(photos.iterdir())), "device": device_name(torch.device("cpu"))}
+        found["load of the machine"] = round(os.getloadavg()[0], 1)
         found["bare pass"] = {"seconds": round(bare_pass(photos, arguments.weights), 1)}
         found["train"] = timed(*train, "--out", model)
         found["train again, features in the cache"] = timed(*train, "--out", str(folder / "runs" / "b"))
