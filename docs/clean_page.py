@@ -1,4 +1,4 @@
-"""The tables of docs/how-to/clean-and-pick.md from what the benchmarks wrote: `python docs/clean_page.py`."""
+"""The tables of docs/how-to/clean-and-pick.md and vectors.md from what the benchmarks wrote: `python docs/clean_page.py`."""
 
 import json
 import sys
@@ -6,21 +6,51 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PAGE = HERE / "how-to" / "clean-and-pick.md"
+CLEAN, VECTORS = HERE / "how-to" / "clean-and-pick.md", HERE / "how-to" / "vectors.md"
 sys.path.insert(0, str(HERE))
 
 from bench_tables import table  # noqa: E402
 
 
 def page() -> str:
-    """The page with its tables filled in."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, lines in (("label errors", label_errors()), ("pick", picks())):
+    """The page of cleaning with its tables filled in."""
+    return filled_in(CLEAN, {"label errors": label_errors(), "pick": picks()})
+
+
+def vectors_page() -> str:
+    """The page of vectors with its tables filled in."""
+    return filled_in(VECTORS, {"rejection": rejections(), "seconds": seconds()})
+
+
+def filled_in(path: Path, tables: dict[str, list[str]]) -> str:
+    """A page whose tables, between their marks, are these."""
+    text = path.read_text(encoding="utf-8")
+    for name, lines in tables.items():
         mark, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         before, _, rest = text.partition(mark)
         after = rest.partition(end)[2] if end in rest else rest
         text = "\n".join([before + mark, "", *lines, end]) + after
     return text
+
+
+def rejections() -> list[str]:
+    lines = []
+    for row in _read("bench-rejection.json")["rows"]:
+        rules = [f"{rule['auroc']:.3f}, {rule['fpr at 95 %']:.0%}" for rule in row["rules"].values()]
+        known = f"{row['points']:,} points of {row['classes']} classes"
+        lines.append((row["set"], known, str(row["neighbors"]), f"{row['falsely rejected']:.1%} ± {row['spread']:.1%}", *rules))
+    names = list(_read("bench-rejection.json")["rows"][0]["rules"])
+    return table(("set", "of which half unseen", "neighbors", "falsely rejected", *names), lines)
+
+
+def seconds() -> list[str]:
+    lines = []
+    for row in _read("bench-vectors.json")["rows"]:
+        steps = [f"{value:.0f} s" for value in row["processor seconds by step"].values()]
+        size = f"{row['points']:,} x {row['dimensions']}"
+        lines.append((size, *steps, f"{row['processor seconds']:.0f} s", f"{row['peak gigabytes']:.1f} GB"))
+    names = list(_read("bench-vectors.json")["rows"][0]["processor seconds by step"])
+    return table(("vectors", *names, "in all", "memory"), lines)
 
 
 def label_errors() -> list[str]:
@@ -56,4 +86,5 @@ def _read(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    CLEAN.write_text(page(), encoding="utf-8")
+    VECTORS.write_text(vectors_page(), encoding="utf-8")

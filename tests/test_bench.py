@@ -29,6 +29,10 @@ def test_the_tables_of_cleaning_and_picking_are_what_their_json_says() -> None:
     assert (ROOT / "docs/how-to/clean-and-pick.md").read_text(encoding="utf-8") == script("clean_page").page()
 
 
+def test_the_tables_of_vectors_are_what_their_json_says() -> None:
+    assert (ROOT / "docs/how-to/vectors.md").read_text(encoding="utf-8") == script("clean_page").vectors_page()
+
+
 def test_planted_errors_are_as_many_as_asked_and_confuse_near_classes() -> None:
     from bench.label_errors import planted, scores
 

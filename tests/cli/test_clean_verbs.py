@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from nearkin.cli import main
+from nearkin.cli import unlearned as module
 from nearkin.data import open as open_data
 from nearkin.data.corrections import corrected
 
@@ -87,3 +88,57 @@ def test_rows_of_a_table_are_compared_by_standardized_columns(tmp_path: Path, ca
     said = capsys.readouterr().err
     assert "by the columns of the table, standardized" in said and said.count("80 rows of 2 columns") == 1
     assert "label" not in [row["kind"] for row in rows_of(tmp_path / "out/problems.csv")]
+
+
+SUBJECTS = {
+    "space": ("rocket", "orbit", "launch", "moon", "crew", "probe", "star", "mission"),
+    "kitchen": ("oven", "butter", "flour", "recipe", "pan", "salt", "dough", "spoon"),
+}
+
+
+def reviews(folder: Path) -> Path:
+    """120 texts of two subjects: row 7 has the wrong subject, and row 21 repeats row 9."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for number in range(120):
+        subject = ("space", "kitchen")[number % 2]
+        rows.append([" ".join(draw.choice(SUBJECTS[subject], 6)), subject])
+    rows[7][1], rows[21][0] = "space", rows[9][0]
+    (folder / "reviews.csv").write_text("said,about\n" + "".join(f"{text},{subject}\n" for text, subject in rows))
+    return folder / "reviews.csv"
+
+
+def test_texts_are_encoded_without_their_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(module, "installed_text_encoder", lambda: None)
+    source = reviews(tmp_path)
+    columns = ["--text", "said", "--label", "about", "--device", "cpu"]
+    assert main(["clean", str(source), *columns, "--out", str(tmp_path / "out")]) == 0
+    rows = rows_of(tmp_path / "out" / "problems.csv")
+    assert [(row["path"].rpartition(" ")[2], row["suggested"]) for row in rows if row["kind"] == "label"] == [("9", "kitchen")]
+    assert any(row["kind"] == "duplicate" and row["path"].endswith("row 23") for row in rows)
+    about = json.loads((tmp_path / "out" / "problems.json").read_text())
+    assert about["judged by"] == "the features of the frozen encoder words"
+    said = capsys.readouterr()
+    assert "word vectors are fitted to the texts" in said.err and "reviews.csv --text said --label about --labels" in said.out
+    assert main(["clean", str(source), *columns, "--encoder", "mobilenet-v2"]) == 1
+    assert "mobilenet-v2 reads images, and reviews holds texts; name hf:NAME" in capsys.readouterr().err
+
+
+def test_texts_are_picked_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "installed_text_encoder", lambda: None)
+    for number in range(40):
+        words = SUBJECTS[("space", "kitchen")[number % 2]]
+        (tmp_path / "texts").mkdir(exist_ok=True)
+        (tmp_path / "texts" / f"{number:02d}.txt").write_text(" ".join(np.random.default_rng(number).choice(words, 6)))
+    assert main(["pick", str(tmp_path / "texts"), "--budget", "2", "--out", str(tmp_path / "out"), "--device", "cpu"]) == 0
+    picked = [int(Path(row["path"]).stem) % 2 for row in rows_of(tmp_path / "out" / "picks.csv")]
+    assert sorted(picked) == [0, 1], "one of each subject"
+
+
+def test_the_texts_of_a_model_folder_are_judged_by_its_frozen_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, folder = reviews(tmp_path), tmp_path / "model"
+    words = ["--text", "said", "--label", "about", "--from-scratch", "--epochs", "1", "--set", "data.leaks=allow", "--device", "cpu"]
+    assert main(["train", str(source), "--out", str(folder), *words]) == 0
+    assert main(["clean", str(folder), "--device", "cpu"]) == 0
+    rows = rows_of(folder / "clean" / "problems.csv")
+    assert [row["path"].rpartition(" ")[2] for row in rows if row["kind"] == "label"] == ["9"]

@@ -182,3 +182,23 @@ def test_text_with_html_never_becomes_part_of_a_page(file, tmp_path, capsys, mon
     for path in (tmp_path / "out").rglob("*.js"):
         text = path.read_text()
         assert path.name == "explorer.js" or not re.search("</script", text)
+
+
+def test_explore_stores_vectors_smaller_and_the_report_is_shown(tmp_path, table, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    table.to_parquet("v.parquet")
+    assert main(["explore", "v.parquet", "--no-serve", "--store", "int8"]) == 0
+    assert "vectors stored as int8" in capsys.readouterr().out
+    collection = nearkin.open_index("v.nearkin")
+    assert collection.index.store == "int8" and collection.index.vector_bytes < N * D * 2
+    report = collection.model.report()
+    assert repr(report) == "<SavedReport v.nearkin/report.html>" and report.figures["supervision"] == "classes"
+    shown = report._repr_html_()
+    assert shown.startswith("<iframe") and "&lt;html" in shown and EVIL not in shown and "</script" not in shown
+    (tmp_path / "v.nearkin" / "report.html").unlink()
+    with pytest.raises(FileNotFoundError, match="v.nearkin has no report yet; `nearkin evaluate v.nearkin` writes it"):
+        load("v.nearkin").report()
+    model = load("v.nearkin")
+    model.folder = None
+    with pytest.raises(FileNotFoundError, match="was not loaded from a folder"):
+        model.report()

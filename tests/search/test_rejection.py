@@ -32,6 +32,16 @@ def test_familiarity_and_p_values_are_those_of_a_literal_loop():
     assert rule.rejects(found, 0.3).tolist() == [p <= 0.3 for p in expected]
 
 
+@pytest.mark.parametrize(("classes", "neighbors"), [(1, 5), (2, 5), (3, 3), (5, 2), (50, 1), (200, 1)])
+def test_of_small_classes_fewer_neighbors_are_asked(classes, neighbors):
+    x, queries = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)), torch.randn(9, 3)
+    references = Points(x, torch.arange(200) % classes)
+    near = -torch.cdist(queries.double(), x.double()).square().sort(dim=1).values[:, :neighbors].mean(1)
+    assert np.allclose(familiarity(queries, references), near.numpy(), rtol=1e-5)
+    assert fit_rejection(torch.randn(30, 3), references).neighbors == neighbors
+    assert fit_rejection(torch.randn(30, 3), Points(x, torch.randn(200))).neighbors == 5, "numbers are no classes"
+
+
 def test_references_stand_in_for_held_out_points_without_meeting_themselves():
     points = Points(torch.randn(30, 2, generator=torch.Generator().manual_seed(0)), ids=torch.arange(30))
     assert fit_rejection(points, points).known.max() < 0

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from nearkin.evaluate import label_errors
 from nearkin.index.contract import Entries
 from nearkin.index.local import LocalIndex
 from nearkin.serve.atlas import lists, page_data, store
 from nearkin.serve.atlas import table as tables
-from nearkin.serve.atlas.atlas import build_atlas, neighbors_of, possible_method, restored, to_canvas
+from nearkin.serve.atlas.atlas import build_atlas, judged, neighbors_of, possible_method, restored, to_canvas
 from nearkin.serve.atlas.export import asset, check_free, write_page
 from nearkin.serve.atlas.model_maps import Indexed, ModelMap, build_maps
 from nearkin.serve.atlas.table import PointTable, read_table
@@ -51,21 +53,37 @@ def test_neighbors_purity_and_lists_equal_literal_loops(table: PointTable) -> No
     assert [len(rows) for _, _, rows in atlas.lists.confused] == sorted(map(len, pairs.values()), reverse=True)
     worst = atlas.purity[atlas.lists.worst]
     assert (np.diff(worst) >= 0).all() and set(atlas.lists.worst.tolist()) == set(np.flatnonzero(atlas.purity < 1).tolist())
-    for one in atlas.lists.suspects:
-        near = [int(table.labels[other]) for other in atlas.positions[one.row, :10]]
-        assert near.count(one.neighbors_say) / 10 == pytest.approx(one.confidence) and one.confidence >= 0.6
-        assert one.neighbors_say != one.label == table.labels[one.row]
+    assert atlas.lists.suspects is None, "labels are judged in a step of its own"
     assert [pair[:2] for pair in atlas.lists.duplicates if pair[2] == 0] == [(4, 3)]
     assert atlas.lists.compared == atlas.lists.later == 10
 
 
-def test_one_labeled_neighbor_among_unlabeled_ones_makes_no_suspect(table: PointTable) -> None:
-    positions = np.array([[(row + step) % len(table) for step in range(1, 11)] for row in range(len(table))], dtype=np.int32)
-    for wrong, suspected in ((5, []), (6, [0])):  # of the ten, with another class; the other classes are unknown
-        labels = np.full(len(table), -1)
-        labels[0], labels[1 : 1 + wrong] = 0, 1
-        found = lists.suspects(replace(table, labels=labels), positions)
-        assert [one.row for one in found if one.label == 0] == suspected and all(one.confidence >= 0.6 for one in found)
+def test_labels_are_judged_as_clean_judges_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    vectors = (rng.normal(size=(90, 6)) + 6 * np.eye(6)[labels]).astype(np.float32)
+    said = labels.copy()
+    said[[4, 50]] = (said[[4, 50]] + 1) % 3
+    names = [None if row == 7 else "abc"[label] for row, label in enumerate(said)]
+    index = LocalIndex.create(tmp_path / "index", model="m", metric="squared_euclidean", dimension=6)
+    index.add(Entries(vectors, labels=names))
+    table = read_table(index)
+    listed = [(one.row, one.label, one.neighbors_say) for one in judged(build_atlas(table, "pca"), table).lists.suspects or ()]
+    numbers = torch.from_numpy(table.labels.astype(np.int64))
+    found = label_errors(torch.from_numpy(vectors), numbers)
+    assert listed == [(row, int(numbers[row]), int(found.suggested[row])) for row in found.suspects.tolist()]
+    assert {row for row, _, _ in listed} == {4, 50} and all(table.classes[new] == "abc"[labels[row]] for row, _, new in listed)
+    few = replace(table, labels=np.where(np.arange(90) < 2, [0, 1] * 45, -1))
+    assert lists.suspects(few) == [], "too few labels to judge any"
+
+
+def test_a_trained_model_shows_what_evaluate_found_without_it(table: PointTable, tmp_path: Path) -> None:
+    wrong, page = int(np.flatnonzero(table.labels >= 0)[2]), tmp_path / "suspected_labels.csv"
+    label, other = table.classes[table.labels[wrong]], table.classes[(table.labels[wrong] + 1) % len(table.classes)]
+    source = table.sources[wrong]
+    page.write_text(f"path,label,neighbors_say,confidence,part\r\n{source},{label},{other},0.93,train\r\n{source},{other},{label},0.9,train\r\n")
+    found = judged(build_atlas(table, "pca"), table, page).lists.suspects or ()
+    assert [(one.row, table.classes[one.neighbors_say], one.confidence) for one in found] == [(wrong, other, 0.93)]
 
 
 def test_live_neighbors_are_those_of_the_atlas(table: PointTable) -> None:
@@ -87,7 +105,7 @@ def test_numbers_have_residuals_and_near_ones_are_right(tmp_path: Path) -> None:
     bound = float(np.quantile(every, 0.1))
     gap = np.abs(table.targets[atlas.positions, 0] - table.targets[:, :1])
     assert (atlas.right[gap < 0.8 * bound] == 1).all() and (atlas.right[gap > 1.2 * bound] == 0).all()
-    assert atlas.lists.confused == [] and atlas.lists.suspects == []
+    assert atlas.lists.confused == [] and atlas.lists.suspects == ()
 
 
 def test_label_sets_are_right_when_half_is_common(tmp_path: Path) -> None:
@@ -120,7 +138,9 @@ def test_a_single_point_and_equal_points_have_a_map(tmp_path: Path) -> None:
 def test_a_stored_atlas_is_reused_for_the_same_index_only(tmp_path: Path) -> None:
     index, said = index_in(tmp_path / "model/index"), list[str]()
     place = Indexed(tmp_path / "model", index)
-    (first,) = build_maps([place], "pca", said.append)
+    quick, first = build_maps([place], "pca", said.append)
+    assert quick[0].atlas.lists.suspects is None and first[0].atlas.lists.suspects is not None, "labels are judged second"
+    assert [page_data.header(maps)["models"][0]["lists"]["judged"] for maps in (quick, first)] == [False, True]
     (again,) = build_maps([place], "pca", lambda _: pytest.fail("it was built a second time"))
     one, other = first[0].atlas, again[0].atlas
     for name in ("points", "positions", "affinity", "right", "purity"):
@@ -133,11 +153,11 @@ def test_a_stored_atlas_is_reused_for_the_same_index_only(tmp_path: Path) -> Non
     assert store.load(tmp_path / "model/atlas/single.safetensors", {}) is None
 
 
-def test_tsne_comes_second_and_places_new_points(tmp_path: Path) -> None:
+def test_tsne_comes_last_and_places_new_points(tmp_path: Path) -> None:
     pytest.importorskip("openTSNE")
     index = index_in(tmp_path / "model/index")
-    first, last = build_maps([Indexed(tmp_path / "model", index)], "tsne")
-    assert (first[0].atlas.method, last[0].atlas.method) == ("pca", "tsne")
+    *first, last = build_maps([Indexed(tmp_path / "model", index)], "tsne")
+    assert ([maps[0].atlas.method for maps in first], last[0].atlas.method) == (["pca", "pca"], "tsne")
     table, atlas = last[0].table, last[0].atlas
     spot = to_canvas(restored(atlas, table).place(table.vectors[:1]), atlas.points)
     near = np.linalg.norm(atlas.on_canvas - spot, axis=1).argmin()
@@ -147,7 +167,7 @@ def test_tsne_comes_second_and_places_new_points(tmp_path: Path) -> None:
 def test_two_models_are_compared_on_the_points_they_share(tmp_path: Path) -> None:
     one, other = index_in(tmp_path / "a/index"), index_in(tmp_path / "b/index", first=10, model="other")
     places = [Indexed(tmp_path / "a", one), Indexed(tmp_path / "b", other)]
-    (pair,) = build_maps(places, "pca")
+    _, pair = build_maps(places, "pca")
     assert [one.name for one in pair] == ["a", "b"]
     assert list(pair[0].table.sources) == list(pair[1].table.sources) == [f"point {row}" for row in range(10, 40)]
     assert np.array_equal(pair[0].table.labels, pair[1].table.labels)  # the labels of the first

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 from nearkin.index.collection import Collection
 from nearkin.index.contract import Entries
 from nearkin.serve.app import make_app
-from tests.serve.small_model import D, encoded, make_collection, picture
+from tests.serve.small_model import SIDE, D, encoded, make_collection, picture
 
 HERE = "http://127.0.0.1"
 TOKEN = "a-secret-of-sixteen-or-more"
@@ -34,7 +35,7 @@ def client(collection: Collection) -> Iterator[TestClient]:
 def ready(client: TestClient, other_than: str = "") -> dict[str, Any]:
     for _ in range(400):
         page = client.get("/atlas").json()
-        if page["state"] == "ready" and page["atlas"]["version"] != other_than:
+        if page["state"] == "ready" and page["atlas"]["version"] != other_than and not page["building"]:
             return page["atlas"]
         time.sleep(0.05)
     raise AssertionError(page)
@@ -64,6 +65,18 @@ def test_an_uploaded_image_is_placed_among_its_neighbors(client: TestClient) -> 
     assert {atlas["classes"][labels[row]] for row in model["rows"]} == {"green"} and set(model["right"]) == {-1}
     assert len(model["at"]) == 2 and max(map(abs, model["at"])) < 2
     assert error(client.post(address, content=b"no picture", headers={"Content-Type": "image/png"})) == "422 no_picture"
+
+
+def test_an_image_like_none_is_told_as_the_search_tells_it(client: TestClient, collection: Collection) -> None:
+    address = f"/atlas/drop?k=2&version={ready(client)['version']}"
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8))
+    found = []
+    for one in (picture("green", 88), noise):
+        (model,) = client.post(address, content=encoded(one), headers={"Content-Type": "image/png"}).json()["models"]
+        answer = collection.search(one, k=2, reject=0.05)
+        assert model["p_value"] == pytest.approx(answer.p_value) and model["none_of_these"] == answer.rejected and len(model["rows"]) == 2
+        found.append(model["p_value"])
+    assert found[0] > found[1]
 
 
 def test_a_slash_at_the_end_leads_to_the_page(client: TestClient, collection: Collection) -> None:

@@ -5,7 +5,8 @@ import { formatted } from "./dom";
 export interface Lists {
   worst: number[];
   confused: [number, number, number[]][]; // two classes, and the points of each whose nearest is of the other
-  suspects: [number, number, number, string][]; // row, class of most neighbors, their share, source
+  suspects: [number, number, number, string][]; // row, suggested class, how sure, source
+  judged: boolean; // false while labels are being judged
   duplicates: [number, number, number][]; // a point, its copy, their distance
   compared: [number, number];
 }

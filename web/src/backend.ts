@@ -11,6 +11,8 @@ export interface Found {
   right: number[]; // 1 right, 0 wrong, -1 unknown
   cells?: Row[]; // the metadata of the neighbors
   at?: [number, number]; // position of an uploaded image
+  none_of_these?: boolean; // whether that image is like no known point
+  p_value?: number; // share of the known points that are no nearer to the others
 }
 
 export interface Near {

@@ -75,7 +75,11 @@ function own(picture: HTMLImageElement): HTMLElement {
 const OWN = new Set(["data", "split", "set", "group"]); // fields of the metadata that are shown in other ways
 
 function facts(atlas: Atlas, { row, near }: Visit): [string, string][] {
-  if (row === null) return [["majority", majority(atlas, near.models[0])]];
+  if (row === null) {
+    const { none_of_these, p_value } = near.models[0];
+    const far: [string, string][] = none_of_these ? [["none of these", `like no known point: ${percent(p_value!)} of them are as far from their neighbors`]] : [];
+    return [...far, ["majority", majority(atlas, near.models[0])]];
+  }
   const found: [string, string][] = [["number", String(atlas.ids[row])]];
   if (atlas.splits.length > 1 || atlas.splits[0] !== "no split") found.push(["split", atlas.splits[atlas.split[row]]]);
   for (const one of atlas.targets) found.push([one.name, formatted(one.values[row])]);

@@ -124,7 +124,7 @@ function labels(atlas: Atlas, actions: Actions, thumb: (row: number) => HTMLElem
   const entries = suspects.slice(0, SHOWN).map(([row, label, share, source]) => () => {
     const item = button("entry", source, () => actions.pick(row), ...thumb(row));
     const title = make("b", "");
-    item.append(make("span", "words", title, make("small", "", `${percent(share)} of neighbors · #${atlas.ids[row]}`)));
+    item.append(make("span", "words", title, make("small", "", `${percent(share)} sure · #${atlas.ids[row]}`)));
     item.dataset.row = String(row);
     const accept = button("accept", "", () => toggle(row), "✓");
     const other = chooser(atlas, row, label, (next) => {
@@ -145,7 +145,8 @@ function labels(atlas: Atlas, actions: Actions, thumb: (row: number) => HTMLElem
   });
   update();
   const head = () => make("div", "action", save, all, status);
-  const text = suspects.length ? "Most neighbors have another label. Accept the corrections you agree with (A), or choose another label" : `No point has another label than most of its ${atlas.near} nearest.`;
+  const none = atlas.models[0].lists.judged ? "No label is contradicted by classifiers that did not see it." : "The labels are being judged; this takes a while for many points.";
+  const text = suspects.length ? "Classifiers that did not see these labels contradict them. Accept the corrections you agree with (A), or choose another label" : none;
   return { key: "labels", name: "Labels", total: suspects.length, text, head: suspects.length ? head : undefined, entries, accept: toggle };
 }
 
@@ -197,7 +198,7 @@ export function csv(atlas: Atlas, accepted: Map<number, number>): string {
     const [was, better] = [atlas.classes[atlas.labels[row]], atlas.classes[label]];
     return [source, atlas.classes[accepted.get(row) ?? atlas.labels[row]], was, better, share.toFixed(2), atlas.splits[atlas.split[row]]].map(cell).join(",");
   });
-  return ["path,label,was,neighbors_say,confidence,split", ...lines, ""].join("\r\n");
+  return ["path,label,was,suggested,confidence,split", ...lines, ""].join("\r\n");
 }
 
 function download(name: string, text: string): void {

@@ -51,23 +51,33 @@ async function open(): Promise<void> {
   }
 }
 
-/** While a better map is being computed: show it when it is ready, and keep the panel open. */
+/** While labels are judged and a better map is computed: show them when they are ready, and keep the panel open. */
 async function follow(drawn: Atlas): Promise<void> {
   byId("about").dataset.busy = "true";
   try {
-    for (let state = await backend.open(); state.building; state = await backend.open()) {
+    for (;;) {
+      const state = await backend.open();
+      const fresh = state.atlas;
+      const moved = fresh && (fresh.version !== drawn.version || fresh.models.some((model, at) => model.method !== drawn.models[at].method));
+      if (moved) await show(drawn = fresh);
+      else if (fresh && fresh.models[0].lists.judged !== drawn.models[0].lists.judged) relist(drawn = fresh);
+      if (!state.building) break;
       byId("about").title = `${state.building} …`;
       await new Promise((resolve) => setTimeout(resolve, 1500));
     }
-    const state = await backend.open();
-    const better = state.atlas && (state.atlas.version !== drawn.version || state.atlas.models.some((model, at) => model.method !== drawn.models[at].method));
-    if (better) await show(state.atlas!);
   } catch (error) {
     note((error as Error).message, true);
   } finally {
     delete byId("about").dataset.busy;
     byId("about").title = "";
   }
+}
+
+/** Show other lists of the same map. */
+function relist(fresh: Atlas): void {
+  atlas.models.forEach((model, at) => { model.lists = fresh.models[at].lists; });
+  lists = tabs(atlas, backend, { pick, select, pair: (row, other) => void pair(row, other), note });
+  showLists();
 }
 
 async function show(fresh: Atlas): Promise<void> {
@@ -91,9 +101,12 @@ async function show(fresh: Atlas): Promise<void> {
   const method = { tsne: "t-SNE", pca: "PCA" };
   const names = atlas.models.map((model) => model.name).join(" and ");
   byId("about").textContent = `${names} · ${count(atlas.count, "point")} · ${atlas.models[0].dimension} dimensions · map by ${method[atlas.models[0].method as "tsne"]}`;
-  lists = tabs(atlas, backend, { pick, select, pair: (row, other) => void pair(row, other), note });
-  if (!same) list = Math.max(0, lists.findIndex((tab) => tab.total));
-  showLists();
+  if (!same) list = 0;
+  relist(atlas);
+  if (!same && !lists[list]?.total) {
+    list = Math.max(0, lists.findIndex((tab) => tab.total));
+    showLists();
+  }
   byId("find").hidden = false;
   byId("images").hidden = !atlas.pictured;
   images(same ? byId("images").matches("[aria-pressed=true]") : atlas.kind === "nothing");

@@ -140,12 +140,13 @@ CHECK_EXAMPLES = """examples:
   nearkin check shards/
   nearkin check runs/photos --accept    after you have edited model.json or run.json"""
 CLEAN = """List what is probably wrong in data: labels that classifiers contradict which did not see them, exact and near copies, copies in
-another split, and outliers. Points are compared by a pretrained encoder's features if there is one, otherwise by their pixels or vectors:
+another split, and outliers. Points are compared by a pretrained encoder's features if there is one, otherwise by pixels, words or vectors:
 never by a model that was trained on the labels in question. Writes problems.csv and problems.json."""
 CLEAN_EXAMPLES = """examples:
   nearkin clean photos/
   nearkin clean runs/photos            the data of a model folder, over all of its parts
   nearkin clean vectors.npz            embeddings x and labels
+  nearkin clean reviews.csv --text text --label stars
   nearkin train photos/ --labels runs/photos-clean/problems.csv    learn from the rows that you accepted"""
 PICK = """Choose what to label next: typical points of groups that have no label yet, and, once there are labels, points whose class these
 do not tell. Writes picks.csv, in which you fill in the labels."""
@@ -367,6 +368,9 @@ def _add_evaluate(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--queries", type=_at_least_one, default=5000, metavar="N", help="queries drawn from given vectors without splits (default: 5,000)"
     )
     parser.add_argument(
+        "--references", type=_at_least_one, metavar="N", help="references drawn from given vectors without splits (default: all others)"
+    )
+    parser.add_argument(
         "--pairs", type=_at_least_one, default=1 << 26, metavar="N", help="pairs that the curves count at most (default: 67 million)"
     )
     parser.add_argument(
@@ -410,7 +414,11 @@ def _add_pick(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 def _add_unlearned(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", help="data as for train, or a model folder")
     parser.add_argument("--labels", metavar="FILE.csv", help="labels that replace those of the data: columns path and label")
-    parser.add_argument("--encoder", metavar="NAME", help="the encoder of images, as for train (default: one that is on this machine)")
+    parser.add_argument("--text", metavar="COLUMN", help="compare the texts in this column of a table")
+    parser.add_argument("--label", metavar="COLUMN", help="the column of a table with the classes (default: label)")
+    parser.add_argument(
+        "--encoder", metavar="NAME", help="the encoder of images or texts, as for train (default: one that is on this machine)"
+    )
     parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
     parser.add_argument("--out", metavar="FOLDER", help="folder to write (default: in the model folder, or in runs/)")
     _add_places(parser)
@@ -528,9 +536,7 @@ def _add_index(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--milvus-index", choices=("FLAT", "HNSW", "IVF_FLAT"), default="FLAT", help="index type in Milvus (default: FLAT, which is exact)"
     )
-    parser.add_argument(
-        "--store", choices=("float32", "int8", "binary"), help="how vectors are stored: int8 needs a quarter of the bytes, binary a 32nd"
-    )
+    _add_store(parser)
     parser.add_argument("--rename-class", metavar="OLD=NEW", help="rename a class, or join it with another one")
     parser.add_argument("--remove-class", metavar="NAME", help="remove a class and its points")
     parser.add_argument("--label", metavar="NAME=IDS", help="give points a class, which may be new, such as cat=3,17,100-199")
@@ -582,6 +588,12 @@ def _add_serve(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.set_defaults(run=_lazily("nearkin.cli.serve"))
 
 
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", choices=("float32", "int8", "binary"), help="how vectors are stored: int8 needs a quarter of the bytes, binary a 32nd"
+    )
+
+
 def _add_explore(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = verbs.add_parser(
         "explore",
@@ -593,6 +605,7 @@ def _add_explore(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.add_argument("folder", metavar="VECTORS", help="a file of vectors, a folder of shards, or a model folder with an index")
     parser.add_argument("--out", metavar="FOLDER", help="the folder to write (default: beside the file, with the ending .nearkin)")
     parser.add_argument("--replace", action="store_true", help="build the folder again; changes of its index are lost")
+    _add_store(parser)
     parser.add_argument("--no-evaluation", action="store_true", help="do not evaluate")
     parser.add_argument("--no-serve", action="store_true", help="write the folder and its evaluation, and end")
     _add_listening(parser)

@@ -76,10 +76,11 @@ def _print(arguments: Namespace, out: Path, problems: Problems) -> None:
     console.print(table_of(("kind", "path", "label", "suggested", "score", "reason"), shown))
     counts = ", ".join(f"{count:,} {kind}" for kind, count in problems.counts.items())
     console.print(f"{counts}; all of them are in {out / 'problems.csv'}.", soft_wrap=True, markup=False)
-    source = arguments.data if not (Path(arguments.data) / "model.json").exists() else "DATA"
+    source = quote(arguments.data) if not (Path(arguments.data) / "model.json").exists() else "DATA"
+    source += "".join(f" --{name} {quote(getattr(arguments, name))}" for name in ("text", "label") if getattr(arguments, name))
     console.print(
         "Write x into the column accept to take a suggested label, or to leave out a copy or an outlier; or edit a label. Then:\n"
-        f"  nearkin train {quote(source)} --labels {quote(str(out / 'problems.csv'))} --out runs/cleaned",
+        f"  nearkin train {source} --labels {quote(str(out / 'problems.csv'))} --out runs/cleaned",
         soft_wrap=True,
         markup=False,
     )

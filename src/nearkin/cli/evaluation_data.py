@@ -58,7 +58,7 @@ def _parts(folder: Path, arguments: Namespace, report: Report) -> tuple[dict[str
     Vectors that were given are split as they say; if they are many and say nothing, some drawn at random are the queries.
     """
     if is_given(folder):
-        return _given_parts(given_points(folder, verify=not arguments.no_verify), arguments.queries)
+        return _given_parts(given_points(folder, verify=not arguments.no_verify), arguments.queries, arguments.references)
     if not choice_of(folder, verify=not arguments.no_verify).source:
         return {}, ()
     data, notes = _whole(folder, arguments, report)
@@ -87,15 +87,16 @@ def _whole(folder: Path, arguments: Namespace, report: Report) -> tuple[Dataset,
     return data, (f"{damaged:,} of {len(found):,} files of {found.name} are damaged and were left out.",) if damaged else ()
 
 
-def _given_parts(data: Dataset, most: int) -> tuple[dict[str, Dataset], tuple[str, ...]]:
+def _given_parts(data: Dataset, most: int, references: int | None) -> tuple[dict[str, Dataset], tuple[str, ...]]:
     if set(data.parts) != {WHOLE}:
         return {name: data.part(name) for name in data.parts}, ()
     if len(data) <= 2 * most:
         return {"train": data}, ()
-    chosen = np.zeros(len(data), dtype=np.bool_)
-    chosen[np.random.default_rng(0).choice(len(data), most, replace=False)] = True
-    note = f"The vectors have no splits: {most:,} of them, drawn at random, are the queries, and the others the references."
-    return {"train": data.subset(~chosen), "test": data.subset(chosen)}, (note,)
+    order = np.random.default_rng(0).permutation(len(data))
+    others = len(data) - most if references is None else min(references, len(data) - most)
+    which = "the others" if others == len(data) - most else f"{others:,} of the others"
+    note = f"The vectors have no splits: {most:,} of them, drawn at random, are the queries, and {which} the references."
+    return {"train": data.subset(np.sort(order[most : most + others])), "test": data.subset(np.sort(order[:most]))}, (note,)
 
 
 def _split(folder: Path, *, verify: bool) -> dict[str, object]:

@@ -4,8 +4,12 @@ from argparse import Namespace
 from pathlib import Path
 
 from nearkin.cli import evaluate, serve
+from nearkin.cli.index import set_store
+from nearkin.cli.terminal import Terminal
+from nearkin.index.collection import open_index
 from nearkin.index.given import STATE, is_given
 
+REFERENCES = 300_000  # the others are compared with so many at most, in a few GB; `nearkin evaluate` takes all of them
 PAIRS = 1 << 24  # that the curves count
 QUERIES = 2000  # of vectors without splits: enough for two digits, in seconds
 
@@ -13,6 +17,8 @@ QUERIES = 2000  # of vectors without splits: enough for two digits, in seconds
 def run(arguments: Namespace) -> int:
     """Evaluate, unless it was done since the vectors were read; then serve until stopped."""
     folder = Path(arguments.folder)
+    if arguments.store:
+        set_store(open_index(folder, device=arguments.device, verify=not arguments.no_verify).index, arguments.store, Terminal(highlight=False))
     if is_given(folder) and not arguments.no_evaluation and not _is_evaluated(folder):
         how = {
             "data": None,
@@ -25,6 +31,7 @@ def run(arguments: Namespace) -> int:
             "no_label_check": True,
             "no_pictures": True,
             "pairs": PAIRS,
+            "references": REFERENCES,
         }
         chosen = {
             "folder": str(folder),

@@ -109,7 +109,7 @@ def _maintain(arguments: Namespace, index: VectorIndex, console: Terminal) -> No
         _delete(arguments, index, console)
     _change_classes(arguments, index, console)
     if arguments.store:
-        _set_store(arguments, index, console)
+        set_store(index, arguments.store, console)
     if arguments.backend not in (None, "milvus") and not arguments.data:
         index.build(arguments.backend)
     if arguments.compact:
@@ -119,11 +119,12 @@ def _maintain(arguments: Namespace, index: VectorIndex, console: Terminal) -> No
         console.print("every file matches its checksum")
 
 
-def _set_store(arguments: Namespace, index: VectorIndex, console: Terminal) -> None:
+def set_store(index: VectorIndex, store: str, console: Terminal) -> None:
+    """Store the vectors smaller, and say how much smaller."""
     if not isinstance(index, LocalIndex):
-        raise ValueError(f"--store {arguments.store} is for a local index, and this one is in Milvus; leave it out")
+        raise ValueError(f"--store {store} is for a local index, and this one is in Milvus; leave it out")
     before = index.vector_bytes
-    index.set_store(arguments.store)
+    index.set_store(store)
     console.print(f"vectors stored as {index.store}: {index.vector_bytes / 1e6:.1f} MB, before {before / 1e6:.1f} MB")
 
 

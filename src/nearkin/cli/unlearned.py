@@ -1,5 +1,6 @@
 """Embeddings that no label has touched, for judging labels and for choosing what to label: an encoder's features, or plain inputs."""
 
+import hashlib
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,13 @@ from nearkin.data.loader import Loader
 from nearkin.data.opener import DATA_ROOT
 from nearkin.data.pixels import Framing
 from nearkin.data.preprocess import StandardizeColumns, describe
+from nearkin.data.texts import Texts
 from nearkin.models import build
 from nearkin.models.encoders import Encoder, find_encoder, installed_encoder, weights_digest
 from nearkin.models.feature_cache import feature_key
 from nearkin.models.folder import load
-from nearkin.train.encoder import are_photographs
+from nearkin.models.text_encoders import HOW_TO_GET_ONE, find_text_encoder, fit_words, installed_text_encoder
+from nearkin.train.encoder import are_photographs, reads_texts
 from nearkin.train.features import Featured, facts_of, featured
 from nearkin.train.inputs import Prepare
 
@@ -46,12 +49,13 @@ def unlearned(arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
     """The data that the arguments name, or those of a model folder with their parts; features are kept in `out`."""
     folder = Path(arguments.data)
     if not (folder / "model.json").exists():
-        data = sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, on_error="skip", report=view.message)
+        columns = {"text_column": arguments.text, "label_column": arguments.label}
+        data = sources.open(arguments.data, data_root=arguments.data_root or DATA_ROOT, **columns, on_error="skip", report=view.message)
         return _embedded(corrected(data, arguments.labels or "", view.message), arguments, out, view)
     data = whole_data(Namespace(**vars(arguments), folder=arguments.data), folder, view.message)
     model = load(folder, device=arguments.device, verify=not arguments.no_verify)
-    if arguments.encoder is None and model.has_features and "features" in model.about and isinstance(data.inputs, Files):
-        prepare = Prepare(model.prepare, "images")
+    if arguments.encoder is None and model.has_features and "features" in model.about and isinstance(data.inputs, Files | Texts):
+        prepare = Prepare(model.prepare, data.kind)
         found = featured(model.network.body, prepare, data, folder, model.about["features"], model.device, view)  # type: ignore[arg-type]
         return _of_features(found, model.about["network"]["name"])
     return _embedded(data, arguments, out, view)
@@ -63,6 +67,8 @@ def _embedded(data: Dataset, arguments: Namespace, out: Path, view: TrainingView
         if data.table is None:
             return Unlearned(data, rows, None, "the vectors themselves")
         return Unlearned(data, StandardizeColumns.fitted([rows])(rows), None, "the columns of the table, standardized")
+    if isinstance(data.inputs, Texts):
+        return _encoded_texts(data, data.inputs, arguments, out, view)
     if isinstance(data.inputs, Files):
         named = None if arguments.encoder is None else find_encoder(arguments.encoder, arguments.weights)
         encoder = named or (installed_encoder() if are_photographs(data) else None)
@@ -84,6 +90,26 @@ def _encoded(data: Dataset, encoder: Encoder, device: str | None, out: Path, vie
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     found = featured(body, Prepare(steps, "images"), images, out, key, place, view)  # type: ignore[arg-type]
     return _of_features(found, encoder.network)
+
+
+def _encoded_texts(data: Dataset, texts: Texts, arguments: Namespace, out: Path, view: TrainingView) -> Unlearned:
+    """The features of a text encoder: the one that is named, one that is on this machine, or word vectors of these texts."""
+    if arguments.encoder is not None and not reads_texts(arguments.encoder):
+        raise ValueError(
+            f"encoder {arguments.encoder} reads images, and {data.name} holds texts; name hf:NAME or sentence-transformers:NAME"
+        )
+    found = installed_text_encoder() if arguments.encoder is None else find_text_encoder(arguments.encoder, arguments.weights)
+    if found is None:
+        view.message(f"no pretrained text encoder was found, so word vectors are fitted to the texts; for better ones, {HOW_TO_GET_ONE}")
+        found = fit_words(texts.texts, out / "encoder")
+    length = found.tokenizer.length
+    content = hashlib.sha256(found.tokenizer.content().encode()).hexdigest()
+    about = {"network": {"name": found.network}, "shape": [length], "prepare": [], "tokenizer": content}
+    key = feature_key(**facts_of(about, weights_digest(found.weights)))
+    network = build(found.network, dimension_in=length, weights=found.weights, **found.options)
+    place = torch.device(arguments.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    read = replace(data, inputs=replace(texts, tokenizer=found.tokenizer))
+    return _of_features(featured(network.body, Prepare((), "texts"), read, out, key, place, view), found.network)  # type: ignore[arg-type]
 
 
 def _of_features(found: Featured, name: str) -> Unlearned:

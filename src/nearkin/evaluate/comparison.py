@@ -227,7 +227,10 @@ def _duplicates_note(comparison: Comparison) -> tuple[str, ...]:
 
 def _fingerprints(x: Tensor) -> Tensor:
     """(n,) int64 hashes: equal for equal rows, and almost never for others."""
-    whole = (x.double() + 0.0).contiguous().view(torch.int64)  # -0.0 is 0.0
     odd = torch.randint(1 << 62, (x.shape[1],), generator=torch.Generator().manual_seed(0)).to(x.device) * 2 + 1
-    mixed = (whole ^ (whole >> 29)) * odd
-    return (mixed ^ (mixed >> 32)).sum(1)
+    found = []
+    for part in torch.split(x, max(NUMBERS // x.shape[1], 1)):  # some at a time: it takes eight times the memory of the rows
+        whole = (part.double() + 0.0).contiguous().view(torch.int64)  # -0.0 is 0.0
+        mixed = (whole ^ (whole >> 29)) * odd
+        found.append((mixed ^ (mixed >> 32)).sum(1))
+    return torch.cat(found)

@@ -30,6 +30,7 @@ _HOMES = {
         "Model",
         "load",
     ),
+    "nearkin.models.saved_report": ("SavedReport",),
 }
 __all__ = [*(name for names in _HOMES.values() for name in names)]  # noqa: PLE0604
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from nearkin.models.head import Head as Head
     from nearkin.models.layer_outputs import features as features
     from nearkin.models.layer_outputs import layers as layers
+    from nearkin.models.saved_report import SavedReport as SavedReport
     from nearkin.models.small_convnet import convnet as convnet
     from nearkin.models.weights import convert_weights as convert_weights
     from nearkin.models.weights import load_weights as load_weights

@@ -40,6 +40,7 @@ from nearkin.data.texts import Texts, Tokenizer, tokenizer_from
 from nearkin.models.adapters import Adapted
 from nearkin.models.catalog import build, channels_last
 from nearkin.models.paths import model_page
+from nearkin.models.saved_report import SavedReport, saved_report
 from nearkin.models.weights import read_tensors
 from nearkin.search import Neighbors, nearest
 from nearkin.search.packing import pack, unpack
@@ -66,6 +67,8 @@ class Model:
         Embeddings of the training points with their labels, for `neighbors` and `predict`.
     tokenizer : Tokenizer, optional
         What reads texts, for a model of texts.
+    folder : Path, optional
+        The model folder that it was loaded from, for `report`.
 
     Examples
     --------
@@ -93,9 +96,15 @@ class Model:
     """
 
     def __init__(
-        self, network: nn.Module, about: dict[str, Any], references: Points | None = None, tokenizer: Tokenizer | None = None
+        self,
+        network: nn.Module,
+        about: dict[str, Any],
+        references: Points | None = None,
+        tokenizer: Tokenizer | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.network = network.eval()
+        self.folder = folder
         self.tokenizer = tokenizer
         self.about = about
         self.references = references
@@ -294,7 +303,7 @@ class Model:
         votes = labels[nearest(queries, references, k, self.affinity).positions]
         found = vote(votes) if classes else votes.float().mean(1)
         if reject is not None:
-            found = torch.where(self._rejected(queries, references, held_out, reject), -1, found)
+            found = torch.where(self._rejected(queries, Points(references, labels), held_out, reject), -1, found)
         return found if isinstance(inputs, Tensor) else found.cpu().numpy()
 
     @property
@@ -335,12 +344,33 @@ class Model:
         found = [soft_mean(some, those, votes["distance"], temperature) for some, those, temperature in of]
         return torch.stack(found).mean(0)
 
-    def _rejected(self, queries: Tensor, references: Tensor, held_out: Inputs | None, reject: float) -> Tensor:
+    def report(self) -> SavedReport:
+        """Return the report that `nearkin evaluate` wrote for this model; a notebook shows it.
+
+        Returns
+        -------
+        SavedReport
+            With the page's `path` and its `figures` as plain data.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the model was not loaded from a folder, or has not been evaluated; the message says how.
+
+        Examples
+        --------
+        >>> import nearkin
+        >>> nearkin.load("runs/photos").report()  # doctest: +SKIP
+        <SavedReport runs/photos/report.html>
+        """
+        return saved_report(self.folder)
+
+    def _rejected(self, queries: Tensor, references: Points, held_out: Inputs | None, reject: float) -> Tensor:
         """(n,) bool: which embeddings belong to no class of the references."""
-        known = Points(references, ids=torch.arange(len(references), device=references.device))
+        known = references._replace(ids=torch.arange(len(references.embeddings), device=references.embeddings.device))
         points = known if held_out is None else torch.as_tensor(self.encode(held_out)).to(self.device)
-        rule = fit_rejection(points, known if held_out is None else references, self.affinity)
-        return torch.from_numpy(rule.rejects(familiarity(queries, references, self.affinity), reject)).to(queries.device)
+        rule = fit_rejection(points, known, self.affinity)
+        return torch.from_numpy(rule.rejects(familiarity(queries, known, self.affinity), reject)).to(queries.device)
 
     def _known(self) -> Points:
         if self.references is None:
@@ -470,7 +500,8 @@ def load(
     network = _filled(_without_first_weights(about), weights)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = tokenizer_of(folder, about) if about["kind"] == "texts" else None
-    return Model(network.to(device), about, _references(there, torch.device(device), int(about["network"]["dimension"])), tokenizer)
+    references = _references(there, torch.device(device), int(about["network"]["dimension"]))
+    return Model(network.to(device), about, references, tokenizer, folder)
 
 
 def tokenizer_of(folder: Path, about: dict[str, Any]) -> Tokenizer:

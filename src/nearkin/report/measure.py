@@ -42,6 +42,7 @@ AT_ONE = ("map@1", "consistency@1", "ndcg@1")  # equal to precision@1
 HUBS = "how often references are neighbors"
 MOST_COMPARED = 5_000  # points for the silhouette at most
 MOST_PAIRS = 200_000_000  # pairs of a query and a reference for the curves; above, a sample of the queries
+MOST_PAIRED = 200_000  # references for the curves at most: they are held in float64
 MOST_CLUSTERED = 20_000  # points for k-means at most
 
 
@@ -145,6 +146,9 @@ def _curves(subject: Subject, measured: Measured) -> tuple[Curve, Curve] | None:
     if len(some.embeddings) < len(queries.embeddings):
         measured.notes.append(f"The curves of pairs used {len(some.embeddings):,} queries, drawn at random.")
         gallery = queries if gallery is None else gallery
+    if gallery is not None and len(gallery.embeddings) > MOST_PAIRED:
+        measured.notes.append(f"The curves of pairs used {MOST_PAIRED:,} references, drawn at random.")
+        gallery = _some(gallery, MOST_PAIRED)
     try:
         comparison = thinned(compare(some, gallery, subject.model.affinity), measured.pairs)
         pairs = count_pairs(comparison)

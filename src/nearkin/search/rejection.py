@@ -1,6 +1,7 @@
 """Rejection of queries that belong to no known class, at a rate of false rejections that you choose.
 
-A query is as familiar as the mean affinity of its nearest references. Held-out points of known classes say how familiar a known one is: the
+A query is as familiar as the mean affinity of its nearest references: of five, or of fewer where classes are small, so that all of them can
+be of one class. Held-out points of known classes say how familiar a known one is: the
 p-value of a query is the share of them that are no more familiar, counting the query itself. Queries with a p-value of at most `reject` are
 rejected. If the held-out points and the query are exchangeable, at most that share of known queries is rejected, whatever the embedding
 (split conformal prediction; Vovk, Gammerman and Shafer, 2005).
@@ -9,6 +10,7 @@ rejected. If the held-out points and the query are exchangeable, at most that sh
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from nearkin.compose.affinity import Affinity
@@ -16,7 +18,8 @@ from nearkin.compose.points import Points
 from nearkin.compose.validation import check_share
 from nearkin.search.exact import nearest
 
-NEAREST = 5  # neighbors whose mean affinity says how familiar a query is
+NEAREST = 5  # neighbors whose mean affinity says how familiar a query is, at most
+SHARE = 20  # references of a class for each of these neighbors
 FEWEST = 20  # held-out points below which no rate can be kept
 
 
@@ -27,6 +30,8 @@ class Rejection(NamedTuple):
     ----------
     known : ndarray
         (c,) mean affinities of their nearest references, sorted.
+    neighbors : int, default=5
+        How many nearest references that is.
 
     Examples
     --------
@@ -40,6 +45,7 @@ class Rejection(NamedTuple):
     """
 
     known: np.ndarray
+    neighbors: int = NEAREST
 
     def p_values(self, familiarity: np.ndarray) -> np.ndarray:
         """Compute the share of known points that are no more familiar than each query.
@@ -75,10 +81,17 @@ class Rejection(NamedTuple):
         return np.asarray(self.p_values(familiarity) <= reject)
 
 
+def neighbors_for(references: int, classes: int) -> int:
+    """How many nearest references say how familiar a query is: a twentieth of the references of a class, at least 1 and at most 5."""
+    return NEAREST if classes < 1 else min(NEAREST, max(1, references // classes // SHARE))
+
+
 def familiarity(
     queries: Points | Tensor, references: Points | Tensor, affinity: Affinity | None = None, *, exclude_same_id: bool = False
 ) -> np.ndarray:
-    """Compute the mean affinity of every query to its five nearest references.
+    """Compute the mean affinity of every query to its nearest references.
+
+    They are five; of references with class labels as many as a twentieth of the points of a class, if that is less, but at least one.
 
     Parameters
     ----------
@@ -103,8 +116,15 @@ def familiarity(
     >>> familiarity(torch.tensor([[0.0], [9.0]]), torch.tensor([[0.0], [1.0], [1.0]])).round(2)
     array([ -0.67, -69.67])
     """
-    near = nearest(queries, references, NEAREST, affinity, exclude_same_id=exclude_same_id).affinity.double()
+    near = nearest(queries, references, _neighbors_of(references), affinity, exclude_same_id=exclude_same_id).affinity.double()
     return mean_of_finite(near.cpu().numpy())
+
+
+def _neighbors_of(references: Points | Tensor) -> int:
+    labels = references.labels if isinstance(references, Points) else None
+    if labels is None or labels.ndim != 1 or labels.is_floating_point():  # numbers and sets are no classes
+        return NEAREST
+    return neighbors_for(len(labels), len(torch.unique(labels)))
 
 
 def mean_of_finite(affinity: np.ndarray) -> np.ndarray:
@@ -147,13 +167,13 @@ def fit_rejection(held_out: Points | Tensor, references: Points | Tensor, affini
     array([False,  True])
     """
     with_ids = isinstance(held_out, Points) and held_out.ids is not None and isinstance(references, Points) and references.ids is not None
-    return rejection_of(familiarity(held_out, references, affinity, exclude_same_id=with_ids))
+    return rejection_of(familiarity(held_out, references, affinity, exclude_same_id=with_ids), _neighbors_of(references))
 
 
-def rejection_of(known: np.ndarray) -> Rejection:
-    """The rule for known points (c,) that are this familiar."""
+def rejection_of(known: np.ndarray, neighbors: int = NEAREST) -> Rejection:
+    """The rule for known points (c,) that are this familiar, by so many neighbors."""
     if len(known) < FEWEST:
         raise ValueError(
             f"reject needs at least {FEWEST} held-out points of known classes, and there are {len(known)}; give more, or no reject"
         )
-    return Rejection(np.sort(np.asarray(known, dtype=np.float64)))
+    return Rejection(np.sort(np.asarray(known, dtype=np.float64)), neighbors)

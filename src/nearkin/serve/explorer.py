@@ -19,11 +19,13 @@ import numpy as np
 from fastapi import FastAPI, Query, Request
 from fastapi import Path as InPath
 from starlette.responses import RedirectResponse, Response
+from torch import Tensor
 
 from nearkin.index.collection import Collection
 from nearkin.index.contract import VectorIndex
 from nearkin.report.projection import Method, Projection
-from nearkin.serve.atlas.atlas import neighbors_of, restored, to_canvas
+from nearkin.search.rejection import NEAREST, Rejection, mean_of_finite
+from nearkin.serve.atlas.atlas import familiar_points, neighbors_of, restored, to_canvas
 from nearkin.serve.atlas.export import MARK, NONCE, asset, page_policy
 from nearkin.serve.atlas.model_maps import Indexed, ModelMap, are_stored, build_maps
 from nearkin.serve.atlas.page_data import header, neighbors_json
@@ -33,6 +35,7 @@ from nearkin.serve.service import Service, json_response
 
 Row = Annotated[int, InPath(ge=0, le=2**31)]
 K = Annotated[int, Query(ge=1, le=100)]
+REJECT = 0.05  # share of known images that are called none of these, as on the search page
 RESTORING = 10.0  # seconds at most that the start of the service waits for a stored map
 FRESH = {"Cache-Control": "no-cache"}
 
@@ -49,6 +52,7 @@ class Explorer:
         self._identities: tuple[str, ...] = ()  # of the indexes whose map was built, or failed
         self._message, self._error = "opening the index", ""
         self._projections: dict[int, Projection] = {}
+        self._rules: dict[int, Rejection | None] = {}
 
     def state(self, indexes: Sequence[VectorIndex]) -> dict[str, Any]:
         """The map, or the progress of its construction, which starts here when an index has changed."""
@@ -88,11 +92,22 @@ class Explorer:
         started, models = time.perf_counter(), list[dict[str, Any]]()
         for at, (one, encoded) in enumerate(zip(self._ready(version), encode, strict=True)):
             vector = encoded()[None].astype(np.float32)
-            found = one.table.nearest(vector, k)
+            found = one.table.nearest(vector, max(k, NEAREST))
             position = to_canvas(self._projection(at, one).place(vector), one.atlas.points)[0]
-            near = neighbors_json(one.table, found.positions[0].numpy(), found.affinity[0].float().numpy(), None)
-            models.append({**near, "at": [float(value) for value in position]})
+            near = neighbors_json(one.table, found.positions[0, :k].numpy(), found.affinity[0, :k].float().numpy(), None)
+            models.append({**near, **self._judged(at, one, found.affinity), "at": [float(value) for value in position]})
         return {"models": models, "seconds": time.perf_counter() - started}
+
+    def _judged(self, at: int, one: ModelMap, affinity: Tensor) -> dict[str, Any]:
+        """Whether a query whose nearest points have these affinities (1, k) is like no point of the map, at the rate of the search page."""
+        with self._lock:
+            if at not in self._rules:
+                self._rules[at] = familiar_points(one.atlas, one.table)
+            rule = self._rules[at]
+        if rule is None:
+            return {}
+        [p_value] = rule.p_values(mean_of_finite(affinity[:, : rule.neighbors].double().numpy())).tolist()
+        return {"p_value": p_value, "none_of_these": p_value <= REJECT}
 
     def _indexed(self, indexes: Sequence[VectorIndex]) -> list[Indexed]:
         return [Indexed(one.folder, index) for one, index in zip(self.collections, indexes, strict=True)]
@@ -121,7 +136,7 @@ class Explorer:
             for maps in build_maps(indexes, self.method, self._report):
                 page = header(maps, live=True, chunk=0, sheets=None, version=version, images=images, searches=texts)
                 with self._lock:
-                    self._maps, self._header, self._projections = maps, page, {}
+                    self._maps, self._header, self._projections, self._rules = maps, page, {}, {}
                 for one in maps:  # once before the first click, so that loops are compiled
                     neighbors_of(one.table, np.zeros(1, np.int64), 1)
         except Exception as error:  # the page must show any error, since no code waits for this thread

@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from nearkin.data.progress import Report, inform
+from nearkin.index.rejection import HELD_OUT
 from nearkin.report import projection
 from nearkin.report.measure import NEAR
-from nearkin.serve.atlas.lists import Lists, review_lists
+from nearkin.search.rejection import FEWEST, Rejection, mean_of_finite, neighbors_for, rejection_of
+from nearkin.serve.atlas.lists import Lists, review_lists, suspects, suspects_of
 from nearkin.serve.atlas.table import PointTable
 
 MOST_NEIGHBORS = 30  # stored per point; the service finds more on request
@@ -36,7 +39,7 @@ class Atlas:
 
 
 def build_atlas(table: PointTable, method: projection.Method = "tsne", report: Report | None = None) -> Atlas:
-    """The atlas of a table. With "tsne" the map takes minutes for tens of thousands of points, with "pca" seconds."""
+    """The atlas of a table, whose labels `judged` judges. With "tsne" the map takes minutes for tens of thousands of points."""
     inform(report, f"searching the exact neighbors of {len(table):,} points")
     k = min(MOST_NEIGHBORS, max(1, len(table) - 1))
     found = table.nearest(table.vectors, k, exclude=table.ids)
@@ -54,6 +57,27 @@ def build_atlas(table: PointTable, method: projection.Method = "tsne", report: R
         lists=review_lists(table, positions, affinity, right, off, report),
     )
     return atlas if method == "pca" else with_map(atlas, table, method, report)
+
+
+def judged(atlas: Atlas, table: PointTable, written: Path | None = None, report: Report | None = None) -> Atlas:
+    """The same atlas with the suspected labels: those of the file that `nearkin evaluate` wrote, or those that are found in the vectors."""
+    if atlas.lists.suspects is not None:
+        return atlas
+    inform(report, f"judging the labels of {len(table):,} points")
+    found = suspects(table) if written is None else suspects_of(written, table)
+    return replace(atlas, lists=replace(atlas.lists, suspects=found))
+
+
+def familiar_points(atlas: Atlas, table: PointTable) -> Rejection | None:
+    """The rule that says "none of these", from how near the points are to each other: those that were held out, if there are enough.
+
+    None for too few points.
+    """
+    k = neighbors_for(len(table), len(table.classes))
+    near = mean_of_finite(np.where(atlas.positions >= 0, atlas.affinity, -np.inf)[:, :k].astype(np.float64))
+    parts = [table.splits == at for at, name in enumerate(table.split_names) if name in ("validation", "test")]
+    chosen = next((part for part in parts if part.sum() >= HELD_OUT), np.ones(len(table), np.bool_))
+    return rejection_of(near[chosen], k) if int(chosen.sum()) >= FEWEST else None
 
 
 def with_map(atlas: Atlas, table: PointTable, method: projection.Method, report: Report | None = None) -> Atlas:

@@ -1,15 +1,25 @@
-"""Lists of points to review: worst queries, confused classes, suspected labels, duplicates."""
+"""Lists of points to review: worst queries, confused classes, suspected labels, duplicates.
 
+Labels are judged as `nearkin clean` judges them, by classifiers that did not see them. That takes longer than everything else, so it is a
+step of its own.
+"""
+
+import csv
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from nearkin.compose.affinity import cosine
+from nearkin.data.cells import restored
 from nearkin.data.pixels import open_image
 from nearkin.data.progress import Report, inform
+from nearkin.evaluate import label_errors
 from nearkin.report.inspection import compared
 from nearkin.report.measure import NEAR, worst_queries
 from nearkin.report.sanity import (
@@ -20,7 +30,6 @@ from nearkin.report.sanity import (
     near_duplicates,
     near_duplicates_among,
     relative_distance,
-    suspected_labels,
 )
 from nearkin.serve.atlas.table import PointTable, class_numbers
 
@@ -37,7 +46,7 @@ class Lists:
 
     worst: np.ndarray  # (w,) points with wrong neighbors
     confused: Sequence[tuple[int, int, np.ndarray]]  # two classes, and the points of each whose nearest is of the other
-    suspects: Sequence[Suspect]
+    suspects: Sequence[Suspect] | None  # None: the labels are not judged yet
     duplicates: Sequence[tuple[int, int, float]]  # a point, its copy (in an earlier split, if any), and their distance
     compared: int  # points that were compared: those of later splits with the earlier ones, or all with each other
     later: int  # how many there are
@@ -57,7 +66,7 @@ def review_lists(
     return Lists(
         worst=worst(right, affinity) if residual is None else farthest_off(residual),
         confused=confused_pairs(table, positions[:, 0]),
-        suspects=suspects(table, positions[:, :NEAR]),
+        suspects=None if table.kind == "classes" else (),
         duplicates=copies,
         compared=compared_points,
         later=later,
@@ -94,15 +103,32 @@ def confused_pairs(table: PointTable, nearest: np.ndarray) -> list[tuple[int, in
     return [(int(kinds[at, 0]), int(kinds[at, 1]), rows[which.reshape(-1) == at]) for at in order.tolist()]
 
 
-def suspects(table: PointTable, positions: np.ndarray) -> list[Suspect]:
-    """Points whose label most of their neighbors (n, k) contradict, the surest first. Unlabeled neighbors count, but contradict nothing."""
+def suspects(table: PointTable) -> list[Suspect]:
+    """Points whose label is contradicted by classifiers that did not see it, fitted on the vectors, the most contradicted first."""
     if table.kind != "classes":
         return []
-    labels, unknown = class_numbers(table), len(table.classes)  # unlabeled ones as a class: one labeled neighbor of ten is no majority
-    labels = torch.where(labels < 0, unknown, labels)
-    rows = torch.from_numpy(positions.astype(np.int64))
-    near = torch.where(rows >= 0, labels[rows.clamp_min(0)], -1)
-    return [one for one in suspected_labels(labels, near) if unknown not in (one.label, one.neighbors_say)]
+    labels = class_numbers(table)
+    try:
+        vectors = torch.from_numpy(np.asarray(table.vectors, dtype=np.float32))
+        found = label_errors(vectors, labels, cosine() if table.metric == "cosine" else None)
+    except ValueError:  # too few labels to judge any
+        return []
+    sure = found.confidence
+    return [Suspect(row, int(labels[row]), int(found.suggested[row]), float(sure[row])) for row in found.suspects.tolist()]
+
+
+def suspects_of(page: Path, table: PointTable) -> list[Suspect]:
+    """The suspects that `nearkin evaluate` wrote: it judges labels without the model that was trained on them."""
+    numbers = {name: at for at, name in enumerate(table.classes)}
+    rows = {source: row for row, source in enumerate(table.sources)}
+    found = []
+    with page.open(newline="", encoding="utf-8") as lines:
+        for line in csv.DictReader(lines):
+            source, label, suggested = (restored(line[name] or "") for name in ("path", "label", "neighbors_say"))
+            row = rows.get(source, rows.get(os.path.abspath(source), -1))
+            if row >= 0 and numbers.get(label) == int(table.labels[row]) and suggested in numbers:  # else it was corrected since
+                found.append(Suspect(row, int(table.labels[row]), numbers[suggested], float(line["confidence"])))
+    return found
 
 
 def duplicates(table: PointTable, positions: np.ndarray, affinity: np.ndarray) -> tuple[list[tuple[int, int, float]], int, int]:

@@ -11,7 +11,7 @@ from nearkin.models.folder import about_of
 from nearkin.report import projection
 from nearkin.serve.atlas import store
 from nearkin.serve.atlas import table as table_size
-from nearkin.serve.atlas.atlas import Atlas, build_atlas, possible_method, with_map
+from nearkin.serve.atlas.atlas import Atlas, build_atlas, judged, possible_method, with_map
 from nearkin.serve.atlas.table import PointTable, read_table, shared_rows, with_labels_of
 
 
@@ -32,7 +32,7 @@ class ModelMap(NamedTuple):
 
 
 def build_maps(indexes: Sequence[Indexed], method: projection.Method = "tsne", report: Report | None = None) -> Iterator[list[ModelMap]]:
-    """The maps of one or two models: first with PCA, which takes seconds, and then, if t-SNE is the method, with t-SNE.
+    """The maps of one or two models: first with PCA, which takes seconds, then with suspected labels, then, if that is the method, by t-SNE.
 
     An atlas that is stored in the model folder for the same points is reused. A new one is stored there.
     """
@@ -48,17 +48,29 @@ def build_maps(indexes: Sequence[Indexed], method: projection.Method = "tsne", r
     stored = [store.load(path, {**key, "method": way}) for path, key, way in zip(paths, keys, methods, strict=True)]
     first = [build_atlas(table, "pca", report) if atlas is None else atlas for table, atlas in zip(tables, stored, strict=True)]
     yield [ModelMap(*parts) for parts in zip(names, tables, first, strict=True)]
-    last = list(first)
+    if all(atlas is not None for atlas in stored):
+        return
+    named = list(zip(indexes, tables, first, strict=True))
+    last = [judged(atlas, table, _written(one), report) for one, table, atlas in named]
+    if any(a is not b for a, b in zip(first, last, strict=True)):
+        yield [ModelMap(*parts) for parts in zip(names, tables, last, strict=True)]
     for at, (atlas, way) in enumerate(zip(stored, methods, strict=True)):
         if atlas is not None:
             continue
-        last[at] = first[at] if way == "pca" else with_map(first[at], tables[at], way, report)
+        last[at] = last[at] if way == "pca" else with_map(last[at], tables[at], way, report)
         try:
             store.save(paths[at], last[at], {**keys[at], "method": way})
         except OSError as error:  # a folder that may only be read, or a full disk: the map is complete without
             inform(report, f"the map is not kept for next time ({error.strerror or error})")
-    if any(a is not b for a, b in zip(first, last, strict=True)):
+    if any(way != "pca" for way in methods):
         yield [ModelMap(*parts) for parts in zip(names, tables, last, strict=True)]
+
+
+def _written(one: Indexed) -> Path | None:
+    """The suspected labels that `nearkin evaluate` wrote for a model that was trained on its labels."""
+    page = one.folder / "suspected_labels.csv"
+    given = (one.folder / "model.json").exists() and "given" in about_of(one.folder)
+    return page if page.exists() and not given else None
 
 
 def are_stored(indexes: Sequence[Indexed]) -> bool:

@@ -112,7 +112,8 @@ def _lists(lists: Lists, table: PointTable) -> dict[str, Any]:
     return {
         "worst": lists.worst.tolist(),
         "confused": [[a, b, rows.tolist()] for a, b, rows in lists.confused],
-        "suspects": [[one.row, one.neighbors_say, round(one.confidence, 3), table.sources[one.row]] for one in lists.suspects],
+        "suspects": [[one.row, one.neighbors_say, round(one.confidence, 3), table.sources[one.row]] for one in lists.suspects or ()],
+        "judged": lists.suspects is not None,
         "duplicates": [[a, b, round(apart, 4)] for a, b, apart in lists.duplicates],
         "compared": [lists.compared, lists.later],
     }

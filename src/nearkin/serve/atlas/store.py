@@ -15,7 +15,7 @@ from nearkin.report.sanity import Suspect
 from nearkin.serve.atlas.atlas import Atlas
 from nearkin.serve.atlas.lists import Lists
 
-FORMAT = 4
+FORMAT = 5
 
 
 def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
@@ -29,7 +29,7 @@ def save(path: Path, atlas: Atlas, key: dict[str, Any]) -> None:
         "purity": atlas.purity,
         "worst": lists.worst.astype(np.int64),
         "duplicates": np.array(lists.duplicates, dtype=np.float64).reshape(-1, 3),
-        "suspects": np.array(lists.suspects, dtype=np.float64).reshape(-1, 4),
+        "suspects": np.array(lists.suspects or [], dtype=np.float64).reshape(-1, 4),
     }
     if atlas.residual is not None:
         arrays["residual"] = atlas.residual
