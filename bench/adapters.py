@@ -38,7 +38,7 @@ def measured(name: str, photos: Path, download: bool, device: torch.device) -> l
     framing = encoder.reading.framing
     images = data.open(photos, size=framing.size, crop=framing.crop, interpolation=framing.interpolation, channels=3)
     shape = images.shape
-    body = build(encoder.network, image_shape=shape, weights=str(encoder.weights), head=False).eval().to(device)
+    body = build(encoder.network, image_shape=shape, weights=str(encoder.weights), head=False, **encoder.options).eval().to(device)
     began, rows = time.perf_counter(), []
     for ids in torch.split(images.ids, 64):
         rows.append(body(encoder.reading.standardize(images.read(ids).to(device))).float())

@@ -83,8 +83,8 @@ def head(name: str, weight: str, ours: Callable[[], Any], several: int = 1, **op
     """A loss with class vectors, which are copied; theirs stand in columns or rows."""
 
     def check(b: Batch) -> tuple[Loss, Loss]:
-        loss = getattr(pml().losses, name)(num_classes=CLASSES, embedding_size=DIMENSION, **options).to(dtype=DTYPE)
-        objective = ours().to(dtype=DTYPE)
+        loss = getattr(pml().losses, name)(num_classes=CLASSES, embedding_size=DIMENSION, **options).to(b.z.device, DTYPE)
+        objective = ours().to(b.z.device, DTYPE)
         vectors = getattr(loss, weight).data
         vectors = vectors if weight == "proxies" else vectors.T
         objective.references.vectors.data = vectors.reshape(CLASSES, several * DIMENSION).clone()

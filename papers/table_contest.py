@@ -24,7 +24,7 @@ from sklearn.preprocessing import LabelEncoder
 
 from nearkin.compose.validation import check_choice, check_whole
 from nearkin.evaluate import expected_calibration_error
-from papers.table_methods import MAIN, METHODS, Make, drawn
+from papers.table_methods import MAIN, METHODS, OURS, Make, drawn
 from papers.table_page import write_page
 from papers.table_sets import SETS, TableSet
 
@@ -77,7 +77,8 @@ def run_one(data: tuple[Any, np.ndarray], task: str, job: Job) -> dict[str, Any]
     found = np.ravel(model.predict(x_test))
     times = {"fit_cpu_seconds": round(fitted - used, 2), "predict_cpu_seconds": round(time.process_time() - fitted, 3)}
     times["wall_seconds"] = round(time.perf_counter() - started, 2)
-    kept = {"settings": settings} if job.trials else {}
+    kept: dict[str, Any] = {"settings": settings} if job.trials else {}
+    kept |= {"device": job.device} if job.method.startswith(OURS) else {}
     if task == "numbers":
         return {"rmse": float(np.sqrt(np.mean((found - y_test) ** 2))), **times, **kept}
     shares = np.asarray(model.predict_proba(x_test), dtype=np.float64)

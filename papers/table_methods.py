@@ -63,13 +63,19 @@ def _boosting(module: str, name: str, fixed: Mapping[str, Any], seed: int, table
 
 
 def _hist(kind: Any, seed: int, table: Any, device: str, **settings: Any) -> Any:
-    return kind(random_state=seed, **settings)  # reads the categories of a frame by itself
+    """It reads the categories of a frame by itself, but takes no column of more than 255; such columns become numbers."""
+    model, many = kind(random_state=seed, **settings), [name for name in _categories(table) if table[name].nunique() > 255]
+    columns = make_column_transformer((_ordinal(), many), remainder="passthrough", verbose_feature_names_out=False)
+    return make_pipeline(columns.set_output(transform="pandas"), model) if many else model
+
+
+def _ordinal() -> Any:
+    return OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-2)
 
 
 def _forest(kind: Any, seed: int, table: Any, device: str, **settings: Any) -> Any:
     model, categories = kind(random_state=seed, **settings), _categories(table)
-    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-2)
-    return make_pipeline(make_column_transformer((encoder, categories), remainder="passthrough"), model) if categories else model
+    return make_pipeline(make_column_transformer((_ordinal(), categories), remainder="passthrough"), model) if categories else model
 
 
 def _scaled(make: Callable[..., Any], seed: int, table: Any, device: str, **settings: Any) -> Any:

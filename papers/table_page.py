@@ -34,7 +34,12 @@ def errors(record: Mapping[str, Any], methods: Sequence[str]) -> dict[str, float
 
 
 def ranks(records: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> dict[str, list[float]]:
-    """Each method's rank on every set that all of them finished; ties share the mean of their ranks."""
+    """Each method's rank on every set that all of them finished; ties share the mean of their ranks.
+
+    Methods that have not finished every set get none, if there are three that have.
+    """
+    finished = [method for method in methods if all(method in errors(record, (method,)) for record in records)]
+    methods = finished if len(finished) > 2 else methods
     found: dict[str, list[float]] = {method: [] for method in methods}
     for record in records:
         of = errors(record, methods)
@@ -116,7 +121,7 @@ def _per_set(records: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> li
             cells = [_cell(*found[m][:2]) if m in found else "" for m in methods]
             lines.append(f"| {record['set']} | {record['rows']:,} | {next(iter(found.values()))[2]} | " + " | ".join(cells) + " |")
     of = ranks(records, methods)
-    return [*lines, "| mean rank | | | " + " | ".join(f"{np.mean(of[m]):.2f}" if of[m] else "" for m in methods) + " |"]
+    return [*lines, "| mean rank | | | " + " | ".join(f"{np.mean(of[m]):.2f}" if of.get(m) else "" for m in methods) + " |"]
 
 
 def _cell(mean: float, spread: float) -> str:
@@ -135,8 +140,8 @@ def _ranked(records: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> lis
     sets = len(next(iter(of.values()), []))
     if not sets or len(methods) < 3:
         return []
-    gap = critical_difference(len(methods), sets)
-    said = f"Mean ranks over the {sets} sets that all these methods finished; critical difference {gap:.2f}."
+    gap = critical_difference(len(of), sets)
+    said = f"Mean ranks of {len(of)} methods over the {sets} sets that all of them finished; critical difference {gap:.2f}."
     return [said, "", *(_tests(records, methods, "method") if OURS in methods else [])]
 
 
@@ -159,7 +164,9 @@ def _more(records: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> list[
             return f"{np.mean(values):.3g}" if values else ""
 
         lines.append(f"| {method} | {len(per)} | {mean('log_loss')} | {mean('calibration_error')} | {mean('fit_cpu_seconds')} |")
-    return lines
+    devices = sorted({run["device"] for record in records for run in record["runs"] if "device" in run} - {"cpu"})
+    said = f"TabularNCA was trained on {', '.join(devices)}, beside other work: its CPU seconds are those of the host that waits for it."
+    return [*lines, "", said] if devices else lines
 
 
 def _sources(records: Sequence[Mapping[str, Any]]) -> list[str]:

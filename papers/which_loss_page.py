@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from nearkin.train.recipes import RECIPES
 from papers import which_loss
+from papers.table_page import critical_difference
 from papers.which_loss import CONTENDERS, SEEDS, SETS, chosen, figure
 
 FIGURES = ("seen 1-nn", "unseen p@1", "unseen map@r")
@@ -64,7 +66,7 @@ def mean(saved: Saved, name: str, row: str, which: str) -> float:
 def ranks(values: Sequence[float]) -> np.ndarray:
     """Ranks from 1, the largest first; equal values share the mean of theirs."""
     x = np.asarray(values)
-    return (x[None, :] > x[:, None]).sum(1) + ((x[None, :] == x[:, None]).sum(1) + 1) / 2
+    return np.asarray((x[None, :] > x[:, None]).sum(1) + ((x[None, :] == x[:, None]).sum(1) + 1) / 2)
 
 
 def recommended(saved: Saved) -> list[str]:
@@ -82,14 +84,32 @@ def _summary(saved: Saved, whole: Sequence[str]) -> str:
     means = [np.mean(column, axis=0) for column in columns]
     inner = np.mean([ranks([held_out(saved, name, row) for row in rows]) for name in whole], axis=0)
     titles = ", ".join(SETS[name].title.partition(":")[0].partition(" at ")[0] for name in whole)
-    best = CONTENDERS[recommended(saved)[0]].row
-    text = f"\n## Mean ranks over {titles}\n\n"
-    text += f"Of {len(rows)} rows; 1 is the best. By the held-out part of the training images and classes, **{best}** is ahead.\n\n"
+    text = f"\n## Mean ranks over {titles}\n\n{_advice(inner, len(whole))}\n\n"
     text += f"| objective | held out | {' | '.join(HEADS)} |\n|---|---|---|---|---|\n"
     for place in np.argsort(inner, kind="stable"):
         cells = " | ".join(f"{column[place]:.1f}" for column in (inner, *means))
         text += f"| {CONTENDERS[rows[place]].row} | {cells} |\n"
     return text
+
+
+def _advice(held_out_ranks: np.ndarray, sets: int) -> str:
+    """What the ranks tell apart, and what `--for retrieval` takes from them."""
+    names, gap = [CONTENDERS[row].row for row in CONTENDERS], critical_difference(len(CONTENDERS), sets)
+    apart = [name for name, rank in zip(names, held_out_ranks, strict=True) if rank - held_out_ranks.min() > gap]
+    kept = RECIPES["retrieval"].settings["objective.name"]
+    place = next(place for place, row in enumerate(CONTENDERS) if row.replace("-", "_") == kept)
+    told = f"only {' and '.join(apart)} {'is' if len(apart) == 1 else 'are'}" if apart else "none is"
+    text = (
+        f"Of {len(names)} rows; 1 is the best. By the held-out part of the training images and classes "
+        f"**{names[int(held_out_ranks.argmin())]}** has the best mean rank, but {sets} sets tell ranks apart only where they differ by more "
+        f"than {gap:.1f} (Nemenyi, 5 %): {told} told apart from it. "
+    )
+    return text + (
+        f"`nearkin train --for retrieval` therefore keeps {names[place]}, rank {held_out_ranks[place]:.1f} here: it was chosen on held-out "
+        "classes in longer trainings ([the contest of Lu et al.](lu2019.md)), and nothing here is told apart from it."
+        if held_out_ranks[place] - held_out_ranks.min() <= gap
+        else f"It is told apart from {names[place]}, which `nearkin train --for retrieval` uses."
+    )
 
 
 def _table(saved: Saved, name: str) -> str:

@@ -91,3 +91,16 @@ def test_a_loss_of_another_paper_takes_at_most_fifteen_lines() -> None:
     assert len(losses) == 2 and all(node.end_lineno - node.lineno + 1 <= 15 for node in losses)
     plain, wide, both, slim = figures(name, "decoupled")
     assert plain > 90 and both > 90 and slim < wide
+
+
+def test_a_lightning_module_learns_with_a_memory() -> None:
+    pytest.importorskip("lightning")
+    before, after = figures("09_lightning", "5-NN accuracy")
+    assert after > 95 > before + 3
+
+
+@pytest.mark.soak  # the documentation runs it, too
+def test_the_trainer_of_hugging_face_learns() -> None:
+    pytest.importorskip("accelerate")
+    before, after = figures("10_hugging_face_trainer", "5-NN accuracy")
+    assert after > before + 10

@@ -1,7 +1,9 @@
 """Recorded evaluations without a GPU: instead of replaying a graph, the recorded function is called again into the same memory."""
 
+import gc
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -137,6 +139,28 @@ def test_what_cannot_be_recorded_is_evaluated_as_it_is(squares: Squares, monkeyp
 
     monkeypatch.setattr(replay, "_captured", refuse)
     assert [squares.recorded(a) for _ in range(6)] == [None] * 6 and len(tried) == 1
+
+
+def test_a_function_alone_is_launched_from_the_third_call_on(squares: Squares) -> None:
+    inputs = [points(seed) for seed in range(5)]
+    found = [replay.launched(lambda tensors: (tensors[0] + 1,), [x, None], "one more")[0] for x in inputs]
+    for x, one in zip(inputs, found, strict=True):
+        torch.testing.assert_close(one, x + 1, msg="a later call must not write over it")
+    assert squares.captured == 1
+
+
+def test_nothing_is_collected_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older graph that is freed meanwhile ends the capture."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: nullcontext())
+    assert replay._captured(lambda: (gc.isenabled(),))[1] == (False,) and gc.isenabled()
+
+    def refuse() -> Any:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        replay._captured(refuse)
+    assert gc.isenabled()
 
 
 def test_a_handful_of_shapes_is_kept_and_none_while_another_graph_is_recorded(squares: Squares, monkeypatch: pytest.MonkeyPatch) -> None:

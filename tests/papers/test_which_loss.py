@@ -71,7 +71,7 @@ def test_ranks_share_ties_and_the_recommendation_follows_held_out_figures_alone(
             saved[f"coil/{row}/seed/{number}"] = {"figures": figures, "settings": {}, "steps": 1, "device": "a device"}
     assert recommended(saved)[0] == list(CONTENDERS)[-1]
     page = page_of(saved)
-    assert f"**{CONTENDERS[list(CONTENDERS)[-1]].row}** is ahead" in page and "Run on a device" in page
+    assert f"**{CONTENDERS[list(CONTENDERS)[-1]].row}** has the best mean rank" in page and "Run on a device" in page
     del saved["coil/softmax/seed/0"]
     with pytest.raises(ValueError, match="no set of the contest is complete"):
         recommended(saved)

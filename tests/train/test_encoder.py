@@ -15,7 +15,7 @@ from nearkin.cli import main
 from nearkin.data import Dataset
 from nearkin.data.images import DamagedImageError
 from nearkin.index import Where, build_index
-from nearkin.models import encoders
+from nearkin.models import build, encoders
 from nearkin.models.encoders import find_encoder, installed_encoder
 from nearkin.models.feature_cache import FeatureCache, file_digests
 from nearkin.models.folder import reading
@@ -25,7 +25,7 @@ from nearkin.train.encoder import Start, start_of
 from nearkin.train.linear_map import Whitening
 from nearkin.train.step import Step
 from nearkin.train.training import train
-from nearkin.train.tuning import blocks_of, choose_trained
+from nearkin.train.tuning import add_checkpoints, blocks_of, choose_trained
 from nearkin.train.whole_set import whole_set_gradient
 from tests.train.test_training import Notes
 
@@ -265,6 +265,45 @@ def test_a_batch_in_chunks_has_the_gradient_of_the_whole_batch():
         whole_set_gradient(step, torch.arange(96), 10, inputs)
         for p, want in zip(network.parameters(), exact, strict=True):
             assert (p.grad - want).abs().max() <= 1e-5 * scale
+
+
+def test_checkpoints_keep_the_gradient_and_less_for_the_backward_pass():
+    kept: list[int] = []
+
+    def gradients(checkpoints: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        network = build("mobilenet-v2", image_shape=(3, 32, 32), dimension=4, normalize=True).eval()
+        if checkpoints:
+            add_checkpoints(network)
+        images = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+        held: dict[int, int] = {}
+
+        def keep(x: torch.Tensor) -> torch.Tensor:
+            held[x.data_ptr()] = x.nbytes
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            loss = nearkin.NCA()(network(images), torch.arange(6) % 3)
+        kept.append(sum(held.values()))
+        loss.backward()
+        return [p.grad for p in network.parameters()]
+
+    for plain, again in zip(gradients(False), gradients(True), strict=True):
+        torch.testing.assert_close(again, plain, rtol=1e-5, atol=1e-7)
+    assert kept[1] < kept[0] / 3
+
+
+def test_checkpointing_is_a_setting_and_saves_the_same_names(tmp_path, photos, weights):
+    chosen = {"network.tune": "all", "network.statistics": "kept"}
+    train(settings(photos, weights, **chosen), tmp_path / "m", device="cpu")
+    train(settings(photos, weights, **chosen, **{"network.checkpointing": "true"}), tmp_path / "n", device="cpu")
+    plain, again = (load_file(tmp_path / name / "weights.safetensors") for name in "mn")
+    assert plain.keys() == again.keys()
+    for name, value in plain.items():
+        torch.testing.assert_close(again[name], value, rtol=1e-4, atol=1e-5)
+    refused = {"data.source": "digits", "network.name": "resnet18", "network.checkpointing": "true"}
+    with pytest.raises(ValueError, match=r"network.checkpointing \(true\) would change the statistics of batch normalization"):
+        train(override(Run(), refused), tmp_path / "o", device="cpu")
 
 
 def test_chunks_are_a_setting_and_refused_where_they_would_mix_statistics(tmp_path, photos, weights):

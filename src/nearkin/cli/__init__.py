@@ -306,8 +306,8 @@ def _add_train(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--encoder",
         metavar="NAME",
-        help="start from a pretrained encoder: mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights; for texts hf:NAME or "
-        "sentence-transformers:NAME, or a folder instead of NAME (default for photographs and texts: one that is on this machine)",
+        help="start from a pretrained encoder: mobilenet-v2, timm:NAME, torchvision:NAME, hf:NAME or a file of weights; for texts "
+        "hf:NAME or sentence-transformers:NAME, or a folder instead of NAME (default for photographs and texts: one on this machine)",
     )
     parser.add_argument("--weights", metavar="FILE", help="the weights of --encoder (default: looked for on this machine)")
     parser.add_argument("--download", action="store_true", help="fetch the weights of --encoder if they are not on this machine")

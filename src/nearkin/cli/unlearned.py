@@ -86,7 +86,7 @@ def _encoded(data: Dataset, encoder: Encoder, device: str | None, out: Path, vie
     images = replace(data, inputs=image_files(data.inputs.paths, framing, 3, data.inputs.on_error))
     about = {"network": {"name": encoder.network}, "shape": [3, framing.size, framing.size], "prepare": describe(steps)}
     key = feature_key(**facts_of(about, weights_digest(encoder.weights)))
-    body = build(encoder.network, image_shape=(3, framing.size, framing.size), weights=encoder.weights).body
+    body = build(encoder.network, image_shape=(3, framing.size, framing.size), weights=encoder.weights, **encoder.options).body
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     found = featured(body, Prepare(steps, "images"), images, out, key, place, view)  # type: ignore[arg-type]
     return _of_features(found, encoder.network)

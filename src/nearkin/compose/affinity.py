@@ -174,8 +174,11 @@ class Euclidean:
         spread = _spread(queries, references) if _many(queries, references) else None
         if spread is None:
             spread = _Spread(torch.cdist(queries.detach(), references.detach(), compute_mode="donot_use_mm_for_euclid_dist"))
-        distance: Tensor = apply(_Distance, queries, None if references is queries else references, *spread)
-        return distance / -self.temperature
+        distance, *near = spread
+        found: Tensor = apply(
+            _Distance, queries, None if references is queries else references, distance.mul_(-1 / self.temperature), self.temperature, *near
+        )
+        return found
 
 
 NEAR = 1 / 8  # of the squared lengths, from the middle: above, the expansion of a square is off by some ten roundings at most
@@ -225,31 +228,35 @@ def _blocks(count: int) -> Iterator[slice]:
 
 
 class _Distance(torch.autograd.Function):
-    """Distances that were found before, and their gradient: by products of matrices, and by differences for the near pairs.
+    """Minus distances over the temperature that were found before, and their gradient: by products of matrices, and by differences for the
+    near pairs.
 
     The gradient at distance zero is zero. For a second derivative it is taken by operations that autograd knows, of the distances as they
     depend on the points.
     """
 
     @staticmethod
-    def forward(queries: Tensor, references: Tensor | None, distance: Tensor, *spread: Tensor | None) -> Tensor:
-        return distance.view_as(distance)
+    def forward(queries: Tensor, references: Tensor | None, minus: Tensor, temperature: float, *spread: Tensor | None) -> Tensor:
+        return minus.view_as(minus)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        queries, references, _, *spread = inputs
+        queries, references, _, ctx.temperature, *spread = inputs
         ctx.save_for_backward(queries, references, output, *spread)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        queries, references, distance, *spread = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for a second derivative
-            of_queries, of_references = _known_to_autograd(upstream[0], queries, references, distance)
-        elif spread[0] is None:
-            of_queries, of_references = _by_differences(upstream[0], queries, references, distance)
+        queries, references, minus, *spread = ctx.saved_tensors
+        if spread[0] is not None and not torch.is_grad_enabled():
+            of_queries, of_references = _by_products(upstream[0] / minus, queries, references, _Spread(minus, *spread))
+            if ctx.temperature != 1.0:
+                of_queries = of_queries / ctx.temperature**2
+                of_references = None if of_references is None else of_references / ctx.temperature**2
         else:
-            of_queries, of_references = _by_products(upstream[0] / distance, queries, references, _Spread(distance, *spread))
-        return of_queries, of_references, *[None] * 5
+            pull, distance = upstream[0] / -ctx.temperature, minus * -ctx.temperature
+            slopes = _known_to_autograd if torch.is_grad_enabled() else _by_differences  # the first for a second derivative
+            of_queries, of_references = slopes(pull, queries, references, distance)
+        return of_queries, of_references, *[None] * 6
 
 
 def _known_to_autograd(pull: Tensor, queries: Tensor, references: Tensor | None, distance: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -275,7 +282,7 @@ def _by_differences(pull: Tensor, queries: Tensor, references: Tensor | None, di
 
 
 def _by_products(pull: Tensor, queries: Tensor, references: Tensor | None, spread: _Spread) -> tuple[Tensor, Tensor | None]:
-    """Both gradients; `pull` (n, m) is the upstream one over the distance."""
+    """Both gradients; `pull` (n, m) is the upstream one over the distance, or over any multiple of it, which is in `spread`."""
     distance, rows, columns, q, r = spread
     assert rows is not None and columns is not None and q is not None and r is not None
     if references is None:
@@ -315,6 +322,86 @@ class InnerProduct:
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
         return (queries / self.temperature) @ references.T  # the matrix is larger than the queries
+
+    def between_directions(self, queries: Tensor, references: Tensor) -> Tensor:
+        """Compute the same between the directions of rows of any length, in fewer passes than `unit` of both sides and a product.
+
+        Parameters
+        ----------
+        queries : Tensor
+            (n, d) floats.
+        references : Tensor
+            (m, d) floats.
+
+        Returns
+        -------
+        Tensor
+            (n, m) cosines over the temperature.
+        """
+        parts = _directed(queries.detach(), None if references is queries else references.detach(), self.temperature)
+        found: Tensor = apply(_Cosine, queries, None if references is queries else references, *parts, self.temperature)
+        return found
+
+
+def _directed(queries: Tensor, references: Tensor | None, temperature: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Cosines over the temperature (n, m); queries over length and temperature, and that divisor; unit references, and their lengths."""
+    length = _length(queries)
+    if references is None:
+        rows, theirs = queries / length, length
+        scaled = rows / temperature
+    else:
+        theirs = _length(references)
+        rows = references / theirs
+    length = length * temperature
+    if references is not None:
+        scaled = queries / length
+    return _products(scaled, rows), scaled, length, rows, theirs
+
+
+SMALL = 2**15  # numbers: transposing so few takes less than what products with a transposed matrix take more
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b.T. On some processors (ARM) a small matrix that is read transposed takes twice as long as one that is transposed first."""
+    return a @ (b.T.contiguous() if b.numel() <= SMALL and b.device.type == "cpu" else b.T)
+
+
+class _Cosine(torch.autograd.Function):
+    """Cosines that were found before. The gradient of each side is what the product's has across its rows, over their lengths."""
+
+    @staticmethod
+    def forward(queries: Tensor, references: Tensor | None, cosines: Tensor, *parts: Any) -> Tensor:
+        return cosines.view_as(cosines)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        queries, references, _, *parts, ctx.temperature = inputs
+        ctx.save_for_backward(queries, references, *parts)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        queries, references, *parts = ctx.saved_tensors
+        pull, temperature = upstream[0], ctx.temperature
+        if torch.is_grad_enabled():  # for a second derivative
+            parts = _directed(queries, references, temperature)[1:]
+        scaled, length, rows, theirs = parts
+        of_queries = of_references = None
+        if references is None:
+            pull = pull + pull.T
+        if ctx.needs_input_grad[0]:
+            of_queries = _across(pull @ rows, scaled, length, temperature**2)
+        if ctx.needs_input_grad[1]:
+            of_references = _across(pull.T @ scaled, rows, theirs, 1.0)
+        return of_queries, of_references, *[None] * 6
+
+
+def _across(pull: Tensor, rows: Tensor, length: Tensor, share: float) -> Tensor:
+    """What a gradient has across `rows`, over their length; `share` is one over the square of the length that they have now."""
+    if torch.is_grad_enabled():
+        return torch.addcmul(pull, rows, (pull * rows).sum(-1, keepdim=True), value=-share) / length
+    room = pull * rows  # one of the size of the rows is enough
+    along = room.sum(-1, keepdim=True)
+    return torch.addcmul(pull, rows, along, value=-share, out=room).div_(length)
 
 
 @dataclass(frozen=True)
@@ -373,6 +460,9 @@ class Normalized:
         return float(getattr(self.of, "temperature", 1.0))
 
     def __call__(self, queries: Tensor, references: Tensor) -> Tensor:
+        at_once: Affinity | None = getattr(self.of, "between_directions", None) if self.references else None
+        if at_once is not None:
+            return at_once(queries, references)
         queries, references = self.directions(queries, references)
         between: Affinity = getattr(self.of, "between_units", self.of) if self.references else self.of
         return between(queries, references)
@@ -520,10 +610,7 @@ class _Unit(torch.autograd.Function):
         if torch.is_grad_enabled():  # for a second derivative
             length = _length(x)
             rows = x / length
-            return torch.addcmul(pull, rows, (pull * rows).sum(-1, keepdim=True), value=-1) / length, None, None
-        room = pull * rows  # one of the size of x is enough
-        along = room.sum(-1, keepdim=True)
-        return torch.addcmul(pull, rows, along, value=-1, out=room).div_(length), None, None
+        return _across(pull, rows, length, 1.0), None, None
 
 
 def _length(x: Tensor) -> Tensor:

@@ -90,40 +90,67 @@ class MarginSoftmax:
             The value and the weight of every query.
         """
         at = column.clamp(0, affinity.shape[1] - 1)[:, None]  # of queries that are skipped it does not matter which is lowered
-        scaled = affinity / self.temperature
         if self.kind == "cosine":
+            scaled = affinity / self.temperature
             lowered = scaled.scatter_add(1, at, scaled.new_full(at.shape, -self.margin / self.temperature))
         else:
-            lowered = scaled.scatter(1, at, self._lowered(affinity.gather(1, at)) / self.temperature)
+            found, slope = _lowered_and_slope(affinity.detach().gather(1, at), self.margin)
+            found = affinity.detach().scatter(1, at, found).div_(self.temperature)
+            lowered = apply(_LoweredColumn, affinity, at, found, slope, self.margin, self.temperature)
         return own_column(lowered, column, there, apart)
 
     def _lowered(self, cosine: Tensor) -> Tensor:
         if self.kind == "cosine":
             return cosine - self.margin
-        fixed = cosine.detach()
-        sin, within = sine(fixed), fixed >= -math.cos(self.margin)
-        there = torch.where(within, _turned(fixed, sin, self.margin), fixed - self.margin * math.sin(self.margin))
-        lowered: Tensor = apply(_Lowered, cosine, there, sin, within, self.margin)
+        lowered: Tensor = apply(_Lowered, cosine, *_lowered_and_slope(cosine.detach(), self.margin), self.margin)
         return lowered
 
 
+def _lowered_and_slope(cosine: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """The cosine after the angular margin, and its derivative: cos(margin) + cosine / sine sin(margin), and 1 beyond."""
+    sin, within = sine(cosine), cosine >= -math.cos(margin)
+    lowered = torch.where(within, _turned(cosine, sin, margin), cosine - margin * math.sin(margin))
+    steep = torch.where(sin > 0, cosine / torch.where(sin > 0, sin, 1.0), 0.0)
+    return lowered, torch.where(within, math.cos(margin) + steep * math.sin(margin), 1.0)
+
+
 class _Lowered(torch.autograd.Function):
-    """The cosine after the angular margin; its derivative is cos(margin) + cosine / sine sin(margin), and 1 beyond."""
+    """Gives the cosine after the angular margin the slope that was found with it."""
 
     @staticmethod
-    def forward(cosine: Tensor, lowered: Tensor, sin: Tensor, within: Tensor, margin: float) -> Tensor:
+    def forward(cosine: Tensor, lowered: Tensor, slope: Tensor, margin: float) -> Tensor:
         return lowered.view_as(lowered)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:4])
-        ctx.margin = inputs[4]
+        cosine, _, slope, ctx.margin = inputs
+        ctx.save_for_backward(cosine, slope)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None, None]:
-        cosine, _, sin, within = ctx.saved_tensors
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        cosine, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second derivative
-            sin = sine(cosine)
-        steep = torch.where(sin > 0, cosine / torch.where(sin > 0, sin, 1.0), 0.0)
-        slope = torch.where(within, math.cos(ctx.margin) + steep * math.sin(ctx.margin), 1.0)
-        return upstream[0] * slope, None, None, None, None
+            slope = _lowered_and_slope(cosine, ctx.margin)[1]
+        return upstream[0] * slope, None, None, None
+
+
+class _LoweredColumn(torch.autograd.Function):
+    """(n, m) cosines over the temperature, after the margin in one column of each row: two passes over the matrix, and two backwards."""
+
+    @staticmethod
+    def forward(cosine: Tensor, at: Tensor, found: Tensor, slope: Tensor, margin: float, temperature: float) -> Tensor:
+        return found.view_as(found)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        cosine, at, _, slope, ctx.margin, ctx.temperature = inputs
+        ctx.save_for_backward(cosine, at, slope)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        cosine, at, slope = ctx.saved_tensors
+        pull = upstream[0] / ctx.temperature
+        if torch.is_grad_enabled():  # for a second derivative
+            slope = _lowered_and_slope(cosine.gather(1, at), ctx.margin)[1]
+            return pull.scatter(1, at, pull.gather(1, at) * slope), *[None] * 5
+        return pull.scatter_(1, at, pull.gather(1, at) * slope), *[None] * 5

@@ -1,11 +1,13 @@
 """Pair weights: criteria that look at every pair, and differ in how much each of them counts."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nearkin.compose.criterion import count, each_positive, right_and_wrong, soft_hinge
+from nearkin.compose.derivatives import apply
 from nearkin.compose.log_sums import logsumexp
 from nearkin.compose.margins import turned
 from nearkin.compose.outcome import Outcome
@@ -178,13 +180,38 @@ class BalancedPairs:
     positive_margin: float = 0.0
 
     def __call__(self, affinity: Tensor, relation: Related, /) -> Outcome:
-        right, wrong = right_and_wrong(relation)
-        far = torch.where(right, (-affinity - self.positive_margin).clamp_min(0), 0.0)
-        near = torch.where(wrong, (self.margin + affinity).clamp_min(0), 0.0)
+        right = relation.cost == 0
+        off = _off(affinity.detach(), right, relation.candidate, self.margin, self.positive_margin)
+        active = off != 0
+        positives, both = (active & right).sum(), active.sum()
+        shares = -1 / positives.clamp_min(1).to(off.dtype), 1 / (both - positives).clamp_min(1).to(off.dtype)
+        slope = torch.where(right, *shares).mul_(active)
         weight = relation.candidate.any(1).to(affinity.dtype)
-        active = far.count_nonzero(), near.count_nonzero()
-        values = far.sum(1) / active[0].clamp_min(1) + near.sum(1) / active[1].clamp_min(1)
-        return Outcome(values * weight.sum(), weight, active[0] + active[1])
+        values = apply(_Off, affinity, off, slope) * weight.sum()
+        return Outcome(values, weight, both)
+
+
+def _off(affinity: Tensor, right: Tensor, candidate: Tensor, margin: float, positive_margin: float) -> Tensor:
+    """(n, m) by how much each pair is off: below 0 for positives that are too far, above 0 for negatives that are too near."""
+    return torch.where(right, (affinity + positive_margin).clamp_max_(0), (affinity + margin).clamp_min_(0)).mul_(candidate)
+
+
+class _Off(torch.autograd.Function):
+    """Row sums of what is off times its slope, which is piecewise constant: a second derivative is 0."""
+
+    @staticmethod
+    def forward(affinity: Tensor, off: Tensor, slope: Tensor) -> Tensor:
+        sums: Tensor = torch.linalg.vecdot(off, slope)
+        return sums
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return upstream[0][:, None] * slope, None, None
 
 
 class ThresholdPairs(nn.Module):

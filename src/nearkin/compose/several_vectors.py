@@ -5,18 +5,19 @@ or a soft maximum.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from nearkin.compose.affinity import Euclidean, unit
+from nearkin.compose.affinity import Euclidean, InnerProduct
+from nearkin.compose.derivatives import apply
 
 
 def _cosines(queries: Tensor, references: Tensor, count: int) -> Tensor:
     """(n, C, k) cosines with each of the vectors."""
     vectors = references.reshape(len(references) * count, -1)
-    return (unit(queries) @ unit(vectors).T).reshape(len(queries), len(references), count)
+    return InnerProduct().between_directions(queries, vectors).reshape(len(queries), len(references), count)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class NearestVector:
     own_references: ClassVar[bool] = True  # no references but the objective's own have several vectors in a row
 
     def __call__(self, queries: Tensor, references: Tensor, /) -> Tensor:
-        return _cosines(queries, references, self.count).amax(2)
+        return _cosines(queries, references, self.count).max(2).values  # of equal ones the first has the gradient
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,43 @@ class SoftNearestVector:
 
     def __call__(self, queries: Tensor, references: Tensor, /) -> Tensor:
         cosines = _cosines(queries, references, self.count)
-        return ((cosines / self.temperature).softmax(2) * cosines).sum(2)
+        found: Tensor = apply(_SoftMaximum, cosines, *_soft_maximum(cosines.detach(), self.temperature), self.temperature)
+        return found
+
+
+COLD = 1 / 40  # e^40 and e^-40 are ordinary numbers: up to here a softmax of cosines need not look for the largest first
+
+
+def _soft_maximum(x: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """(n, C) means of cosines x (n, C, k) over k, weighted by a softmax of x / temperature; and their slopes (n, C, k)."""
+    scaled = x / temperature
+    if temperature >= COLD:
+        shares = scaled.exp()
+        shares = shares / shares.sum(2, keepdim=True)
+    else:
+        shares = scaled.softmax(2)
+    means = torch.linalg.vecdot(shares, x)
+    return means, (scaled - (means / temperature - 1)[:, :, None]) * shares
+
+
+class _SoftMaximum(torch.autograd.Function):
+    """Gives means the slopes that were found with them."""
+
+    @staticmethod
+    def forward(x: Tensor, means: Tensor, slope: Tensor, temperature: float) -> Tensor:
+        return means.view_as(means)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, _, slope, ctx.temperature = inputs
+        ctx.save_for_backward(x, slope)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        x, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            slope = _soft_maximum(x, ctx.temperature)[1]
+        return upstream[0][:, :, None] * slope, None, None, None
 
 
 @dataclass(frozen=True)

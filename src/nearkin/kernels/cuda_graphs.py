@@ -5,8 +5,10 @@ call with the same shapes is recorded. Inputs are copied in and results copied o
 overwritten; what the gradient needs from the value stays inside. At most KEPT recordings are kept.
 """
 
+import gc
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -60,9 +62,13 @@ class Recording:
 
     def _compute(self, tensors: Tensors) -> None:
         self.turn += 1
-        for places, mine in self._alike:
-            torch._foreach_copy_(mine, [t for place in places if (t := tensors[place]) is not None])
+        _copy(tensors, self._alike)
         self._forward_graph.replay()
+
+
+def _copy(tensors: Tensors, into: list[tuple[list[int], list[Tensor]]]) -> None:
+    for places, mine in into:
+        torch._foreach_copy_(mine, [t for place in places if (t := tensors[place]) is not None])
 
 
 def _alike(inputs: Tensors) -> list[tuple[list[int], list[Tensor]]]:
@@ -72,26 +78,52 @@ def _alike(inputs: Tensors) -> list[tuple[list[int], list[Tensor]]]:
     return [([place for place, t in there if t.dtype == kind], [t for _, t in there if t.dtype == kind]) for kind in kinds]
 
 
-_seen: OrderedDict[Hashable, int | Recording | None] = OrderedDict()  # None: it cannot be recorded
+class Launch:
+    """One recorded function of tensors and its memory."""
+
+    def __init__(self, function: Callable[[Tensors], tuple[Tensor, ...]], tensors: Tensors) -> None:
+        self._inputs = [None if t is None else t.detach().clone() for t in tensors]
+        self._alike = _alike(self._inputs)
+        self._graph, self._outputs = _captured(lambda: function(self._inputs))
+
+    def outputs(self, tensors: Tensors) -> tuple[Tensor, ...]:
+        """Return what the function gives for these, as copies that belong to the caller."""
+        _copy(tensors, self._alike)
+        self._graph.replay()
+        return tuple([output.clone() for output in self._outputs])
+
+
+_Kept = TypeVar("_Kept", Recording, Launch)
+_seen: OrderedDict[Hashable, int | Recording | Launch | None] = OrderedDict()  # calls so far; None: it cannot be recorded
 
 
 def recording(forward: Forward, backward: Backward, tensors: Tensors, key: Hashable) -> Recording | None:
     """Return the recording of an evaluation that depends only on its tensors and `key`; None for the first two calls."""
+    return _known(key, tensors, Recording, lambda: Recording(forward, backward, tensors))
+
+
+def launched(function: Callable[[Tensors], tuple[Tensor, ...]], tensors: Tensors, key: Hashable) -> tuple[Tensor, ...]:
+    """Return what a function of tensors and `key` gives, from the third call with these shapes on by one launch."""
+    known = _known(key, tensors, Launch, lambda: Launch(function, tensors))
+    return function(tensors) if known is None else known.outputs(tensors)
+
+
+def _known(key: Hashable, tensors: Tensors, kind: type[_Kept], record: Callable[[], _Kept]) -> _Kept | None:
     if torch.cuda.is_current_stream_capturing():
         return None
-    signature = (key, _stream(tensors), *[None if t is None else (t.shape, t.dtype) for t in tensors])
+    signature = (kind, key, _stream(tensors), *[None if t is None else (t.shape, t.dtype) for t in tensors])
     known = _seen.pop(signature, 0)
     if isinstance(known, int):
-        known = known + 1 if known < 2 else _recorded(forward, backward, tensors)  # the first call compiles, the second warms up
+        known = known + 1 if known < 2 else _recorded(record)  # the first call compiles, the second warms up
     _seen[signature] = known
     while len(_seen) > KEPT:
         _seen.popitem(last=False)
-    return known if isinstance(known, Recording) else None
+    return known if isinstance(known, kind) else None
 
 
-def _recorded(forward: Forward, backward: Backward, tensors: Tensors) -> Recording | None:
+def _recorded(record: Callable[[], _Kept]) -> _Kept | None:
     try:
-        return Recording(forward, backward, tensors)
+        return record()
     except torch.OutOfMemoryError:  # said, and tried again
         raise
     except RuntimeError:  # an operator that cannot be recorded
@@ -106,7 +138,12 @@ def _stream(tensors: Tensors) -> tuple[torch.device, int]:
 
 
 def _captured(function: Callable[[], tuple[Tensor, ...]]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        outputs = function()
+    graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
+    gc.disable()  # an older graph that is collected during a capture would end it
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            outputs = function()
+    finally:
+        if collecting:
+            gc.enable()
     return graph, outputs

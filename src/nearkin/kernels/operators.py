@@ -4,13 +4,15 @@ A graph then holds one node for each, whose shapes are known without computing a
 graph `autograd.py` calls the same engines with less between.
 """
 
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-from nearkin.kernels.contract import Form, Work
+from nearkin.kernels.contract import Engine, Form, Work, sizes
+from nearkin.kernels.cuda_graphs import MOST_PAIRS, Tensors, launched
 from nearkin.kernels.engines import choose
 from nearkin.kernels.passes import How, backward_of, detached, forward_of, tensors_of, work_of
 
@@ -42,11 +44,16 @@ def values(
     precision: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Value and valid (n,), then what `gradients` needs: weight and both summaries (3, n), and both sides in base-2 units."""
-    work = detached(work_of((queries, references, span, listed, mine, theirs, skip), squared, True))
     how = How(form, temperature, choose(engine, queries, precision))  # type: ignore[arg-type]
-    value, valid, weight, first, second, *points = forward_of(work, how)
-    turned = points[1] if len(points) > 1 else queries.new_empty(0)
-    return value, valid, torch.stack([weight.double(), first.double(), second.double()]), points[0], turned
+
+    def compute(tensors: Tensors) -> tuple[Tensor, ...]:
+        value, valid, weight, first, second, *points = forward_of(detached(work_of(tensors, squared, True)), how)
+        turned = points[1] if len(points) > 1 else value.new_empty(0)
+        return value, valid, torch.stack([weight.double(), first.double(), second.double()]), points[0], turned
+
+    tensors = queries, references, span, listed, mine, theirs, skip
+    value, valid, summary, points, turned = _launched(compute, tensors, tensors, squared, how.engine, how)
+    return value, valid, summary, points, turned
 
 
 def gradients(
@@ -65,12 +72,31 @@ def gradients(
     precision: str,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of queries and references, which come in base-2 units; the second is empty where there is none."""
-    weight, first, second = summary.unbind(0)
-    references = others if others.numel() else None
-    work = work_of((queries, references, span, listed, mine, theirs, skip), squared, both)
-    points = [queries] if references is None else [queries, references]
-    found = backward_of(work, [first, second, *points], upstream * weight, choose(engine, queries, precision))
-    return found[0], found[1] if len(found) > 1 else queries.new_empty(0)
+    chosen = choose(engine, queries, precision)
+
+    def compute(tensors: Tensors) -> tuple[Tensor, ...]:
+        upstream, summary, queries, references, *rest = tensors
+        assert upstream is not None and summary is not None and queries is not None
+        weight, first, second = summary.unbind(0)
+        points = [queries] if references is None else [queries, references]
+        found = backward_of(work_of((queries, references, *rest), squared, both), [first, second, *points], upstream * weight, chosen)
+        return found[0], found[1] if len(found) > 1 else queries.new_empty(0)
+
+    tensors = queries, others if others.numel() else None, span, listed, mine, theirs, skip
+    to_queries, to_references = _launched(compute, (upstream, summary, *tensors), tensors, squared, chosen, both)
+    return to_queries, to_references
+
+
+def _launched(
+    compute: Callable[[Tensors], tuple[Tensor, ...]], given: Tensors, tensors: Tensors, squared: bool, engine: Engine, how: Hashable
+) -> tuple[Tensor, ...]:
+    """What `compute` gives, recorded where launches dominate the time and a graph can hold it."""
+    work = work_of(tensors, squared, True)
+    n, m, _ = sizes(work)
+    if not work.queries.is_cuda or n * m > MOST_PAIRS or not engine.recordable(work):
+        return compute(given)
+    key: Any = squared, engine, how
+    return launched(compute, given, key)
 
 
 soft_values = torch.library.custom_op("nearkin::soft_values", values, mutates_args=())

@@ -187,7 +187,8 @@ def _input(name: str, builder: Builder, image_shape: ImageShape | None, dimensio
         raise ValueError("give image_shape=(channels, height, width) or dimension_in, one of the two")
     if image_shape is not None:
         image_shape = check_image_shape(image_shape)
-    if "dimension_in" in inspect.signature(builder).parameters:
+    takes = inspect.signature(builder).parameters
+    if "dimension_in" in takes and not (image_shape is not None and "image_shape" in takes):
         return {"dimension_in": dimension_in if image_shape is None else math.prod(image_shape)}
     if image_shape is None:
         raise ValueError(f"{name} reads images, not vectors of {dimension_in} numbers; give image_shape, or use mlp or linear")

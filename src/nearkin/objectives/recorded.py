@@ -9,7 +9,7 @@ by their value. An objective with a part whose settings could change unseen is e
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from types import BuiltinFunctionType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -73,7 +73,7 @@ class _Recordings:
         signature = (*settings, *kinds, stream, reduction, torch.get_float32_matmul_precision())
         known = self.seen.pop(signature, 0)
         if known in (0, 1):
-            known += 1  # type: ignore[operator]  # the first call compiles, the second warms up
+            known += 1  # the first call compiles, the second warms up
         elif known == 2:
             known = self._captured(objective, batch, reduction, parameters)
         self.seen[signature] = known
@@ -120,20 +120,23 @@ def _unchanging(value: Any) -> bool:
         return value.__closure__ is None
     if isinstance(value, tuple):
         return all(map(_unchanging, value))
-    return value is None or isinstance(value, type | BuiltinFunctionType) or type(value).__hash__ not in (None, object.__hash__)
+    by_value: Any = type(value).__hash__
+    return value is None or isinstance(value, type | BuiltinFunctionType) or by_value not in (None, object.__hash__)
 
 
 class _Step:
     """One recorded step: its graphs, and the checks that it sends after every replay."""
 
     def __init__(self, objective: "Objective", batch: Points, reduction: Reduction, parameters: list[nn.Parameter]) -> None:
+        self.graph: tuple[Tensor, list[Tensor]]
         self.checks: list[Check] = []
         self.depends: list[bool] = []  # whether the loss depends on the embeddings and on each parameter
 
         def forward(mine: Any) -> tuple[Tensor, ...]:
-            x = mine[0].data.requires_grad_()  # with a version of its own, so that copying the next batch in is no change of this one
+            x, *rest = [None if part is None else part.data for part in mine]  # versions of their own: the next batch is no change of these
+            x = cast(Tensor, x).requires_grad_()
             with torch.enable_grad(), collected() as self.checks:
-                outcome = objective.outcome(Points(x, *mine[1:]), None)
+                outcome = objective.outcome(Points(x, *rest), None)
                 loss = reduce(outcome, reduction)
             self.graph = loss, [x, *parameters]
             clamped = torch.zeros_like(outcome.active) if outcome.clamped is None else outcome.clamped
@@ -146,7 +149,6 @@ class _Step:
             self.depends = [gradient is not None for gradient in found]
             return tuple([gradient for gradient in found if gradient is not None])
 
-        self.graph: tuple[Tensor, list[Tensor]]
         self.recording = Recording(forward, backward, batch, shown=4)
         value = self.recording.value(batch)[0]
         for _ in range(2):  # warms up, then records: now, for the optimizer will change parameters whose versions the graph has noted

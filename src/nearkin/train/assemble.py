@@ -29,7 +29,7 @@ from nearkin.train.rank_shards import divide, reads_own
 from nearkin.train.rounds import labels_used
 from nearkin.train.spread_bank import spread
 from nearkin.train.step import CapturedStep, Step
-from nearkin.train.tuning import blocks_of, check_tune, choose_trained
+from nearkin.train.tuning import add_checkpoints, blocks_of, check_tune, choose_trained
 
 
 class Parts(NamedTuple):
@@ -124,7 +124,9 @@ def assemble(run: Run, train: Dataset, device: torch.device, whole: Whole | None
     about = whole.about
     augmented = augmentation(run, train, about["objective"])
     network = OnFeatures(cast(Any, whole.network).head) if features else whole.network
-    _check_chunk(run, network)
+    _check_recomputed(run, network)
+    if run.network.checkpointing and not features:
+        add_checkpoints(network)
     name = about["objective"]
     objective = build(
         name,
@@ -164,7 +166,13 @@ def assemble(run: Run, train: Dataset, device: torch.device, whole: Whole | None
 def captured(run: Run, parts: Parts) -> Step | CapturedStep:
     """The step as a CUDA graph where that is possible, otherwise the step itself."""
     cuda = parts.step.generator.device.type == "cuda"
-    possible = not run.chunk and parts.loader.resident is not None and ranks.count() == 1 and run.references == "objective"
+    possible = (
+        not run.chunk
+        and not run.network.checkpointing
+        and parts.loader.resident is not None
+        and ranks.count() == 1
+        and run.references == "objective"
+    )
     if cuda and run.capture and possible and parts.objective.recordable(run.batch_size * run.views):
         return CapturedStep(parts.step, run.batch_size)
     return parts.step
@@ -349,15 +357,17 @@ def _body_groups(choice: NetworkChoice, network: nn.Module) -> list[dict[str, An
     return [{"params": some, "rate": choice.rate * choice.layer_decay ** (last - at)} for at, some in groups.items()]
 
 
-def _check_chunk(run: Run, network: nn.Module) -> None:
-    """A batch in chunks has the gradient of the whole batch only if no layer mixes the points of a chunk."""
-    if not run.chunk:
-        return
-    if ranks.count() > 1:
+def _check_recomputed(run: Run, network: nn.Module) -> None:
+    """What is computed a second time must be the same: no layer may mix the points of a chunk, or count a batch twice."""
+    if run.chunk and ranks.count() > 1:
         raise ValueError(f"chunk ({run.chunk}) is for one process; several ranks divide the batch already: leave it at 0")
     mixing = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in network.modules())
-    if mixing and run.network.statistics != "kept":
-        raise ValueError(f"chunk ({run.chunk}) would change the statistics of batch normalization; set network.statistics=kept")
+    if not mixing or run.network.statistics == "kept":
+        return
+    for setting, value in (("chunk", run.chunk), ("network.checkpointing", run.network.checkpointing)):
+        if value:
+            fix = "set network.statistics=kept"
+            raise ValueError(f"{setting} ({str(value).lower()}) would change the statistics of batch normalization; {fix}")
 
 
 def _groups(run: Run, network: nn.Module, objective: Built) -> list[dict[str, Any]]:

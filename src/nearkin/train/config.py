@@ -146,16 +146,19 @@ class NetworkChoice:
         Let the encoder's library fetch weights that are not on this machine.
     scratch : bool, default=False
         Do not look for a pretrained encoder where `name` is "auto".
-    tune : str, default="all"
+    tune : str, default="auto"
         What to train: "none" (take the encoder's features as they are), "head", "lora" (changes of rank 8 of its linear layers; another
-        rank as "lora=4"), "last-blocks=N" or "all". For pretrained
-        encoders the default is "head". The features of a frozen encoder are computed once and kept in the model folder.
+        rank as "lora=4"), "last-blocks=N" or "all". "auto" is "head" for a pretrained encoder and "all" for other networks. The
+        features of a frozen encoder are computed once and kept in the model folder.
     rate : float, default=1.0
         Learning rate of the body, relative to that of head and objective. Lower it to fine-tune pretrained weights.
     layer_decay : float, default=1.0
         Factor of the rate from each block of the body to the one before it. Below 1, first layers change less.
     statistics : {"batch", "kept"}, default="batch"
         Batch normalization uses the statistics of each batch, or keeps those stored in `weights`.
+    checkpointing : bool, default=False
+        Keep only the inputs of the network's blocks for the backward pass and compute the rest again there: the same gradient in much
+        less memory, about a third slower. `chunk` saves memory, too, and also that of the blocks' inputs.
     options : dict, default={}
         Keyword arguments of the network, such as ``{"hidden": [256]}`` for "mlp".
 
@@ -163,7 +166,7 @@ class NetworkChoice:
     --------
     >>> from nearkin.train import NetworkChoice, Run
     >>> Run(network=NetworkChoice("resnet18", dimension=128, normalize=True)).network.tune
-    'all'
+    'auto'
     """
 
     name: str = "auto"
@@ -173,10 +176,11 @@ class NetworkChoice:
     pretrained: bool = False
     download: bool = False
     scratch: bool = False
-    tune: str = "all"
+    tune: str = "auto"
     rate: float = 1.0
     layer_decay: float = 1.0
     statistics: Literal["batch", "kept"] = "batch"
+    checkpointing: bool = False
     options: Options = field(default_factory=dict)
 
 

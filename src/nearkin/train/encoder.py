@@ -7,6 +7,7 @@ keeps the weights that are best on the validation part, and the frozen features 
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,8 @@ from nearkin.data.images import Files, image_files, sides_of
 from nearkin.data.pixels import Framing
 from nearkin.models.encoders import HOW_TO_GET_ONE, Encoder, find_encoder, installed_encoder
 from nearkin.models.head import unit_length
+from nearkin.models.hub import hub_config, hub_files
+from nearkin.models.hub_images import reads_images
 from nearkin.models.text_encoders import TextEncoder, find_text_encoder
 from nearkin.train.config import Part, Run
 from nearkin.train.linear_map import SHRINKAGES, LinearMap, Whitening
@@ -33,7 +36,7 @@ def settled(run: Run, given: Collection[str] | None) -> Run:
     """The run with the encoder that it names: found, and with its preprocessing. Before any data are read."""
     if not run.network.pretrained:
         return run
-    if reads_texts(run.network.name):
+    if reads_texts(run):
         found = find_text_encoder(run.network.name, run.network.weights, length=run.data.size, download=run.network.download)
         return with_text_encoder(run, found, given or ())
     return with_encoder(run, find_encoder(run.network.name, run.network.weights, download=run.network.download), given or ())
@@ -64,10 +67,11 @@ def are_photographs(data: Dataset) -> bool:
 def with_encoder(run: Run, encoder: Encoder, given: Collection[str]) -> Run:
     """The settings that belong to an encoder; those of the user stay."""
     framing, standardize = encoder.reading.framing, encoder.reading.standardize
-    network = replace(run.network, name=encoder.network, weights=str(encoder.weights.resolve()))
+    options = {**encoder.options, **run.network.options}
+    network = replace(run.network, name=encoder.network, weights=str(encoder.weights.resolve()), options=options)
     network = network if "network.normalize" in given else replace(network, normalize=True)
     network = network if "network.statistics" in given else replace(network, statistics="kept")
-    network = network if "network.tune" in given or network.tune != "all" or "network.rate" in given else replace(network, tune="head")
+    network = network if network.tune != "auto" else replace(network, tune="all" if "network.rate" in given else "head")
     data = run.data if run.data.size is not None else replace(run.data, size=framing.size)
     if (data.crop, data.interpolation) == (1.0, "bilinear"):
         data = replace(data, crop=framing.crop, interpolation=framing.interpolation)
@@ -76,9 +80,15 @@ def with_encoder(run: Run, encoder: Encoder, given: Collection[str]) -> Run:
     return replace(run, network=network, data=data, preprocess=preprocess)
 
 
-def reads_texts(name: str) -> bool:
-    """Whether an encoder of this name reads texts."""
-    return name == "words" or name.partition(":")[0] in ("hf", "sentence-transformers")
+def reads_texts(run: Run) -> bool:
+    """Whether the encoder of a run reads texts; a model of the hub that reads both does if the data are a column of texts."""
+    name, network = run.network.name, run.network
+    if not name.startswith("hf:") or run.data.text_column:
+        return name == "words" or name.partition(":")[0] in ("hf", "sentence-transformers")
+    if "config" in network.options:  # found before
+        return not reads_images(Path(network.weights or "").parent, network.options["config"])
+    folder, _ = hub_files(name, network.weights, download=network.download)
+    return not reads_images(folder, hub_config(folder, name))
 
 
 def with_text_encoder(run: Run, encoder: TextEncoder, given: Collection[str]) -> Run:
@@ -86,7 +96,7 @@ def with_text_encoder(run: Run, encoder: TextEncoder, given: Collection[str]) ->
     options = {**encoder.options, **run.network.options}
     network = replace(run.network, name=encoder.network, weights=str(encoder.weights.resolve()), options=options, pretrained=True)
     network = network if "network.normalize" in given else replace(network, normalize=True)
-    network = network if "network.tune" in given or network.tune != "all" or "network.rate" in given else replace(network, tune="head")
+    network = network if network.tune != "auto" else replace(network, tune="all" if "network.rate" in given else "head")
     return replace(run, network=network, data=replace(run.data, size=encoder.tokenizer.length))
 
 

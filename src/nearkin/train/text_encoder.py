@@ -22,7 +22,7 @@ def with_tokenizer(run: Run, data: Dataset, folder: Path, given: Collection[str]
 
     Without an encoder on this machine, or from scratch, word vectors are fitted to the training part.
     """
-    if run.network.pretrained and not reads_texts(run.network.name):
+    if run.network.pretrained and not reads_texts(run):
         raise ValueError(
             f"encoder {run.network.name} reads images, and {data.name} holds texts; name hf:NAME or sentence-transformers:NAME"
         )

@@ -2,12 +2,14 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 BLOCKS = re.compile(r"last-blocks=([1-9]\d*)")
 LOW_RANK = re.compile(r"lora(?:=([1-9]\d*))?")
@@ -16,7 +18,7 @@ RANK = 8
 
 def check_tune(tune: str) -> None:
     """Refuse an unknown choice of what to train."""
-    if tune not in ("none", "head", "all") and not BLOCKS.fullmatch(tune) and not LOW_RANK.fullmatch(tune):
+    if tune not in ("auto", "none", "head", "all") and not BLOCKS.fullmatch(tune) and not LOW_RANK.fullmatch(tune):
         raise ValueError(f"network.tune {tune!r} is unknown; choose none, head, lora, lora=RANK, last-blocks=N or all")
 
 
@@ -66,7 +68,7 @@ def load_merged(network: nn.Module, state: Mapping[str, Tensor]) -> None:
 def choose_trained(network: Any, tune: str) -> None:
     """Mark the parameters of a body and a head that are trained."""
     body = getattr(network, "body", None)
-    if tune == "all" or body is None:
+    if tune in ("auto", "all") or body is None:
         return
     body.requires_grad_(False)
     if low := LOW_RANK.fullmatch(tune):
@@ -83,6 +85,18 @@ def choose_trained(network: Any, tune: str) -> None:
     for parameter in body.parameters():  # in the order of the layers: the last blocks, and what comes after them
         after = after or id(parameter) == first
         parameter.requires_grad_(after)
+
+
+def add_checkpoints(network: nn.Module) -> None:
+    """Keep only the inputs of the blocks for the backward pass, which computes everything else again. [chen2016checkpointing]"""
+    for block in blocks_of(getattr(network, "body", network)):
+        block.forward = partial(_again_in_backward, block.forward)
+
+
+def _again_in_backward(forward: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*inputs, **options)
+    return checkpoint(forward, *inputs, use_reentrant=False, **options)
 
 
 def _add_low_rank(body: nn.Module, rank: int) -> None:
