@@ -70,8 +70,8 @@ def pick(
     """Choose the points whose labels would help most.
 
     A label tells about the points near it. Each point that is chosen is the one that tells most about points of which the labels so far,
-    and the points chosen before it, tell little. Once there are five labels a class, and a classifier predicts 90 % of them right (each without
-    it), points count by how uncertain it is of their class.
+    and the points chosen before it, tell little. Once there are five labels a class, and a classifier predicts 90 % of them right (each
+    without it), points count by how uncertain it is of their class.
 
     Parameters
     ----------
