@@ -18,12 +18,11 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.metrics import roc_auc_score
 
-from nearkin import data as sources
+from bench.real_features import real_features
 from nearkin import Points, nearest
+from nearkin import data as sources
 from nearkin.search import familiarity, fit_rejection
 from nearkin.train.folder import device_name
-
-from bench.real_features import real_features
 
 SETS = ("digits", "omniglot", "cub200", "cifar-100")
 ENCODED = ("cub200", "cifar-100")

@@ -51,9 +51,10 @@ def _tables(results: Path, link: str) -> list[str]:
     others = ", ".join(f"{name} {of[name]:.2f}" for name in ("CatBoost", "LightGBM", "XGBoost", "kNN"))
     won = ", ".join(f"{name} on {tests[name][0]} of {sum(tests[name][:3])}" for name in BOOSTED)
     return [
-        f"- **Tables**: {len(records)} public sets, default settings, {len(of)} methods: mean rank {of[OURS]:.2f} (1 is the best; {others})."
-        f" Ahead of {won} (Wilcoxon with Holm's correction: p <= {max(tests[name][3] for name in BOOSTED):.2g}). The defaults were chosen on"
-        f" inner splits of {len(CHOSEN_ON)} of these sets; on the others the rank is {mean(fresh):.2f}. [Every set]({link}/tables.md)."
+        f"- **Tables**: {len(records)} public sets, default settings, {len(of)} methods: mean rank {of[OURS]:.2f} (1 is the best;"
+        f" {others}). Ahead of {won} (Wilcoxon with Holm's correction: p <= {max(tests[name][3] for name in BOOSTED):.2g})."
+        f" The defaults were chosen on inner splits of {len(CHOSEN_ON)} of these sets; on the others the rank is {mean(fresh):.2f}."
+        f" [Every set]({link}/tables.md)."
     ]
 
 
@@ -64,9 +65,9 @@ def _tuning(results: Path, link: str) -> list[str]:
     before = 100 * tuned["mobilenet-v2/untouched"]["scores"]["test"]["p@1"]
     found = [100 * run["scores"]["1"]["p@1"] for name, run in tuned.items() if name.startswith("mobilenet-v2/test/")]
     return [
-        f"- **Photos of classes that training did not see**: MobileNetV2 tuned on the first 100 kinds of birds of CUB finds another image of"
-        f" the same kind first for {mean(found):.1f} ± {stdev(found):.1f} % of the images of the other 100 kinds; untouched {before:.1f} %"
-        f" ({len(found)} seeds). [How it was chosen]({link}/tuning.md)."
+        f"- **Photos of classes that training did not see**: MobileNetV2 tuned on the first 100 kinds of birds of CUB finds another image"
+        f" of the same kind first for {mean(found):.1f} ± {stdev(found):.1f} % of the images of the other 100 kinds; untouched {before:.1f}"
+        f" % ({len(found)} seeds). [How it was chosen]({link}/tuning.md)."
     ]
 
 

@@ -55,7 +55,7 @@ def test_picks_of_image_files_are_labeled_and_picked_again(tmp_path: Path, capsy
     assert main(["pick", str(folder), "--budget", "2", "--out", str(out)]) == 0
     rows = rows_of(out / "picks.csv")
     assert sorted(int(Path(row["path"]).stem) % 2 for row in rows) == [0, 1]
-    assert rows[0]["reason"].startswith("typical of a group of") and "principal components of the pixels" in capsys.readouterr().err
+    assert rows[0]["reason"].startswith("typical of ") and "principal components of the pixels" in capsys.readouterr().err
     for row in rows:
         row["label"] = "odd" if int(Path(row["path"]).stem) % 2 else "even"
     with (out / "picks.csv").open("w", newline="") as file:

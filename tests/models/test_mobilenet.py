@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 
 from nearkin.models import build
 from nearkin.models.catalog import loads_itself
+from nearkin.models.folding import folded
 from nearkin.models.mobilenet import MobileNetV2
 
 
@@ -46,3 +47,17 @@ def test_weights_of_a_file_are_loaded_without_its_classifier(tmp_path: Path) -> 
 
 def test_networks_that_load_weights_themselves() -> None:
     assert loads_itself("mobilenet-v2") and loads_itself("timm:resnet18") and not loads_itself("resnet18") and not loads_itself("auto")
+
+
+def test_folded_normalization_gives_the_same_features_and_leaves_the_network_alone() -> None:
+    torch.manual_seed(0)
+    body = MobileNetV2()
+    for part in body.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            part.running_mean.uniform_(-0.1, 0.1), part.running_var.uniform_(0.5, 2)
+    before = {name: value.clone() for name, value in body.state_dict().items()}
+    made, images = folded(body), torch.rand(2, 3, 32, 32)
+    assert body.training and all(torch.equal(before[name], value) for name, value in body.state_dict().items())
+    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in made.modules())
+    with torch.no_grad():
+        torch.testing.assert_close(made(images), body.eval()(images), rtol=1e-4, atol=1e-5)

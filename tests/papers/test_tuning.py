@@ -64,6 +64,22 @@ def test_a_run_is_saved_and_continues(words: list[str], tmp_path: Path, monkeypa
     assert tuning.main([*words, "--seeds", "1", "--changes", "head"]) == 0
 
 
+def test_settings_and_shares_are_chosen_on_validation_classes_and_tested_once(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def row(job: tuning.Job) -> dict[str, Any]:
+        asked.append((job.part, job.setting.rate, job.setting.change, job.seed, tuple(job.shares)))
+        value = {"0.0001": 0.6, "0.001": 0.7}[job.setting.rate] + (0.1 if job.setting.change == "longer" else 0)
+        scores = {share: {"p@1": value - abs(float(share) - 0.75), "map@r": 0.1} for share in job.shares}
+        return {"scores": scores, "loss": 1.0, "seconds": 1.0, "device": "none"}
+
+    monkeypatch.setattr(tuning, "row_of", row)
+    assert tuning.main([*words, "--rates", "0.0001,0.001", "--changes", "longer,head"]) == 0
+    tried = [("0.0001", "none"), ("0.001", "none"), ("0.001", "longer"), ("0.001", "head")]
+    trials = [("validation", *setting, 0, tuning.SHARES) for setting in tried]
+    assert asked == [*trials, *(("test", "0.001", "longer", seed, ("0.75", "1")) for seed in (0, 1, 2))]
+
+
 def test_parts_are_whole_classes_and_all_of_them(words: list[str]) -> None:
     arguments = tuning.parser().parse_args(words)
     tuning.store(arguments)

@@ -15,9 +15,11 @@ from nearkin.data.loader import MIN_FILES_FOR_WORKERS, Loader, without_points
 from nearkin.data.progress import Ticker
 from nearkin.data.texts import Texts
 from nearkin.models.feature_cache import FeatureCache, content_digests
+from nearkin.models.folding import folded
 from nearkin.train.reporter import Reporter
 
-CHUNK = 128  # points at a time
+CHUNK = 128  # points read at a time
+ON_CPU = 32  # points that pass through the encoder at a time on a CPU, where larger tensors are slower
 CONSTANT = 1e-5  # spread of features over their size below which they differ by rounding only
 STORED = 8  # chunks in a part of the cache
 
@@ -73,13 +75,14 @@ def _compute(
     ticker, done = Ticker(log.message, "computing features", len(images), images.kind), 0
     rows: list[Tensor] = []
     held: list[bytes] = []
+    body, piece = folded(body), ON_CPU if device.type == "cpu" else CHUNK
     for inputs, ids in loader(torch.split(_in_order(images), CHUNK)):
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-            rows.append(body(prepare(inputs)).flatten(1).float().cpu())
+            rows += [body(prepare(part)).flatten(1).float().cpu() for part in inputs.split(piece)]  # type: ignore[no-untyped-call]
         held += [digests[row] for row in images.rows(ids.cpu()).tolist()]
         done += len(ids)
         ticker.update(done)
-        if len(rows) == STORED:
+        if len(held) >= STORED * CHUNK:
             cache.add(held, torch.cat(rows))
             rows, held = [], []
     if rows:
