@@ -275,6 +275,7 @@ def test_an_engine_refuses_what_it_does_not_know():
         (LabelDistance(), any_positive),  # a share of right for every distance
         (ListedNeighbors(9, weighted=True), expected_cost),
         (ListedNeighbors(9, labels=torch.zeros(9, dtype=torch.int64)), each_positive),
+        (SameLabel(), each_positive),
     ]:
         with pytest.raises(ValueError, match="engine 'numba' does not know this composition"):
             NeighborhoodObjective(InBatch(), InnerProduct(), relation, criterion, engine="numba")

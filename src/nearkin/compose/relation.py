@@ -144,7 +144,7 @@ class SameLabel:
     """
 
     supervision: Supervision = "classes"
-    streams: ClassVar[tuple[Form, ...]] = ("log", "expected", "mean", "each", "pairs")
+    streams: ClassVar[tuple[Form, ...]] = ("log", "expected", "mean", "pairs")
     column: ClassVar[str] = "among"
 
     def layout(self, queries: Points, references: Points) -> Layout:

@@ -18,7 +18,7 @@ from nearkin.compose.outcome import Outcome
 from nearkin.compose.points import Points
 from nearkin.compose.relation import Layout
 from nearkin.compose.routes import Composition
-from nearkin.compose.value_checks import checked, held
+from nearkin.compose.value_checks import checked, held, may_read
 from nearkin.kernels.autograd import soft_neighbors
 from nearkin.kernels.contract import COPIES, Form, Work, positions_of
 from nearkin.objectives.listed_neighbors import each, pairwise, weighed
@@ -53,14 +53,13 @@ def stream(
     if criterion == "mean" and layout.classes is not None:
         skip = _own_positions(batch, references, where)
         return where.trusted(mean_of_positives(work, layout.classes, skip, temperature, evaluate))
-    if criterion in ("each", "pairs") and layout.classes is not None:
+    if criterion == "pairs" and layout.classes is not None:
         skip = _own_positions(batch, references, where)
-        listed = _positives(*layout.classes, skip)
+        listed = _positives(*layout.classes, skip) if may_read(queries) or (engine != "auto" and not recorded(queries)) else None
         if listed is None:
             return None
         found = each(work._replace(listed=listed, skip=skip), temperature, evaluate)
-        count = (listed >= 0).sum(1) if criterion == "pairs" else 1
-        return where.trusted(found._replace(weight=found.weight * count))
+        return where.trusted(found._replace(weight=found.weight * (listed >= 0).sum(1)))
     if layout.listed is None:
         work, order = _laid_out(work, batch, references, layout, where)
         return where.trusted(_found(work, evaluate(work, criterion), order))
@@ -183,10 +182,8 @@ def _own_positions(batch: Points, references: Points | None, where: Lookup) -> T
 def _positives(mine: Tensor, theirs: Tensor, own: Tensor | None) -> Tensor | None:
     """(n, e) where the references of each query's class stand, without itself; -1 where there are fewer. None if e is above LISTED.
 
-    The size of the largest class is read back to the host, which a step that is being recorded cannot do.
+    The size of the largest class is read back to the host.
     """
-    if recorded(mine):
-        return None
     ranked, order = _sorted(theirs)
     low = torch.searchsorted(ranked, mine)
     count = torch.searchsorted(ranked, mine, right=True) - low
